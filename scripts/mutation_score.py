@@ -1,9 +1,10 @@
 """Measure how many small mistakes in the code the tests notice.
 
-Sites of mutations are sampled, as many from each group of files: geometry and tables, the definitions, the cpu backend,
-the Metal backend, and its MSL. Each mutant is one changed operator, comparison, number or name, in a copy of the tree,
-and meets the quickest tests that should notice it: the tests in its own file and in the test files of its name, and the
-check of the operations that depend on it, on the backends concerned. A mutant that nothing notices survives::
+Sites of mutations are sampled, as many from each group of files: geometry and tables, the definitions, checks of
+arguments, the registry, the classes of MPS, the cpu backend, the Metal backend, and its MSL. Each mutant is one changed
+operator, comparison, number or name, or an error that is not raised, in a copy of the tree. It meets the quickest tests
+that should notice it: the tests in its own file and in the test files of its name, and the check of the operations that
+depend on it, on the backends concerned (``--no-check``: the tests alone). A mutant that nothing notices survives::
 
     python scripts/mutation_score.py run mutants.json --number 400 --seed 1
     python scripts/mutation_score.py show mutants.json
@@ -46,6 +47,9 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 GROUPS = {
     "geometry and tables": ("mpsref/geometry.py", "mpsref/tables.py"),
     "definitions": ("mpsref/kernels/*.py",),
+    "arguments": ("mpsref/arguments/*.py", "mpsref/codecs.py", "mpsref/padding.py"),
+    "registry": ("mpsref/registry.py", "mpsref/operations.py", "mpsref/backend.py"),
+    "mps": ("mpsref/mps/*.py", "mpsref/mps/*/*.py"),
     "cpu backend": ("backends/mpsref_cpu/*.py", "backends/mpsref_cpu/*/*.py"),
     "Metal backend": ("backends/mpsref_metal/*.py",),
     "MSL": ("backends/mpsref_metal/msl/*.metal",),
@@ -57,6 +61,8 @@ TIME_LIMIT = 300.0
 """Seconds for the tests of one mutant; one that takes longer is noticed, since its tests end without a mutation."""
 
 ALSO = {
+    "mpsref/arguments/": ("tests/arguments/test_arrays.py", "tests/arguments/test_bad_input.py"),
+    "mpsref/mps/": ("tests/mps/test_apple_interface.py", "tests/mps/test_serialization.py"),
     "mpsref/kernels/": ("tests/kernels/test_error_bounds.py",),
     "mpsref_cpu/simd/": ("tests/kernels/test_neuron.py", "tests/backends/test_cpu_neuron.py"),
     "mpsref_cpu/normalization/": ("tests/backends/test_cpu_windowed_normalization.py",),
@@ -109,7 +115,7 @@ OPERATORS = {
     "+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "//", "<<": ">>", ">>": "<<", "&": "|", "|": "&",
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "+=",
     "and": "or", "or": "and", "&&": "||", "||": "&&", "not": "", "is": "is not", "is not": "is", "in": "not in",
-    "not in": "in", "min": "max", "max": "min", "True": "False", "False": "True",
+    "not in": "in", "min": "max", "max": "min", "True": "False", "False": "True", "raise": "if 0: raise",
 }  # fmt: skip
 """What each operator or name becomes."""
 
@@ -187,6 +193,8 @@ def _tokens(node: ast.AST, lines: list[str]) -> Iterator[tuple[tuple[int, int], 
     elif isinstance(node, ast.Compare):
         for left, right in zip([node.left, *node.comparators], node.comparators, strict=False):
             yield from _between(left, right, lines)
+    elif isinstance(node, ast.If):
+        yield from (((one.lineno, one.col_offset), "raise") for one in node.body if isinstance(one, ast.Raise))
     elif isinstance(node, ast.AugAssign):
         yield from _between(node.target, node.value, lines)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -306,7 +314,9 @@ def test_files(file: Path) -> list[str]:
     in_cpu = "mpsref_cpu" in file.parts
     if in_cpu:
         names.add(file.parent.name)
-    if "kernels" not in file.parts:
+    if "mps" in file.parts:
+        found = [path for name in names for path in (ROOT / "tests" / "mps").glob(f"test_{name}*.py")]
+    elif "kernels" not in file.parts:
         wanted = {f"test_{word}" for name in names for word in (name, f"cpu_{name}", f"metal_{name}")}
         if in_cpu and file.parent.name in ("mpsref_cpu", "simd"):
             wanted |= {"test_cpu_pooling_average", "test_cpu_threads"}
@@ -320,7 +330,9 @@ def test_files(file: Path) -> list[str]:
 
 
 @app.command("test", hidden=True)
-def run_tests(file: str, tree: Path, left_out: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+def run_tests(
+    file: str, tree: Path, left_out: Annotated[list[str] | None, typer.Argument()] = None, check: bool = True
+) -> None:
     """Run the tests of a mutant in the working directory, without some; print the first that fails, and end."""
     import mpsref
 
@@ -338,18 +350,18 @@ def run_tests(file: str, tree: Path, left_out: Annotated[list[str] | None, typer
             print(name)
             raise SystemExit(NOTICED)
 
-    def check(block: Block) -> None:
-        for operation in operations:
+    def run_check(block: Block) -> None:
+        for operation in operations if check else ():
             for row in check_block(operation, get_backends(backends), block):
                 if row.failures:
                     noticed(f"check of {row.operation} on {row.backend}")
 
-    check(Block(CASES, 0))
+    run_check(Block(CASES, 0))
     for one in [name for name in (file, *test_files(ROOT / file)) if name.endswith(".py")]:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", one]
         if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode not in (0, 5):  # 5: no tests
             noticed(one)
-    check(Block(CASES, 1, layers=True))
+    run_check(Block(CASES, 1, layers=True))
     raise SystemExit(SURVIVED)
 
 
@@ -377,8 +389,9 @@ class Trees:
     The tests of each file run without a mutation first; those that fail then are left out.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, check: bool) -> None:
         """Copy the tree, unless the folder has the copy of an earlier run."""
+        self._options = [] if check else ["--no-check"]
         self._folder, self._base, self._known = folder, folder / "base", folder / "left_out.json"
         if not self._known.exists():
             for name in (*TREE, "scripts"):
@@ -424,7 +437,15 @@ class Trees:
         ours = {"PYTHONPATH": path, "MPSREF_CACHE_DIR": os.environ.get("MPSREF_CACHE_DIR", str(self._folder / "cache"))}
         threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "2")
         process = subprocess.Popen(
-            [sys.executable, str(tree / "scripts" / Path(__file__).name), "test", file, str(tree), *left_out],
+            [
+                sys.executable,
+                str(tree / "scripts" / Path(__file__).name),
+                "test",
+                *self._options,
+                file,
+                str(tree),
+                *left_out,
+            ],
             cwd=tree,
             env={**os.environ, **threads, **ours},
             stdout=subprocess.PIPE,
@@ -460,6 +481,7 @@ def run(
     seconds: Annotated[float, typer.Option(help="Time limit; what is complete then is written.")] = 86400.0,
     folder: Annotated[Path | None, typer.Option(help="A folder for copies of the tree, kept for the next run.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only mutants of this group of files.")] = None,
+    check: Annotated[bool, typer.Option(help="Run the check, too; without it the score is that of the tests.")] = True,
 ) -> None:
     """Sample mutants and run the tests of each."""
     stop, found = time.monotonic() + seconds, list[Result]()
@@ -472,7 +494,7 @@ def run(
     left = [one for one in chosen if one not in {result.mutation for result in found}]
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as temporary:
-        trees = Trees(folder or Path(temporary))
+        trees = Trees(folder or Path(temporary), check)
         files = sorted({one.file for one in left} - trees.left_out.keys())
         for _ in _all(trees.prepare, files, jobs or cores(), stop):
             pass
