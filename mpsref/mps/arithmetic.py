@@ -47,8 +47,8 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import Destination, saved
-from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.kernel import Destination, constructed, saved
+from mpsref.mps.core.properties import Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
@@ -120,17 +120,18 @@ class ClampBound(Property[float]):
 STRIDES = "stride_in_pixels_y", "stride_in_pixels_x", "stride_in_feature_channels"
 
 
+@constructed(init=False, kw_only=True)
 class _Scaled:
     """Scales, bias, clamp and the strides of the secondary image: properties of kernels and nodes."""
 
-    primary_scale = Property(number, 1.0, "The factor of the primary image.")
-    secondary_scale = Property(number, 1.0, "The factor of the secondary image.")
-    bias = Property(number, 0.0, "The number that is added.")
-    minimum_value = ClampBound(number, -math.inf, "The smallest result.")
-    maximum_value = ClampBound(number, math.inf, "The largest result.")
-    secondary_stride_in_pixels_x = Property(stride, 1, "0 repeats one secondary column.")
-    secondary_stride_in_pixels_y = Property(stride, 1, "0 repeats one secondary row.")
-    secondary_stride_in_feature_channels = Property(stride, 1, "0 repeats one secondary channel.")
+    primary_scale: Property[float] = Property(number, 1.0, "The factor of the primary image.")
+    secondary_scale: Property[float] = Property(number, 1.0, "The factor of the secondary image.")
+    bias: Property[float] = Property(number, 0.0, "The number that is added.")
+    minimum_value: ClampBound = ClampBound(number, -math.inf, "The smallest result.")
+    maximum_value: ClampBound = ClampBound(number, math.inf, "The largest result.")
+    secondary_stride_in_pixels_x: Property[int] = Property(stride, 1, "0 repeats one secondary column.")
+    secondary_stride_in_pixels_y: Property[int] = Property(stride, 1, "0 repeats one secondary row.")
+    secondary_stride_in_feature_channels: Property[int] = Property(stride, 1, "0 repeats one secondary channel.")
 
     @property
     def _finishes(self) -> bool:
@@ -357,6 +358,7 @@ STRIDES_OF_ONE: Triple = (1, 1, 1)
 NO_OFFSET: Triple = (0, 0, 0)
 
 
+@constructed()
 class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     """Base class of the gradients for one operand, ``clamp(R(P g m [Q B(source_image)]) + bias)``.
 
@@ -364,31 +366,19 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     strides are the forward strides of that image. A ``gradient_state`` sets them, and has the mask m and the offsets.
     Without a state there is no mask and no offset, and the gradient of a product has the size of g. The derivative has
     a ``bias`` of 0.
-
-    Parameters
-    ----------
-    is_secondary_source_filter : bool
-        Whether it is the gradient for the secondary operand.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
     """
 
     state_class = MPSCNNArithmeticGradientState  # type: ignore[assignment]  # a state of two sources
     operation: ClassVar[Literal["add", "multiply"]]
 
-    is_secondary_source_filter = Property(
-        flag, False, "Whether it is the gradient for the secondary operand.", read_only=True
+    is_secondary_source_filter: Argument[bool] = Argument(
+        flag, "Whether it is the gradient for the secondary operand.", default=False
     )
 
-    def __init__(
-        self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
+    def _set_arguments(self, **values: Any) -> None:
         if not hasattr(type(self), "operation"):
             raise TypeError(f"{type(self).__name__} is a base class; use the gradient of an operation")
-        fix(self, is_secondary_source_filter=is_secondary_source_filter)
-        super().__init__(backend=backend, **properties)
+        super()._set_arguments(**values)
 
     @classmethod
     def from_forward(cls, kernel: MPSCNNArithmetic, is_secondary_source_filter: bool) -> Self:
@@ -473,7 +463,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
             return result.astype(g.dtype.newbyteorder("="), copy=False)
 
 
-@saved("is_secondary_source_filter")
+@saved()
 class MPSCNNAddGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``; only the size of ``source_image``, the operand, is read."""
 
@@ -481,7 +471,7 @@ class MPSCNNAddGradient(MPSCNNArithmeticGradient):
     forward_class = MPSCNNAdd
 
 
-@saved("is_secondary_source_filter")
+@saved()
 class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``, with a ``primary_scale`` of -1 by default for the secondary operand."""
 
@@ -496,7 +486,7 @@ class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
         super().__init__(is_secondary_source_filter, backend=backend, **properties)
 
 
-@saved("is_secondary_source_filter")
+@saved()
 class MPSCNNMultiplyGradient(MPSCNNArithmeticGradient):
     """``R(P g m Q B(source_image))``; ``source_image`` is the other operand."""
 
@@ -593,7 +583,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
 
     _abstract = True
 
-    is_secondary_source_filter = MPSCNNArithmeticGradient.is_secondary_source_filter
+    is_secondary_source_filter = MPSCNNArithmeticGradient.is_secondary_source_filter.replace()
 
     def __init__(
         self,

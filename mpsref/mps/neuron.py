@@ -16,6 +16,7 @@ Source: ``MPSCNNNeuron.h``, ``MPSCNNNeuronType.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,9 +25,9 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import TYPES, Neuron
-from mpsref.mps.core.kernel import ImageKernel, saved
+from mpsref.mps.core.kernel import ImageKernel, constructed, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Property, fix, refusal
+from mpsref.mps.core.properties import Argument, Property, fix, refusal
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
@@ -35,7 +36,6 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
 )
-from mpsref.registry import Backend
 
 
 class MPSCNNNeuronType(Enumeration):
@@ -190,37 +190,23 @@ def neuron_descriptor(name: str, value: object) -> MPSNNNeuronDescriptor:
 # --- kernels of any type ----------------------------------------------------------------------------------------------
 
 
+@constructed(init=False)
 class _Described(_TypeAndParameters, ImageKernel):
     """A forward or a gradient kernel, with the parameters of its descriptor."""
 
-    neuron_descriptor = Property(
-        neuron_descriptor, MPSNNNeuronDescriptor("none"), "Type and parameters of the neuron.", read_only=True
+    neuron_descriptor: Argument[MPSNNNeuronDescriptor] = Argument(
+        neuron_descriptor, "Type and parameters of the neuron."
     )
-
-    def __init__(
-        self, neuron_descriptor: MPSNNNeuronDescriptor, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        fix(self, neuron_descriptor=neuron_descriptor)
-        super().__init__(backend=backend, **properties)
 
     @property
     def _neuron(self) -> Neuron:
         return self.neuron_descriptor.neuron
 
 
-@saved("neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNNeuron(_Described, Pixelwise):
-    """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it.
-
-    Parameters
-    ----------
-    neuron_descriptor : MPSNNNeuronDescriptor
-        Type and parameters.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it."""
 
     def __eq__(self, other: object) -> bool:
         """Whether both are neurons with equal properties."""
@@ -236,18 +222,19 @@ def _slope_choice(name: str, value: object) -> str:
     return choice(name, value, ("zero", "documented"))
 
 
-@saved("neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
 
     ``relun_clamped_slope`` selects the derivative of ReLUN at and above its clamp b: "zero", the derivative, or
-    "documented", the value b in Apple's header [choice neuron-relun]. The parameters are those of
-    :class:`MPSCNNNeuron`.
+    "documented", the value b in Apple's header [choice neuron-relun].
     """
 
     forward_class = MPSCNNNeuron
 
-    relun_clamped_slope = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
+    _: KW_ONLY
+    relun_clamped_slope: Property[str] = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
 
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
         neuron = self._neuron

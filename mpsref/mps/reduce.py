@@ -29,7 +29,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,8 +41,8 @@ from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, constructed, saved
+from mpsref.mps.core.properties import Argument, Property
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
     DESTINATION,
@@ -54,7 +54,6 @@ from mpsref.mps.core.whole_image import (
     whole,
 )
 from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
-from mpsref.registry import Backend
 
 
 def _clip(rect: MTLRegion | None) -> Clip | None:
@@ -241,18 +240,21 @@ MULTIPLY = Arithmetic("multiply")
 DIVIDE = Arithmetic("divide")
 
 
+@constructed(init=False, kw_only=True)
 class MPSNNReduceBinary(WholeImageBinaryKernel):
     """Base class: the primary image times the secondary one, the weights, reduced along the channels.
 
     The result is (N, H, W, 1), with the size of the regions that are read, which must have one shape.
     """
 
-    primary_source_clip_rect = Property(
+    primary_source_clip_rect: Property[MTLRegion | None] = Property(
         types.region,
         None,
         "The region of the primary image that is read, MTLRegion; ``None``: all. It is cut to the image.",
     )
-    secondary_source_clip_rect = Property(types.region, None, "The same for the secondary image.")
+    secondary_source_clip_rect: Property[MTLRegion | None] = Property(
+        types.region, None, "The same for the secondary image."
+    )
 
     def _regions(self, sources: Sequence[ImageArgument]) -> list[Array]:
         """Return the regions of both images that are read; raise ``ShapeError`` unless they have one shape."""
@@ -302,33 +304,14 @@ def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
     return region
 
 
-@saved("do_weighted_sum_by_non_zero_weights")
+@saved()
+@constructed()
 class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
-    """The sum of ``x[c] w[c]`` over the channels c of each pixel.
+    """The sum of ``x[c] w[c]`` over the channels c of each pixel."""
 
-    Parameters
-    ----------
-    do_weighted_sum_by_non_zero_weights : bool, default False
-        Whether a sum is divided by the number of its weights that are not 0.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of other properties, by name.
-    """
-
-    do_weighted_sum_by_non_zero_weights = Property(
-        flag, False, "Whether a sum is divided by the number of its weights that are not 0.", read_only=True
+    do_weighted_sum_by_non_zero_weights: Argument[bool] = Argument(
+        flag, "Whether a sum is divided by the number of its weights that are not 0.", default=False
     )
-
-    def __init__(
-        self,
-        do_weighted_sum_by_non_zero_weights: bool = False,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, do_weighted_sum_by_non_zero_weights=do_weighted_sum_by_non_zero_weights)
-        super().__init__(backend=backend, **properties)
 
     def _reduced(self, products: Array, weights: Array) -> Array:
         total = Reduce("sum", "featurechannels").forward(products, backend=self.backend)

@@ -33,9 +33,9 @@ from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, constructed, saved
 from mpsref.mps.core.pixelwise import at_sources, read
-from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -49,7 +49,6 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
 )
 from mpsref.mps.graph.trainable import NodeParameters
-from mpsref.registry import Backend
 
 SIZE = 5
 POWERS = "alpha", "beta", "delta"
@@ -71,13 +70,14 @@ class _Windowed(abc.ABC):
         """Return the functional form for a window size and an offset."""
 
 
+@constructed(init=False, kw_only=True)
 class _Quotient:
     """The parameters of spatial and cross-channel normalization: x / (delta + alpha * mean of squares)**beta."""
 
     recorded: ClassVar[tuple[str, ...]] = POWERS
-    alpha = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
-    beta = Property(real, 5.0, "The exponent.")
-    delta = Property(real, 1.0, "The summand of the mean of squares.")
+    alpha: Property[float] = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
+    beta: Property[float] = Property(real, 5.0, "The exponent.")
+    delta: Property[float] = Property(real, 1.0, "The summand of the mean of squares.")
 
 
 class _Spatial(_Quotient, _Windowed):
@@ -85,14 +85,15 @@ class _Spatial(_Quotient, _Windowed):
         return SpatialNormalization(size, self.alpha, self.beta, self.delta, offset)
 
 
+@constructed(init=False, kw_only=True)
 class _LocalContrast(_Windowed):
     recorded: ClassVar[tuple[str, ...]] = CONTRAST
-    alpha = Property(real, 0.0, "Weight of the variance; any number.")
-    beta = Property(real, 0.5, "The exponent.")
-    delta = Property(real, 1 / 1024, "The summand of the variance.")
-    p0 = Property(real, 1.0, "Weight of the mean that is subtracted.")
-    pm = Property(real, 0.0, "The summand of the result.")
-    ps = Property(real, 1.0, "The factor of the result, before that.")
+    alpha: Property[float] = Property(real, 0.0, "Weight of the variance; any number.")
+    beta: Property[float] = Property(real, 0.5, "The exponent.")
+    delta: Property[float] = Property(real, 1 / 1024, "The summand of the variance.")
+    p0: Property[float] = Property(real, 1.0, "Weight of the mean that is subtracted.")
+    pm: Property[float] = Property(real, 0.0, "The summand of the result.")
+    ps: Property[float] = Property(real, 1.0, "The factor of the result, before that.")
 
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
@@ -124,27 +125,23 @@ def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
         )
 
 
-def _square(kernel_width: object, kernel_height: object) -> int:
-    """Return the side of a square window; ``ValueError`` for another window. Source: squares only [doc]."""
-    width, height = (
-        integer(name, value, low=1)
-        for name, value in (("kernel_width", kernel_width), ("kernel_height", kernel_height))
-    )
-    if width != height:
-        raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
-    return width
+@constructed(init=False)
+class _Square(_Windowed, ImageKernel):
+    """A kernel with a square window [doc]."""
+
+    kernel_width: Argument[int] = Argument(at_least(1), "Width of the window, >= 1.")
+    kernel_height: Argument[int] = Argument(at_least(1), "Height of the window, equal to its width.")
+
+    def _set_arguments(self, **values: int) -> None:
+        width, height = (integer(name, value, low=1) for name, value in values.items())
+        if width != height:
+            raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
+        fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
 
 
-class _WindowedForward(_Windowed, ForwardOfLists):
+@constructed()
+class _WindowedForward(_Square, ForwardOfLists):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
-
-    def __init__(
-        self, kernel_width: int, kernel_height: int, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel; ``TypeError`` or ``ValueError`` for illegal values."""
-        side = _square(kernel_width, kernel_height)
-        fix(self, kernel_width=side, kernel_height=side)
-        super().__init__(backend=backend, **properties)
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("edge_mode", self.edge_mode)
@@ -155,20 +152,11 @@ class _WindowedForward(_Windowed, ForwardOfLists):
         function.forward(inputs[0], region.size, out=destination[region], backend=self.backend)
 
 
-class _WindowedGradient(_Windowed, _Gradient):
+class _WindowedGradient(_Square, _Gradient):
     """The gradient of such a kernel, with the parameters of the forward kernel."""
 
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
-
-    def __init__(
-        self, kernel_width: int, kernel_height: int, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel; errors as for the forward kernel."""
-        side = _square(kernel_width, kernel_height)
-        for name in ("kernel_width", "kernel_height"):
-            fix(self, **{f"primary_{name}": side, f"secondary_{name}": side})
-        super().__init__(backend=backend, **properties)
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
@@ -191,24 +179,28 @@ class _WindowedGradient(_Windowed, _Gradient):
             destination[region] = read(function.gradient(g, x, backend=self.backend), first, region.size, clamp=False)
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNSpatialNormalization(_Spatial, _WindowedForward):
     """Spatial normalization: :class:`mpsref.SpatialNormalization`."""
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
     """The gradient of spatial normalization: the derivative; Apple prints another one [choice spatial-gradient]."""
 
     forward_class = MPSCNNSpatialNormalization
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNLocalContrastNormalization(_LocalContrast, _WindowedForward):
     """Local contrast normalization: :class:`mpsref.LocalContrastNormalization`."""
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient):
     """Gradient of local contrast normalization: the derivative; Apple prints another [choice contrast-gradient]."""
 
@@ -218,22 +210,19 @@ class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient
 # --- kernels with windows of channels ---------------------------------------------------------------------------------
 
 
+@constructed(init=False)
 class _CrossChannel(_Quotient, ImageKernel):
     recorded = ("kernel_size", *POWERS)
 
-    kernel_size = Property(at_least(1), SIZE, "Length of the window in channels.", read_only=True)
-
-    def __init__(self, kernel_size: int = SIZE, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Make a kernel; ``TypeError`` or ``ValueError`` for illegal values."""
-        fix(self, kernel_size=kernel_size)
-        super().__init__(backend=backend, **properties)
+    kernel_size: Argument[int] = Argument(at_least(1), "Length of the window in channels.", default=SIZE)
 
     @property
     def _function(self) -> CrossChannelNormalization:
         return CrossChannelNormalization(self.kernel_size, self.alpha, self.beta, self.delta)
 
 
-@saved("kernel_size")
+@saved()
+@constructed()
 class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
@@ -246,7 +235,8 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
         self._function.forward(x, out=destination[region], backend=self.backend)
 
 
-@saved("kernel_size")
+@saved()
+@constructed()
 class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 

@@ -14,6 +14,7 @@ ValueError: radius is 0; it must be an integer >= 1
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from mpsref import registry
@@ -85,6 +86,17 @@ class Property(Generic[T]):
     def initial(self, instance: object) -> T:
         """Return the default."""
         return self.default
+
+
+class Argument(Property[T]):
+    """A property that is an argument of a constructor, see :func:`constructed`; without ``default`` it is required."""
+
+    def __init__(self, check: Check[T], doc: str, *, default: Any = MISSING, read_only: bool = True) -> None:
+        super().__init__(check, default, doc, read_only)
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: object, value: T) -> None: ...  # type: ignore[override]  # for the constructor
 
 
 class PerSource(Property[tuple[T, ...]]):
