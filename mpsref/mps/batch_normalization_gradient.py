@@ -46,13 +46,12 @@ from mpsref.mps.batch_normalization import (
     destinations,
     encoded,
     images_in,
-    is_list_of_arrays,
     neuron_of,
     unavailable,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire, is_list_of_arrays
 from mpsref.mps.core.kernel import Encoding, constructed, saved
 from mpsref.mps.core.properties import Argument, Property, optional
 from mpsref.mps.core.state import StateLike

@@ -31,8 +31,8 @@ from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, constructed, saved
 from mpsref.mps.core.pixelwise import at_sources, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
@@ -103,8 +103,10 @@ class _LocalContrast(_Windowed):
 # --- kernels with windows of pixels -----------------------------------------------------------------------------------
 
 
-class _Gradient(GradientOfLists):
+class _Gradient(MPSCNNGradientKernel):
     """A gradient kernel with the parameters of its forward kernel."""
+
+    accepts_lists = True
 
     def _check_state(self, state: MPSNNGradientState) -> None:
         super()._check_state(state)
@@ -140,8 +142,10 @@ class _Square(_Windowed, ImageKernel):
 
 
 @constructed()
-class _WindowedForward(_Square, ForwardOfLists):
+class _WindowedForward(_Square, MPSCNNKernel):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
+
+    accepts_lists = True
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("edge_mode", self.edge_mode)
@@ -223,12 +227,14 @@ class _CrossChannel(_Quotient, ImageKernel):
 
 @saved()
 @constructed()
-class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
+class MPSCNNCrossChannelNormalization(_CrossChannel, MPSCNNKernel):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
     The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice
     windowed-edge-mode].
     """
+
+    accepts_lists = True
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         x = read(inputs[0], (self.offset.y, self.offset.x), region.size, clamp=False)

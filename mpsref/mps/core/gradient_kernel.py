@@ -70,7 +70,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         source_gradient : array_like, MPSImage or batch of images
             The gradient of the forward result (N, H, W, C).
         source_image : array_like, MPSImage or batch of images
-            The source image of the forward pass (N, H, W, C).
+            The source image of the forward pass (N, H, W, C). For some normalizations both may be lists of arrays.
         gradient_state : MPSNNGradientState or sequence of them, optional
             The state of the forward pass, or a list with the state of each image, which may be one object. Without
             ``destination_gradient``, the state sets the properties of the kernel, and the result has the shape of the
@@ -83,8 +83,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
 
         Returns
         -------
-        destination : ndarray, MPSImage or MPSImageBatch
-            Of the kind of ``source_gradient``.
+        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
+            Of the kind of ``source_gradient``. ``None`` if the kernel does not compute it.
 
         Raises
         ------
@@ -107,8 +107,12 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         >>> mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2).encode(np.ones_like(y), x, state)[0, :, :, 0].tolist()
         [[0.0, 0.0], [0.0, 1.0]]
         """
-        g = image_arguments.source("source_gradient", source_gradient)
-        x = image_arguments.source("source_image", source_image)
+        if gradient_state is None:
+            self._check_without_state(destination_gradient)
+        g = image_arguments.source("source_gradient", source_gradient, self.accepts_lists)
+        x = image_arguments.source("source_image", source_image, self.accepts_lists)
+        if self.accepts_lists:
+            image_arguments.check_pairs_of_lists(g, x)
         if differ(gradient_state):
             return self._encode_each(source_gradient, g, x, gradient_state, destination_gradient, command_buffer)
         check_not_a_command_buffer("gradient_state", gradient_state)
@@ -261,6 +265,9 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         (column, row, _), _ = state.primary_origin(g.array.shape)
         width, height, _ = state.record.clip_rect.size
         return g._replace(array=g.array[:, row : row + height, column : column + width]), x
+
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
+        """Raise ``ValueError`` if the kernel needs a state."""
 
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""

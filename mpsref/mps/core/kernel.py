@@ -137,7 +137,8 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
         writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name != "backend"]
         known = kind._coding.properties
         new = tuple(name for name in writable if name not in known)
-        fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only)
+        accepted = inspect.signature(kind).parameters
+        fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only and name in accepted)
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register
@@ -239,7 +240,7 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         """Raise ``TypeError`` for an abstract class."""
         if inspect.isabstract(cls):
             import_families()
-            names = sorted(kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind))
+            names = sorted({kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind)})
             raise TypeError(
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
             )
@@ -324,6 +325,8 @@ class ImageKernel(MPSKernel):
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
     """The state for the gradient kernel."""
+    accepts_lists: ClassVar[bool] = False
+    """Whether sources may be lists of arrays, which are concatenated; the result is then such a list."""
     recorded: ClassVar[tuple[str, ...]] = ()
     """The properties of the family that a state records."""
     repeats: ClassVar[bool] = False
@@ -350,7 +353,7 @@ class ImageKernel(MPSKernel):
         """
 
     def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
-        """Return how to compute a region of ``size`` from inputs of these ``shapes``, for kernels that repeat."""
+        """Return how to compute a region of ``size`` from inputs of these ``shapes``; see :class:`PlannedKernel`."""
         raise NotImplementedError
 
     def _lookup(self, key: Hashable) -> Prepared | None:
@@ -746,6 +749,10 @@ class PlannedKernel(ImageKernel):
 
     repeats = True
 
+    @abc.abstractmethod
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return how to compute a region of ``size`` from inputs of these ``shapes``."""
+
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
         plan = self._plan([image.shape for image in inputs], region.size)
         plan.run(inputs, destination[region], self.backend)
@@ -795,9 +802,9 @@ class MPSCNNKernel(ImageKernel):
         Parameters
         ----------
         source_image : array_like, MPSImage or batch of images
-            The source (N, H, W, C).
+            The source (N, H, W, C); for some normalizations also a list of arrays whose images have one size.
         destination_image : ndarray, MPSImage or batch of images, optional
-            The image to write; pixels outside ``clip_rect`` are kept. The present ``offset`` is used.
+            The image to write, not for a list; pixels outside ``clip_rect`` are kept. The present ``offset`` is used.
         destination_size : int or tuple of int, optional
             Height and width of a new destination, zero outside ``clip_rect``. The present ``offset`` is used. Without
             ``destination_image`` and ``destination_size``, ``padding`` sets the size and the property ``offset``.
@@ -811,7 +818,7 @@ class MPSCNNKernel(ImageKernel):
 
         Returns
         -------
-        destination : ndarray, MPSImage or MPSImageBatch
+        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
             Of the kind of ``source_image``; with ``return_state=True`` a tuple (destination, state).
 
         Raises
@@ -834,7 +841,7 @@ class MPSCNNKernel(ImageKernel):
         >>> pool.encode(x, destination_size=(2, 2))[0, :, :, 0].tolist()
         [[5.0, 7.0], [13.0, 15.0]]
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, self.accepts_lists)
         return self._encode(
             (source,), destination_image, destination_size, return_state, destination_state, command_buffer
         )
