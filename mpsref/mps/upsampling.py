@@ -48,6 +48,7 @@ class _Factors(abc.ABC):
     integer_scale_factor_y: Argument[int] = Argument(at_least(1), "Result rows for each row, >= 1.")
     scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column, as a float.", float)
     scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row, as a float.", float)
+    align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
     @abc.abstractmethod
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
@@ -55,8 +56,6 @@ class _Factors(abc.ABC):
 
 
 class _Nearest(_Factors):
-    align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
-
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
         return UpsamplingNearest((self.integer_scale_factor_y, self.integer_scale_factor_x))
 

@@ -17,7 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -73,6 +73,7 @@ from mpsref.registry import Backend, Problem, Spec
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 @dataclass_transform(field_specifiers=(Argument,))
@@ -758,6 +759,41 @@ class PlannedKernel(ImageKernel):
         plan.run(inputs, destination[region], self.backend)
 
 
+def _state_forms(state_for: Callable[_P, Any]) -> tuple[Callable[_P, Any], Callable[..., Any], Callable[..., Any]]:
+    """Return the forms of a method that returns the state of an encode: for a batch, and temporary ones of both."""
+    one, several = state_for.__name__, state_for.__name__.replace("state", "state_batch")
+
+    def batch(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._batch_of(getattr(self, one)(*arguments, **keywords))
+
+    def temporary(self: Any, command_buffer: MPSCommandBuffer, *arguments: Any, **keywords: Any) -> Any:
+        return self._temporary(command_buffer, getattr(self, one)(*arguments, **keywords))
+
+    def temporary_batch(self: Any, command_buffer: MPSCommandBuffer, *arguments: Any, **keywords: Any) -> Any:
+        return self._temporary(command_buffer, getattr(self, several)(*arguments, **keywords))
+
+    forms: Any = batch, temporary, temporary_batch
+    named = (
+        (several, f"Return a list with a new state for each image of a batch.\n\n{ONE_FOR_ALL} :meth:`{one}`."),
+        (f"temporary_{one.partition('_for_')[0]}_for_command_buffer", f"Return :meth:`{one}` as {TEMPORARY}"),
+        (f"temporary_{several.partition('_for_')[0]}_for_command_buffer", f"Return :meth:`{several}` as {TEMPORARY}"),
+    )
+    signature = inspect.signature(state_for)
+    own, *others = signature.parameters.values()
+    for form, (name, text) in zip(forms, named, strict=True):
+        form.__name__, form.__doc__ = name, text
+        leading = [buffer for key, buffer in inspect.signature(form).parameters.items() if key == "command_buffer"]
+        form.__signature__ = signature.replace(parameters=[own, *leading, *others])
+        form.__qualname__ = state_for.__qualname__.replace(one, name)
+    return forms  # type: ignore[no-any-return]
+
+
+ONE_FOR_ALL = "If :attr:`is_result_state_reused_across_batch`, return the one state of"
+TEMPORARY = """temporary: ``read_count`` is 1.
+
+Raises ``OrderError`` if the command buffer was committed."""
+
+
 def _count(name: str, value: object) -> int | None:
     """Check a number of channels, without limit for ``None`` and NSUIntegerMax."""
     most = value is None or (isinstance(value, int) and value == types.NSUIntegerMax)
@@ -885,42 +921,11 @@ class MPSCNNKernel(ImageKernel):
         source = image_arguments.source("source_image", source_image)
         return self._result_state((source,), source_states, destination_image)
 
-    def result_state_batch_for_source_image(
-        self,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return a list with a new state for each image of a batch.
-
-        If :attr:`is_result_state_reused_across_batch`, return the one state of :meth:`result_state_for_source_image`.
-        """
-        return self._batch_of(self.result_state_for_source_image(source_image, source_states, destination_image))
-
-    def temporary_result_state_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_for_source_image` as a temporary state, whose ``read_count`` is 1.
-
-        Raises ``OrderError`` if the command buffer was committed.
-        """
-        state = self.result_state_for_source_image(source_image, source_states, destination_image)
-        return self._temporary(command_buffer, state)
-
-    def temporary_result_state_batch_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_batch_for_source_image` with temporary states, whose ``read_count`` is 1."""
-        states = self.result_state_batch_for_source_image(source_image, source_states, destination_image)
-        return self._temporary(command_buffer, states)
+    (
+        result_state_batch_for_source_image,
+        temporary_result_state_for_command_buffer,
+        temporary_result_state_batch_for_command_buffer,
+    ) = _state_forms(result_state_for_source_image)
 
 
 @constructed(init=False, kw_only=True)
@@ -1024,45 +1029,11 @@ class MPSCNNBinaryKernel(ImageKernel):
         )
         return self._result_state(sources, source_states, destination_image)
 
-    def temporary_result_state_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_for_primary_image` as a temporary state, whose ``read_count`` is 1."""
-        state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
-        return self._temporary(command_buffer, state)
-
-    def result_state_batch_for_primary_image(
-        self,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return a list with a new state for each image of a batch.
-
-        As :meth:`mpsref.mps.MPSCNNKernel.result_state_batch_for_source_image`.
-        """
-        state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
-        return self._batch_of(state)
-
-    def temporary_result_state_batch_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_batch_for_primary_image` with temporary states, whose ``read_count`` is 1."""
-        states = self.result_state_batch_for_primary_image(
-            primary_image, secondary_image, source_states, destination_image
-        )
-        return self._temporary(command_buffer, states)
+    (
+        result_state_batch_for_primary_image,
+        temporary_result_state_for_command_buffer,
+        temporary_result_state_batch_for_command_buffer,
+    ) = _state_forms(result_state_for_primary_image)
 
 
 def _at_index(
@@ -1192,40 +1163,11 @@ class MPSCNNMultiaryKernel(ImageKernel):
         sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
         return self._result_state(sources, source_states, destination_image)
 
-    def temporary_result_state_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_for_source_images` as a temporary state, whose ``read_count`` is 1."""
-        state = self.result_state_for_source_images(source_images, source_states, destination_image)
-        return self._temporary(command_buffer, state)
-
-    def result_state_batch_for_source_images(
-        self,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return a list with a new state for each image of a batch.
-
-        As :meth:`mpsref.mps.MPSCNNKernel.result_state_batch_for_source_image`.
-        """
-        state = self.result_state_for_source_images(source_images, source_states, destination_image)
-        return self._batch_of(state)
-
-    def temporary_result_state_batch_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_batch_for_source_images` with temporary states, whose ``read_count`` is 1."""
-        states = self.result_state_batch_for_source_images(source_images, source_states, destination_image)
-        return self._temporary(command_buffer, states)
+    (
+        result_state_batch_for_source_images,
+        temporary_result_state_for_command_buffer,
+        temporary_result_state_batch_for_command_buffer,
+    ) = _state_forms(result_state_for_source_images)
 
     @property
     def _number_of_sources(self) -> int:
