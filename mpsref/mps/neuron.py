@@ -256,6 +256,11 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
 class _SingleType(MPSCNNNeuron):
     type: ClassVar[MPSCNNNeuronType]
 
+    def __init_subclass__(cls, type: MPSCNNNeuronType | None = None) -> None:
+        super().__init_subclass__()
+        if type is not None:
+            cls.type = type
+
 
 class _WithoutParameters(_SingleType):
     def __init__(self, **properties: Any) -> None:
@@ -280,104 +285,76 @@ class _WithABC(_SingleType):
 
 
 @saved("a")
-class MPSCNNNeuronReLU(_WithA):
+class MPSCNNNeuronReLU(_WithA, type=MPSCNNNeuronType.ReLU):
     """``y = x`` from 0 on, ``a*x`` below."""
 
-    type = MPSCNNNeuronType.ReLU
-
 
 @saved("a", "b")
-class MPSCNNNeuronLinear(_WithAB):
+class MPSCNNNeuronLinear(_WithAB, type=MPSCNNNeuronType.Linear):
     """``y = a*x + b``."""
 
-    type = MPSCNNNeuronType.Linear
-
 
 @saved()
-class MPSCNNNeuronSigmoid(_WithoutParameters):
+class MPSCNNNeuronSigmoid(_WithoutParameters, type=MPSCNNNeuronType.Sigmoid):
     """``y = 1 / (1 + e**-x)``."""
 
-    type = MPSCNNNeuronType.Sigmoid
-
 
 @saved("a", "b")
-class MPSCNNNeuronHardSigmoid(_WithAB):
+class MPSCNNNeuronHardSigmoid(_WithAB, type=MPSCNNNeuronType.HardSigmoid):
     """``y = a*x + b``, clamped to [0, 1]."""
 
-    type = MPSCNNNeuronType.HardSigmoid
-
 
 @saved("a", "b")
-class MPSCNNNeuronTanH(_WithAB):
+class MPSCNNNeuronTanH(_WithAB, type=MPSCNNNeuronType.TanH):
     """``y = a * tanh(b*x)``."""
 
-    type = MPSCNNNeuronType.TanH
-
 
 @saved()
-class MPSCNNNeuronAbsolute(_WithoutParameters):
+class MPSCNNNeuronAbsolute(_WithoutParameters, type=MPSCNNNeuronType.Absolute):
     """``y = |x|``."""
-
-    type = MPSCNNNeuronType.Absolute
 
 
 @saved("a", "b")
-class MPSCNNNeuronSoftPlus(_WithAB):
+class MPSCNNNeuronSoftPlus(_WithAB, type=MPSCNNNeuronType.SoftPlus):
     """``y = a * log(1 + e**(b*x))``."""
-
-    type = MPSCNNNeuronType.SoftPlus
 
 
 @saved()
-class MPSCNNNeuronSoftSign(_WithoutParameters):
+class MPSCNNNeuronSoftSign(_WithoutParameters, type=MPSCNNNeuronType.SoftSign):
     """``y = x / (1 + |x|)``."""
-
-    type = MPSCNNNeuronType.SoftSign
 
 
 @saved("a")
-class MPSCNNNeuronELU(_WithA):
+class MPSCNNNeuronELU(_WithA, type=MPSCNNNeuronType.ELU):
     """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
-
-    type = MPSCNNNeuronType.ELU
 
 
 @saved("data")
-class MPSCNNNeuronPReLU(_SingleType):
+class MPSCNNNeuronPReLU(_SingleType, type=MPSCNNNeuronType.PReLU):
     """``y = x`` from 0 on, ``data[c] * x`` below, in channel c; Apple's parameters are ``a`` and its length."""
-
-    type = MPSCNNNeuronType.PReLU
 
     def __init__(self, data: ArrayLike, **properties: Any) -> None:
         super().__init__(MPSNNNeuronDescriptor(self.type, data=data), **properties)
 
 
 @saved("a", "b")
-class MPSCNNNeuronReLUN(_WithAB):
+class MPSCNNNeuronReLUN(_WithAB, type=MPSCNNNeuronType.ReLUN):
     """``y = min(x, b)`` from 0 on, ``min(a*x, b)`` below."""
 
-    type = MPSCNNNeuronType.ReLUN
-
 
 @saved("a", "b", "c")
-class MPSCNNNeuronPower(_WithABC):
+class MPSCNNNeuronPower(_WithABC, type=MPSCNNNeuronType.Power):
     """``y = (a*x + b)**c``."""
 
-    type = MPSCNNNeuronType.Power
-
 
 @saved("a", "b", "c")
-class MPSCNNNeuronExponential(_WithABC):
+class MPSCNNNeuronExponential(_WithABC, type=MPSCNNNeuronType.Exponential):
     """``y = c**(a*x + b)``; c = -1 stands for the base e."""
 
-    type = MPSCNNNeuronType.Exponential
-
 
 @saved("a", "b", "c")
-class MPSCNNNeuronLogarithm(_WithABC):
+class MPSCNNNeuronLogarithm(_WithABC, type=MPSCNNNeuronType.Logarithm):
     """``y = log(a*x + b)`` to the base c; c = -1 stands for e."""
-
-    type = MPSCNNNeuronType.Logarithm
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------

@@ -81,6 +81,13 @@ class _Reduction(MPSNNReduceUnary):
     operation: ClassVar[kernels.Reduction]
     over: ClassVar[kernels.Over]
 
+    def __init_subclass__(cls, operation: kernels.Reduction | None = None, over: kernels.Over | None = None) -> None:
+        super().__init_subclass__()
+        if operation is not None:
+            cls.operation = operation
+        if over is not None:
+            cls.over = over
+
     def _weight(self) -> float:
         """Return the factor of the sum."""
         return 1.0
@@ -110,106 +117,77 @@ class _Reduction(MPSNNReduceUnary):
         super()._compute([image[self._images(len(image))]], destination, region)
 
 
-class _Row(_Reduction):
+class _Row(_Reduction, over="row"):
     """One value for each row and channel: (N, H, 1, C)."""
 
-    over = "row"
 
-
-class _Column(_Reduction):
+class _Column(_Reduction, over="column"):
     """One value for each column and channel: (N, 1, W, C)."""
 
-    over = "column"
 
-
-class _FeatureChannels(_Reduction):
+class _FeatureChannels(_Reduction, over="featurechannels"):
     """One value for each pixel: (N, H, W, 1)."""
 
-    over = "featurechannels"
-
 
 @saved()
-class MPSNNReduceRowMin(_Row):
+class MPSNNReduceRowMin(_Row, operation="min"):
     """The smallest value of each row."""
 
-    operation = "min"
-
 
 @saved()
-class MPSNNReduceRowMax(_Row):
+class MPSNNReduceRowMax(_Row, operation="max"):
     """The largest value of each row."""
 
-    operation = "max"
-
 
 @saved()
-class MPSNNReduceRowMean(_Row):
+class MPSNNReduceRowMean(_Row, operation="mean"):
     """The mean of each row."""
 
-    operation = "mean"
-
 
 @saved()
-class MPSNNReduceRowSum(_Row):
+class MPSNNReduceRowSum(_Row, operation="sum"):
     """The sum of each row."""
 
-    operation = "sum"
-
 
 @saved()
-class MPSNNReduceColumnMin(_Column):
+class MPSNNReduceColumnMin(_Column, operation="min"):
     """The smallest value of each column."""
 
-    operation = "min"
-
 
 @saved()
-class MPSNNReduceColumnMax(_Column):
+class MPSNNReduceColumnMax(_Column, operation="max"):
     """The largest value of each column."""
 
-    operation = "max"
-
 
 @saved()
-class MPSNNReduceColumnMean(_Column):
+class MPSNNReduceColumnMean(_Column, operation="mean"):
     """The mean of each column."""
 
-    operation = "mean"
-
 
 @saved()
-class MPSNNReduceColumnSum(_Column):
+class MPSNNReduceColumnSum(_Column, operation="sum"):
     """The sum of each column."""
 
-    operation = "sum"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsMin(_FeatureChannels):
+class MPSNNReduceFeatureChannelsMin(_FeatureChannels, operation="min"):
     """The smallest channel of each pixel."""
 
-    operation = "min"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsMax(_FeatureChannels):
+class MPSNNReduceFeatureChannelsMax(_FeatureChannels, operation="max"):
     """The largest channel of each pixel."""
 
-    operation = "max"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsMean(_FeatureChannels):
+class MPSNNReduceFeatureChannelsMean(_FeatureChannels, operation="mean"):
     """The mean of the channels of each pixel."""
 
-    operation = "mean"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsSum(_FeatureChannels):
+class MPSNNReduceFeatureChannelsSum(_FeatureChannels, operation="sum"):
     """``weight`` times the sum of the channels of each pixel."""
 
-    operation = "sum"
     weight = Property(number, 1.0, "The factor of the sum.")
 
     def _weight(self) -> float:
@@ -217,17 +195,13 @@ class MPSNNReduceFeatureChannelsSum(_FeatureChannels):
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels):
+class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels, operation="argumentmin"):
     """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
-
-    operation = "argumentmin"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels):
+class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels, operation="argumentmax"):
     """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
-
-    operation = "argumentmax"
 
 
 # --- weighted reductions ----------------------------------------------------------------------------------------------
@@ -351,6 +325,11 @@ class MPSNNUnaryReductionNode(FunctionNode):
 
     clip_rect_source = MPSNNReduceUnary.clip_rect_source
 
+    def __init_subclass__(cls, kernel: type[_Reduction] | None = None) -> None:
+        super().__init_subclass__()
+        if kernel is not None:
+            cls.kernel_class = kernel
+
     @property
     def function(self) -> Reduce:
         """The functional form."""
@@ -376,76 +355,53 @@ class MPSNNReductionSpatialMeanNode(MPSNNUnaryReductionNode):
         return Reduce("mean", "spatial", clip=_clip(self.clip_rect_source))
 
 
-class MPSNNReductionRowMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMin):
     """The smallest value of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowMin
 
-
-class MPSNNReductionRowMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowMaxNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMax):
     """The largest value of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowMax
 
-
-class MPSNNReductionRowMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowMeanNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMean):
     """The mean of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowMean
 
-
-class MPSNNReductionRowSumNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowSumNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowSum):
     """The sum of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowSum
 
-
-class MPSNNReductionColumnMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnMin):
     """The smallest value of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnMin
 
-
-class MPSNNReductionColumnMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnMaxNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnMax):
     """The largest value of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnMax
 
-
-class MPSNNReductionColumnMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnMeanNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnMean):
     """The mean of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnMean
 
-
-class MPSNNReductionColumnSumNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnSumNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnSum):
     """The sum of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnSum
 
-
-class MPSNNReductionFeatureChannelsMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsMin):
     """The smallest value over the channels of each pixel, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsMin
 
-
-class MPSNNReductionFeatureChannelsMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsMaxNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsMax):
     """The largest value over the channels of each pixel, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsMax
 
-
-class MPSNNReductionFeatureChannelsMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsMeanNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsMean):
     """The mean over the channels of each pixel, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsMean
 
-
-class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsSum):
     """The sum over the channels of each pixel, times ``weight``, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsSum
     weight = MPSNNReduceFeatureChannelsSum.weight
 
     @property
@@ -454,13 +410,13 @@ class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode):
         return replace(super().function, weight=self.weight)
 
 
-class MPSNNReductionFeatureChannelsArgumentMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsArgumentMinNode(
+    MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsArgumentMin
+):
     """The channel of the smallest value of each pixel, as a float; the first of equal ones."""
 
-    kernel_class = MPSNNReduceFeatureChannelsArgumentMin
 
-
-class MPSNNReductionFeatureChannelsArgumentMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsArgumentMaxNode(
+    MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsArgumentMax
+):
     """The channel of the largest value of each pixel, as a float; the first of equal ones."""
-
-    kernel_class = MPSNNReduceFeatureChannelsArgumentMax
