@@ -38,11 +38,11 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape, filled
-from mpsref.arguments.parameters import Triple, flag, integer, number, real
+from mpsref.arguments.parameters import flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
-from mpsref.kernels.broadcasting import Broadcasting
+from mpsref.kernels.broadcasting import Broadcasting, Operand
 from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
@@ -138,6 +138,34 @@ class _Scaled:
         """Whether a bias is added or the result is clamped."""
         return (self.bias, self.minimum_value, self.maximum_value) != (0.0, -math.inf, math.inf)
 
+    def _derivative(self, product: bool, own: int, operands: Sequence[Operand]) -> Arithmetic:
+        """Return the function whose gradient for operand ``own`` has these scales."""
+        p, q = self.primary_scale, self.secondary_scale
+        first, second = operands
+        return _arithmetic(
+            "multiply" if product else "add",
+            *((q, p) if product and own else (p, q if product else p)),
+            primary_strides=first.strides,
+            secondary_strides=second.strides,
+            primary_offset=first.offset,
+            secondary_offset=second.offset,
+        )
+
+    def _with_bias(self, gradient: Array, backend: str | Backend | None) -> Array:
+        """Return a gradient with the bias, clamped."""
+        if not self._finishes:
+            return gradient
+        low, high = self.minimum_value, self.maximum_value
+        last = _arithmetic("add", 1.0, 0.0, self.bias, minimum_value=low, maximum_value=high)
+        return last.forward(gradient, filled(0, gradient), backend=backend)
+
+
+def scale_of_gradient(of: _Scaled | Arithmetic, operation: Name, secondary: bool) -> float:
+    """Return the factor of g in the gradient for one operand; a product also has the factor of the other one."""
+    if operation == "multiply" or not secondary:
+        return of.primary_scale
+    return -of.secondary_scale if operation == "subtract" else of.secondary_scale
+
 
 class _Operands(_Scaled, abc.ABC):
     """In addition, strides and offsets of both images."""
@@ -163,12 +191,6 @@ class _Operands(_Scaled, abc.ABC):
             found[f"{side}_strides"] = y, x, channel
             found[f"{side}_offset"] = offset.y, offset.x, values[f"{side}_source_feature_channel_offset"]
         return found
-
-    def _scale_of_gradient(self, operation: Name, secondary: bool) -> float:
-        """Return the factor of g in the gradient for one operand; a product also has the factor of the other one."""
-        if operation == "multiply" or not secondary:
-            return self.primary_scale
-        return -self.secondary_scale if operation == "subtract" else self.secondary_scale
 
     def _strides_for_gradient(self, operation: Name, secondary: bool) -> dict[str, int]:
         """Return the strides of the image that the gradient for one operand reads, as secondary strides."""
@@ -354,10 +376,6 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
 # --- gradient kernels -------------------------------------------------------------------------------------------------
 
 
-STRIDES_OF_ONE: Triple = (1, 1, 1)
-NO_OFFSET: Triple = (0, 0, 0)
-
-
 @constructed()
 class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     """Base class of the gradients for one operand, ``clamp(R(P g m [Q B(source_image)]) + bias)``.
@@ -402,7 +420,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
                 f"{cls.forward_class.__name__}"
             )
         secondary = flag("is_secondary_source_filter", is_secondary_source_filter)
-        scales = {"primary_scale": kernel._scale_of_gradient(kernel.operation, secondary)}
+        scales = {"primary_scale": scale_of_gradient(kernel, kernel.operation, secondary)}
         if cls.operation == "multiply":
             scales["secondary_scale"] = kernel.secondary_scale
         strides = kernel._strides_for_gradient(kernel.operation, secondary)
@@ -413,34 +431,16 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         own = int(self.is_secondary_source_filter)
         other = self.operation == "multiply"
         passed = 1 - own if other else own  # the index of the operand that is the source image
-        strides, offsets, shapes = [STRIDES_OF_ONE] * 2, [NO_OFFSET] * 2, [g, g]
+        operands, shapes = [Operand((1, 1, 1), (0, 0, 0))] * 2, [g, g]
         if state is None:
-            strides[passed] = (
-                self.secondary_stride_in_pixels_y,
-                self.secondary_stride_in_pixels_x,
-                self.secondary_stride_in_feature_channels,
-            )
-            shapes[passed] = source
+            strides = (getattr(self, f"secondary_{name}") for name in STRIDES)
+            operands[passed], shapes[passed] = operands[passed]._replace(strides=tuple(strides)), source
         else:
-            strides, offsets = (list(column) for column in zip(*state.function.operands, strict=True))
-            shapes = list(state.record.source_shapes)
+            operands, shapes = list(state.function.operands), list(state.record.source_shapes)
             if source != shapes[passed]:
                 raise ShapeError(f"source_image has shape {source}; that of the forward pass was {shapes[passed]}")
-            y, x, channel = strides[passed]
-            self._assign(
-                secondary_stride_in_pixels_y=y,
-                secondary_stride_in_pixels_x=x,
-                secondary_stride_in_feature_channels=channel,
-            )
-        p, q = self.primary_scale, self.secondary_scale
-        function = Arithmetic(
-            self.operation,
-            *((q, p) if own and other else (p, p) if not other else (p, q)),
-            primary_strides=strides[0],
-            secondary_strides=strides[1],
-            primary_offset=offsets[0],
-            secondary_offset=offsets[1],
-        )
+            self._assign(**{f"secondary_{name}": t for name, t in zip(STRIDES, operands[passed].strides, strict=True)})
+        function = self._derivative(other, own, operands)
         wanted: Wanted = "secondary" if own else "primary"
         x_shape, y_shape = (as_shape("shape", shape) for shape in shapes)
         return ArithmeticGradient(function, x_shape, y_shape, wanted)
@@ -457,10 +457,8 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         wide = np.result_type(g, np.float32) if self._finishes else g.dtype
         inputs = g.astype(wide, copy=False), source
         result = registry.run_one(problem, *inputs[: len(problem.input_shapes)], backend=self.backend)
-        if self._finishes:
-            result = np.clip(result + wide.type(self.bias), self.minimum_value, self.maximum_value)
         with np.errstate(over="ignore"):
-            return result.astype(g.dtype.newbyteorder("="), copy=False)
+            return self._with_bias(result, self.backend).astype(g.dtype.newbyteorder("="), copy=False)
 
 
 @saved()
@@ -552,7 +550,7 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
         second = source_index == 1
         image = self.source_images[1 - source_index if self.operation == "multiply" else source_index]
         assert self.gradient_class is not None
-        scale = self._scale_of_gradient(self.operation, second)
+        scale = scale_of_gradient(self, self.operation, second)
         return self.gradient_class(
             source_gradient,
             image,
@@ -605,39 +603,29 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         g, *others = images
-        spec, wanted = self._derivative(call.spec), "secondary" if self.is_secondary_source_filter else "primary"
+        spec, own = call.spec, int(self.is_secondary_source_filter)
         operands: list[Array | Shape] = [*call.forward_shapes]  # the shape suffices for an operand that is not read
-        if call.spec.clamps:
-            operands = [*call.state["sources"]]
-        elif others:
-            operands[1 - int(self.is_secondary_source_filter)] = others[0]
-        result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
-        if not self._finishes:
-            return result
-        low, high = self.minimum_value, self.maximum_value
-        last = Arithmetic("add", 1.0, 0.0, self.bias, minimum_value=low, maximum_value=high)
-        return last.forward(result, filled(0, result), backend=call.backend)
-
-    def _derivative(self, spec: Arithmetic) -> Arithmetic:
-        """Return the function whose gradient has the scales of this node: usually that of the forward pass."""
-        second = self.is_secondary_source_filter
-        p, q = spec.primary_scale, spec.secondary_scale
-        if spec.operation == "multiply":
-            if self.primary_scale * self.secondary_scale == p * q:
-                return spec
-            changed = replace(spec, primary_scale=self.primary_scale, secondary_scale=self.secondary_scale)
-        else:
-            sign = -1.0 if spec.operation == "subtract" and second else 1.0
-            if self.primary_scale == (sign * q if second else p):
-                return spec
-            own = sign * self.primary_scale
-            changed = replace(spec, secondary_scale=own) if second else replace(spec, primary_scale=own)
         if spec.clamps:
+            self._check_scales(spec)
+            operands = [*call.state["sources"]]
+        else:
+            spec = self._derivative(spec.operation == "multiply", own, spec.operands)
+            if others:
+                operands[1 - own] = others[0]
+        wanted = "secondary" if own else "primary"
+        result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
+        return self._with_bias(result, call.backend)
+
+    def _check_scales(self, spec: Arithmetic) -> None:
+        """Raise ``UnsupportedError`` unless the scales are those of the derivative of a function with a clamp."""
+        own, expected = self.primary_scale, scale_of_gradient(spec, spec.operation, self.is_secondary_source_filter)
+        if spec.operation == "multiply":
+            own, expected = own * self.secondary_scale, expected * spec.secondary_scale
+        if own != expected:
             raise UnsupportedError(
                 f"{self.name}: the forward node clamps its result, so the scales of its gradient must be those of its "
                 "derivative; take the node that gradient_filters_with_source makes"
             )
-        return changed
 
 
 class MPSNNAdditionGradientNode(MPSNNArithmeticGradientNode):
