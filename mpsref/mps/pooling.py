@@ -40,10 +40,11 @@ from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
     Call,
-    MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
+    PlannedNode,
+    planned,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
@@ -227,9 +228,9 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
         windows, kernel_offsets = self._source_properties(1).windows, (self.kernel_offset_y, self.kernel_offset_x)
         (y, y0, y1), (x, x0, x1) = map(_source_pixels, windows, kernel_offsets, size, source[1:3])
         whole = (y, x, *size) == (0, 0, *source[1:3])
-        clip = None if whole else ((y0, x0), (y1 - y0, x1 - x0))
+        first, clip = (None, None) if whole else ((y, x), ((y0, x0), (y1 - y0, x1 - x0)))
         problem = problem_of(function, "gradient", source, g[1:3], corner, self._source_size(), None, clip)
-        return Plan(problem, (0, 1) if function.reads_source else (0,), (y, x))
+        return Plan(problem, (0, 1) if function.reads_source else (0,), first)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -287,7 +288,7 @@ class _Dilated:
     dilation_rate_y = MPSCNNKernel.dilation_rate_y
 
 
-class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
+class MPSCNNPoolingNode(_Windows, PlannedNode):
     """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc].
 
     Parameters
@@ -308,7 +309,6 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
     kernel_class: ClassVar[type[MPSCNNPooling]]
     gradient_class: ClassVar[type[MPSCNNPoolingGradientNode]]
     gradient_properties: ClassVar[Sequence[str]] = (*SIZE, *STRIDES, "padding_policy")
-    _differentiable = (0,)
 
     def __init__(
         self,
@@ -350,12 +350,7 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         kernel = self._kernel.copy()
         kernel.padding = self.padding_policy
-        shape = kernel.infer_padding(*shapes)
-        return Bound(kernel._function(kernel._source_properties(0)), shape)
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        spec: Pooling = call.spec
-        return spec.forward(images[0], call.result_shape[1:3], backend=call.backend)
+        return planned(kernel, shapes)
 
 
 class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):

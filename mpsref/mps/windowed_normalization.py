@@ -33,7 +33,7 @@ from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, constructed, saved
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
 from mpsref.mps.core.pixelwise import at_sources, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState
@@ -43,10 +43,11 @@ from mpsref.mps.graph.nodes import (
     BoundState,
     Call,
     FunctionGradientNode,
-    MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
+    PlannedNode,
+    planned,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 
@@ -128,7 +129,7 @@ def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
 
 
 @constructed(init=False)
-class _Square(_Windowed, ImageKernel):
+class _Square(_Windowed, PlannedKernel):
     """A kernel with a square window [doc]."""
 
     kernel_width: Argument[int] = Argument(at_least(1), "Width of the window, >= 1.")
@@ -151,9 +152,9 @@ class _WindowedForward(_Square, MPSCNNKernel):
         _check_zero_edges("edge_mode", self.edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
         function = self._function((self.kernel_height, self.kernel_width), (self.offset.y, self.offset.x))
-        function.forward(inputs[0], region.size, out=destination[region], backend=self.backend)
+        return Plan(problem_of(function, "forward", shapes[0], size))
 
 
 class _WindowedGradient(_Square, _Gradient):
@@ -166,9 +167,9 @@ class _WindowedGradient(_Square, _Gradient):
         _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 outside the source."""
-        g, x = inputs
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return the gradient of source pixel ``J(q) = J(0) + q`` at pixel q of the clip; 0 outside the source."""
+        g, source = shapes
         rows, columns = self._source_properties(1).windows
         # of the center of the window of gradient pixel 0
         offset = rows.offset - self.primary_offset.y, columns.offset - self.primary_offset.x
@@ -177,10 +178,8 @@ class _WindowedGradient(_Square, _Gradient):
             rows.represented_pixel(0, self.kernel_offset_y),
             columns.represented_pixel(0, self.kernel_offset_x),
         )
-        if first == (0, 0) and region.size == x.shape[1:3]:
-            function.gradient(g, x, out=destination[region], backend=self.backend)
-        else:
-            destination[region] = read(function.gradient(g, x, backend=self.backend), first, region.size, clamp=False)
+        whole = first == (0, 0) and size == source[1:3]
+        return Plan(problem_of(function, "gradient", source, g[1:3]), (0, 1), None if whole else first)
 
 
 @saved()
@@ -278,7 +277,7 @@ class _CrossChannelProperties(_Quotient):
         return CrossChannelNormalization(self.kernel_size_in_feature_channels, self.alpha, self.beta, self.delta)
 
 
-class MPSCNNNormalizationNode(MPSNNFilterNode):
+class MPSCNNNormalizationNode(PlannedNode):
     """Base class of the normalization nodes.
 
     Parameters
@@ -292,7 +291,6 @@ class MPSCNNNormalizationNode(MPSNNFilterNode):
     """
 
     _abstract = True
-    _differentiable = (0,)
     sizes: ClassVar[tuple[str, ...]]
     recorded: ClassVar[tuple[str, ...]]
 
@@ -307,10 +305,7 @@ class MPSCNNNormalizationNode(MPSNNFilterNode):
         """Return the functional form."""
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return Bound(self._spec(), shapes[0])
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        return call.spec.forward(images[0], backend=call.backend)  # type: ignore[no-any-return]
+        return Bound(self._spec(), shapes[0], problem_of(self._spec(), "forward", shapes[0]))
 
     @property
     def gradient_properties(self) -> Sequence[str]:  # type: ignore[override]
@@ -325,11 +320,7 @@ class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         numbers: dict[str, Any] = {name: getattr(self, name) for name in self.recorded}
         kernel = self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
-        shape = kernel.infer_padding(shapes[0])
-        return Bound(self._spec((kernel.offset.y, kernel.offset.x)), shape)
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        return call.spec.forward(images[0], call.result_shape[1:3], backend=call.backend)  # type: ignore[no-any-return]
+        return planned(kernel, shapes)
 
 
 class _WindowedGradientNode(_WindowProperties, MPSNNGradientFilterNode):

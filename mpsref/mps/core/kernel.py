@@ -166,21 +166,17 @@ class Plan(NamedTuple):
     problem: Problem
     reads: Sequence[int] = (0,)
     """The numbers of the sources that are its inputs."""
-    first: Pair = (0, 0)
-    """The pixel of its result that is the first of the region. The region is 0 outside the result."""
-
-    def is_whole(self, size: Pair) -> bool:
-        """Return whether the result is that of a region of ``size``."""
-        return self.first == (0, 0) and self.problem.result_shapes[0][1:3] == size
+    first: Pair | None = None
+    """The pixel of its result that is the first of the region, which is 0 outside the result; ``None``: it is whole."""
 
     def run(self, sources: Sequence[Array], out: Array, backend: str | Backend | None) -> None:
         """Write the region ``out``; ``sources`` are the regions that are read."""
-        inputs, size = [sources[k] for k in self.reads], out.shape[1:3]
-        if self.is_whole(size):
+        inputs = [sources[k] for k in self.reads]
+        if self.first is None:
             registry.run_one(self.problem, *inputs, out=out, backend=backend)
             return
         whole = registry.run_one(self.problem, *inputs, backend=backend)
-        (y, y_read), (x, x_read) = map(overlap, self.first, size, whole.shape[1:3])
+        (y, y_read), (x, x_read) = map(overlap, self.first, out.shape[1:3], whole.shape[1:3])
         out[...] = 0
         out[:, y, x] = whole[:, y_read, x_read]
 
@@ -207,9 +203,11 @@ PREPARED = 8
 class _Kept:
     """What kernels keep from one encode to the next; not among their properties."""
 
-    __slots__ = ("_configured_by", "_prepared")
+    __slots__ = ("_configured_by", "_plans", "_prepared")
     _configured_by: ForwardRecord | None
     """The record of the last state that has configured a gradient kernel."""
+    _plans: dict[Hashable, tuple[tuple[object, ...], Plan]]
+    """By shapes and size, plans and the properties of the kernel that they are valid for."""
     _prepared: dict[Hashable, Prepared]
 
 
@@ -246,7 +244,7 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
             )
         made = super().__new__(cls)
-        made._prepared, made._configured_by = {}, None
+        made._plans, made._prepared, made._configured_by = {}, {}, None
         return made
 
     def __getstate__(self) -> dict[str, object]:
@@ -357,6 +355,16 @@ class ImageKernel(MPSKernel):
         """Return how to compute a region of ``size`` from inputs of these ``shapes``; see :class:`PlannedKernel`."""
         raise NotImplementedError
 
+    def _kept_plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return the plan, that of an earlier call if no property has changed since."""
+        key, properties = (*shapes, size), tuple(vars(self).values())
+        kept = self._plans.get(key)
+        if kept is None or not all(map(operator.is_, properties, kept[0])):
+            if len(self._plans) >= PREPARED:
+                self._plans = {}
+            kept = self._plans[key] = properties, self._plan(shapes, size)
+        return kept[1]
+
     def _lookup(self, key: Hashable) -> Prepared | None:
         """Return the prepared encode of ``key`` if no property has changed since."""
         found = self._prepared.get(key)
@@ -378,8 +386,8 @@ class ImageKernel(MPSKernel):
         if region.shape != shape or 0 in shape or not dtypes.pop().isnative:
             return
         shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
-        problem, read, _ = plan = self._plan(shapes, region.size)
-        if not plan.is_whole(region.size):
+        problem, read, first = self._kept_plan(shapes, region.size)
+        if first is not None:
             return
         if len(self._prepared) >= PREPARED:
             self._prepared = {}
@@ -755,7 +763,7 @@ class PlannedKernel(ImageKernel):
         """Return how to compute a region of ``size`` from inputs of these ``shapes``."""
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        plan = self._plan([image.shape for image in inputs], region.size)
+        plan = self._kept_plan([image.shape for image in inputs], region.size)
         plan.run(inputs, destination[region], self.backend)
 
 

@@ -7,6 +7,7 @@ does not define their effect on these kernels.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -66,6 +67,11 @@ def require_whole(kernel: MPSKernel, destination: str, region: Region, shape: Sh
         )
 
 
+@functools.lru_cache(maxsize=256)
+def _result_shape(function: Spec, source: Shape) -> Shape:
+    return problem_of(function, "forward", source).result_shapes[0]
+
+
 class WholeImageKernel(PlannedKernel, MPSCNNKernel):
     """A kernel with one source that writes the whole result of a functional form."""
 
@@ -83,7 +89,7 @@ class WholeImageKernel(PlannedKernel, MPSCNNKernel):
         return Plan(problem_of(self._function(), "forward", shapes[0]))
 
     def _result_shape(self, source: Shape) -> Shape:
-        return problem_of(self._function(), "forward", source).result_shapes[0]
+        return _result_shape(self._function(), source)
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         return self._result_shape(sources[0].array.shape), sources[0].array.dtype.newbyteorder("=")
