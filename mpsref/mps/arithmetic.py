@@ -220,7 +220,7 @@ class _Comparison(_Operands):
         MPSNNComparisonType.Equal,
         "How x and y are compared, MPSNNComparisonType.",
     )
-    threshold = Property(_threshold, 0.0, "The largest distance of equal numbers.")
+    threshold = Property(_threshold, 0.0, "The largest distance of equal numbers, >= 0.")
 
     def _function(self) -> Compare:
         return Compare(COMPARISONS[self.comparison_type], self.threshold, **self._operands())
@@ -348,17 +348,6 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
 
     MPS has no gradient for it.
-
-    Parameters
-    ----------
-    comparison_type : MPSNNComparisonType, int or str
-        The comparison.
-    threshold : float
-        The largest distance of equal numbers, >= 0, for ``Equal`` and ``NotEqual``.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
     """
 
     def __init__(

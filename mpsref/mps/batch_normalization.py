@@ -466,17 +466,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     Without a state it uses mean and variance of its data source (inference), with a state those of the batch. Vectors
     are copied when the kernel is made, and changed only by a reload.
 
-    Parameters
-    ----------
-    data_source : MPSCNNBatchNormalizationDataSource
-        The source of the vectors.
-    fused_neuron_descriptor : MPSNNNeuronDescriptor, optional
-        The neuron that follows.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-
     Raises
     ------
     TypeError, ValueError

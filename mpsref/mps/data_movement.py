@@ -164,19 +164,7 @@ class MPSNNPadGradientNode(FunctionGradientNode):
 
 
 class MPSNNPadNode(_Sizes, FunctionNode):
-    """Rows, columns and channels around an image.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    padding_size_before, padding_size_after : tuple of int
-        Columns, rows and channels before and after the image, (x, y, channel), each >= 0 [doc].
-    edge_mode : MPSImageEdgeMode, int or str
-        The values of the padding.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Rows, columns and channels around an image."""
 
     kind = "pad"
     spec_class = Pad

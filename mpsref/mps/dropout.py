@@ -301,19 +301,6 @@ class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
 class MPSCNNDropoutNode(_Described, FunctionNode):
     """Dropout, with a new mask in each run.
 
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    keep_probability : float
-        The probability that an element is kept, in (0, 1).
-    seed : int
-        The seed of the masks, in [0, 2**64).
-    mask_stride_in_pixels : tuple of int
-        For x, y and channels: 1 for a mask value at each position, 0 for one value for the axis.
-    **properties
-        Initial values of other properties, by name.
-
     Examples
     --------
     >>> MPSCNNDropoutNode(MPSNNImageNode(), keep_probability=0.75).mask_stride_in_pixels

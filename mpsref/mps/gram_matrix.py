@@ -134,19 +134,7 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
 
 
 class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
-    """The gradient of the Gram matrix.
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    alpha : float, default 1
-        The factor of the forward node.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The gradient of the Gram matrix."""
 
     def __init__(
         self,
@@ -167,17 +155,7 @@ class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
 
 
 class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
-    """The Gram matrix of the channels of an image, (N, 1, C, C).
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    alpha : float, default 1
-        The factor of the result.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The Gram matrix of the channels of an image, (N, 1, C, C)."""
 
     kind = "gram"
     spec_class = Convolution

@@ -796,15 +796,6 @@ class MPSCNNLossNode(_LossNode):
 
     The :class:`~mpsref.mps.MPSCNNLossLabels` of a run are passed for ``input_labels``; the loss is written to them
     [doc].
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The predictions.
-    loss_descriptor : MPSCNNLossDescriptor
-        The loss, which is copied.
-    **properties
-        Initial values of other properties, by name.
     """
 
     kind = "loss"

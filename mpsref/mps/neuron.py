@@ -370,19 +370,7 @@ class _DescribedNode:
 
 
 class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
-    """The gradient of a neuron of any type.
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    descriptor : MPSNNNeuronDescriptor
-        That of the forward node.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The gradient of a neuron of any type."""
 
     def __init__(
         self,

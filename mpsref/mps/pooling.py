@@ -357,17 +357,6 @@ class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
     """Base class of the pooling gradient nodes.
 
     Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [design objects-options].
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int
-        The windows of the forward node; for dilated pooling also ``dilation_rate_x`` and ``dilation_rate_y``.
-    **properties
-        Initial values of other properties, by name.
     """
 
     _abstract = True

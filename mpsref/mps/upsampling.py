@@ -46,8 +46,8 @@ class _Factors(abc.ABC):
 
     integer_scale_factor_x: Argument[int] = Argument(at_least(1), "Result columns for each column, >= 1.")
     integer_scale_factor_y: Argument[int] = Argument(at_least(1), "Result rows for each row, >= 1.")
-    scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column, as a float.", float)
-    scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row, as a float.", float)
+    scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column; a float as a property.", float)
+    scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row; a float as a property.", float)
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
     @abc.abstractmethod
@@ -195,17 +195,7 @@ class _ForwardNode(_Node, FunctionNode):
 
 
 class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
-    """Nearest upsampling.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    integer_scale_factor_x, integer_scale_factor_y : int
-        The factors, >= 1.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Nearest upsampling."""
 
     kind = "near"
     spec_class = UpsamplingNearest
@@ -213,19 +203,7 @@ class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
 
 
 class MPSCNNUpsamplingBilinearNode(_Bilinear, _ForwardNode):
-    """Bilinear upsampling.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    integer_scale_factor_x, integer_scale_factor_y : int
-        The factors, >= 1.
-    align_corners : bool, default False
-        Whether the corners of both images coincide.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Bilinear upsampling."""
 
     kind = "bilin"
     spec_class = UpsamplingBilinear

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from mpsref import mps
+from mpsref.mps import graph
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.properties import Argument
 
-KERNELS = [
-    kind
-    for kind in (getattr(mps, name) for name in mps.__all__)
-    if isinstance(kind, type) and issubclass(kind, MPSKernel)
+CLASSES = [getattr(module, name) for module in (mps, graph) for name in module.__all__]
+DESCRIBED = [one for one in CLASSES if isinstance(one, type) and issubclass(one, (MPSKernel, graph.MPSNNFilterNode))]
+GENERATED = [
+    kind for kind in DESCRIBED if issubclass(kind, MPSKernel) and kind.__init__.__code__.co_filename == "<string>"
 ]
-GENERATED = [kind for kind in KERNELS if kind.__init__.__code__.co_filename == "<string>"]
 
 PADDING = '"padding":{"class":"MPSNNDefaultPadding","properties":{"edge_mode":null,"padding_method":16},"version":1}'
 FORMS = {
@@ -37,20 +37,33 @@ FORMS = {
 """``repr`` of kernels, and what they are saved as, byte by byte."""
 
 
-def test_there_are_generated_constructors() -> None:
+def test_there_are_generated_constructors_and_documentation() -> None:
     assert len(GENERATED) > 30
+    undocumented = [kind.__name__ for kind in DESCRIBED if "Parameters\n---" not in inspect.cleandoc(kind.__doc__)]
+    assert len(undocumented) < 40
+    assert not {kind.__name__ for kind in GENERATED} & set(undocumented)
 
 
 @pytest.mark.parametrize("kind", GENERATED, ids=lambda kind: kind.__name__)
-def test_signature_and_documentation_have_the_arguments_of_the_class(kind: Any) -> None:
+def test_the_signature_has_the_arguments_of_the_class(kind: Any) -> None:
     parameters = inspect.signature(kind).parameters
     arguments = {
         name: one for base in reversed(kind.__mro__) for name, one in vars(base).items() if isinstance(one, Argument)
     }
     assert list(parameters) == [*arguments, "backend", "properties"]
-    documented = next(base.__doc__ for base in kind.__mro__ if "Parameters\n---" in (base.__doc__ or ""))
-    section = documented.split("Parameters\n----------\n")[1].split("\n\n")[0]
-    assert re.findall(r"^(\S+)", section, re.MULTILINE) == [*arguments, "backend", "**properties"]
+
+
+ABSTRACT = graph.MPSNNFilterNode, graph.MPSNNTrainableNode, graph.MPSCNNNeuronNode
+"""Base classes: the first two have a ``__new__`` that refuses them, the third one has the parameters of all types."""
+
+
+@pytest.mark.parametrize("kind", [one for one in DESCRIBED if one not in ABSTRACT], ids=lambda kind: kind.__name__)
+def test_help_shows_the_parameters_of_the_signature(kind: Any) -> None:
+    parameters = list(inspect.signature(kind).parameters)
+    assert "kwargs" not in parameters
+    section = inspect.cleandoc(kind.__doc__).partition("Parameters\n----------\n")[2].split("\n\n")[0]
+    documented = re.findall(r"\w+", " ".join(re.findall(r"^(\S[^:\n]*)", section, re.MULTILINE)))
+    assert documented in ([], parameters)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -14,7 +14,6 @@ import copy
 import functools
 import inspect
 import operator
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
@@ -48,6 +47,7 @@ from mpsref.mps.core.properties import (
     PropertyHolder,
     at_least,
     backend_like,
+    describe_parameters,
     fix,
     initialize,
     multiple_of_four,
@@ -110,21 +110,8 @@ def _with_constructor(kind: Any) -> Any:
     constructor.__annotations__ = {name: words for name, (_, words) in own.items()} | MPSKernel.__init__.__annotations__
     constructor.__module__, constructor.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
     kind.__init__ = constructor
-    if kind.__doc__ is not None:
-        text, *sections = re.split(r"\n\n(?=\w+\n-+\n)", inspect.cleandoc(kind.__doc__), maxsplit=1)
-        defaults = {
-            name: "" if one.default is MISSING else f", default {one.default!r}" for name, (one, _) in own.items()
-        }
-        lines = [f"{name} : {words}{defaults[name]}\n    {one.__doc__}" for name, (one, words) in own.items()]
-        kind.__doc__ = "\n\n".join([text, "\n".join(["Parameters\n----------", *lines, OTHER_PARAMETERS]), *sections])
+    describe_parameters(kind)
     return kind
-
-
-OTHER_PARAMETERS = """\
-backend : str or Backend, optional
-    The backend to run on; ``None`` for the one in use.
-**properties
-    Initial values of other properties, by name."""
 
 
 def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
@@ -140,6 +127,7 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
         new = tuple(name for name in writable if name not in known)
         accepted = inspect.signature(kind).parameters
         fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only and name in accepted)
+        describe_parameters(kind)
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register
@@ -210,6 +198,18 @@ class _Kept:
     """By shapes and size, plans and the properties of the kernel that they are valid for."""
     _prepared: dict[Hashable, Prepared]
 
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Raise ``TypeError`` for an abstract class."""
+        if inspect.isabstract(cls):
+            import_families()
+            names = sorted({kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind)})
+            raise TypeError(
+                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
+            )
+        made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
+        made._plans, made._prepared, made._configured_by = {}, {}, None
+        return made
+
 
 @constructed(init=False, kw_only=True)
 class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
@@ -234,18 +234,6 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         None,
         "The backend to run on: a name, an ``mpsref.Backend``, or ``None`` for the one in use.",
     )
-
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Raise ``TypeError`` for an abstract class."""
-        if inspect.isabstract(cls):
-            import_families()
-            names = sorted({kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind)})
-            raise TypeError(
-                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
-            )
-        made = super().__new__(cls)
-        made._plans, made._prepared, made._configured_by = {}, {}, None
-        return made
 
     def __getstate__(self) -> dict[str, object]:
         """Return the properties, without prepared encodes, for copies."""

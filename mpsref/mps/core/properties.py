@@ -13,6 +13,8 @@ ValueError: radius is 0; it must be an integer >= 1
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
@@ -178,6 +180,42 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
             instance.__dict__[name] = prop.accepted(instance, values[name])
         elif name not in instance.__dict__:
             instance.__dict__[name] = prop.initial(instance)
+
+
+PARAMETERS = {
+    "backend": "The backend to run on; ``None`` for the one in use.",
+    "properties": "Initial values of other properties, by name.",
+    "source": "The image.",
+    "source_gradient": "The gradient of the forward result.",
+    "source_image": "The source of the forward node.",
+    "gradient_state": "The ``result_state`` of the forward node.",
+    "others": "Further images of some families.",
+    "weights": "The source of descriptor, weights and biases.",
+}
+"""Documentation of the parameters of constructors that are no properties with a documentation of their own."""
+
+
+def describe_parameters(kind: type) -> None:
+    """Add the section "Parameters" to the documentation of a class, from its constructor and its properties.
+
+    A class that has the section, or a parameter without documentation, is not changed.
+    """
+    own = vars(kind).get("__doc__")
+    if own is None or re.search(r"Parameters\n *---", own):
+        return
+    lines = []
+    for name, one in inspect.signature(kind).parameters.items():
+        text = PARAMETERS.get(name) or getattr(inspect.getattr_static(kind, name, None), "__doc__", None)
+        if text is None:
+            return
+        words = str(one.annotation).replace("str | Backend", "str or Backend").replace(" | None", "")
+        default = "" if one.default is one.empty else f", default {one.default!r}"
+        default = ", optional" if one.default is None else default
+        stars = "*" * ((one.kind is one.VAR_POSITIONAL) + 2 * (one.kind is one.VAR_KEYWORD))
+        lines.append(f"{stars}{name}" + ("" if stars == "**" else f" : {words}{default}"))
+        lines.append("    " + " ".join(text.split()))
+    head, *sections = re.split(r"\n\n(?=\w+\n-+\n)", inspect.cleandoc(own), maxsplit=1)
+    kind.__doc__ = "\n\n".join([head, "\n".join(["Parameters\n----------", *lines]), *sections])
 
 
 def _settable(instance: object) -> str:

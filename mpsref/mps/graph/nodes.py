@@ -24,7 +24,7 @@ from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.kernel import PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
-from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, initialize, optional
+from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, describe_parameters, initialize, optional
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
@@ -365,6 +365,10 @@ class MPSNNFilterNode(Node, abc.ABC):
     _abstract: ClassVar[bool] = False
     _inserted = False
     """Whether a training graph inserted the node, to add gradients."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        describe_parameters(cls)
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
