@@ -489,15 +489,7 @@ class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):
 
 
 class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
-    """Base class of the arithmetic nodes.
-
-    Parameters
-    ----------
-    left_source, right_source : MPSNNImageNode
-        The primary and the secondary image. ``left_source`` may also be a list of both.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Base class of the arithmetic nodes."""
 
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNArithmeticGradientStateNode
     operation: ClassVar[Name] = "add"

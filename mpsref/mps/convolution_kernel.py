@@ -69,15 +69,6 @@ GEOMETRY = SourceProperties._fields[2:8]
 class WeightedKernel(ImageKernel):
     """A kernel that loads weights from a data source when it is made; not a class of Apple's.
 
-    Parameters
-    ----------
-    weights : MPSCNNConvolutionDataSource
-        The source of descriptor, weights and biases; also as ``data_source=``, the name of the property.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-
     Raises
     ------
     TypeError, ValueError

@@ -534,7 +534,8 @@ def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, 
 class MPSNNOptimizer(MPSKernel):
     """Base class of the optimizers.
 
-    An optimizer is made from a ``learning_rate``, or from an ``optimizer_descriptor`` with more parameters.
+    An optimizer is made from a ``learning_rate``, or from an ``optimizer_descriptor`` with more parameters, which is
+    also legal as the last argument in Apple's order, without a learning rate.
     ``learning_rate`` and ``apply_gradient_clipping`` can be set later.
 
     Raises
@@ -574,7 +575,7 @@ class MPSNNOptimizer(MPSKernel):
 
     @property
     def optimizer_descriptor(self) -> MPSNNOptimizerDescriptor:
-        """A descriptor with the current parameters."""
+        """A descriptor with the current parameters; as an argument, in place of the learning rate."""
         return MPSNNOptimizerDescriptor(self.learning_rate, **{name: getattr(self, name) for name in COMMON})
 
     def set_learning_rate(self, new_learning_rate: float) -> None:
@@ -693,27 +694,11 @@ def _flat(update: Update) -> list[Any]:
 
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
-    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional.
-
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
-    momentum_scale : float
-        The decay of the momentum, any finite number.
-    use_nesterov_momentum : bool
-        Whether the momentum is Nesterov's.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
+    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
 
     moments = ("input_momentum_vectors",)
 
-    momentum_scale = Property(number, 0.0, "The decay of the momentum.", read_only=True)
+    momentum_scale = Property(number, 0.0, "The decay of the momentum, any number.", read_only=True)
     use_nesterov_momentum = Property(flag, False, "Whether the momentum is Nesterov's.", read_only=True)
     use_nestrov_momentum = Alias("use_nesterov_momentum", "The old spelling.")
 
@@ -749,32 +734,27 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         return value, (m,)
 
 
+def _fraction(name: str, value: object) -> float:
+    return number(name, value, 0, 1)
+
+
+def _not_negative(name: str, value: object) -> float:
+    return number(name, value, 0)
+
+
 @saved("optimizer_descriptor", "decay", "epsilon")
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
-    """RMSProp: :class:`mpsref.RMSProp`.
-
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
-    decay : float
-        The decay of the mean of squares, in [0, 1].
-    epsilon : float
-        The summand of the root, >= 0.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
+    """RMSProp: :class:`mpsref.RMSProp`."""
 
     moments = ("input_sum_of_squares_vectors",)
 
     decay = Property(
-        lambda name, value: number(name, value, 0, 1), 0.9, "The decay of the mean of squares.", read_only=True
+        lambda name, value: number(name, value, 0, 1),
+        0.9,
+        "The decay of the mean of squares, in [0, 1].",
+        read_only=True,
     )
-    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
+    epsilon = Property(_not_negative, 1e-8, "The summand of the root, >= 0.", read_only=True)
 
     def __init__(
         self,
@@ -805,32 +785,14 @@ def _decay(name: str, value: object) -> float:
 
 @saved("optimizer_descriptor", "beta1", "beta2", "epsilon")
 class MPSNNOptimizerAdam(MPSNNOptimizer):
-    """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first.
-
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
-    beta1, beta2 : float
-        The decay of momentum and velocity, in [0, 1).
-    epsilon : float
-        The summand of the root, >= 0.
-    time_step : int
-        The number of steps so far.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
+    """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first."""
 
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 
-    beta1 = Property(_decay, 0.9, "The decay of the momentum.", read_only=True)
-    beta2 = Property(_decay, 0.999, "The decay of the velocity.", read_only=True)
-    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
+    beta1 = Property(_decay, 0.9, "The decay of the momentum, in [0, 1).", read_only=True)
+    beta2 = Property(_decay, 0.999, "The decay of the velocity, in [0, 1).", read_only=True)
+    epsilon = Property(_not_negative, 1e-8, "The summand of the root, >= 0.", read_only=True)
     time_step = Property(at_least(0), 0, "The number of steps so far.")
 
     def __init__(

@@ -289,21 +289,7 @@ class _Dilated:
 
 
 class MPSCNNPoolingNode(_Windows, PlannedNode):
-    """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc].
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image that is pooled.
-    kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int, optional
-        The windows; for dilated pooling also ``dilation_rate_x`` and ``dilation_rate_y``.
-    filter_size : int, optional
-        The kernel size of both axes, in place of the windows; ``(source, size)`` is the same.
-    stride : int, optional
-        The stride of both axes, with a ``filter_size``, which is the default.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc]."""
 
     _abstract = True
     kernel_class: ClassVar[type[MPSCNNPooling]]

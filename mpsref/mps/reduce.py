@@ -307,15 +307,7 @@ class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
 
 
 class MPSNNUnaryReductionNode(FunctionNode):
-    """Base class of the reduction nodes.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    **properties
-        Initial values of other properties, by name, such as ``clip_rect_source``.
-    """
+    """Base class of the reduction nodes."""
 
     _abstract = True
     kind = "reduce"

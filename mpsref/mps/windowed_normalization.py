@@ -278,17 +278,7 @@ class _CrossChannelProperties(_Quotient):
 
 
 class MPSCNNNormalizationNode(PlannedNode):
-    """Base class of the normalization nodes.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    kernel_size : int, optional
-        The size of all axes of the window, 5 by default.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Base class of the normalization nodes."""
 
     _abstract = True
     sizes: ClassVar[tuple[str, ...]]

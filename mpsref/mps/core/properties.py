@@ -183,12 +183,17 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
 
 
 PARAMETERS = {
-    "backend": "The backend to run on; ``None`` for the one in use.",
     "properties": "Initial values of other properties, by name.",
     "source": "The image.",
     "source_gradient": "The gradient of the forward result.",
     "source_image": "The source of the forward node.",
     "gradient_state": "The ``result_state`` of the forward node.",
+    "filter_size": "The kernel size of both axes, in place of the windows; ``(source, size)`` is the same.",
+    "stride": "The stride of both axes, with a ``filter_size``, which is the default.",
+    "dilation_rate": "The dilation rate of both axes, with a ``filter_size``, which is the default.",
+    "kernel_size": "The size of all axes of the window, 5 by default.",
+    "left_source": "The primary image, or a list of both.",
+    "right_source": "The secondary image.",
     "others": "Further images of some families.",
     "weights": "The source of descriptor, weights and biases.",
 }
@@ -205,7 +210,8 @@ def describe_parameters(kind: type) -> None:
         return
     lines = []
     for name, one in inspect.signature(kind).parameters.items():
-        text = PARAMETERS.get(name) or getattr(inspect.getattr_static(kind, name, None), "__doc__", None)
+        known = inspect.getattr_static(kind, name, None)
+        text = PARAMETERS.get(name) if known is None else known.__doc__
         if text is None:
             return
         words = str(one.annotation).replace("str | Backend", "str or Backend").replace(" | None", "")

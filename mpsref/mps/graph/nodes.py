@@ -611,21 +611,6 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
     There are no second derivatives: methods that return gradient nodes raise ``NoGradientError``.
 
-    Parameters
-    ----------
-    source_gradient : MPSNNImageNode
-        The gradient of the forward result.
-    source_image : MPSNNImageNode
-        The source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    *others : MPSNNImageNode
-        Further images of some families.
-    source_index : int
-        The number of the forward source whose gradient is computed.
-    **properties
-        Initial values of properties, by name.
-
     Raises
     ------
     TypeError
