@@ -43,7 +43,16 @@ from mpsref.mps.core.kernel import (
     constructed,
     saved,
 )
-from mpsref.mps.core.properties import Argument, Closed, Property, PropertyHolder, fix, initialize, properties_of
+from mpsref.mps.core.properties import (
+    Argument,
+    Closed,
+    Property,
+    PropertyHolder,
+    describe_parameters,
+    fix,
+    initialize,
+    properties_of,
+)
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, StateLike, SynchronizedState, differ, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
@@ -114,20 +123,12 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 
 
 @secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
+@describe_parameters
 class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
     """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
 
     ``CosineDistance`` has the reduction ``Sum`` only [doc], which is checked when a descriptor is made or used. Legal
     values are those of :class:`mpsref.Loss`.
-
-    Parameters
-    ----------
-    loss_type : MPSCNNLossType, int or str
-        The loss.
-    reduction_type : MPSCNNReductionType, int or str
-        How the losses of all elements are reduced.
-    **properties
-        Initial values of properties, by name.
 
     Raises
     ------

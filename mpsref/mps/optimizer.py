@@ -42,7 +42,16 @@ from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiases
 from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel, saved
-from mpsref.mps.core.properties import Alias, Property, PropertyHolder, at_least, fix, initialize, properties_of
+from mpsref.mps.core.properties import (
+    Alias,
+    Property,
+    PropertyHolder,
+    at_least,
+    describe_parameters,
+    fix,
+    initialize,
+    properties_of,
+)
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import Enumeration, member
@@ -85,25 +94,12 @@ NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization
 
 
 @secure_coding(version=1, arguments=("learning_rate", *COMMON))
+@describe_parameters
 class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
     """The parameters of all optimizers, which can be set. An optimizer copies the descriptor when it is made.
 
-    Numbers are finite and of any sign; the clip bounds may be infinite.
-
-    Parameters
-    ----------
-    learning_rate : float
-        The factor of a step.
-    gradient_rescale : float
-        The factor of a gradient, after clipping.
-    apply_gradient_clipping : bool
-        Whether gradients are clipped. A regularization type may be in this place, then its scale is next.
-    gradient_clip_max, gradient_clip_min : float
-        The largest and the smallest gradient.
-    regularization_type : MPSNNRegularizationType, int or str
-        Regularization: none, L1 or L2.
-    regularization_scale : float
-        The factor of its gradient.
+    Numbers are finite and of any sign; the clip bounds may be infinite. A regularization type may be in the place of
+    ``apply_gradient_clipping``, then its scale is next.
 
     Raises
     ------

@@ -25,6 +25,7 @@ from mpsref.arguments.text import shown
 from mpsref.registry import Backend
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 
 Check: TypeAlias = Callable[[str, Any], T]
 """``check(name, value)`` returns the value to store, or raises an error that contains the name."""
@@ -200,20 +201,20 @@ PARAMETERS = {
 """Documentation of the parameters of constructors that are no properties with a documentation of their own."""
 
 
-def describe_parameters(kind: type) -> None:
+def describe_parameters(kind: C) -> C:
     """Add the section "Parameters" to the documentation of a class, from its constructor and its properties.
 
     A class that has the section, or a parameter without documentation, is not changed.
     """
     own = vars(kind).get("__doc__")
     if own is None or re.search(r"Parameters\n *---", own):
-        return
+        return kind
     lines = []
     for name, one in inspect.signature(kind).parameters.items():
         known = inspect.getattr_static(kind, name, None)
         text = PARAMETERS.get(name) if known is None else known.__doc__
         if text is None:
-            return
+            return kind
         words = str(one.annotation).replace("str | Backend", "str or Backend").replace(" | None", "")
         default = "" if one.default is one.empty else f", default {one.default!r}"
         default = ", optional" if one.default is None else default
@@ -222,6 +223,7 @@ def describe_parameters(kind: type) -> None:
         lines.append("    " + " ".join(text.split()))
     head, *sections = re.split(r"\n\n(?=\w+\n-+\n)", inspect.cleandoc(own), maxsplit=1)
     kind.__doc__ = "\n\n".join([head, "\n".join(["Parameters\n----------", *lines]), *sections])
+    return kind
 
 
 def _settable(instance: object) -> str:
