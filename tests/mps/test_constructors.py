@@ -128,3 +128,16 @@ def test_a_kernel_may_be_encoded_during_an_encode_of_its_own(make: Any, encode: 
     kernel.padding = Nested(other)
     np.testing.assert_array_equal(encode(kernel), expected)
     assert not np.array_equal(other(make()), expected)
+
+
+def test_the_forms_of_a_method_show_what_it_takes() -> None:
+    parameters = ["self", "primary_image", "secondary_image", "source_states", "destination_image"]
+    form = mps.MPSCNNAdd.result_state_batch_for_primary_image
+    assert (form.__name__, list(inspect.signature(form).parameters)) == (
+        "result_state_batch_for_primary_image",
+        parameters,
+    )
+    form = mps.MPSCNNAdd.temporary_result_state_batch_for_command_buffer
+    assert form.__name__ == "temporary_result_state_batch_for_command_buffer"
+    assert list(inspect.signature(form).parameters) == [parameters[0], "command_buffer", *parameters[1:]]
+    assert "result_state_batch_for_primary_image" in (form.__doc__ or "")
