@@ -38,17 +38,17 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape, filled
-from mpsref.arguments.parameters import Triple, flag, integer, number, real
+from mpsref.arguments.parameters import flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
-from mpsref.kernels.broadcasting import Broadcasting
+from mpsref.kernels.broadcasting import Broadcasting, Operand
 from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import Destination, saved
-from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.kernel import Destination, constructed, saved
+from mpsref.mps.core.properties import Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
@@ -120,22 +120,51 @@ class ClampBound(Property[float]):
 STRIDES = "stride_in_pixels_y", "stride_in_pixels_x", "stride_in_feature_channels"
 
 
+@constructed(init=False, kw_only=True)
 class _Scaled:
     """Scales, bias, clamp and the strides of the secondary image: properties of kernels and nodes."""
 
-    primary_scale = Property(number, 1.0, "The factor of the primary image.")
-    secondary_scale = Property(number, 1.0, "The factor of the secondary image.")
-    bias = Property(number, 0.0, "The number that is added.")
-    minimum_value = ClampBound(number, -math.inf, "The smallest result.")
-    maximum_value = ClampBound(number, math.inf, "The largest result.")
-    secondary_stride_in_pixels_x = Property(stride, 1, "0 repeats one secondary column.")
-    secondary_stride_in_pixels_y = Property(stride, 1, "0 repeats one secondary row.")
-    secondary_stride_in_feature_channels = Property(stride, 1, "0 repeats one secondary channel.")
+    primary_scale: Property[float] = Property(number, 1.0, "The factor of the primary image.")
+    secondary_scale: Property[float] = Property(number, 1.0, "The factor of the secondary image.")
+    bias: Property[float] = Property(number, 0.0, "The number that is added.")
+    minimum_value: ClampBound = ClampBound(number, -math.inf, "The smallest result.")
+    maximum_value: ClampBound = ClampBound(number, math.inf, "The largest result.")
+    secondary_stride_in_pixels_x: Property[int] = Property(stride, 1, "0 repeats one secondary column.")
+    secondary_stride_in_pixels_y: Property[int] = Property(stride, 1, "0 repeats one secondary row.")
+    secondary_stride_in_feature_channels: Property[int] = Property(stride, 1, "0 repeats one secondary channel.")
 
     @property
     def _finishes(self) -> bool:
         """Whether a bias is added or the result is clamped."""
         return (self.bias, self.minimum_value, self.maximum_value) != (0.0, -math.inf, math.inf)
+
+    def _derivative(self, product: bool, own: int, operands: Sequence[Operand]) -> Arithmetic:
+        """Return the function whose gradient for operand ``own`` has these scales."""
+        p, q = self.primary_scale, self.secondary_scale
+        first, second = operands
+        return _arithmetic(
+            "multiply" if product else "add",
+            *((q, p) if product and own else (p, q if product else p)),
+            primary_strides=first.strides,
+            secondary_strides=second.strides,
+            primary_offset=first.offset,
+            secondary_offset=second.offset,
+        )
+
+    def _with_bias(self, gradient: Array, backend: str | Backend | None) -> Array:
+        """Return a gradient with the bias, clamped."""
+        if not self._finishes:
+            return gradient
+        low, high = self.minimum_value, self.maximum_value
+        last = _arithmetic("add", 1.0, 0.0, self.bias, minimum_value=low, maximum_value=high)
+        return last.forward(gradient, filled(0, gradient), backend=backend)
+
+
+def scale_of_gradient(of: _Scaled | Arithmetic, operation: Name, secondary: bool) -> float:
+    """Return the factor of g in the gradient for one operand; a product also has the factor of the other one."""
+    if operation == "multiply" or not secondary:
+        return of.primary_scale
+    return -of.secondary_scale if operation == "subtract" else of.secondary_scale
 
 
 class _Operands(_Scaled, abc.ABC):
@@ -162,12 +191,6 @@ class _Operands(_Scaled, abc.ABC):
             found[f"{side}_strides"] = y, x, channel
             found[f"{side}_offset"] = offset.y, offset.x, values[f"{side}_source_feature_channel_offset"]
         return found
-
-    def _scale_of_gradient(self, operation: Name, secondary: bool) -> float:
-        """Return the factor of g in the gradient for one operand; a product also has the factor of the other one."""
-        if operation == "multiply" or not secondary:
-            return self.primary_scale
-        return -self.secondary_scale if operation == "subtract" else self.secondary_scale
 
     def _strides_for_gradient(self, operation: Name, secondary: bool) -> dict[str, int]:
         """Return the strides of the image that the gradient for one operand reads, as secondary strides."""
@@ -197,7 +220,7 @@ class _Comparison(_Operands):
         MPSNNComparisonType.Equal,
         "How x and y are compared, MPSNNComparisonType.",
     )
-    threshold = Property(_threshold, 0.0, "The largest distance of equal numbers.")
+    threshold = Property(_threshold, 0.0, "The largest distance of equal numbers, >= 0.")
 
     def _function(self) -> Compare:
         return Compare(COMPARISONS[self.comparison_type], self.threshold, **self._operands())
@@ -325,17 +348,6 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
 
     MPS has no gradient for it.
-
-    Parameters
-    ----------
-    comparison_type : MPSNNComparisonType, int or str
-        The comparison.
-    threshold : float
-        The largest distance of equal numbers, >= 0, for ``Equal`` and ``NotEqual``.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
     """
 
     def __init__(
@@ -353,10 +365,7 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
 # --- gradient kernels -------------------------------------------------------------------------------------------------
 
 
-STRIDES_OF_ONE: Triple = (1, 1, 1)
-NO_OFFSET: Triple = (0, 0, 0)
-
-
+@constructed()
 class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     """Base class of the gradients for one operand, ``clamp(R(P g m [Q B(source_image)]) + bias)``.
 
@@ -364,31 +373,19 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     strides are the forward strides of that image. A ``gradient_state`` sets them, and has the mask m and the offsets.
     Without a state there is no mask and no offset, and the gradient of a product has the size of g. The derivative has
     a ``bias`` of 0.
-
-    Parameters
-    ----------
-    is_secondary_source_filter : bool
-        Whether it is the gradient for the secondary operand.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
     """
 
     state_class = MPSCNNArithmeticGradientState  # type: ignore[assignment]  # a state of two sources
     operation: ClassVar[Literal["add", "multiply"]]
 
-    is_secondary_source_filter = Property(
-        flag, False, "Whether it is the gradient for the secondary operand.", read_only=True
+    is_secondary_source_filter: Argument[bool] = Argument(
+        flag, "Whether it is the gradient for the secondary operand.", default=False
     )
 
-    def __init__(
-        self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
+    def _set_arguments(self, **values: Any) -> None:
         if not hasattr(type(self), "operation"):
             raise TypeError(f"{type(self).__name__} is a base class; use the gradient of an operation")
-        fix(self, is_secondary_source_filter=is_secondary_source_filter)
-        super().__init__(backend=backend, **properties)
+        super()._set_arguments(**values)
 
     @classmethod
     def from_forward(cls, kernel: MPSCNNArithmetic, is_secondary_source_filter: bool) -> Self:
@@ -412,7 +409,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
                 f"{cls.forward_class.__name__}"
             )
         secondary = flag("is_secondary_source_filter", is_secondary_source_filter)
-        scales = {"primary_scale": kernel._scale_of_gradient(kernel.operation, secondary)}
+        scales = {"primary_scale": scale_of_gradient(kernel, kernel.operation, secondary)}
         if cls.operation == "multiply":
             scales["secondary_scale"] = kernel.secondary_scale
         strides = kernel._strides_for_gradient(kernel.operation, secondary)
@@ -423,34 +420,16 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         own = int(self.is_secondary_source_filter)
         other = self.operation == "multiply"
         passed = 1 - own if other else own  # the index of the operand that is the source image
-        strides, offsets, shapes = [STRIDES_OF_ONE] * 2, [NO_OFFSET] * 2, [g, g]
+        operands, shapes = [Operand((1, 1, 1), (0, 0, 0))] * 2, [g, g]
         if state is None:
-            strides[passed] = (
-                self.secondary_stride_in_pixels_y,
-                self.secondary_stride_in_pixels_x,
-                self.secondary_stride_in_feature_channels,
-            )
-            shapes[passed] = source
+            strides = (getattr(self, f"secondary_{name}") for name in STRIDES)
+            operands[passed], shapes[passed] = operands[passed]._replace(strides=tuple(strides)), source
         else:
-            strides, offsets = (list(column) for column in zip(*state.function.operands, strict=True))
-            shapes = list(state.record.source_shapes)
+            operands, shapes = list(state.function.operands), list(state.record.source_shapes)
             if source != shapes[passed]:
                 raise ShapeError(f"source_image has shape {source}; that of the forward pass was {shapes[passed]}")
-            y, x, channel = strides[passed]
-            self._assign(
-                secondary_stride_in_pixels_y=y,
-                secondary_stride_in_pixels_x=x,
-                secondary_stride_in_feature_channels=channel,
-            )
-        p, q = self.primary_scale, self.secondary_scale
-        function = Arithmetic(
-            self.operation,
-            *((q, p) if own and other else (p, p) if not other else (p, q)),
-            primary_strides=strides[0],
-            secondary_strides=strides[1],
-            primary_offset=offsets[0],
-            secondary_offset=offsets[1],
-        )
+            self._assign(**{f"secondary_{name}": t for name, t in zip(STRIDES, operands[passed].strides, strict=True)})
+        function = self._derivative(other, own, operands)
         wanted: Wanted = "secondary" if own else "primary"
         x_shape, y_shape = (as_shape("shape", shape) for shape in shapes)
         return ArithmeticGradient(function, x_shape, y_shape, wanted)
@@ -467,13 +446,11 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         wide = np.result_type(g, np.float32) if self._finishes else g.dtype
         inputs = g.astype(wide, copy=False), source
         result = registry.run_one(problem, *inputs[: len(problem.input_shapes)], backend=self.backend)
-        if self._finishes:
-            result = np.clip(result + wide.type(self.bias), self.minimum_value, self.maximum_value)
         with np.errstate(over="ignore"):
-            return result.astype(g.dtype.newbyteorder("="), copy=False)
+            return self._with_bias(result, self.backend).astype(g.dtype.newbyteorder("="), copy=False)
 
 
-@saved("is_secondary_source_filter")
+@saved()
 class MPSCNNAddGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``; only the size of ``source_image``, the operand, is read."""
 
@@ -481,7 +458,7 @@ class MPSCNNAddGradient(MPSCNNArithmeticGradient):
     forward_class = MPSCNNAdd
 
 
-@saved("is_secondary_source_filter")
+@saved()
 class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``, with a ``primary_scale`` of -1 by default for the secondary operand."""
 
@@ -496,7 +473,7 @@ class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
         super().__init__(is_secondary_source_filter, backend=backend, **properties)
 
 
-@saved("is_secondary_source_filter")
+@saved()
 class MPSCNNMultiplyGradient(MPSCNNArithmeticGradient):
     """``R(P g m Q B(source_image))``; ``source_image`` is the other operand."""
 
@@ -512,15 +489,7 @@ class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):
 
 
 class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
-    """Base class of the arithmetic nodes.
-
-    Parameters
-    ----------
-    left_source, right_source : MPSNNImageNode
-        The primary and the secondary image. ``left_source`` may also be a list of both.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Base class of the arithmetic nodes."""
 
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNArithmeticGradientStateNode
     operation: ClassVar[Name] = "add"
@@ -562,7 +531,7 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
         second = source_index == 1
         image = self.source_images[1 - source_index if self.operation == "multiply" else source_index]
         assert self.gradient_class is not None
-        scale = self._scale_of_gradient(self.operation, second)
+        scale = scale_of_gradient(self, self.operation, second)
         return self.gradient_class(
             source_gradient,
             image,
@@ -593,7 +562,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
 
     _abstract = True
 
-    is_secondary_source_filter = MPSCNNArithmeticGradient.is_secondary_source_filter
+    is_secondary_source_filter = MPSCNNArithmeticGradient.is_secondary_source_filter.replace()
 
     def __init__(
         self,
@@ -615,39 +584,29 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         g, *others = images
-        spec, wanted = self._derivative(call.spec), "secondary" if self.is_secondary_source_filter else "primary"
+        spec, own = call.spec, int(self.is_secondary_source_filter)
         operands: list[Array | Shape] = [*call.forward_shapes]  # the shape suffices for an operand that is not read
-        if call.spec.clamps:
-            operands = [*call.state["sources"]]
-        elif others:
-            operands[1 - int(self.is_secondary_source_filter)] = others[0]
-        result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
-        if not self._finishes:
-            return result
-        low, high = self.minimum_value, self.maximum_value
-        last = Arithmetic("add", 1.0, 0.0, self.bias, minimum_value=low, maximum_value=high)
-        return last.forward(result, filled(0, result), backend=call.backend)
-
-    def _derivative(self, spec: Arithmetic) -> Arithmetic:
-        """Return the function whose gradient has the scales of this node: usually that of the forward pass."""
-        second = self.is_secondary_source_filter
-        p, q = spec.primary_scale, spec.secondary_scale
-        if spec.operation == "multiply":
-            if self.primary_scale * self.secondary_scale == p * q:
-                return spec
-            changed = replace(spec, primary_scale=self.primary_scale, secondary_scale=self.secondary_scale)
-        else:
-            sign = -1.0 if spec.operation == "subtract" and second else 1.0
-            if self.primary_scale == (sign * q if second else p):
-                return spec
-            own = sign * self.primary_scale
-            changed = replace(spec, secondary_scale=own) if second else replace(spec, primary_scale=own)
         if spec.clamps:
+            self._check_scales(spec)
+            operands = [*call.state["sources"]]
+        else:
+            spec = self._derivative(spec.operation == "multiply", own, spec.operands)
+            if others:
+                operands[1 - own] = others[0]
+        wanted = "secondary" if own else "primary"
+        result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
+        return self._with_bias(result, call.backend)
+
+    def _check_scales(self, spec: Arithmetic) -> None:
+        """Raise ``UnsupportedError`` unless the scales are those of the derivative of a function with a clamp."""
+        own, expected = self.primary_scale, scale_of_gradient(spec, spec.operation, self.is_secondary_source_filter)
+        if spec.operation == "multiply":
+            own, expected = own * self.secondary_scale, expected * spec.secondary_scale
+        if own != expected:
             raise UnsupportedError(
                 f"{self.name}: the forward node clamps its result, so the scales of its gradient must be those of its "
                 "derivative; take the node that gradient_filters_with_source makes"
             )
-        return changed
 
 
 class MPSNNAdditionGradientNode(MPSNNArithmeticGradientNode):

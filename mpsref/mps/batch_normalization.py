@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeGuard
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -44,8 +44,14 @@ from mpsref.kernels.neuron import Neuron
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.image import is_batch
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
+from mpsref.mps.core.image_arguments import (
+    Encoded,
+    ImageArgument,
+    ImageLike,
+    ImageResult,
+    batch_form,
+    is_list_of_arrays,
+)
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.reads import check_reads
@@ -86,13 +92,6 @@ def chunks_of(name: str, value: ImageLike) -> Chunks:
     if is_list_of_arrays(value):
         return [image_arguments.source(f"{name}[{k}]", array) for k, array in enumerate(value)]
     return [image_arguments.source(name, value)]
-
-
-def is_list_of_arrays(value: object) -> TypeGuard[Sequence[Array]]:
-    """Return whether ``value`` is a list of arrays, not a batch of image objects or nested lists of numbers."""
-    if not isinstance(value, (list, tuple)) or is_batch(value):
-        return False
-    return all(len(getattr(array, "shape", ())) == 4 for array in value)
 
 
 def check_channels(chunks: Chunks, channels: int) -> None:
@@ -471,17 +470,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     Without a state it uses mean and variance of its data source (inference), with a state those of the batch. Vectors
     are copied when the kernel is made, and changed only by a reload.
-
-    Parameters
-    ----------
-    data_source : MPSCNNBatchNormalizationDataSource
-        The source of the vectors.
-    fused_neuron_descriptor : MPSNNNeuronDescriptor, optional
-        The neuron that follows.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
 
     Raises
     ------

@@ -46,23 +46,21 @@ from mpsref.mps.batch_normalization import (
     destinations,
     encoded,
     images_in,
-    is_list_of_arrays,
     neuron_of,
     unavailable,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire
-from mpsref.mps.core.kernel import Encoding, saved
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire, is_list_of_arrays
+from mpsref.mps.core.kernel import Encoding, constructed, saved
+from mpsref.mps.core.properties import Argument, Property, optional
 from mpsref.mps.core.state import StateLike
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.graph.nodes import Call, Step, StepState
 from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
-from mpsref.mps.neuron import MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.normalization import NormalizationNode, NormalizationParameters
-from mpsref.registry import Backend
 
 SIDES = (
     "offset",
@@ -81,23 +79,15 @@ WHOLE = (
 """The properties that must keep their defaults: the gradient for a region of an image is not documented."""
 
 
+@constructed(init=False)
 class _BatchGradientKernel(MPSCNNGradientKernel):
     """A gradient kernel with the neuron of its forward kernel."""
 
     forward_class = MPSCNNBatchNormalization
 
-    fused_neuron_descriptor = MPSCNNBatchNormalization.fused_neuron_descriptor
-
-    def __init__(
-        self,
-        fused_neuron_descriptor: MPSNNNeuronDescriptor | None = None,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        """Make a kernel for the forward kernels with this neuron; ``TypeError`` for any other value."""
-        fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
-        super().__init__(backend=backend, **properties)
+    fused_neuron_descriptor: Argument[MPSNNNeuronDescriptor | None] = Argument(
+        optional(neuron_descriptor), "The neuron that follows in the forward kernel, or ``None``.", default=None
+    )
 
     def _arguments(
         self, source_gradient: ImageLike, source_image: ImageLike, given: StateLike | None
@@ -129,7 +119,8 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
         raise AssertionError("encode computes one chunk at a time")
 
 
-@saved("fused_neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
 
@@ -197,7 +188,8 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
 BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_state)"
 
 
-@saved("fused_neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
     """The gradient for the source images, from the sums in a state: :meth:`BatchNormalization.gradient`.
 

@@ -97,15 +97,6 @@ class MPSCNNConvolution(ForwardWeightedKernel):
     Weights are not rotated, and the fused neuron is applied after the biases. With a sub-pixel descriptor the result is
     rearranged to (N, r * OH, r * OW, Co / r**2).
 
-    Parameters
-    ----------
-    data_source : MPSCNNConvolutionDataSource
-        The source of descriptor, weights and biases.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of other properties, by name.
-
     Raises
     ------
     TypeError, ValueError
@@ -374,17 +365,7 @@ class _Details(NamedTuple):
 
 
 class MPSCNNConvolutionNode(WeightedNode):
-    """Convolution.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    weights : MPSCNNConvolutionDataSource
-        The source of descriptor, weights and biases, which is read when a graph is compiled.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Convolution; its weights are read when a graph is compiled."""
 
     kind = "conv"
     spec_class: ClassVar[type[Spec] | None] = Convolution

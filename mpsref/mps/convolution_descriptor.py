@@ -29,7 +29,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
-from mpsref.mps.core.properties import Property, PropertyHolder, at_least, fix, initialize
+from mpsref.mps.core.properties import Property, PropertyHolder, at_least, describe_parameters, fix, initialize
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
@@ -194,17 +194,9 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
     arguments=ARGUMENTS,
     properties=(*STRIDES, *DILATIONS, "groups", "fused_neuron_descriptor", "prelu_parameters_a", "batch_normalization"),
 )
+@describe_parameters
 class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
     """A convolution of all input channels of a group to all output channels of the group.
-
-    Parameters
-    ----------
-    kernel_width, kernel_height : int, default 3
-        Size of the window in pixels; may be even.
-    input_feature_channels, output_feature_channels : int
-        Channels of the source, and of the result.
-    **properties
-        Initial values of other properties, by name.
 
     Raises
     ------

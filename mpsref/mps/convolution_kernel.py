@@ -48,7 +48,7 @@ from mpsref.mps.convolution_descriptor import (
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageLike, ImageResult, SourcePair, batch_form
+from mpsref.mps.core.image_arguments import ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
@@ -57,7 +57,6 @@ from mpsref.mps.core.state import (
     MPSNNGradientState,
     RecordedState,
     SourceProperties,
-    StateLike,
     SynchronizedState,
 )
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
@@ -70,15 +69,6 @@ GEOMETRY = SourceProperties._fields[2:8]
 
 class WeightedKernel(ImageKernel):
     """A kernel that loads weights from a data source when it is made; not a class of Apple's.
-
-    Parameters
-    ----------
-    weights : MPSCNNConvolutionDataSource
-        The source of descriptor, weights and biases; also as ``data_source=``, the name of the property.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
 
     Raises
     ------
@@ -436,7 +426,9 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
     """The gradient of a kernel with weights; not a class of Apple's.
 
-    It has its own copy of the weights: forward and gradient kernel are reloaded separately [doc].
+    It has its own copy of the weights: forward and gradient kernel are reloaded separately [doc]. An encode adds the
+    gradients for weights and biases to the state, which is required, except for a ``gradient_option`` without them and
+    with a destination. It returns ``None`` if the gradient for the source image is not computed.
     """
 
     state_class = MPSCNNConvolutionGradientState
@@ -477,47 +469,6 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
     def source_image_feature_channels(self) -> int:
         """Channels of the forward source image, and of the result."""
         return self._loaded.descriptor.input_feature_channels
-
-    def encode(  # type: ignore[override]
-        self,
-        source_gradient: ImageLike,
-        source_image: ImageLike,
-        gradient_state: StateLike | None = None,
-        destination_gradient: ImageLike | None = None,
-        *,
-        command_buffer: MPSCommandBuffer | None = None,
-    ) -> ImageResult:
-        """Return the gradient for the source image, and add those for weights and biases to the state.
-
-        The property ``gradient_option`` selects which of them are computed.
-
-        Parameters
-        ----------
-        gradient_state : MPSCNNConvolutionGradientState, or sequence with an entry for each image
-            The state of the forward pass. It is required, except for a ``gradient_option`` without weights and biases
-            and with a destination.
-        source_gradient, source_image, destination_gradient, command_buffer
-            As in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
-
-        Returns
-        -------
-        ndarray, MPSImage, MPSImageBatch or None
-            The gradient for the source image; ``None`` if it is not computed, then a destination is not written.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For arguments that do not fit. No error changes an image, the state or a property.
-        OrderError
-            For a committed command buffer.
-        """
-        if gradient_state is None:
-            self._check_without_state(destination_gradient)
-        return super().encode(
-            source_gradient, source_image, gradient_state, destination_gradient, command_buffer=command_buffer
-        )
-
-    encode_batch = batch_form(encode)
 
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         if destination_gradient is None or self.gradient_option & WEIGHTS:

@@ -116,7 +116,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
     """Transposed convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.ConvolutionTranspose`.
 
     ``offset`` is in pixels of the source, ``kernel_offset_x`` and ``_y`` in pixels of the result. A padding policy sets
-    ``offset`` to 0, and the kernel offsets. The parameters are those of :class:`MPSCNNConvolution`.
+    ``offset`` to 0, and the kernel offsets.
     """
 
     state_class = MPSCNNConvolutionTransposeGradientState

@@ -41,8 +41,8 @@ from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
-from mpsref.mps.core.kernel import saved
-from mpsref.mps.core.properties import Property, at_least, fix, optional
+from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.properties import Argument, Property, at_least, fix, optional
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -59,7 +59,7 @@ from mpsref.mps.graph.nodes import (
     Step,
 )
 from mpsref.mps.graph.trainable import NodeParameters
-from mpsref.registry import Backend, Operation, OperationKey
+from mpsref.registry import Operation, OperationKey
 
 # --- pad --------------------------------------------------------------------------------------------------------------
 
@@ -96,59 +96,48 @@ def _fills(name: str, value: Any) -> tuple[float, ...] | None:
     return None if value is None else Pad(fill_values=value).fill_values
 
 
+@constructed(init=False)
 class _Sizes:
     """The padding of each axis."""
 
-    padding_size_before = Property(coordinate, NONE, "Columns, rows and channels before the image.")
-    padding_size_after = Property(coordinate, NONE, "Columns, rows and channels after the image.")
+    padding_size_before: Argument[tuple[int, int, int]] = Argument(
+        coordinate, "Columns, rows and channels before the image, each >= 0.", default=NONE, read_only=False
+    )
+    padding_size_after: Argument[tuple[int, int, int]] = Argument(
+        coordinate, "Columns, rows and channels after the image, each >= 0.", default=NONE, read_only=False
+    )
 
     def _padding(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         before, after = ((y, x, c) for x, y, c in (self.padding_size_before, self.padding_size_after))
         return before, after
 
 
+@constructed(init=False, kw_only=True)
+class _Filled:
+    fill_value: Property[float] = Property(number, 0.0, "The value for ``Constant``.")
+
+
 @saved()
-class MPSNNPad(_Sizes, WholeImageKernel):
+@constructed()
+class MPSNNPad(_Filled, _Sizes, WholeImageKernel):
     """Rows, columns and channels around an image: :class:`mpsref.Pad`.
 
     ``edge_mode`` is any of the five; ``Constant`` fills with ``fill_value``, or with ``fill_value_array``, a number for
     each channel of the result.
-
-    Parameters
-    ----------
-    padding_size_before, padding_size_after : tuple of int
-        Columns, rows and channels before and after the image, (x, y, channel), each >= 0.
-    fill_value_array : sequence of float, optional
-        The value of each channel of the result for the edge mode ``Constant``; by default ``fill_value`` for all.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
     """
 
     fixed = tuple(name for name in WholeImageKernel.fixed if name != "edge_mode")
     edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The values of the padding.")
-    fill_value = Property(number, 0.0, "The value for ``Constant``.")
-    fill_value_array = Property(_fills, None, "The value of each channel for ``Constant``; ``None``: fill_value.")
-
-    def __init__(
-        self,
-        padding_size_before: tuple[int, int, int] = NONE,
-        padding_size_after: tuple[int, int, int] = NONE,
-        fill_value_array: Sequence[float] | None = None,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after)
-        fix(self, fill_value_array=fill_value_array)
-        super().__init__(backend=backend, **properties)
+    fill_value_array: Argument[Sequence[float] | None] = Argument(
+        _fills, "The value of each channel for ``Constant``; ``None``: fill_value.", default=None, read_only=False
+    )
 
     def _function(self) -> Pad:
-        return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value, self.fill_value_array)
+        return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value, self.fill_value_array)  # type: ignore[arg-type]  # a tuple
 
 
 @saved()
+@constructed()
 class MPSNNPadGradient(_Sizes, WholeImageGradient):
     """The gradient of :class:`MPSNNPad`: the sum over the copies of each pixel.
 
@@ -158,17 +147,6 @@ class MPSNNPadGradient(_Sizes, WholeImageGradient):
     forward_class = MPSNNPad
     fixed = tuple(name for name in WholeImageGradient.fixed if name != "secondary_edge_mode")
     secondary_edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the forward kernel.")
-
-    def __init__(
-        self,
-        padding_size_before: tuple[int, int, int] = NONE,
-        padding_size_after: tuple[int, int, int] = NONE,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after)
-        super().__init__(backend=backend, **properties)
 
     def _function(self, g: Shape, state: MPSNNGradientState | None) -> Pad:
         if state is not None:
@@ -186,24 +164,12 @@ class MPSNNPadGradientNode(FunctionGradientNode):
 
 
 class MPSNNPadNode(_Sizes, FunctionNode):
-    """Rows, columns and channels around an image.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    padding_size_before, padding_size_after : tuple of int
-        Columns, rows and channels before and after the image, (x, y, channel), each >= 0 [doc].
-    edge_mode : MPSImageEdgeMode, int or str
-        The values of the padding.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Rows, columns and channels around an image."""
 
     kind = "pad"
     spec_class = Pad
     gradient_class = MPSNNPadGradientNode
-    fill_value = MPSNNPad.fill_value
+    fill_value = MPSNNPad.fill_value.replace()
     edge_mode = MPSNNPad.edge_mode.fixed()
 
     def __init__(
@@ -363,45 +329,22 @@ class MPSNNReshapeNode(FunctionNode):
 
 
 @saved()
+@constructed()
 class MPSNNSlice(WholeImageKernel):
-    """A box of an image, with zeros outside the image: :class:`mpsref.Slice`.
+    """A box of an image, with zeros outside the image: :class:`mpsref.Slice`."""
 
-    Parameters
-    ----------
-    offset_y, offset_x : int
-        The first row and column, any integers.
-    feature_channel_offset : int
-        The first channel, >= 0.
-    height, width, feature_channels : int, optional
-        The size of the box, >= 1; to the end of the image by default.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
-
-    offset_y = Property(integer, 0, "The first row; any integer.")
-    offset_x = Property(integer, 0, "The first column; any integer.")
-    feature_channel_offset = Property(at_least(0), 0, "The first channel.")
-    height = Property(optional(at_least(1)), None, "How many rows; ``None``: to the end.")
-    width = Property(optional(at_least(1)), None, "How many columns; ``None``: to the end.")
-    feature_channels = Property(optional(at_least(1)), None, "How many channels; ``None``: to the end.")
-
-    def __init__(
-        self,
-        offset_y: int = 0,
-        offset_x: int = 0,
-        feature_channel_offset: int = 0,
-        height: int | None = None,
-        width: int | None = None,
-        feature_channels: int | None = None,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, offset_y=offset_y, offset_x=offset_x, feature_channel_offset=feature_channel_offset)
-        fix(self, height=height, width=width, feature_channels=feature_channels)
-        super().__init__(backend=backend, **properties)
+    offset_y: Argument[int] = Argument(integer, "The first row; any integer.", default=0, read_only=False)
+    offset_x: Argument[int] = Argument(integer, "The first column; any integer.", default=0, read_only=False)
+    feature_channel_offset: Argument[int] = Argument(at_least(0), "The first channel.", default=0, read_only=False)
+    height: Argument[int | None] = Argument(
+        optional(at_least(1)), "How many rows; ``None``: to the end.", default=None, read_only=False
+    )
+    width: Argument[int | None] = Argument(
+        optional(at_least(1)), "How many columns; ``None``: to the end.", default=None, read_only=False
+    )
+    feature_channels: Argument[int | None] = Argument(
+        optional(at_least(1)), "How many channels; ``None``: to the end.", default=None, read_only=False
+    )
 
     def _function(self) -> Slice:
         return Slice(

@@ -19,6 +19,7 @@ documents none [choice dropout-generator].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,12 +31,12 @@ from mpsref.arguments.parameters import word_of
 from mpsref.errors import UnsupportedError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.clip_regions import Region, count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, saved
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, constructed, saved
+from mpsref.mps.core.properties import Argument, Property, fix
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSNNGradientState, SynchronizedState
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
@@ -47,7 +48,6 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
     Step,
 )
-from mpsref.registry import Backend
 
 ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
 ONES = MTLSize(1, 1, 1)
@@ -90,13 +90,14 @@ class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
         self.written()
 
 
+@constructed(init=False)
 class _Described:
     """Properties of kernels and nodes."""
 
-    keep_probability = Property(probability, 0.5, "The probability that an element is kept, in (0, 1).", read_only=True)
-    seed = Property(_word, 0, "The seed of the masks, in [0, 2**64).", read_only=True)
-    mask_stride_in_pixels = Property(
-        _mask_stride, ONES, "For x, y and channels: 1 a mask value each, 0 one for all.", read_only=True
+    keep_probability: Argument[float] = Argument(probability, "The probability that an element is kept, in (0, 1).")
+    seed: Argument[int] = Argument(_word, "The seed of the masks, in [0, 2**64).")
+    mask_stride_in_pixels: Argument[MTLSize | tuple[int, int, int]] = Argument(
+        _mask_stride, "For x, y and channels: 1 for a mask value at each position, 0 for one value for the axis."
     )
 
     @property
@@ -110,46 +111,21 @@ class _DropoutKernel(_Described, ImageKernel):
     """A forward or a gradient kernel."""
 
     recorded = ARGUMENTS
-    _mask: Array
-    """During an encode."""
-
-    def __init__(
-        self,
-        keep_probability: float,
-        seed: int,
-        mask_stride_in_pixels: MTLSize | tuple[int, int, int],
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
-        super().__init__(backend=backend, **properties)
 
 
-@saved(*ARGUMENTS)
+@saved()
+@constructed()
 class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
     """Dropout: :class:`mpsref.Dropout`.
 
     ``sequence`` is the number of the next mask: an encode that draws a mask uses and increments it. Setting it back
     repeats a run.
-
-    Parameters
-    ----------
-    keep_probability : float
-        The probability that an element is kept, in (0, 1).
-    seed : int
-        The seed of the masks, in [0, 2**64).
-    mask_stride_in_pixels : tuple of int
-        For x, y and channels: 1 for a mask value at each position, 0 for one value for the axis.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
     """
 
     state_class = MPSCNNDropoutGradientState
 
-    sequence = Property(_word, 0, "The number of the next mask, in [0, 2**64).")
+    _: KW_ONLY
+    sequence: Property[int] = Property(_word, 0, "The number of the next mask, in [0, 2**64).")
 
     def encode(  # type: ignore[override]  # a mask has the size of its image, so there is no size to choose
         self,
@@ -197,9 +173,9 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
             else:
                 mask = copied("mask", drop.checked_mask(mask, shape), MASK)
             mask.setflags(write=False)
-            self._mask = mask
-            result = self._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
-            del self._mask
+            result = self._encode(
+                (source,), destination_image, None, return_state, destination_state, command_buffer, mask
+            )
             if drawn:
                 self.sequence = (self.sequence + 1) % 2**64
             return result
@@ -212,21 +188,21 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
             "result_state_for_source_image"
         )
 
-    def _extras(self) -> Mapping[str, object]:
-        return {**super()._extras(), "mask": self._mask}
+    def _extras(self, *operands: Any) -> Mapping[str, object]:
+        return {**super()._extras(), "mask": operands[0]}
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
         require_whole(self, self.destination_name, region, inputs[0].shape)
-        self.function.forward(inputs[0], self._mask, out=destination[region], backend=self.backend)
+        self.function.forward(inputs[0], *operands, out=destination[region], backend=self.backend)
 
 
-@saved(*ARGUMENTS)
+@saved()
+@constructed()
 class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
     """The gradient of dropout, with the mask in the state of the forward pass.
 
-    ``secondary_offset`` shifts the mask; elements outside the mask are dropped [choice dropout-zero]. The parameters
-    are those of the forward kernel.
+    ``secondary_offset`` shifts the mask; elements outside the mask are dropped [choice dropout-zero].
     """
 
     state_class = MPSCNNDropoutGradientState
@@ -254,12 +230,9 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
                 "gradient_state is None; the gradient of dropout needs the state that "
                 "MPSCNNDropout.encode(..., return_state=True) returns, which holds the mask"
             )
-        self._mask = state.device_read()
-        array = super()._run_with_state(state, sources, destination)
-        del self._mask
-        return array
+        return self._run(sources, destination, state.device_read())[0]
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
         g = inputs[0]
         require_defaults(
             self,
@@ -268,7 +241,9 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
             "secondary_source_feature_channel_offset",
         )
         require_whole(self, self.destination_name, region, g.shape)
-        mask = shifted(self._mask, self.function.mask_shape(g.shape), self.secondary_offset, self.function.mask_strides)
+        mask = shifted(
+            operands[0], self.function.mask_shape(g.shape), self.secondary_offset, self.function.mask_strides
+        )
         self.function.gradient(g, mask, out=destination[region], backend=self.backend)
 
 
@@ -285,13 +260,8 @@ def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[i
     found = empty("mask", shape, MASK, (mask,))
     found.fill(0)
     starts = offset.z, offset.y * strides[0], offset.x * strides[1], 0
-    read, written = [], []
-    for start, length, own in zip(starts, mask.shape, shape, strict=True):
-        first = min(max(0, -start), own)
-        last = max(first, min(own, length - start))
-        written.append(slice(first, last))
-        read.append(slice(first + start, last + start))
-    found[tuple(written)] = mask[tuple(read)]
+    parts = [overlap(*axis) for axis in zip(starts, shape, mask.shape, strict=True)]
+    found[tuple([written for written, _ in parts])] = mask[tuple([read for _, read in parts])]
     return found
 
 
@@ -330,19 +300,6 @@ class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
 
 class MPSCNNDropoutNode(_Described, FunctionNode):
     """Dropout, with a new mask in each run.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    keep_probability : float
-        The probability that an element is kept, in (0, 1).
-    seed : int
-        The seed of the masks, in [0, 2**64).
-    mask_stride_in_pixels : tuple of int
-        For x, y and channels: 1 for a mask value at each position, 0 for one value for the axis.
-    **properties
-        Initial values of other properties, by name.
 
     Examples
     --------

@@ -59,8 +59,7 @@ class _WholeImage(WeightedKernel):
 class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
     """Fully connected layer on images (N, H, W, Ci) of the kernel's size, to (N, 1, 1, Co).
 
-    ``offset`` is ignored; the default padding policy makes a result of one pixel [doc]. Parameters as in
-    :class:`MPSCNNConvolution`.
+    ``offset`` is ignored; the default padding policy makes a result of one pixel [doc].
     """
 
     padding = MPSCNNConvolution.padding.replace(default=MPSNNDefaultPadding(MPSNNPaddingMethod.SizeValidOnly))

@@ -29,8 +29,8 @@ from mpsref.arguments.parameters import number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Convolution
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.kernel import saved
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.properties import Argument
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
@@ -67,29 +67,18 @@ def gram_gradient(g: Array, x: Array, alpha: float, backend: str | Backend | Non
     return concatenated(results)
 
 
+@constructed(init=False)
 class _Alpha:
-    alpha = Property(number, 1.0, "The factor of the result.")
+    alpha: Argument[float] = Argument(number, "The factor of the result.", default=1.0, read_only=False)
 
 
 @saved("alpha")
+@constructed()
 class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
-    """The Gram matrix of the channels of each image, (N, H, W, C) to (N, 1, C, C).
-
-    Parameters
-    ----------
-    alpha : float, default 1
-        The factor of the result.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The Gram matrix of the channels of each image, (N, H, W, C) to (N, 1, C, C)."""
 
     repeats = False  # one problem for each image
     recorded = ("alpha",)
-
-    def __init__(self, alpha: float = 1.0, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        super().__init__(backend=backend, alpha=alpha, **properties)
 
     def _function(self) -> Convolution:
         return PIXEL
@@ -112,13 +101,11 @@ class _Result(NamedTuple):
 
 
 @saved("alpha")
+@constructed()
 class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
     """The gradient of :class:`MPSNNGramMatrixCalculation`; a state sets ``alpha``."""
 
     forward_class = MPSNNGramMatrixCalculation
-
-    def __init__(self, alpha: float = 1.0, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        super().__init__(backend=backend, alpha=alpha, **properties)
 
     def _checked_problem(self, g: Shape, source: Shape, state: MPSNNGradientState | None) -> Any:
         if state is not None:
@@ -147,19 +134,7 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
 
 
 class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
-    """The gradient of the Gram matrix.
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    alpha : float, default 1
-        The factor of the forward node.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The gradient of the Gram matrix."""
 
     def __init__(
         self,
@@ -180,17 +155,7 @@ class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
 
 
 class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
-    """The Gram matrix of the channels of an image, (N, 1, C, C).
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    alpha : float, default 1
-        The factor of the result.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The Gram matrix of the channels of an image, (N, 1, C, C)."""
 
     kind = "gram"
     spec_class = Convolution

@@ -45,11 +45,11 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form
-from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, StateLike, SynchronizedState
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, SynchronizedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
@@ -191,8 +191,10 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
+class ImageNormalizationKernel(NormalizationKernel):
     """A forward kernel with a data source; not a class of Apple's."""
+
+    accepts_lists = True
 
     state_class: ClassVar[type[ImageNormalizationGradientState]] = ImageNormalizationGradientState
 
@@ -238,38 +240,18 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
         return values | {"data_source": self._saved_source()}
 
 
-class ImageNormalizationGradient(GradientOfLists):
-    """The gradients for the source image, and in the state for gamma and beta; not a class of Apple's."""
+class ImageNormalizationGradient(MPSCNNGradientKernel):
+    """The gradients for the source image, and in the state for gamma and beta; not a class of Apple's.
+
+    An encode needs the state of the forward pass; gamma and epsilon are those of its kernel.
+    """
+
+    accepts_lists = True
 
     state_class: ClassVar[type[ImageNormalizationGradientState]] = ImageNormalizationGradientState
 
-    def encode(  # type: ignore[override]  # as in the parent class
-        self,
-        source_gradient: ImageLike,
-        source_image: ImageLike,
-        gradient_state: StateLike | None = None,
-        destination_gradient: ImageLike | None = None,
-        *,
-        command_buffer: MPSCommandBuffer | None = None,
-    ) -> ImageResult:
-        """Return the gradient for the source image, and write those for gamma and beta to the state.
-
-        Parameters
-        ----------
-        source_gradient, source_image : array_like (N, H, W, C), images, or list of arrays
-            The gradient of the forward result, and the source of the forward pass, whose mean and variance are used.
-        gradient_state : MPSNNGradientState
-            The state of the forward pass, which is required; gamma and epsilon are those of its kernel.
-        destination_gradient, command_buffer
-            As in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
-        """
-        if gradient_state is None:
-            raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
-        return super().encode(
-            source_gradient, source_image, gradient_state, destination_gradient, command_buffer=command_buffer
-        )
-
-    encode_batch = batch_form(encode)
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
+        raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
 
     def _check_state(self, state: ImageNormalizationGradientState) -> None:
         super()._check_state(state)

@@ -18,8 +18,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from operator import attrgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,8 +34,25 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
-from mpsref.mps.core.properties import Closed, Property, PropertyHolder, fix, initialize, properties_of
+from mpsref.mps.core.kernel import (
+    Destination,
+    Encoding,
+    ImageKernel,
+    MPSCNNBinaryKernel,
+    MPSCNNKernel,
+    constructed,
+    saved,
+)
+from mpsref.mps.core.properties import (
+    Argument,
+    Closed,
+    Property,
+    PropertyHolder,
+    describe_parameters,
+    fix,
+    initialize,
+    properties_of,
+)
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, StateLike, SynchronizedState, differ, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
@@ -52,7 +70,6 @@ from mpsref.mps.graph.nodes import (
     image_node,
 )
 from mpsref.mps.graph.trainable import NodeParameters
-from mpsref.registry import Backend
 
 # --- descriptors ------------------------------------------------------------------------------------------------------
 
@@ -81,19 +98,20 @@ class MPSCNNReductionType(Enumeration):
     SumByNonZeroWeights = 3
 
 
+@constructed(init=False, kw_only=True)
 class _Numbers:
     """The numbers of a loss: properties of descriptors and kernels."""
 
-    weight = Property(number, 1.0, "The factor of every loss and gradient.")
-    label_smoothing = Property(
+    weight: Property[float] = Property(number, 1.0, "The factor of every loss and gradient.")
+    label_smoothing: Property[float] = Property(
         lambda name, value: number(name, value, 0, 1), 0.0, "The amount of label smoothing, in [0, 1]."
     )
-    epsilon = Property(
+    epsilon: Property[float] = Property(
         lambda name, value: number(name, value, 0),
         1e-7,
         "The summand in the logarithms of ``Log``, >= 0.",
     )
-    delta = Property(
+    delta: Property[float] = Property(
         lambda name, value: number(name, value, 0, above=True),
         1.0,
         "The end of the quadratic part of ``Huber``, > 0.",
@@ -105,20 +123,12 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 
 
 @secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
+@describe_parameters
 class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
     """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
 
     ``CosineDistance`` has the reduction ``Sum`` only [doc], which is checked when a descriptor is made or used. Legal
     values are those of :class:`mpsref.Loss`.
-
-    Parameters
-    ----------
-    loss_type : MPSCNNLossType, int or str
-        The loss.
-    reduction_type : MPSCNNReductionType, int or str
-        How the losses of all elements are reduced.
-    **properties
-        Initial values of properties, by name.
 
     Raises
     ------
@@ -459,28 +469,11 @@ def _image(name: str, value: ImageLike | MPSCNNLossDataDescriptor) -> ImageLike:
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-class _Targets(NamedTuple):
-    """Labels and weights of an encode."""
-
-    labels: Array
-    weights: Array | None
-    validate: bool
-
-
+@constructed(init=False)
 class _LossKernel(ImageKernel):
     """A kernel with a loss descriptor."""
 
-    loss_descriptor = Property(
-        _copied, MPSCNNLossDescriptor(0, 0), "Type, reduction and parameters, a copy.", read_only=True
-    )
-    _targets: _Targets
-
-    def __init__(
-        self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel with a copy of the descriptor; ``TypeError`` for any other value."""
-        fix(self, loss_descriptor=loss_descriptor)
-        super().__init__(backend=backend, **properties)
+    loss_descriptor: Argument[MPSCNNLossDescriptor] = Argument(_copied, "Type, reduction and parameters, a copy.")
 
     loss_type = property(attrgetter("loss_descriptor.loss_type"), doc="The loss.")
     reduction_type = property(attrgetter("loss_descriptor.reduction_type"), doc="How losses are reduced.")
@@ -502,16 +495,9 @@ class _Settable(_Numbers, _LossKernel):
 
     recorded = NUMBERS
 
-    def __init__(
-        self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel with a copy of the descriptor; ``TypeError`` for any other value."""
-        described = (
-            {}
-            if not isinstance(loss_descriptor, MPSCNNLossDescriptor)
-            else {name: getattr(loss_descriptor, name) for name in NUMBERS}
-        )
-        super().__init__(loss_descriptor, backend=backend, **{**described, **properties})
+    def _set_arguments(self, **values: Any) -> None:
+        super()._set_arguments(**values)
+        fix(self, **{name: getattr(self.loss_descriptor, name) for name in NUMBERS})
 
     @property
     def function(self) -> Loss:
@@ -522,7 +508,8 @@ class _Settable(_Numbers, _LossKernel):
         return described.function
 
 
-@saved("loss_descriptor")
+@saved()
+@constructed()
 class MPSCNNLoss(_LossKernel, MPSCNNKernel):
     """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
 
@@ -577,21 +564,20 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
         with Encoding(self, command_buffer):
             t, weights = targets.device_read()
             loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
-            self._targets = _Targets(t, weights, False)
-            result = self._encode((source,), destination_image, None, False, None, command_buffer)
-            del self._targets
+            result = self._encode((source,), destination_image, None, False, None, command_buffer, t, weights)
             targets.device_write(loss)
             return result
 
     encode_batch = batch_form(encode)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, _) = inputs, self._targets
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *targets: Any) -> None:
+        (y,) = inputs
         require_whole(self, self.destination_name, region, y.shape)
-        self.function.gradient(None, y, t, weights, out=destination[region], backend=self.backend)
+        self.function.gradient(None, y, *targets, out=destination[region], backend=self.backend)
 
 
-@saved("loss_descriptor")
+@saved()
+@constructed()
 class MPSNNForwardLoss(_Settable, MPSCNNKernel):
     """A loss: the destination is the loss image. A state records the numbers for the gradient."""
 
@@ -630,10 +616,10 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
         with Encoding(self, command_buffer):
-            self._targets = _targets(labels, weights, validate)
-            result = self._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
-            del self._targets
-            return result
+            targets = _targets(labels, weights, validate)
+            return self._encode(
+                (source,), destination_image, None, return_state, destination_state, command_buffer, *targets
+            )
 
     encode_batch = batch_form(encode)
 
@@ -644,20 +630,21 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
     def _channels_written(self, read: Sequence[slice]) -> int:
         return 1 if self.reduction_type is not MPSCNNReductionType.NONE else super()._channels_written(read)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, validate) = inputs, self._targets
-        function = self.function
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+        (y,), (t, weights, validate), function = inputs, operands, self.function
         require_whole(self, self.destination_name, region, function.loss_shape(y.shape))
         function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-@saved("loss_descriptor")
+@saved()
+@constructed()
 class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
     """The gradient of :class:`MPSNNForwardLoss` for predictions or labels; without the division of the reduction."""
 
     destination_name = "destination_gradient"
 
-    compute_label_gradients = Property(flag, False, "Whether the gradient is that for the labels.")
+    _: KW_ONLY
+    compute_label_gradients: Property[bool] = Property(flag, False, "Whether the gradient is that for the labels.")
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
@@ -707,16 +694,15 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         state = one_state("source_state", source_state, sources[1].array.shape[0])
         with Encoding(self, command_buffer):
             self._configure(state)
-            self._targets = _targets(labels, weights, validate)
-            like = self._targets.labels if self.compute_label_gradients else sources[1].array
+            targets = _targets(labels, weights, validate)
+            like = targets[0] if self.compute_label_gradients else sources[1].array
             given, shape = None, like.shape
             if destination_gradient is not None:
                 given = image_arguments.destination(self.destination_name, destination_gradient, sources)
                 shape = given.array.shape
                 if shape != like.shape:
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
-            array, _ = self._run(sources, Destination(given, shape, sources[0].array.dtype))
-            del self._targets
+            array, _ = self._run(sources, Destination(given, shape, sources[0].array.dtype), *targets)
             image_arguments.expire(sources)
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
@@ -744,19 +730,22 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         for name in NUMBERS:
             setattr(self, name, state.record.extras[name])
 
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        return self._targets.labels.shape[3] if self.compute_label_gradients else super()._channels_written(read[1:])
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+        indices, region = super()._indices(sources, shape)
+        return indices, region._replace(channels=slice(0, shape[3]))
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (g, y), (t, weights, validate) = inputs, self._targets
-        function = self.function
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        return 0  # the channels of the destination, which may be those of the labels, are all written
+
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+        (g, y), (t, weights, validate), function = inputs, operands, self.function
         run = function.gradient_labels if self.compute_label_gradients else function.gradient
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-def _targets(labels: ImageLike, weights: ImageLike | None, validate: bool) -> _Targets:
+def _targets(labels: ImageLike, weights: ImageLike | None, validate: bool) -> tuple[Array, Array | None, bool]:
     read = None if weights is None else image_arguments.source("weights", weights).array
-    return _Targets(image_arguments.source("labels", labels).array, read, flag("validate", validate))
+    return image_arguments.source("labels", labels).array, read, flag("validate", validate)
 
 
 @saved()
@@ -793,7 +782,7 @@ class _LossNode(MPSNNFilterNode):
     """A node with a loss descriptor, whose numbers are properties."""
 
     _abstract = True
-    loss_descriptor = _LossKernel.loss_descriptor
+    loss_descriptor = _LossKernel.loss_descriptor.replace()
     loss_type = _LossKernel.loss_type
     reduction_type = _LossKernel.reduction_type
     reduce_across_batch = _LossKernel.reduce_across_batch
@@ -809,15 +798,6 @@ class MPSCNNLossNode(_LossNode):
 
     The :class:`~mpsref.mps.MPSCNNLossLabels` of a run are passed for ``input_labels``; the loss is written to them
     [doc].
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The predictions.
-    loss_descriptor : MPSCNNLossDescriptor
-        The loss, which is copied.
-    **properties
-        Initial values of other properties, by name.
     """
 
     kind = "loss"

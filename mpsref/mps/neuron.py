@@ -16,6 +16,7 @@ Source: ``MPSCNNNeuron.h``, ``MPSCNNNeuronType.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,9 +25,9 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import TYPES, Neuron
-from mpsref.mps.core.kernel import ImageKernel, saved
+from mpsref.mps.core.kernel import ImageKernel, constructed, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Property, fix, refusal
+from mpsref.mps.core.properties import Argument, Property, fix, refusal
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
@@ -35,7 +36,6 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
 )
-from mpsref.registry import Backend
 
 
 class MPSCNNNeuronType(Enumeration):
@@ -190,37 +190,23 @@ def neuron_descriptor(name: str, value: object) -> MPSNNNeuronDescriptor:
 # --- kernels of any type ----------------------------------------------------------------------------------------------
 
 
+@constructed(init=False)
 class _Described(_TypeAndParameters, ImageKernel):
     """A forward or a gradient kernel, with the parameters of its descriptor."""
 
-    neuron_descriptor = Property(
-        neuron_descriptor, MPSNNNeuronDescriptor("none"), "Type and parameters of the neuron.", read_only=True
+    neuron_descriptor: Argument[MPSNNNeuronDescriptor] = Argument(
+        neuron_descriptor, "Type and parameters of the neuron."
     )
-
-    def __init__(
-        self, neuron_descriptor: MPSNNNeuronDescriptor, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        fix(self, neuron_descriptor=neuron_descriptor)
-        super().__init__(backend=backend, **properties)
 
     @property
     def _neuron(self) -> Neuron:
         return self.neuron_descriptor.neuron
 
 
-@saved("neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNNeuron(_Described, Pixelwise):
-    """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it.
-
-    Parameters
-    ----------
-    neuron_descriptor : MPSNNNeuronDescriptor
-        Type and parameters.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it."""
 
     def __eq__(self, other: object) -> bool:
         """Whether both are neurons with equal properties."""
@@ -236,18 +222,19 @@ def _slope_choice(name: str, value: object) -> str:
     return choice(name, value, ("zero", "documented"))
 
 
-@saved("neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
 
     ``relun_clamped_slope`` selects the derivative of ReLUN at and above its clamp b: "zero", the derivative, or
-    "documented", the value b in Apple's header [choice neuron-relun]. The parameters are those of
-    :class:`MPSCNNNeuron`.
+    "documented", the value b in Apple's header [choice neuron-relun].
     """
 
     forward_class = MPSCNNNeuron
 
-    relun_clamped_slope = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
+    _: KW_ONLY
+    relun_clamped_slope: Property[str] = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
 
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
         neuron = self._neuron
@@ -268,6 +255,11 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
 
 class _SingleType(MPSCNNNeuron):
     type: ClassVar[MPSCNNNeuronType]
+
+    def __init_subclass__(cls, type: MPSCNNNeuronType | None = None) -> None:
+        super().__init_subclass__()
+        if type is not None:
+            cls.type = type
 
 
 class _WithoutParameters(_SingleType):
@@ -293,104 +285,76 @@ class _WithABC(_SingleType):
 
 
 @saved("a")
-class MPSCNNNeuronReLU(_WithA):
+class MPSCNNNeuronReLU(_WithA, type=MPSCNNNeuronType.ReLU):
     """``y = x`` from 0 on, ``a*x`` below."""
 
-    type = MPSCNNNeuronType.ReLU
-
 
 @saved("a", "b")
-class MPSCNNNeuronLinear(_WithAB):
+class MPSCNNNeuronLinear(_WithAB, type=MPSCNNNeuronType.Linear):
     """``y = a*x + b``."""
 
-    type = MPSCNNNeuronType.Linear
-
 
 @saved()
-class MPSCNNNeuronSigmoid(_WithoutParameters):
+class MPSCNNNeuronSigmoid(_WithoutParameters, type=MPSCNNNeuronType.Sigmoid):
     """``y = 1 / (1 + e**-x)``."""
 
-    type = MPSCNNNeuronType.Sigmoid
-
 
 @saved("a", "b")
-class MPSCNNNeuronHardSigmoid(_WithAB):
+class MPSCNNNeuronHardSigmoid(_WithAB, type=MPSCNNNeuronType.HardSigmoid):
     """``y = a*x + b``, clamped to [0, 1]."""
 
-    type = MPSCNNNeuronType.HardSigmoid
-
 
 @saved("a", "b")
-class MPSCNNNeuronTanH(_WithAB):
+class MPSCNNNeuronTanH(_WithAB, type=MPSCNNNeuronType.TanH):
     """``y = a * tanh(b*x)``."""
 
-    type = MPSCNNNeuronType.TanH
-
 
 @saved()
-class MPSCNNNeuronAbsolute(_WithoutParameters):
+class MPSCNNNeuronAbsolute(_WithoutParameters, type=MPSCNNNeuronType.Absolute):
     """``y = |x|``."""
-
-    type = MPSCNNNeuronType.Absolute
 
 
 @saved("a", "b")
-class MPSCNNNeuronSoftPlus(_WithAB):
+class MPSCNNNeuronSoftPlus(_WithAB, type=MPSCNNNeuronType.SoftPlus):
     """``y = a * log(1 + e**(b*x))``."""
-
-    type = MPSCNNNeuronType.SoftPlus
 
 
 @saved()
-class MPSCNNNeuronSoftSign(_WithoutParameters):
+class MPSCNNNeuronSoftSign(_WithoutParameters, type=MPSCNNNeuronType.SoftSign):
     """``y = x / (1 + |x|)``."""
-
-    type = MPSCNNNeuronType.SoftSign
 
 
 @saved("a")
-class MPSCNNNeuronELU(_WithA):
+class MPSCNNNeuronELU(_WithA, type=MPSCNNNeuronType.ELU):
     """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
-
-    type = MPSCNNNeuronType.ELU
 
 
 @saved("data")
-class MPSCNNNeuronPReLU(_SingleType):
+class MPSCNNNeuronPReLU(_SingleType, type=MPSCNNNeuronType.PReLU):
     """``y = x`` from 0 on, ``data[c] * x`` below, in channel c; Apple's parameters are ``a`` and its length."""
-
-    type = MPSCNNNeuronType.PReLU
 
     def __init__(self, data: ArrayLike, **properties: Any) -> None:
         super().__init__(MPSNNNeuronDescriptor(self.type, data=data), **properties)
 
 
 @saved("a", "b")
-class MPSCNNNeuronReLUN(_WithAB):
+class MPSCNNNeuronReLUN(_WithAB, type=MPSCNNNeuronType.ReLUN):
     """``y = min(x, b)`` from 0 on, ``min(a*x, b)`` below."""
 
-    type = MPSCNNNeuronType.ReLUN
-
 
 @saved("a", "b", "c")
-class MPSCNNNeuronPower(_WithABC):
+class MPSCNNNeuronPower(_WithABC, type=MPSCNNNeuronType.Power):
     """``y = (a*x + b)**c``."""
 
-    type = MPSCNNNeuronType.Power
-
 
 @saved("a", "b", "c")
-class MPSCNNNeuronExponential(_WithABC):
+class MPSCNNNeuronExponential(_WithABC, type=MPSCNNNeuronType.Exponential):
     """``y = c**(a*x + b)``; c = -1 stands for the base e."""
 
-    type = MPSCNNNeuronType.Exponential
-
 
 @saved("a", "b", "c")
-class MPSCNNNeuronLogarithm(_WithABC):
+class MPSCNNNeuronLogarithm(_WithABC, type=MPSCNNNeuronType.Logarithm):
     """``y = log(a*x + b)`` to the base c; c = -1 stands for e."""
-
-    type = MPSCNNNeuronType.Logarithm
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------
@@ -406,19 +370,7 @@ class _DescribedNode:
 
 
 class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
-    """The gradient of a neuron of any type.
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    descriptor : MPSNNNeuronDescriptor
-        That of the forward node.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """The gradient of a neuron of any type."""
 
     def __init__(
         self,

@@ -43,15 +43,6 @@ PAIRS: dict[str, type[NormalizationPairState]] = {
 class NormalizationKernel(MPSCNNKernel):
     """A forward kernel with a data source; not a class of Apple's.
 
-    Parameters
-    ----------
-    data_source : MPSCNNInstanceNormalizationDataSource
-        The source of the vectors, which are loaded when the kernel is made.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of other properties, by name.
-
     Raises
     ------
     TypeError, ValueError
@@ -230,17 +221,7 @@ class NormalizationParameters(NodeParameters):
 
 
 class NormalizationNode(WeightedNode):
-    """A normalization node with a data source; not a class of Apple's.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    data_source : MPSCNNInstanceNormalizationDataSource
-        The source of the vectors, which is read when a graph is compiled.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """A normalization node with a data source; not a class of Apple's."""
 
     _abstract = True
     kernel_class: ClassVar[type[NormalizationKernel]]

@@ -42,7 +42,16 @@ from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiases
 from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel, saved
-from mpsref.mps.core.properties import Alias, Property, PropertyHolder, at_least, fix, initialize, properties_of
+from mpsref.mps.core.properties import (
+    Alias,
+    Property,
+    PropertyHolder,
+    at_least,
+    describe_parameters,
+    fix,
+    initialize,
+    properties_of,
+)
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import Enumeration, member
@@ -85,25 +94,12 @@ NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization
 
 
 @secure_coding(version=1, arguments=("learning_rate", *COMMON))
+@describe_parameters
 class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
     """The parameters of all optimizers, which can be set. An optimizer copies the descriptor when it is made.
 
-    Numbers are finite and of any sign; the clip bounds may be infinite.
-
-    Parameters
-    ----------
-    learning_rate : float
-        The factor of a step.
-    gradient_rescale : float
-        The factor of a gradient, after clipping.
-    apply_gradient_clipping : bool
-        Whether gradients are clipped. A regularization type may be in this place, then its scale is next.
-    gradient_clip_max, gradient_clip_min : float
-        The largest and the smallest gradient.
-    regularization_type : MPSNNRegularizationType, int or str
-        Regularization: none, L1 or L2.
-    regularization_scale : float
-        The factor of its gradient.
+    Numbers are finite and of any sign; the clip bounds may be infinite. A regularization type may be in the place of
+    ``apply_gradient_clipping``, then its scale is next.
 
     Raises
     ------
@@ -534,7 +530,8 @@ def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, 
 class MPSNNOptimizer(MPSKernel):
     """Base class of the optimizers.
 
-    An optimizer is made from a ``learning_rate``, or from an ``optimizer_descriptor`` with more parameters.
+    An optimizer is made from a ``learning_rate``, or from an ``optimizer_descriptor`` with more parameters, which is
+    also legal as the last argument in Apple's order, without a learning rate.
     ``learning_rate`` and ``apply_gradient_clipping`` can be set later.
 
     Raises
@@ -574,7 +571,7 @@ class MPSNNOptimizer(MPSKernel):
 
     @property
     def optimizer_descriptor(self) -> MPSNNOptimizerDescriptor:
-        """A descriptor with the current parameters."""
+        """A descriptor with the current parameters; as an argument, in place of the learning rate."""
         return MPSNNOptimizerDescriptor(self.learning_rate, **{name: getattr(self, name) for name in COMMON})
 
     def set_learning_rate(self, new_learning_rate: float) -> None:
@@ -693,27 +690,11 @@ def _flat(update: Update) -> list[Any]:
 
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
-    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional.
-
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
-    momentum_scale : float
-        The decay of the momentum, any finite number.
-    use_nesterov_momentum : bool
-        Whether the momentum is Nesterov's.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
+    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
 
     moments = ("input_momentum_vectors",)
 
-    momentum_scale = Property(number, 0.0, "The decay of the momentum.", read_only=True)
+    momentum_scale = Property(number, 0.0, "The decay of the momentum, any number.", read_only=True)
     use_nesterov_momentum = Property(flag, False, "Whether the momentum is Nesterov's.", read_only=True)
     use_nestrov_momentum = Alias("use_nesterov_momentum", "The old spelling.")
 
@@ -749,32 +730,27 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         return value, (m,)
 
 
+def _fraction(name: str, value: object) -> float:
+    return number(name, value, 0, 1)
+
+
+def _not_negative(name: str, value: object) -> float:
+    return number(name, value, 0)
+
+
 @saved("optimizer_descriptor", "decay", "epsilon")
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
-    """RMSProp: :class:`mpsref.RMSProp`.
-
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
-    decay : float
-        The decay of the mean of squares, in [0, 1].
-    epsilon : float
-        The summand of the root, >= 0.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
+    """RMSProp: :class:`mpsref.RMSProp`."""
 
     moments = ("input_sum_of_squares_vectors",)
 
     decay = Property(
-        lambda name, value: number(name, value, 0, 1), 0.9, "The decay of the mean of squares.", read_only=True
+        lambda name, value: number(name, value, 0, 1),
+        0.9,
+        "The decay of the mean of squares, in [0, 1].",
+        read_only=True,
     )
-    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
+    epsilon = Property(_not_negative, 1e-8, "The summand of the root, >= 0.", read_only=True)
 
     def __init__(
         self,
@@ -805,32 +781,14 @@ def _decay(name: str, value: object) -> float:
 
 @saved("optimizer_descriptor", "beta1", "beta2", "epsilon")
 class MPSNNOptimizerAdam(MPSNNOptimizer):
-    """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first.
-
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
-    beta1, beta2 : float
-        The decay of momentum and velocity, in [0, 1).
-    epsilon : float
-        The summand of the root, >= 0.
-    time_step : int
-        The number of steps so far.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-    """
+    """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first."""
 
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 
-    beta1 = Property(_decay, 0.9, "The decay of the momentum.", read_only=True)
-    beta2 = Property(_decay, 0.999, "The decay of the velocity.", read_only=True)
-    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
+    beta1 = Property(_decay, 0.9, "The decay of the momentum, in [0, 1).", read_only=True)
+    beta2 = Property(_decay, 0.999, "The decay of the velocity, in [0, 1).", read_only=True)
+    epsilon = Property(_not_negative, 1e-8, "The summand of the root, >= 0.", read_only=True)
     time_step = Property(at_least(0), 0, "The number of steps so far.")
 
     def __init__(

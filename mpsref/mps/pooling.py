@@ -21,7 +21,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, Shape
@@ -30,24 +30,24 @@ from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
-from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.core.kernel import MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
 from mpsref.mps.core.padding import MPSNNPadding
-from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
     Call,
-    MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
+    PlannedNode,
+    planned,
 )
 from mpsref.mps.graph.trainable import NodeParameters
-from mpsref.registry import Backend, Problem
+from mpsref.registry import Backend
 
 SIZE = ("kernel_width", "kernel_height")
 STRIDES = ("stride_in_pixels_x", "stride_in_pixels_y")
@@ -57,26 +57,16 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
 # --- base classes of kernels and gradients ----------------------------------------------------------------------------
 
 
-class _Pooling(ImageKernel):
+@constructed()
+class _Pooling(PlannedKernel):
     """A forward or a gradient kernel; in the latter both sources have the windows of the forward kernel."""
 
-    repeats = True
+    kernel_width: Argument[int] = Argument(at_least(1), "Width of the window in pixels, >= 1.")
+    kernel_height: Argument[int] = Argument(at_least(1), "Height of the window in pixels, >= 1.")
+    stride_in_pixels_x: Argument[int] = Argument(at_least(1), "Distance of two windows in x, >= 1.", default=1)
+    stride_in_pixels_y: Argument[int] = Argument(at_least(1), "Distance of two windows in y, >= 1.", default=1)
 
-    def __init__(
-        self,
-        kernel_width: int,
-        kernel_height: int,
-        stride_in_pixels_x: int = 1,
-        stride_in_pixels_y: int = 1,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        self._fix_windows(kernel_width=kernel_width, kernel_height=kernel_height)
-        self._fix_windows(stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
-        super().__init__(backend=backend, **properties)
-
-    def _fix_windows(self, **values: int) -> None:
+    def _set_arguments(self, **values: int) -> None:
         for name, value in values.items():
             integer(name, value, low=1)  # with the name of the argument, also for a gradient kernel
             fix(self, **{prefix + name: value for prefix in self.prefixes})
@@ -107,9 +97,10 @@ class _L2Norm(_Pooling):
         return _spec(PoolingL2Norm, source)
 
 
+@constructed(init=False, kw_only=True)
 class _Average(_Pooling):
-    zero_pad_size_x = Property(at_least(0), 0, "Width in x of a zero pad that counts, with edge mode ``Clamp``.")
-    zero_pad_size_y = Property(at_least(0), 0, "Width in y of a zero pad that counts, with edge mode ``Clamp``.")
+    zero_pad_size_x: Property[int] = Property(at_least(0), 0, "Width in x of a zero pad that counts, for ``Clamp``.")
+    zero_pad_size_y: Property[int] = Property(at_least(0), 0, "Width in y of a zero pad that counts, for ``Clamp``.")
 
     def _function(self, source: SourceProperties) -> Pooling:
         return _spec(PoolingAverage, source, zero_pad_size=(self.zero_pad_size_y, self.zero_pad_size_x))
@@ -128,7 +119,7 @@ class _DilatedMax(_Max):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        self._fix_windows(dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
+        self._set_arguments(dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
         strides = stride_in_pixels_x, stride_in_pixels_y
         super().__init__(kernel_width, kernel_height, *strides, backend=backend, **properties)
 
@@ -136,41 +127,25 @@ class _DilatedMax(_Max):
 # --- forward kernels --------------------------------------------------------------------------------------------------
 
 
+@constructed()
 class MPSCNNPooling(_Pooling, MPSCNNKernel):
-    """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); channels are independent.
+    """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); channels are independent."""
 
-    Parameters
-    ----------
-    kernel_width, kernel_height : int
-        Size of the window in pixels, >= 1.
-    stride_in_pixels_x, stride_in_pixels_y : int, default 1
-        Distance of two windows in pixels, >= 1.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-    """
-
-    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]]:
-        function = self._function(self._source_properties(0))
-        return function.problems["forward"](function, shapes[0], size), (0,)
-
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        function = self._function(self._source_properties(0))
-        function.forward(inputs[0], region.size, out=destination[region], backend=self.backend)
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        return Plan(problem_of(self._function(self._source_properties(0)), "forward", shapes[0], size))
 
 
-@saved(*SIZE, *STRIDES)
+@saved()
 class MPSCNNPoolingMax(_Max, MPSCNNPooling):
     """Max pooling: :class:`mpsref.PoolingMax`."""
 
 
-@saved(*SIZE, *STRIDES)
+@saved()
 class MPSCNNPoolingL2Norm(_L2Norm, MPSCNNPooling):
     """L2-norm pooling: :class:`mpsref.PoolingL2Norm`."""
 
 
-@saved(*SIZE, *STRIDES)
+@saved()
 class MPSCNNPoolingAverage(_Average, MPSCNNPooling):
     """Average pooling: :class:`mpsref.PoolingAverage`. With edge mode ``Clamp``, windows shrink at the edges."""
 
@@ -191,11 +166,12 @@ def _source_size(name: str, value: object) -> types.MTLSize | None:
     return None if size == types.UNLIMITED else size
 
 
+@constructed()
 class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     """Base class of the pooling gradients, from g (N, OH, OW, C) and the source (N, H, W, C) to (N, H, W, C).
 
     ``source_size`` is the size of the region of the source gradient that is read, from ``primary_offset`` on; ``None``
-    is the rest of it. The parameters are those of the forward kernel.
+    is the rest of it.
 
     Notes
     -----
@@ -220,7 +196,8 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
 
     has_source_size = True
 
-    source_size = Property(
+    _: KW_ONLY
+    source_size: Property[types.MTLSize | None] = Property(
         _source_size,
         None,
         "Size of the region of the source gradient that is read, MTLSize, without its depth. ``None``: the rest, as is "
@@ -244,36 +221,16 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
             return None
         return min(self.source_size.height, AXIS_LIMIT), min(self.source_size.width, AXIS_LIMIT)
 
-    def _represented(self, size: Pair, source: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Return, for y and x, J(0) and the range of source pixels that a clip of ``size`` represents."""
-        windows, kernel_offsets = self._source_properties(1).windows, (self.kernel_offset_y, self.kernel_offset_x)
-        y, x = map(_source_pixels, windows, kernel_offsets, size, source[1:3])
-        return y, x
-
-    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]] | None:
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return the gradient of source pixel ``J(q) = J(0) + q`` at pixel q of the clip; 0 outside the source."""
         g, source = shapes
-        (first_y, _, _), (first_x, _, _) = self._represented(size, source)
-        if (first_y, first_x, *size) != (0, 0, *source[1:3]):
-            return None
         function, corner = self._function(self._source_properties(1)), (self.primary_offset.y, self.primary_offset.x)
-        problem = function.problems["gradient"](function, source, g[1:3], corner, self._source_size())
-        return problem, (0, 1) if function.reads_source else (0,)
-
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 outside the source."""
-        g, x = inputs
-        function = self._function(self._source_properties(1))
-        corner = self.primary_offset.y, self.primary_offset.x
-        arguments = g, x if function.reads_source else x.shape, corner, self._source_size()
-        target = destination[region]
-        (first_y, y0, y1), (first_x, x0, x1) = self._represented(region.size, x.shape)
-        if (first_y, first_x, *region.size) == (0, 0, *x.shape[1:3]):
-            function.gradient(*arguments, out=target, backend=self.backend)
-            return
-        clip = (y0, x0), (y1 - y0, x1 - x0)
-        whole = function.gradient(*arguments, clip=clip, backend=self.backend)
-        target[...] = 0
-        target[:, y0 - first_y : y1 - first_y, x0 - first_x : x1 - first_x] = whole[:, y0:y1, x0:x1]
+        windows, kernel_offsets = self._source_properties(1).windows, (self.kernel_offset_y, self.kernel_offset_x)
+        (y, y0, y1), (x, x0, x1) = map(_source_pixels, windows, kernel_offsets, size, source[1:3])
+        whole = (y, x, *size) == (0, 0, *source[1:3])
+        first, clip = (None, None) if whole else ((y, x), ((y0, x0), (y1 - y0, x1 - x0)))
+        problem = problem_of(function, "gradient", source, g[1:3], corner, self._source_size(), None, clip)
+        return Plan(problem, (0, 1) if function.reads_source else (0,), first)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -284,21 +241,21 @@ def _source_pixels(window: Window, kernel_offset: int, n: int, length: int) -> t
     return first, begin, max(begin, min(first + n, length))
 
 
-@saved(*SIZE, *STRIDES)
+@saved()
 class MPSCNNPoolingMaxGradient(_Max, MPSCNNPoolingGradient):
     """The gradient of max pooling; that of a window is added to the first of its largest pixels in raster order."""
 
     forward_class = MPSCNNPoolingMax
 
 
-@saved(*SIZE, *STRIDES)
+@saved()
 class MPSCNNPoolingL2NormGradient(_L2Norm, MPSCNNPoolingGradient):
     """The gradient of L2-norm pooling."""
 
     forward_class = MPSCNNPoolingL2Norm
 
 
-@saved(*SIZE, *STRIDES)
+@saved()
 class MPSCNNPoolingAverageGradient(_Average, MPSCNNPoolingGradient):
     """The gradient of average pooling. Of the source image only the size is used, not the pixels [doc]."""
 
@@ -331,28 +288,13 @@ class _Dilated:
     dilation_rate_y = MPSCNNKernel.dilation_rate_y
 
 
-class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
-    """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc].
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image that is pooled.
-    kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int, optional
-        The windows; for dilated pooling also ``dilation_rate_x`` and ``dilation_rate_y``.
-    filter_size : int, optional
-        The kernel size of both axes, in place of the windows; ``(source, size)`` is the same.
-    stride : int, optional
-        The stride of both axes, with a ``filter_size``, which is the default.
-    **properties
-        Initial values of other properties, by name.
-    """
+class MPSCNNPoolingNode(_Windows, PlannedNode):
+    """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc]."""
 
     _abstract = True
     kernel_class: ClassVar[type[MPSCNNPooling]]
     gradient_class: ClassVar[type[MPSCNNPoolingGradientNode]]
     gradient_properties: ClassVar[Sequence[str]] = (*SIZE, *STRIDES, "padding_policy")
-    _differentiable = (0,)
 
     def __init__(
         self,
@@ -395,29 +337,13 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         kernel = self._kernel.copy()
         kernel.padding = self.padding_policy
-        shape = kernel.infer_padding(*shapes)
-        return Bound(kernel._function(kernel._source_properties(0)), shape)
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        spec: Pooling = call.spec
-        return spec.forward(images[0], call.result_shape[1:3], backend=call.backend)
+        return planned(kernel, shapes)
 
 
 class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
     """Base class of the pooling gradient nodes.
 
     Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [design objects-options].
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int
-        The windows of the forward node; for dilated pooling also ``dilation_rate_x`` and ``dilation_rate_y``.
-    **properties
-        Initial values of other properties, by name.
     """
 
     _abstract = True

@@ -29,7 +29,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,8 +41,8 @@ from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, constructed, saved
+from mpsref.mps.core.properties import Argument, Property
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
     DESTINATION,
@@ -54,7 +54,6 @@ from mpsref.mps.core.whole_image import (
     whole,
 )
 from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
-from mpsref.registry import Backend
 
 
 def _clip(rect: MTLRegion | None) -> Clip | None:
@@ -81,6 +80,13 @@ class _Reduction(MPSNNReduceUnary):
 
     operation: ClassVar[kernels.Reduction]
     over: ClassVar[kernels.Over]
+
+    def __init_subclass__(cls, operation: kernels.Reduction | None = None, over: kernels.Over | None = None) -> None:
+        super().__init_subclass__()
+        if operation is not None:
+            cls.operation = operation
+        if over is not None:
+            cls.over = over
 
     def _weight(self) -> float:
         """Return the factor of the sum."""
@@ -111,106 +117,77 @@ class _Reduction(MPSNNReduceUnary):
         super()._compute([image[self._images(len(image))]], destination, region)
 
 
-class _Row(_Reduction):
+class _Row(_Reduction, over="row"):
     """One value for each row and channel: (N, H, 1, C)."""
 
-    over = "row"
 
-
-class _Column(_Reduction):
+class _Column(_Reduction, over="column"):
     """One value for each column and channel: (N, 1, W, C)."""
 
-    over = "column"
 
-
-class _FeatureChannels(_Reduction):
+class _FeatureChannels(_Reduction, over="featurechannels"):
     """One value for each pixel: (N, H, W, 1)."""
 
-    over = "featurechannels"
-
 
 @saved()
-class MPSNNReduceRowMin(_Row):
+class MPSNNReduceRowMin(_Row, operation="min"):
     """The smallest value of each row."""
 
-    operation = "min"
-
 
 @saved()
-class MPSNNReduceRowMax(_Row):
+class MPSNNReduceRowMax(_Row, operation="max"):
     """The largest value of each row."""
 
-    operation = "max"
-
 
 @saved()
-class MPSNNReduceRowMean(_Row):
+class MPSNNReduceRowMean(_Row, operation="mean"):
     """The mean of each row."""
 
-    operation = "mean"
-
 
 @saved()
-class MPSNNReduceRowSum(_Row):
+class MPSNNReduceRowSum(_Row, operation="sum"):
     """The sum of each row."""
 
-    operation = "sum"
-
 
 @saved()
-class MPSNNReduceColumnMin(_Column):
+class MPSNNReduceColumnMin(_Column, operation="min"):
     """The smallest value of each column."""
 
-    operation = "min"
-
 
 @saved()
-class MPSNNReduceColumnMax(_Column):
+class MPSNNReduceColumnMax(_Column, operation="max"):
     """The largest value of each column."""
 
-    operation = "max"
-
 
 @saved()
-class MPSNNReduceColumnMean(_Column):
+class MPSNNReduceColumnMean(_Column, operation="mean"):
     """The mean of each column."""
 
-    operation = "mean"
-
 
 @saved()
-class MPSNNReduceColumnSum(_Column):
+class MPSNNReduceColumnSum(_Column, operation="sum"):
     """The sum of each column."""
 
-    operation = "sum"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsMin(_FeatureChannels):
+class MPSNNReduceFeatureChannelsMin(_FeatureChannels, operation="min"):
     """The smallest channel of each pixel."""
 
-    operation = "min"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsMax(_FeatureChannels):
+class MPSNNReduceFeatureChannelsMax(_FeatureChannels, operation="max"):
     """The largest channel of each pixel."""
 
-    operation = "max"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsMean(_FeatureChannels):
+class MPSNNReduceFeatureChannelsMean(_FeatureChannels, operation="mean"):
     """The mean of the channels of each pixel."""
 
-    operation = "mean"
-
 
 @saved()
-class MPSNNReduceFeatureChannelsSum(_FeatureChannels):
+class MPSNNReduceFeatureChannelsSum(_FeatureChannels, operation="sum"):
     """``weight`` times the sum of the channels of each pixel."""
 
-    operation = "sum"
     weight = Property(number, 1.0, "The factor of the sum.")
 
     def _weight(self) -> float:
@@ -218,17 +195,13 @@ class MPSNNReduceFeatureChannelsSum(_FeatureChannels):
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels):
+class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels, operation="argumentmin"):
     """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
-
-    operation = "argumentmin"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels):
+class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels, operation="argumentmax"):
     """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
-
-    operation = "argumentmax"
 
 
 # --- weighted reductions ----------------------------------------------------------------------------------------------
@@ -241,18 +214,21 @@ MULTIPLY = Arithmetic("multiply")
 DIVIDE = Arithmetic("divide")
 
 
+@constructed(init=False, kw_only=True)
 class MPSNNReduceBinary(WholeImageBinaryKernel):
     """Base class: the primary image times the secondary one, the weights, reduced along the channels.
 
     The result is (N, H, W, 1), with the size of the regions that are read, which must have one shape.
     """
 
-    primary_source_clip_rect = Property(
+    primary_source_clip_rect: Property[MTLRegion | None] = Property(
         types.region,
         None,
         "The region of the primary image that is read, MTLRegion; ``None``: all. It is cut to the image.",
     )
-    secondary_source_clip_rect = Property(types.region, None, "The same for the secondary image.")
+    secondary_source_clip_rect: Property[MTLRegion | None] = Property(
+        types.region, None, "The same for the secondary image."
+    )
 
     def _regions(self, sources: Sequence[ImageArgument]) -> list[Array]:
         """Return the regions of both images that are read; raise ``ShapeError`` unless they have one shape."""
@@ -302,33 +278,14 @@ def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
     return region
 
 
-@saved("do_weighted_sum_by_non_zero_weights")
+@saved()
+@constructed()
 class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
-    """The sum of ``x[c] w[c]`` over the channels c of each pixel.
+    """The sum of ``x[c] w[c]`` over the channels c of each pixel."""
 
-    Parameters
-    ----------
-    do_weighted_sum_by_non_zero_weights : bool, default False
-        Whether a sum is divided by the number of its weights that are not 0.
-    backend : str or Backend, optional
-        The backend; by default the one in use when the kernel runs.
-    **properties
-        Initial values of other properties, by name.
-    """
-
-    do_weighted_sum_by_non_zero_weights = Property(
-        flag, False, "Whether a sum is divided by the number of its weights that are not 0.", read_only=True
+    do_weighted_sum_by_non_zero_weights: Argument[bool] = Argument(
+        flag, "Whether a sum is divided by the number of its weights that are not 0.", default=False
     )
-
-    def __init__(
-        self,
-        do_weighted_sum_by_non_zero_weights: bool = False,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, do_weighted_sum_by_non_zero_weights=do_weighted_sum_by_non_zero_weights)
-        super().__init__(backend=backend, **properties)
 
     def _reduced(self, products: Array, weights: Array) -> Array:
         total = Reduce("sum", "featurechannels").forward(products, backend=self.backend)
@@ -350,15 +307,7 @@ class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
 
 
 class MPSNNUnaryReductionNode(FunctionNode):
-    """Base class of the reduction nodes.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    **properties
-        Initial values of other properties, by name, such as ``clip_rect_source``.
-    """
+    """Base class of the reduction nodes."""
 
     _abstract = True
     kind = "reduce"
@@ -367,6 +316,11 @@ class MPSNNUnaryReductionNode(FunctionNode):
     kernel_class: ClassVar[type[_Reduction]]
 
     clip_rect_source = MPSNNReduceUnary.clip_rect_source
+
+    def __init_subclass__(cls, kernel: type[_Reduction] | None = None) -> None:
+        super().__init_subclass__()
+        if kernel is not None:
+            cls.kernel_class = kernel
 
     @property
     def function(self) -> Reduce:
@@ -393,76 +347,53 @@ class MPSNNReductionSpatialMeanNode(MPSNNUnaryReductionNode):
         return Reduce("mean", "spatial", clip=_clip(self.clip_rect_source))
 
 
-class MPSNNReductionRowMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMin):
     """The smallest value of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowMin
 
-
-class MPSNNReductionRowMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowMaxNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMax):
     """The largest value of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowMax
 
-
-class MPSNNReductionRowMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowMeanNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMean):
     """The mean of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowMean
 
-
-class MPSNNReductionRowSumNode(MPSNNUnaryReductionNode):
+class MPSNNReductionRowSumNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowSum):
     """The sum of each row, (N, H, 1, C)."""
 
-    kernel_class = MPSNNReduceRowSum
 
-
-class MPSNNReductionColumnMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnMin):
     """The smallest value of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnMin
 
-
-class MPSNNReductionColumnMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnMaxNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnMax):
     """The largest value of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnMax
 
-
-class MPSNNReductionColumnMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnMeanNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnMean):
     """The mean of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnMean
 
-
-class MPSNNReductionColumnSumNode(MPSNNUnaryReductionNode):
+class MPSNNReductionColumnSumNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceColumnSum):
     """The sum of each column, (N, 1, W, C)."""
 
-    kernel_class = MPSNNReduceColumnSum
 
-
-class MPSNNReductionFeatureChannelsMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsMin):
     """The smallest value over the channels of each pixel, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsMin
 
-
-class MPSNNReductionFeatureChannelsMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsMaxNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsMax):
     """The largest value over the channels of each pixel, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsMax
 
-
-class MPSNNReductionFeatureChannelsMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsMeanNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsMean):
     """The mean over the channels of each pixel, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsMean
 
-
-class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsSum):
     """The sum over the channels of each pixel, times ``weight``, (N, H, W, 1)."""
 
-    kernel_class = MPSNNReduceFeatureChannelsSum
     weight = MPSNNReduceFeatureChannelsSum.weight
 
     @property
@@ -471,13 +402,13 @@ class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode):
         return replace(super().function, weight=self.weight)
 
 
-class MPSNNReductionFeatureChannelsArgumentMinNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsArgumentMinNode(
+    MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsArgumentMin
+):
     """The channel of the smallest value of each pixel, as a float; the first of equal ones."""
 
-    kernel_class = MPSNNReduceFeatureChannelsArgumentMin
 
-
-class MPSNNReductionFeatureChannelsArgumentMaxNode(MPSNNUnaryReductionNode):
+class MPSNNReductionFeatureChannelsArgumentMaxNode(
+    MPSNNUnaryReductionNode, kernel=MPSNNReduceFeatureChannelsArgumentMax
+):
     """The channel of the largest value of each pixel, as a float; the first of equal ones."""
-
-    kernel_class = MPSNNReduceFeatureChannelsArgumentMax

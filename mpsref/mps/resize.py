@@ -15,54 +15,30 @@ Source: ``MPSNNResize.h`` [doc].
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.kernel import saved
-from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.properties import Argument, at_least
 from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
-from mpsref.registry import Backend
 
 
+@constructed(init=False)
 class _Resize(WholeImageKernel):
-    resize_width = Property(at_least(1), 1, "Width of the result.", read_only=True)
-    resize_height = Property(at_least(1), 1, "Height of the result.", read_only=True)
+    resize_width: Argument[int] = Argument(at_least(1), "Width of the result, >= 1.")
+    resize_height: Argument[int] = Argument(at_least(1), "Height of the result, >= 1.")
 
 
-@saved("resize_width", "resize_height", "align_corners")
+@saved()
+@constructed()
 class MPSNNResizeBilinear(_Resize):
-    """Linear interpolation to any size, up or down: :class:`mpsref.ResizeBilinear`.
+    """Linear interpolation to any size, up or down: :class:`mpsref.ResizeBilinear`."""
 
-    Parameters
-    ----------
-    resize_width, resize_height : int
-        The size of the result, >= 1.
-    align_corners : bool, default False
-        Whether the corners of both images coincide.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-    """
-
-    align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
-
-    def __init__(
-        self,
-        resize_width: int,
-        resize_height: int,
-        align_corners: bool = False,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, resize_width=resize_width, resize_height=resize_height, align_corners=align_corners)
-        super().__init__(backend=backend, **properties)
+    align_corners: Argument[bool] = Argument(flag, "Whether the corners of both images coincide.", default=False)
 
     def _function(self) -> ResizeBilinear:
         return ResizeBilinear((self.resize_height, self.resize_width), self.align_corners)
@@ -77,42 +53,21 @@ def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
     return tuple(types.box(f"{name}[{k}]", region) for k, region in enumerate(value))
 
 
-@saved("resize_width", "resize_height", "regions")
+@saved()
+@constructed()
 class MPSNNCropAndResizeBilinear(_Resize):
     """Linear interpolation of boxes to one size: :class:`mpsref.CropAndResizeBilinear`.
 
     The result has an image for each image and box: first all boxes of the first image [choice crop-boxes].
-
-    Parameters
-    ----------
-    resize_width, resize_height : int
-        The size of the result, >= 1.
-    regions : sequence of MPSRegion
-        The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no
-        effect [design objects-options].
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
     """
 
     repeats = False  # one problem for each box
 
-    regions: Property[tuple[MPSRegion, ...]] = Property(
-        _regions, (), "The boxes, a tuple of MPSRegion.", read_only=True
+    regions: Argument[Sequence[MPSRegion | tuple[tuple[float, ...], tuple[float, ...]]]] = Argument(
+        _regions,
+        "The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no "
+        "effect [design objects-options].",
     )
-
-    def __init__(
-        self,
-        resize_width: int,
-        resize_height: int,
-        regions: Sequence[MPSRegion | tuple[tuple[float, ...], tuple[float, ...]]],
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, resize_width=resize_width, resize_height=resize_height, regions=regions)
-        super().__init__(backend=backend, **properties)
 
     @property
     def number_of_regions(self) -> int:

@@ -26,8 +26,8 @@ from mpsref.first_use import cached_property
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types
-from mpsref.mps.core.kernel import ImageKernel, saved
-from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -38,18 +38,16 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
 )
-from mpsref.registry import Backend
-
-FACTORS = "integer_scale_factor_x", "integer_scale_factor_y"
 
 
+@constructed(init=False)
 class _Factors(abc.ABC):
     """The parameters of kernels and nodes, which are set when they are made."""
 
-    integer_scale_factor_x = Property(at_least(1), 1, "Result columns for each column.", read_only=True)
-    integer_scale_factor_y = Property(at_least(1), 1, "Result rows for each row.", read_only=True)
-    scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column, as a float.", float)
-    scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row, as a float.", float)
+    integer_scale_factor_x: Argument[int] = Argument(at_least(1), "Result columns for each column, >= 1.")
+    integer_scale_factor_y: Argument[int] = Argument(at_least(1), "Result rows for each row, >= 1.")
+    scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column; a float as a property.", float)
+    scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row; a float as a property.", float)
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
     @abc.abstractmethod
@@ -62,7 +60,10 @@ class _Nearest(_Factors):
         return UpsamplingNearest((self.integer_scale_factor_y, self.integer_scale_factor_x))
 
 
+@constructed(init=False)
 class _Bilinear(_Factors):
+    align_corners: Argument[bool] = Argument(flag, "Whether the corners of both images coincide.", default=False)
+
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
         scale = self.integer_scale_factor_y, self.integer_scale_factor_x
         return UpsamplingBilinear(scale, self.align_corners, "clamp" if edge_mode is MPSImageEdgeMode.Clamp else "zero")
@@ -71,69 +72,30 @@ class _Bilinear(_Factors):
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-class _Kernel(_Factors, ImageKernel):
-    def __init__(
-        self,
-        integer_scale_factor_x: int,
-        integer_scale_factor_y: int,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
-        super().__init__(backend=backend, **properties)
-
-
-class _BilinearKernel(_Bilinear, _Kernel):
-    def __init__(
-        self,
-        integer_scale_factor_x: int,
-        integer_scale_factor_y: int,
-        align_corners: bool = False,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, align_corners=align_corners)
-        super().__init__(integer_scale_factor_x, integer_scale_factor_y, backend=backend, **properties)
-
-
-class MPSCNNUpsampling(_Kernel, WholeImageKernel):
-    """Base class of the upsampling kernels, (N, H, W, C) to (N, sy H, sx W, C).
-
-    Parameters
-    ----------
-    integer_scale_factor_x, integer_scale_factor_y : int
-        The factors, >= 1; 2.0 is no integer.
-    align_corners : bool, default False
-        Whether the corners of both images coincide; for bilinear kernels.
-    backend : str or mpsref.Backend, optional
-        The backend to run on; ``None`` for the one in use.
-    **properties
-        Initial values of other properties, by name.
-    """
+@constructed()
+class MPSCNNUpsampling(_Factors, WholeImageKernel):
+    """Base class of the upsampling kernels, (N, H, W, C) to (N, sy H, sx W, C)."""
 
     def _function(self) -> Upsampling:
         return self._spec(self.edge_mode)
 
 
-@saved(*FACTORS)
+@saved()
 class MPSCNNUpsamplingNearest(_Nearest, MPSCNNUpsampling):
     """Each pixel becomes a block: :class:`mpsref.UpsamplingNearest`."""
 
 
-@saved(*FACTORS, "align_corners")
-class MPSCNNUpsamplingBilinear(_BilinearKernel, MPSCNNUpsampling):
+@saved()
+@constructed()
+class MPSCNNUpsamplingBilinear(_Bilinear, MPSCNNUpsampling):
     """Linear interpolation: :class:`mpsref.UpsamplingBilinear`. ``edge_mode`` is what follows the last pixel."""
 
     fixed = tuple(name for name in MPSCNNUpsampling.fixed if name != "edge_mode")
 
 
-class MPSCNNUpsamplingGradient(_Kernel, WholeImageGradient):
-    """Base class of the upsampling gradients; of the source image only the size is used.
-
-    The parameters are those of the forward kernel.
-    """
+@constructed()
+class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
+    """Base class of the upsampling gradients; of the source image only the size is used."""
 
     def _function(self, g: Shape, state: MPSNNGradientState | None) -> Upsampling:
         if state is not None:
@@ -150,15 +112,16 @@ class MPSCNNUpsamplingGradient(_Kernel, WholeImageGradient):
         """Set the properties that the state determines."""
 
 
-@saved(*FACTORS)
+@saved()
 class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):
     """The gradient of nearest upsampling: the sum over the block of each pixel."""
 
     forward_class = MPSCNNUpsamplingNearest
 
 
-@saved(*FACTORS, "align_corners")
-class MPSCNNUpsamplingBilinearGradient(_BilinearKernel, MPSCNNUpsamplingGradient):
+@saved()
+@constructed()
+class MPSCNNUpsamplingBilinearGradient(_Bilinear, MPSCNNUpsamplingGradient):
     """The adjoint of bilinear upsampling; ``secondary_edge_mode`` is the forward edge mode, set by a state."""
 
     forward_class = MPSCNNUpsamplingBilinear
@@ -232,17 +195,7 @@ class _ForwardNode(_Node, FunctionNode):
 
 
 class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
-    """Nearest upsampling.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    integer_scale_factor_x, integer_scale_factor_y : int
-        The factors, >= 1.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Nearest upsampling."""
 
     kind = "near"
     spec_class = UpsamplingNearest
@@ -250,19 +203,7 @@ class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
 
 
 class MPSCNNUpsamplingBilinearNode(_Bilinear, _ForwardNode):
-    """Bilinear upsampling.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    integer_scale_factor_x, integer_scale_factor_y : int
-        The factors, >= 1.
-    align_corners : bool, default False
-        Whether the corners of both images coincide.
-    **properties
-        Initial values of other properties, by name.
-    """
+    """Bilinear upsampling."""
 
     kind = "bilin"
     spec_class = UpsamplingBilinear

@@ -31,11 +31,11 @@ from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
 from mpsref.mps.core.pixelwise import at_sources, read
-from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -43,13 +43,13 @@ from mpsref.mps.graph.nodes import (
     BoundState,
     Call,
     FunctionGradientNode,
-    MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
+    PlannedNode,
+    planned,
 )
 from mpsref.mps.graph.trainable import NodeParameters
-from mpsref.registry import Backend
 
 SIZE = 5
 POWERS = "alpha", "beta", "delta"
@@ -71,13 +71,14 @@ class _Windowed(abc.ABC):
         """Return the functional form for a window size and an offset."""
 
 
+@constructed(init=False, kw_only=True)
 class _Quotient:
     """The parameters of spatial and cross-channel normalization: x / (delta + alpha * mean of squares)**beta."""
 
     recorded: ClassVar[tuple[str, ...]] = POWERS
-    alpha = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
-    beta = Property(real, 5.0, "The exponent.")
-    delta = Property(real, 1.0, "The summand of the mean of squares.")
+    alpha: Property[float] = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
+    beta: Property[float] = Property(real, 5.0, "The exponent.")
+    delta: Property[float] = Property(real, 1.0, "The summand of the mean of squares.")
 
 
 class _Spatial(_Quotient, _Windowed):
@@ -85,14 +86,15 @@ class _Spatial(_Quotient, _Windowed):
         return SpatialNormalization(size, self.alpha, self.beta, self.delta, offset)
 
 
+@constructed(init=False, kw_only=True)
 class _LocalContrast(_Windowed):
     recorded: ClassVar[tuple[str, ...]] = CONTRAST
-    alpha = Property(real, 0.0, "Weight of the variance; any number.")
-    beta = Property(real, 0.5, "The exponent.")
-    delta = Property(real, 1 / 1024, "The summand of the variance.")
-    p0 = Property(real, 1.0, "Weight of the mean that is subtracted.")
-    pm = Property(real, 0.0, "The summand of the result.")
-    ps = Property(real, 1.0, "The factor of the result, before that.")
+    alpha: Property[float] = Property(real, 0.0, "Weight of the variance; any number.")
+    beta: Property[float] = Property(real, 0.5, "The exponent.")
+    delta: Property[float] = Property(real, 1 / 1024, "The summand of the variance.")
+    p0: Property[float] = Property(real, 1.0, "Weight of the mean that is subtracted.")
+    pm: Property[float] = Property(real, 0.0, "The summand of the result.")
+    ps: Property[float] = Property(real, 1.0, "The factor of the result, before that.")
 
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
@@ -102,8 +104,10 @@ class _LocalContrast(_Windowed):
 # --- kernels with windows of pixels -----------------------------------------------------------------------------------
 
 
-class _Gradient(GradientOfLists):
+class _Gradient(MPSCNNGradientKernel):
     """A gradient kernel with the parameters of its forward kernel."""
+
+    accepts_lists = True
 
     def _check_state(self, state: MPSNNGradientState) -> None:
         super()._check_state(state)
@@ -124,59 +128,48 @@ def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
         )
 
 
-def _square(kernel_width: object, kernel_height: object) -> int:
-    """Return the side of a square window; ``ValueError`` for another window. Source: squares only [doc]."""
-    width, height = (
-        integer(name, value, low=1)
-        for name, value in (("kernel_width", kernel_width), ("kernel_height", kernel_height))
-    )
-    if width != height:
-        raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
-    return width
+@constructed(init=False)
+class _Square(_Windowed, PlannedKernel):
+    """A kernel with a square window [doc]."""
+
+    kernel_width: Argument[int] = Argument(at_least(1), "Width of the window, >= 1.")
+    kernel_height: Argument[int] = Argument(at_least(1), "Height of the window, equal to its width.")
+
+    def _set_arguments(self, **values: int) -> None:
+        width, height = (integer(name, value, low=1) for name, value in values.items())
+        if width != height:
+            raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
+        fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
 
 
-class _WindowedForward(_Windowed, ForwardOfLists):
+@constructed()
+class _WindowedForward(_Square, MPSCNNKernel):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
 
-    def __init__(
-        self, kernel_width: int, kernel_height: int, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel; ``TypeError`` or ``ValueError`` for illegal values."""
-        side = _square(kernel_width, kernel_height)
-        fix(self, kernel_width=side, kernel_height=side)
-        super().__init__(backend=backend, **properties)
+    accepts_lists = True
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("edge_mode", self.edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
         function = self._function((self.kernel_height, self.kernel_width), (self.offset.y, self.offset.x))
-        function.forward(inputs[0], region.size, out=destination[region], backend=self.backend)
+        return Plan(problem_of(function, "forward", shapes[0], size))
 
 
-class _WindowedGradient(_Windowed, _Gradient):
+class _WindowedGradient(_Square, _Gradient):
     """The gradient of such a kernel, with the parameters of the forward kernel."""
 
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
 
-    def __init__(
-        self, kernel_width: int, kernel_height: int, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel; errors as for the forward kernel."""
-        side = _square(kernel_width, kernel_height)
-        for name in ("kernel_width", "kernel_height"):
-            fix(self, **{f"primary_{name}": side, f"secondary_{name}": side})
-        super().__init__(backend=backend, **properties)
-
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 outside the source."""
-        g, x = inputs
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return the gradient of source pixel ``J(q) = J(0) + q`` at pixel q of the clip; 0 outside the source."""
+        g, source = shapes
         rows, columns = self._source_properties(1).windows
         # of the center of the window of gradient pixel 0
         offset = rows.offset - self.primary_offset.y, columns.offset - self.primary_offset.x
@@ -185,30 +178,32 @@ class _WindowedGradient(_Windowed, _Gradient):
             rows.represented_pixel(0, self.kernel_offset_y),
             columns.represented_pixel(0, self.kernel_offset_x),
         )
-        if first == (0, 0) and region.size == x.shape[1:3]:
-            function.gradient(g, x, out=destination[region], backend=self.backend)
-        else:
-            destination[region] = read(function.gradient(g, x, backend=self.backend), first, region.size, clamp=False)
+        whole = first == (0, 0) and size == source[1:3]
+        return Plan(problem_of(function, "gradient", source, g[1:3]), (0, 1), None if whole else first)
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNSpatialNormalization(_Spatial, _WindowedForward):
     """Spatial normalization: :class:`mpsref.SpatialNormalization`."""
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
     """The gradient of spatial normalization: the derivative; Apple prints another one [choice spatial-gradient]."""
 
     forward_class = MPSCNNSpatialNormalization
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNLocalContrastNormalization(_LocalContrast, _WindowedForward):
     """Local contrast normalization: :class:`mpsref.LocalContrastNormalization`."""
 
 
-@saved("kernel_width", "kernel_height")
+@saved()
+@constructed()
 class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient):
     """Gradient of local contrast normalization: the derivative; Apple prints another [choice contrast-gradient]."""
 
@@ -218,35 +213,35 @@ class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient
 # --- kernels with windows of channels ---------------------------------------------------------------------------------
 
 
+@constructed(init=False)
 class _CrossChannel(_Quotient, ImageKernel):
     recorded = ("kernel_size", *POWERS)
 
-    kernel_size = Property(at_least(1), SIZE, "Length of the window in channels.", read_only=True)
-
-    def __init__(self, kernel_size: int = SIZE, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Make a kernel; ``TypeError`` or ``ValueError`` for illegal values."""
-        fix(self, kernel_size=kernel_size)
-        super().__init__(backend=backend, **properties)
+    kernel_size: Argument[int] = Argument(at_least(1), "Length of the window in channels.", default=SIZE)
 
     @property
     def _function(self) -> CrossChannelNormalization:
         return CrossChannelNormalization(self.kernel_size, self.alpha, self.beta, self.delta)
 
 
-@saved("kernel_size")
-class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
+@saved()
+@constructed()
+class MPSCNNCrossChannelNormalization(_CrossChannel, MPSCNNKernel):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
     The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice
     windowed-edge-mode].
     """
 
+    accepts_lists = True
+
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         x = read(inputs[0], (self.offset.y, self.offset.x), region.size, clamp=False)
         self._function.forward(x, out=destination[region], backend=self.backend)
 
 
-@saved("kernel_size")
+@saved()
+@constructed()
 class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 
@@ -282,21 +277,10 @@ class _CrossChannelProperties(_Quotient):
         return CrossChannelNormalization(self.kernel_size_in_feature_channels, self.alpha, self.beta, self.delta)
 
 
-class MPSCNNNormalizationNode(MPSNNFilterNode):
-    """Base class of the normalization nodes.
-
-    Parameters
-    ----------
-    source : MPSNNImageNode
-        The image.
-    kernel_size : int, optional
-        The size of all axes of the window, 5 by default.
-    **properties
-        Initial values of other properties, by name.
-    """
+class MPSCNNNormalizationNode(PlannedNode):
+    """Base class of the normalization nodes."""
 
     _abstract = True
-    _differentiable = (0,)
     sizes: ClassVar[tuple[str, ...]]
     recorded: ClassVar[tuple[str, ...]]
 
@@ -311,10 +295,7 @@ class MPSCNNNormalizationNode(MPSNNFilterNode):
         """Return the functional form."""
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return Bound(self._spec(), shapes[0])
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        return call.spec.forward(images[0], backend=call.backend)  # type: ignore[no-any-return]
+        return Bound(self._spec(), shapes[0], problem_of(self._spec(), "forward", shapes[0]))
 
     @property
     def gradient_properties(self) -> Sequence[str]:  # type: ignore[override]
@@ -329,11 +310,7 @@ class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         numbers: dict[str, Any] = {name: getattr(self, name) for name in self.recorded}
         kernel = self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
-        shape = kernel.infer_padding(shapes[0])
-        return Bound(self._spec((kernel.offset.y, kernel.offset.x)), shape)
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        return call.spec.forward(images[0], call.result_shape[1:3], backend=call.backend)  # type: ignore[no-any-return]
+        return planned(kernel, shapes)
 
 
 class _WindowedGradientNode(_WindowProperties, MPSNNGradientFilterNode):

@@ -95,6 +95,25 @@ def test_a_repeated_encode_sees_every_change_of_a_property() -> None:
             assert [forward, gradient] == fresh
 
 
+def test_a_repeated_encode_of_a_window_uses_the_current_properties() -> None:
+    forward, gradient = mps.MPSCNNSpatialNormalization(3, 3), mps.MPSCNNSpatialNormalizationGradient(3, 3)
+    x, calls = random(2, 6, 5, 8), []
+    for name, value in (("alpha", 2.5), ("delta", 0.5), ("beta", 0.75)):
+        for kernel in (forward, gradient):
+            setattr(kernel, name, value)
+        fresh = [type(one).from_json(one.to_json()) for one in (forward, gradient)]
+        expected, other = fresh[0].encode(x, return_state=True)
+        for _ in range(3):
+            y, state = forward.encode(x, return_state=True)
+            np.testing.assert_array_equal(y, expected)
+            np.testing.assert_array_equal(gradient.encode(y, x, state), fresh[1].encode(y, x, other))
+        calls.append([python_calls(lambda: forward.encode(x)), python_calls(lambda: forward.encode(x[:1]))])
+    assert all(again < first for again, first in calls)
+    forward.edge_mode = "clamp"
+    with pytest.raises(ValueError, match=r"edge_mode is MPSImageEdgeMode.Clamp; Apple documents"):
+        forward.encode(x)
+
+
 @pytest.mark.parametrize(
     ("kernel", "changes"),
     [
@@ -178,3 +197,4 @@ def test_a_kernel_keeps_few_encodes_prepared() -> None:
         for n in range(1, 40):
             assert pool.encode(random(n, 2, 2, 1)).shape == (n, 2, 2, 1)
     assert len(pool._prepared) <= 8
+    assert len(pool._plans) <= 8

@@ -44,6 +44,13 @@ def count(indices: slice) -> int:
     return int(indices.stop - indices.start)
 
 
+def overlap(first: int, n: int, length: int) -> tuple[slice, slice]:
+    """Return which of ``n`` pixels from ``first`` on are on an axis of ``length``, and where they are on the axis."""
+    begin = max(0, first)
+    end = max(begin, min(first + n, length))
+    return slice(begin - first, end - first), slice(begin, end)
+
+
 def channels_read(image: str, name: str, shape: Shape, offset: int, max_count: int | None) -> slice:
     """Return the channels of ``image`` that a kernel reads: at most ``max_count``, starting at ``offset``.
 

@@ -7,7 +7,7 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
@@ -18,11 +18,11 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form, expire
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, constructed
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.reads import check_reads
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, StateLike, differ, one_state
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -30,16 +30,13 @@ def _zero_edge_mode(name: str, value: object) -> MPSImageEdgeMode:
     return types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,))
 
 
+@constructed(init=False, kw_only=True)
 class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     """A kernel that computes the gradient for the source image of a forward kernel.
 
     Both sources have the kernel size, strides and dilations of the forward kernel; the stride is an upsampling factor
     on the source gradient. Pixels outside the source gradient are 0, so its edge mode is ``Zero``.
     """
-
-    __slots__ = ("_configured_by",)
-    _configured_by: ForwardRecord | None
-    """The record of the last state that has configured the kernel."""
 
     destination_name = "destination_gradient"
     state_class = MPSNNGradientState
@@ -49,15 +46,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
 
     primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero.")
-    kernel_offset_x = Property(integer, 0, "x of the rotated kernel on the zero-inserted source gradient.")
-    kernel_offset_y = Property(integer, 0, "y of the rotated kernel on the zero-inserted source gradient.")
+    kernel_offset_x: Property[int] = Property(
+        integer, 0, "x of the rotated kernel on the zero-inserted source gradient."
+    )
+    kernel_offset_y: Property[int] = Property(
+        integer, 0, "y of the rotated kernel on the zero-inserted source gradient."
+    )
     is_backwards = Property(lambda _, value: bool(value), True, "Whether it is a gradient kernel.", read_only=True)
-
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Raise ``TypeError`` for an abstract class."""
-        made = super().__new__(cls, *args, **kwargs)
-        made._configured_by = None
-        return made
 
     def encode(  # type: ignore[override]  # as in MPS, the selectors of gradient kernels differ from those of the parent
         self,
@@ -75,7 +70,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         source_gradient : array_like, MPSImage or batch of images
             The gradient of the forward result (N, H, W, C).
         source_image : array_like, MPSImage or batch of images
-            The source image of the forward pass (N, H, W, C).
+            The source image of the forward pass (N, H, W, C). For some normalizations both may be lists of arrays.
         gradient_state : MPSNNGradientState or sequence of them, optional
             The state of the forward pass, or a list with the state of each image, which may be one object. Without
             ``destination_gradient``, the state sets the properties of the kernel, and the result has the shape of the
@@ -88,8 +83,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
 
         Returns
         -------
-        destination : ndarray, MPSImage or MPSImageBatch
-            Of the kind of ``source_gradient``.
+        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
+            Of the kind of ``source_gradient``. ``None`` if the kernel does not compute it.
 
         Raises
         ------
@@ -112,8 +107,12 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         >>> mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2).encode(np.ones_like(y), x, state)[0, :, :, 0].tolist()
         [[0.0, 0.0], [0.0, 1.0]]
         """
-        g = image_arguments.source("source_gradient", source_gradient)
-        x = image_arguments.source("source_image", source_image)
+        if gradient_state is None:
+            self._check_without_state(destination_gradient)
+        g = image_arguments.source("source_gradient", source_gradient, self.accepts_lists)
+        x = image_arguments.source("source_image", source_image, self.accepts_lists)
+        if self.accepts_lists:
+            image_arguments.check_pairs_of_lists(g, x)
         if differ(gradient_state):
             return self._encode_each(source_gradient, g, x, gradient_state, destination_gradient, command_buffer)
         check_not_a_command_buffer("gradient_state", gradient_state)
@@ -266,6 +265,9 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         (column, row, _), _ = state.primary_origin(g.array.shape)
         width, height, _ = state.record.clip_rect.size
         return g._replace(array=g.array[:, row : row + height, column : column + width]), x
+
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
+        """Raise ``ValueError`` if the kernel needs a state."""
 
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -50,13 +51,41 @@ SourcePair: TypeAlias = tuple[ImageArgument, ImageArgument]
 """The source gradient and the source image of a gradient kernel."""
 
 
-def source(name: str, value: ImageLike) -> ImageArgument:
-    """Check a source image: an :class:`MPSImage`, a batch, or an array.
+def is_list_of_arrays(value: object) -> TypeGuard[Sequence[Array]]:
+    """Return whether ``value`` is a list of arrays, not a batch of image objects or nested lists of numbers."""
+    if not isinstance(value, (list, tuple)) or is_batch(value):
+        return False
+    return all(len(getattr(array, "shape", ())) == 4 for array in value)
 
-    Raises ``TypeError`` for another dtype than float16, float32 or, in an array, float64 (supported by the reference
-    backend only), and ``ShapeError`` for another shape than (N, H, W, C).
+
+def _lengths(value: ImageLike) -> list[int] | None:
+    """Return the number of images of each array of a list; ``None`` for other images."""
+    return [array.shape[0] for array in value] if is_list_of_arrays(value) else None
+
+
+def check_pairs_of_lists(g: ImageArgument, x: ImageArgument) -> None:
+    """Raise ``ShapeError`` unless two images are no lists of arrays, or lists with equal numbers of images."""
+    if _lengths(g.value) != _lengths(x.value):
+        raise ShapeError(
+            f"{g.name} has {_lengths(g.value) or 'no'} parts and {x.name} {_lengths(x.value) or 'no'} parts; "
+            "both must be arrays, or lists with equal numbers of images"
+        )
+
+
+def source(name: str, value: ImageLike, lists: bool = False) -> ImageArgument:
+    """Check a source image: an :class:`MPSImage`, a batch, or an array; with ``lists`` also a list of arrays.
+
+    The arrays of a list are concatenated; their images must have one size. Raises ``TypeError`` for another dtype than
+    float16, float32 or, in an array, float64 (supported by the reference backend only), and ``ShapeError`` for another
+    shape than (N, H, W, C).
     """
     if isinstance(value, (MPSImage, list, tuple)):
+        if lists and value and is_list_of_arrays(value):
+            images = [arrays.as_image(f"{name}[{k}]", image) for k, image in enumerate(value)]
+            sizes = {image.shape[1:] for image in images}
+            if len(sizes) > 1:
+                raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")
+            return ImageArgument(name, value, arrays.concatenated(images))
         array = pixels(name, value)
         for image in value if is_batch(value) else (value,):
             if isinstance(image, MPSTemporaryImage):
@@ -70,8 +99,11 @@ def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgum
     """Check an image that is written in place: an :class:`MPSImage`, a batch, or a NumPy array.
 
     Raises ``TypeError`` or ``ShapeError`` for another type, dtype or rank, and ``ValueError`` for an image that is
-    read-only or shares memory with a source, since kernels do not run in place [doc].
+    read-only or shares memory with a source, since kernels do not run in place [doc], or if a source is a list of
+    arrays.
     """
+    if sources and is_list_of_arrays(sources[-1].value):
+        raise ValueError(f"{name} is given and {sources[-1].name} is a list; pass one array, or no destination")
     if arrays.is_array(value):
         given = ImageArgument(name, value, arrays.as_array(name, value))
     elif isinstance(value, MPSImage) or is_batch(value):
@@ -105,9 +137,14 @@ def written(given: ImageArgument) -> ImageResult:
 
 
 def like(value: ImageLike, array: Array) -> ImageResult:
-    """Return a new result of the kind of ``value``."""
+    """Return a new result of the kind of ``value``; for a list of arrays, one for each."""
     if isinstance(value, MPSImage):
         return MPSImage(array, copy=False)
+    if not isinstance(value, (list, tuple)):
+        return array
+    lengths = _lengths(value)
+    if lengths is not None:
+        return [array[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)]
     return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
 
 

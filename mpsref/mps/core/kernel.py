@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from dataclasses import MISSING
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,17 +28,26 @@ from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
+from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form, expire
-from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
+from mpsref.mps.core.padding import (
+    DEFAULT_PADDING,
+    MPSNNDefaultPadding,
+    MPSNNPadding,
+    forward_placement,
+    policy,
+    suggested_method,
+)
 from mpsref.mps.core.properties import (
+    Argument,
     PerSource,
     Property,
     PropertyHolder,
     at_least,
     backend_like,
+    describe_parameters,
     fix,
     initialize,
     multiple_of_four,
@@ -57,25 +68,67 @@ from mpsref.mps.core.state import (
     one_state,
     state_of_batch,
 )
-from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
-from mpsref.registry import Backend, Problem
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
+from mpsref.registry import Backend, Problem, Spec
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+@dataclass_transform(field_specifiers=(Argument,))
+def constructed(*, init: bool = True, kw_only: bool = False) -> Callable[[_T], _T]:
+    """Return a class decorator that makes the constructor of a kernel and its documentation from its arguments.
+
+    The arguments are the properties of type :class:`Argument`, those of the bases first. ``init=False`` and ``kw_only``
+    are for type checkers [PEP 681]: a base class with arguments, and one whose properties are keywords.
+    """
+    return _with_constructor if init else lambda kind: kind
+
+
+def _arguments_of(kind: type) -> dict[str, tuple[Argument[Any], str]]:
+    """Return the arguments of a class and their types."""
+    return {
+        name: (one, base.__annotations__[name][len("Argument[") : -1])
+        for base in reversed(kind.__mro__)
+        for name, one in vars(base).items()
+        if isinstance(one, Argument)
+    }
+
+
+def _with_constructor(kind: Any) -> Any:
+    own = _arguments_of(kind)
+    made: dict[str, Any] = {"MPSKernel": MPSKernel}
+    exec(  # as dataclasses do, so that Python itself reports missing arguments
+        f"def __init__(self, {', '.join(own)}, *, backend=None, **properties):\n"
+        f"    self._set_arguments({', '.join(f'{name}={name}' for name in own)})\n"
+        "    MPSKernel.__init__(self, backend=backend, **properties)",
+        made,
+    )
+    constructor = made["__init__"]
+    constructor.__defaults__ = tuple(one.default for one, _ in own.values() if one.default is not MISSING)
+    constructor.__annotations__ = {name: words for name, (_, words) in own.items()} | MPSKernel.__init__.__annotations__
+    constructor.__module__, constructor.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
+    kind.__init__ = constructor
+    describe_parameters(kind)
+    return kind
 
 
 def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     """Return a class decorator that registers a kernel class for saving.
 
-    ``arguments`` are the arguments of the constructor, each also an attribute. All properties that can be set are
-    saved, except the backend, which depends on the machine.
+    ``arguments`` are the arguments of the constructor, each also an attribute: by default the read-only ones. All
+    properties that can be set are saved, except the backend, which depends on the machine.
     """
 
     def register(kind: _K) -> _K:
         writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name != "backend"]
         known = kind._coding.properties
         new = tuple(name for name in writable if name not in known)
-        return secure_coding(version, arguments=arguments, properties=new)(kind)
+        accepted = inspect.signature(kind).parameters
+        fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only and name in accepted)
+        describe_parameters(kind)
+        return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register
 
@@ -86,6 +139,34 @@ class Destination(NamedTuple):
     given: ImageArgument | None
     shape: Shape
     dtype: DTypeLike
+
+
+@functools.lru_cache(maxsize=1024)
+def problem_of(spec: Spec, method: str, *fields: Any) -> Problem:
+    """Return the problem of a call, the same object for equal arguments."""
+    problem: Problem = spec.problems[method](spec, *fields)
+    return problem
+
+
+class Plan(NamedTuple):
+    """How to compute a region of a destination: a problem, and the part of its result."""
+
+    problem: Problem
+    reads: Sequence[int] = (0,)
+    """The numbers of the sources that are its inputs."""
+    first: Pair | None = None
+    """The pixel of its result that is the first of the region, which is 0 outside the result; ``None``: it is whole."""
+
+    def run(self, sources: Sequence[Array], out: Array, backend: str | Backend | None) -> None:
+        """Write the region ``out``; ``sources`` are the regions that are read."""
+        inputs = [sources[k] for k in self.reads]
+        if self.first is None:
+            registry.run_one(self.problem, *inputs, out=out, backend=backend)
+            return
+        whole = registry.run_one(self.problem, *inputs, backend=backend)
+        (y, y_read), (x, x_read) = map(overlap, self.first, out.shape[1:3], whole.shape[1:3])
+        out[...] = 0
+        out[:, y, x] = whole[:, y_read, x_read]
 
 
 class Prepared(NamedTuple):
@@ -107,7 +188,31 @@ PREPARED = 8
 """The number of prepared encodes of a kernel."""
 
 
-class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
+class _Kept:
+    """What kernels keep from one encode to the next; not among their properties."""
+
+    __slots__ = ("_configured_by", "_plans", "_prepared")
+    _configured_by: ForwardRecord | None
+    """The record of the last state that has configured a gradient kernel."""
+    _plans: dict[Hashable, tuple[tuple[object, ...], Plan]]
+    """By shapes and size, plans and the properties of the kernel that they are valid for."""
+    _prepared: dict[Hashable, Prepared]
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Raise ``TypeError`` for an abstract class."""
+        if inspect.isabstract(cls):
+            import_families()
+            names = sorted({kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind)})
+            raise TypeError(
+                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
+            )
+        made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
+        made._plans, made._prepared, made._configured_by = {}, {}, None
+        return made
+
+
+@constructed(init=False, kw_only=True)
+class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
     """Base class of all kernels.
 
     Properties are checked when they are set; other names raise ``PropertyError``.
@@ -124,33 +229,22 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
     ``MPSKernel`` in ``MPSKernel.h`` [doc].
     """
 
-    __slots__ = ("_prepared",)
-    _prepared: dict[Hashable, Prepared]
-
-    backend = Property(
+    backend: Property[str | Backend | None] = Property(
         optional(backend_like),
         None,
         "The backend to run on: a name, an ``mpsref.Backend``, or ``None`` for the one in use.",
     )
 
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Raise ``TypeError`` for an abstract class."""
-        if inspect.isabstract(cls):
-            import_families()
-            names = sorted(kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind))
-            raise TypeError(
-                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
-            )
-        made = super().__new__(cls)
-        made._prepared = {}
-        return made
-
     def __getstate__(self) -> dict[str, object]:
         """Return the properties, without prepared encodes, for copies."""
         return vars(self)
 
-    def __init__(self, *, backend: str | Backend | None = None, **properties: object) -> None:
+    def __init__(self, *, backend: str | Backend | None = None, **properties: Any) -> None:
         initialize(self, {"backend": backend, **properties})
+
+    def _set_arguments(self, **values: Any) -> None:
+        """Set the arguments of a constructor that :func:`constructed` makes."""
+        fix(self, **values)
 
     @abc.abstractmethod
     def encode(self, *args: Any, **kwargs: Any) -> Any:
@@ -209,6 +303,7 @@ _READERS = {
 }
 
 
+@constructed(init=False, kw_only=True)
 class ImageKernel(MPSKernel):
     """A kernel that reads source images and writes one destination image; not a class of MPS."""
 
@@ -217,32 +312,46 @@ class ImageKernel(MPSKernel):
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
     """The state for the gradient kernel."""
+    accepts_lists: ClassVar[bool] = False
+    """Whether sources may be lists of arrays, which are concatenated; the result is then such a list."""
     recorded: ClassVar[tuple[str, ...]] = ()
     """The properties of the family that a state records."""
     repeats: ClassVar[bool] = False
-    """Whether encodes into a new destination are prepared for repetition, which needs ``_whole_problem``."""
+    """Whether encodes into a new destination are prepared for repetition, which needs a plan."""
 
-    clip_rect = Property(
+    clip_rect: Property[MTLRegion | None] = Property(
         types.region,
         None,
         "The region of the destination that is written, MTLRegion; ``None`` (MPSRectNoClip) is all of it.",
     )
-    destination_feature_channel_offset = Property(
+    destination_feature_channel_offset: Property[int] = Property(
         multiple_of_four, 0, "The first channel of the destination that is written; a multiple of 4."
     )
-    padding = Property(policy, DEFAULT_PADDING, "The policy that sets offsets and size without a destination.")
+    padding: Property[MPSNNPadding] = Property(
+        policy, DEFAULT_PADDING, "The policy that sets offsets and size without a destination."
+    )
     is_backwards = Property(lambda _, value: bool(value), False, "Whether it is a gradient kernel.", read_only=True)
 
     @abc.abstractmethod
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write ``destination[region]``, which is not empty, from the images and channels of the sources to read."""
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+        """Write ``destination[region]``, which is not empty, from the images and channels of the sources to read.
 
-    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]] | None:
-        """Return the problem that computes a destination of ``size``, and the numbers of the sources it reads.
-
-        ``shapes`` are the shapes of the inputs of :meth:`_compute`. ``None`` if one problem is not enough.
+        ``operands`` are arguments of the encode in addition to images.
         """
-        return None
+
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return how to compute a region of ``size`` from inputs of these ``shapes``; see :class:`PlannedKernel`."""
+        raise NotImplementedError
+
+    def _kept_plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return the plan, that of an earlier call if no property has changed since."""
+        key, properties = (*shapes, size), tuple(vars(self).values())
+        kept = self._plans.get(key)
+        if kept is None or not all(map(operator.is_, properties, kept[0])):
+            if len(self._plans) >= PREPARED:
+                self._plans = {}
+            kept = self._plans[key] = properties, self._plan(shapes, size)
+        return kept[1]
 
     def _lookup(self, key: Hashable) -> Prepared | None:
         """Return the prepared encode of ``key`` if no property has changed since."""
@@ -265,10 +374,9 @@ class ImageKernel(MPSKernel):
         if region.shape != shape or 0 in shape or not dtypes.pop().isnative:
             return
         shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
-        found = self._whole_problem(shapes, region.size)
-        if found is None:
+        problem, read, first = self._kept_plan(shapes, region.size)
+        if first is not None:
             return
-        problem, read = found
         if len(self._prepared) >= PREPARED:
             self._prepared = {}
         self._prepared[key] = Prepared(before, problem, tuple((k, indices[k]) for k in read), record)
@@ -277,7 +385,7 @@ class ImageKernel(MPSKernel):
         """Return the number of channels of the result, given the channels read from each source."""
         return count(read[0])
 
-    def _extras(self) -> Mapping[str, object]:
+    def _extras(self, *operands: Any) -> Mapping[str, object]:
         """Return what a state records in addition to the properties of all kernels."""
         return {name: getattr(self, name) for name in self.recorded}
 
@@ -329,7 +437,7 @@ class ImageKernel(MPSKernel):
             indices.append((images, slice(None), slice(None), read))
         return indices, region
 
-    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
+    def _run(self, sources: Sequence[ImageArgument], destination: Destination, *operands: Any) -> tuple[Array, Region]:
         """Write the given destination, or a new one of zeros."""
         given, shape, dtype = destination
         inputs, region = self._select(sources, shape)
@@ -341,18 +449,18 @@ class ImageKernel(MPSKernel):
             if region.shape != shape or 0 in shape:
                 target.fill(0)
         if 0 not in region.shape:
-            self._compute_in_one_dtype(inputs, target, region)
+            self._compute_in_one_dtype(inputs, target, region, *operands)
         return target, region
 
-    def _compute_in_one_dtype(self, inputs: Sequence[Array], target: Array, region: Region) -> None:
+    def _compute_in_one_dtype(self, inputs: Sequence[Array], target: Array, region: Region, *operands: Any) -> None:
         """Compute in the widest dtype of the images, and round the result to the dtype of the destination."""
         dtypes = {array.dtype for array in (*inputs, target)}
         if len(dtypes) == 1 and target.dtype.isnative:
-            self._compute(inputs, target, region)
+            self._compute(inputs, target, region, *operands)
             return
         wide = np.result_type(*dtypes).newbyteorder("=")
         result = arrays.empty("the result", target.shape, wide, (target,))
-        self._compute([array.astype(wide, copy=False) for array in inputs], result, region)
+        self._compute([array.astype(wide, copy=False) for array in inputs], result, region, *operands)
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             target[region] = result[region]
 
@@ -560,6 +668,7 @@ class ImageKernel(MPSKernel):
         return_state: bool,
         destination_state: DestinationState,
         command_buffer: MPSCommandBuffer | None,
+        *operands: Any,
     ) -> Encoded:
         """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
         states = None
@@ -587,12 +696,12 @@ class ImageKernel(MPSKernel):
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
             if isinstance(states, list):
                 self._check_each_image(sources, shape, len(states))
-            array, region = self._run(sources, Destination(given, shape, dtype))
+            array, region = self._run(sources, Destination(given, shape, dtype), *operands)
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
             expire(sources)
             if not (return_state or self.repeats) and states is None:
                 return result
-            record = self._record(sources, shape, region)
+            record = self._record(sources, shape, region, *operands)
             if infers and self.repeats and isinstance(self.padding, MPSNNDefaultPadding):
                 self._prepare(key, before, sources, shape, record)
             return self._with_state(result, record, return_state, states)
@@ -614,7 +723,7 @@ class ImageKernel(MPSKernel):
             states = self.state_class(record)
         return (result, states) if return_state else result
 
-    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
+    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region, *operands: Any) -> ForwardRecord:
         read = self._channels(sources)
         properties = tuple(
             self._source_properties(k)._replace(source_feature_channel_max_count=count(channels))
@@ -628,8 +737,57 @@ class ImageKernel(MPSKernel):
             region.clip_rect,
             self.destination_feature_channel_offset,
             count(region.channels),
-            self._extras(),
+            self._extras(*operands),
         )
+
+
+class PlannedKernel(ImageKernel):
+    """A kernel whose results are those of one problem; not a class of MPS."""
+
+    repeats = True
+
+    @abc.abstractmethod
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Return how to compute a region of ``size`` from inputs of these ``shapes``."""
+
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+        plan = self._kept_plan([image.shape for image in inputs], region.size)
+        plan.run(inputs, destination[region], self.backend)
+
+
+def _state_forms(state_for: Callable[_P, Any]) -> tuple[Callable[_P, Any], Callable[..., Any], Callable[..., Any]]:
+    """Return the forms of a method that returns the state of an encode: for a batch, and temporary ones of both."""
+    one, several = state_for.__name__, state_for.__name__.replace("state", "state_batch")
+
+    def batch(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._batch_of(getattr(self, one)(*arguments, **keywords))
+
+    def temporary(self: Any, command_buffer: MPSCommandBuffer, *arguments: Any, **keywords: Any) -> Any:
+        return self._temporary(command_buffer, getattr(self, one)(*arguments, **keywords))
+
+    def temporary_batch(self: Any, command_buffer: MPSCommandBuffer, *arguments: Any, **keywords: Any) -> Any:
+        return self._temporary(command_buffer, getattr(self, several)(*arguments, **keywords))
+
+    forms: Any = batch, temporary, temporary_batch
+    named = (
+        (several, f"Return a list with a new state for each image of a batch.\n\n{ONE_FOR_ALL} :meth:`{one}`."),
+        (f"temporary_{one.partition('_for_')[0]}_for_command_buffer", f"Return :meth:`{one}` as {TEMPORARY}"),
+        (f"temporary_{several.partition('_for_')[0]}_for_command_buffer", f"Return :meth:`{several}` as {TEMPORARY}"),
+    )
+    signature = inspect.signature(state_for)
+    own, *others = signature.parameters.values()
+    for form, (name, text) in zip(forms, named, strict=True):
+        form.__name__, form.__doc__ = name, text
+        leading = [buffer for key, buffer in inspect.signature(form).parameters.items() if key == "command_buffer"]
+        form.__signature__ = signature.replace(parameters=[own, *leading, *others])
+        form.__qualname__ = state_for.__qualname__.replace(one, name)
+    return forms  # type: ignore[no-any-return]
+
+
+ONE_FOR_ALL = "If :attr:`is_result_state_reused_across_batch`, return the one state of"
+TEMPORARY = """temporary: ``read_count`` is 1.
+
+Raises ``OrderError`` if the command buffer was committed."""
 
 
 def _count(name: str, value: object) -> int | None:
@@ -638,17 +796,20 @@ def _count(name: str, value: object) -> int | None:
     return None if most else integer(name, value, low=1)
 
 
+@constructed(init=False, kw_only=True)
 class MPSCNNKernel(ImageKernel):
     """A kernel with one source image. Source: ``MPSCNNKernel`` in ``MPSCNNKernel.h`` [doc]."""
 
-    offset = Property(
+    offset: Property[MPSOffset] = Property(
         types.offset, MPSOffset(0, 0, 0), "The source pixel of the first pixel of the clip rectangle, MPSOffset."
     )
-    edge_mode = Property(
+    edge_mode: Property[MPSImageEdgeMode] = Property(
         types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source: ``Zero`` or ``Clamp``."
     )
-    source_feature_channel_offset = Property(multiple_of_four, 0, "The first channel that is read; a multiple of 4.")
-    source_feature_channel_max_count = Property(
+    source_feature_channel_offset: Property[int] = Property(
+        multiple_of_four, 0, "The first channel that is read; a multiple of 4."
+    )
+    source_feature_channel_max_count: Property[int | None] = Property(
         _count, None, "The largest number of channels that are read; ``None`` or NSUIntegerMax for all."
     )
     kernel_width = Property(at_least(1), 1, "Width of the window.", read_only=True)
@@ -673,9 +834,9 @@ class MPSCNNKernel(ImageKernel):
         Parameters
         ----------
         source_image : array_like, MPSImage or batch of images
-            The source (N, H, W, C).
+            The source (N, H, W, C); for some normalizations also a list of arrays whose images have one size.
         destination_image : ndarray, MPSImage or batch of images, optional
-            The image to write; pixels outside ``clip_rect`` are kept. The present ``offset`` is used.
+            The image to write, not for a list; pixels outside ``clip_rect`` are kept. The present ``offset`` is used.
         destination_size : int or tuple of int, optional
             Height and width of a new destination, zero outside ``clip_rect``. The present ``offset`` is used. Without
             ``destination_image`` and ``destination_size``, ``padding`` sets the size and the property ``offset``.
@@ -689,7 +850,7 @@ class MPSCNNKernel(ImageKernel):
 
         Returns
         -------
-        destination : ndarray, MPSImage or MPSImageBatch
+        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
             Of the kind of ``source_image``; with ``return_state=True`` a tuple (destination, state).
 
         Raises
@@ -712,7 +873,7 @@ class MPSCNNKernel(ImageKernel):
         >>> pool.encode(x, destination_size=(2, 2))[0, :, :, 0].tolist()
         [[5.0, 7.0], [13.0, 15.0]]
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, self.accepts_lists)
         return self._encode(
             (source,), destination_image, destination_size, return_state, destination_state, command_buffer
         )
@@ -756,44 +917,14 @@ class MPSCNNKernel(ImageKernel):
         source = image_arguments.source("source_image", source_image)
         return self._result_state((source,), source_states, destination_image)
 
-    def result_state_batch_for_source_image(
-        self,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return a list with a new state for each image of a batch.
-
-        If :attr:`is_result_state_reused_across_batch`, return the one state of :meth:`result_state_for_source_image`.
-        """
-        return self._batch_of(self.result_state_for_source_image(source_image, source_states, destination_image))
-
-    def temporary_result_state_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_for_source_image` as a temporary state, whose ``read_count`` is 1.
-
-        Raises ``OrderError`` if the command buffer was committed.
-        """
-        state = self.result_state_for_source_image(source_image, source_states, destination_image)
-        return self._temporary(command_buffer, state)
-
-    def temporary_result_state_batch_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_batch_for_source_image` with temporary states, whose ``read_count`` is 1."""
-        states = self.result_state_batch_for_source_image(source_image, source_states, destination_image)
-        return self._temporary(command_buffer, states)
+    (
+        result_state_batch_for_source_image,
+        temporary_result_state_for_command_buffer,
+        temporary_result_state_batch_for_command_buffer,
+    ) = _state_forms(result_state_for_source_image)
 
 
+@constructed(init=False, kw_only=True)
 class MPSCNNBinaryKernel(ImageKernel):
     """A kernel with a primary and a secondary source image.
 
@@ -804,25 +935,29 @@ class MPSCNNBinaryKernel(ImageKernel):
     prefixes = ("primary_", "secondary_")
     state_class: ClassVar[type[RecordedState]] = MPSNNBinaryGradientState
 
-    primary_offset = MPSCNNKernel.offset.replace()
-    primary_edge_mode = MPSCNNKernel.edge_mode.replace()
-    primary_source_feature_channel_offset = MPSCNNKernel.source_feature_channel_offset.replace()
-    primary_source_feature_channel_max_count = MPSCNNKernel.source_feature_channel_max_count.replace()
+    primary_offset: Property[MPSOffset] = MPSCNNKernel.offset.replace()
+    primary_edge_mode: Property[MPSImageEdgeMode] = MPSCNNKernel.edge_mode.replace()
+    primary_source_feature_channel_offset: Property[int] = MPSCNNKernel.source_feature_channel_offset.replace()
+    primary_source_feature_channel_max_count: Property[int | None] = (
+        MPSCNNKernel.source_feature_channel_max_count.replace()
+    )
     primary_kernel_width = MPSCNNKernel.kernel_width.replace()
     primary_kernel_height = MPSCNNKernel.kernel_height.replace()
-    primary_stride_in_pixels_x = MPSCNNKernel.stride_in_pixels_x.replace(read_only=False)
-    primary_stride_in_pixels_y = MPSCNNKernel.stride_in_pixels_y.replace(read_only=False)
+    primary_stride_in_pixels_x: Property[int] = MPSCNNKernel.stride_in_pixels_x.replace(read_only=False)
+    primary_stride_in_pixels_y: Property[int] = MPSCNNKernel.stride_in_pixels_y.replace(read_only=False)
     primary_dilation_rate_x = MPSCNNKernel.dilation_rate_x.replace()
     primary_dilation_rate_y = MPSCNNKernel.dilation_rate_y.replace()
 
-    secondary_offset = MPSCNNKernel.offset.replace()
-    secondary_edge_mode = MPSCNNKernel.edge_mode.replace()
-    secondary_source_feature_channel_offset = MPSCNNKernel.source_feature_channel_offset.replace()
-    secondary_source_feature_channel_max_count = MPSCNNKernel.source_feature_channel_max_count.replace()
+    secondary_offset: Property[MPSOffset] = MPSCNNKernel.offset.replace()
+    secondary_edge_mode: Property[MPSImageEdgeMode] = MPSCNNKernel.edge_mode.replace()
+    secondary_source_feature_channel_offset: Property[int] = MPSCNNKernel.source_feature_channel_offset.replace()
+    secondary_source_feature_channel_max_count: Property[int | None] = (
+        MPSCNNKernel.source_feature_channel_max_count.replace()
+    )
     secondary_kernel_width = MPSCNNKernel.kernel_width.replace()
     secondary_kernel_height = MPSCNNKernel.kernel_height.replace()
-    secondary_stride_in_pixels_x = MPSCNNKernel.stride_in_pixels_x.replace(read_only=False)
-    secondary_stride_in_pixels_y = MPSCNNKernel.stride_in_pixels_y.replace(read_only=False)
+    secondary_stride_in_pixels_x: Property[int] = MPSCNNKernel.stride_in_pixels_x.replace(read_only=False)
+    secondary_stride_in_pixels_y: Property[int] = MPSCNNKernel.stride_in_pixels_y.replace(read_only=False)
     secondary_dilation_rate_x = MPSCNNKernel.dilation_rate_x.replace()
     secondary_dilation_rate_y = MPSCNNKernel.dilation_rate_y.replace()
 
@@ -890,45 +1025,11 @@ class MPSCNNBinaryKernel(ImageKernel):
         )
         return self._result_state(sources, source_states, destination_image)
 
-    def temporary_result_state_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_for_primary_image` as a temporary state, whose ``read_count`` is 1."""
-        state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
-        return self._temporary(command_buffer, state)
-
-    def result_state_batch_for_primary_image(
-        self,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return a list with a new state for each image of a batch.
-
-        As :meth:`mpsref.mps.MPSCNNKernel.result_state_batch_for_source_image`.
-        """
-        state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
-        return self._batch_of(state)
-
-    def temporary_result_state_batch_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_batch_for_primary_image` with temporary states, whose ``read_count`` is 1."""
-        states = self.result_state_batch_for_primary_image(
-            primary_image, secondary_image, source_states, destination_image
-        )
-        return self._temporary(command_buffer, states)
+    (
+        result_state_batch_for_primary_image,
+        temporary_result_state_for_command_buffer,
+        temporary_result_state_batch_for_command_buffer,
+    ) = _state_forms(result_state_for_primary_image)
 
 
 def _at_index(
@@ -1058,40 +1159,11 @@ class MPSCNNMultiaryKernel(ImageKernel):
         sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
         return self._result_state(sources, source_states, destination_image)
 
-    def temporary_result_state_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_for_source_images` as a temporary state, whose ``read_count`` is 1."""
-        state = self.result_state_for_source_images(source_images, source_states, destination_image)
-        return self._temporary(command_buffer, state)
-
-    def result_state_batch_for_source_images(
-        self,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return a list with a new state for each image of a batch.
-
-        As :meth:`mpsref.mps.MPSCNNKernel.result_state_batch_for_source_image`.
-        """
-        state = self.result_state_for_source_images(source_images, source_states, destination_image)
-        return self._batch_of(state)
-
-    def temporary_result_state_batch_for_command_buffer(
-        self,
-        command_buffer: MPSCommandBuffer,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return :meth:`result_state_batch_for_source_images` with temporary states, whose ``read_count`` is 1."""
-        states = self.result_state_batch_for_source_images(source_images, source_states, destination_image)
-        return self._temporary(command_buffer, states)
+    (
+        result_state_batch_for_source_images,
+        temporary_result_state_for_command_buffer,
+        temporary_result_state_batch_for_command_buffer,
+    ) = _state_forms(result_state_for_source_images)
 
     @property
     def _number_of_sources(self) -> int:

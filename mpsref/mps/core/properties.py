@@ -13,7 +13,10 @@ ValueError: radius is 0; it must be an integer >= 1
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from mpsref import registry
@@ -22,6 +25,7 @@ from mpsref.arguments.text import shown
 from mpsref.registry import Backend
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 
 Check: TypeAlias = Callable[[str, Any], T]
 """``check(name, value)`` returns the value to store, or raises an error that contains the name."""
@@ -85,6 +89,17 @@ class Property(Generic[T]):
     def initial(self, instance: object) -> T:
         """Return the default."""
         return self.default
+
+
+class Argument(Property[T]):
+    """A property that is an argument of a constructor, see :func:`constructed`; without ``default`` it is required."""
+
+    def __init__(self, check: Check[T], doc: str, *, default: Any = MISSING, read_only: bool = True) -> None:
+        super().__init__(check, default, doc, read_only)
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: object, value: T) -> None: ...  # type: ignore[override]  # for the constructor
 
 
 class PerSource(Property[tuple[T, ...]]):
@@ -166,6 +181,49 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
             instance.__dict__[name] = prop.accepted(instance, values[name])
         elif name not in instance.__dict__:
             instance.__dict__[name] = prop.initial(instance)
+
+
+PARAMETERS = {
+    "properties": "Initial values of other properties, by name.",
+    "source": "The image.",
+    "source_gradient": "The gradient of the forward result.",
+    "source_image": "The source of the forward node.",
+    "gradient_state": "The ``result_state`` of the forward node.",
+    "filter_size": "The kernel size of both axes, in place of the windows; ``(source, size)`` is the same.",
+    "stride": "The stride of both axes, with a ``filter_size``, which is the default.",
+    "dilation_rate": "The dilation rate of both axes, with a ``filter_size``, which is the default.",
+    "kernel_size": "The size of all axes of the window, 5 by default.",
+    "left_source": "The primary image, or a list of both.",
+    "right_source": "The secondary image.",
+    "others": "Further images of some families.",
+    "weights": "The source of descriptor, weights and biases.",
+}
+"""Documentation of the parameters of constructors that are no properties with a documentation of their own."""
+
+
+def describe_parameters(kind: C) -> C:
+    """Add the section "Parameters" to the documentation of a class, from its constructor and its properties.
+
+    A class that has the section, or a parameter without documentation, is not changed.
+    """
+    own = vars(kind).get("__doc__")
+    if own is None or re.search(r"Parameters\n *---", own):
+        return kind
+    lines = []
+    for name, one in inspect.signature(kind).parameters.items():
+        known = inspect.getattr_static(kind, name, None)
+        text = PARAMETERS.get(name) if known is None else known.__doc__
+        if text is None:
+            return kind
+        words = str(one.annotation).replace("str | Backend", "str or Backend").replace(" | None", "")
+        default = "" if one.default is one.empty else f", default {one.default!r}"
+        default = ", optional" if one.default is None else default
+        stars = "*" * ((one.kind is one.VAR_POSITIONAL) + 2 * (one.kind is one.VAR_KEYWORD))
+        lines.append(f"{stars}{name}" + ("" if stars == "**" else f" : {words}{default}"))
+        lines.append("    " + " ".join(text.split()))
+    head, *sections = re.split(r"\n\n(?=\w+\n-+\n)", inspect.cleandoc(own), maxsplit=1)
+    kind.__doc__ = "\n\n".join([head, "\n".join(["Parameters\n----------", *lines]), *sections])
+    return kind
 
 
 def _settable(instance: object) -> str:

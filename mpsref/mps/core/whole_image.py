@@ -22,7 +22,15 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, MPSCNNBinaryKernel, MPSCNNKernel, MPSKernel
+from mpsref.mps.core.kernel import (
+    Destination,
+    MPSCNNBinaryKernel,
+    MPSCNNKernel,
+    MPSKernel,
+    Plan,
+    PlannedKernel,
+    problem_of,
+)
 from mpsref.mps.core.properties import properties_of
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.registry import Problem, Spec
@@ -61,22 +69,14 @@ def require_whole(kernel: MPSKernel, destination: str, region: Region, shape: Sh
 
 @functools.lru_cache(maxsize=256)
 def _result_shape(function: Spec, source: Shape) -> Shape:
-    shape: Shape = function.problems["forward"](function, source).result_shapes[0]
-    return shape
+    return problem_of(function, "forward", source).result_shapes[0]
 
 
-@functools.lru_cache(maxsize=256)
-def _gradient_problem(function: Spec, source: Shape) -> Problem:
-    problem: Problem = function.problems["gradient"](function, source)
-    return problem
-
-
-class WholeImageKernel(MPSCNNKernel):
+class WholeImageKernel(PlannedKernel, MPSCNNKernel):
     """A kernel with one source that writes the whole result of a functional form."""
 
     fixed: ClassVar[tuple[str, ...]] = IMAGE
     """The properties that must keep their defaults."""
-    repeats = True
 
     @abc.abstractmethod
     def _function(self) -> Any:
@@ -85,9 +85,8 @@ class WholeImageKernel(MPSCNNKernel):
     def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
         return [whole(source.array.shape) for source in sources], whole(shape)
 
-    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]]:
-        function = self._function()
-        return function.problems["forward"](function, shapes[0]), (0,)
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        return Plan(problem_of(self._function(), "forward", shapes[0]))
 
     def _result_shape(self, source: Shape) -> Shape:
         return _result_shape(self._function(), source)
@@ -108,9 +107,6 @@ class WholeImageKernel(MPSCNNKernel):
         region = whole(shape)
         self._compute_in_one_dtype([sources[0].array], target, region)
         return target, region
-
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        self._function().forward(*inputs, out=destination, backend=self.backend)
 
     def _extras(self) -> Mapping[str, object]:
         return {"function": self._function()}
@@ -183,7 +179,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
             raise ShapeError(
                 f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
             )
-        return _gradient_problem(self._function(g, state), source)
+        return problem_of(self._function(g, state), "gradient", source)
 
     @abc.abstractmethod
     def _function(self, g: Shape, state: Any) -> Spec:

@@ -16,13 +16,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.first_use import cached_property
+from mpsref.mps.core.kernel import PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
-from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, initialize, optional
+from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, describe_parameters, initialize, optional
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
@@ -236,7 +238,7 @@ class Bound(NamedTuple):
     shape: Shape
     """The shape of the result."""
     details: Any = None
-    """Further values for ``_compute`` of the node."""
+    """The problem of a :class:`PlannedNode`; further values for ``_compute`` of other nodes."""
 
 
 class BoundState(NamedTuple):
@@ -363,6 +365,10 @@ class MPSNNFilterNode(Node, abc.ABC):
     _abstract: ClassVar[bool] = False
     _inserted = False
     """Whether a training graph inserted the node, to add gradients."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        describe_parameters(cls)
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
@@ -605,21 +611,6 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
     There are no second derivatives: methods that return gradient nodes raise ``NoGradientError``.
 
-    Parameters
-    ----------
-    source_gradient : MPSNNImageNode
-        The gradient of the forward result.
-    source_image : MPSNNImageNode
-        The source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    *others : MPSNNImageNode
-        Further images of some families.
-    source_index : int
-        The number of the forward source whose gradient is computed.
-    **properties
-        Initial values of properties, by name.
-
     Raises
     ------
     TypeError
@@ -747,10 +738,24 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 # --- filters that are one function of one image -----------------------------------------------------------------------
 
 
-class FunctionNode(MPSNNFilterNode):
-    """A forward node with a functional form of one image; not a class of MPS."""
+def planned(kernel: PlannedKernel, shapes: Sequence[Shape]) -> Bound:
+    """Return a :class:`PlannedNode` on sources of these shapes; the padding policy of its kernel sets the offsets."""
+    _, height, width, _ = shape = kernel.infer_padding(*shapes)
+    problem = kernel._plan(shapes, (height, width)).problem
+    return Bound(problem.spec, shape, problem)
+
+
+class PlannedNode(MPSNNFilterNode):
+    """A forward node that runs one problem, that of the plan of a kernel; not a class of MPS."""
 
     _differentiable: ClassVar[Sequence[int]] = (0,)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return registry.run_one(call.details, *images, backend=call.backend)
+
+
+class FunctionNode(PlannedNode):
+    """A forward node with a functional form of one image; not a class of MPS."""
 
     def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
         super().__init__((source,), (), **properties)
@@ -761,12 +766,8 @@ class FunctionNode(MPSNNFilterNode):
         """The functional form with the current parameters of the node."""
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        function = self.function
-        return Bound(function, function.problems["forward"](function, shapes[0]).result_shapes[0])
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        result: Array = call.spec.forward(images[0], backend=call.backend)
-        return result
+        problem = problem_of(self.function, "forward", shapes[0])
+        return Bound(problem.spec, problem.result_shapes[0], problem)
 
 
 class FunctionGradientNode(MPSNNGradientFilterNode):

@@ -208,17 +208,7 @@ class WeightedNode(MPSNNTrainableNode):
 
 
 class TrainableGradientNode(MPSNNTrainableNode, MPSNNGradientFilterNode):
-    """The gradient node of a trainable node, with the same ``training_style`` by default; not a class of MPS.
-
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    **properties
-        Initial values of properties, by name.
-    """
+    """The gradient node of a trainable node, with the same ``training_style`` by default; not a class of MPS."""
 
     def __init__(
         self,
