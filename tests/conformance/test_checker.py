@@ -24,6 +24,8 @@ from mpsref.errors import UnsupportedError
 from mpsref.kernels.pooling import Pooling
 from mpsref.registry import Backend
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 GRADIENT = operation_named("PoolingAverage.gradient")
 AVERAGE = [operation_named("PoolingAverage.forward"), GRADIENT]
 RIGHT = Backend("right", {op: mutants.of_problem(lambda problem: problem) for op in operations()})
@@ -77,7 +79,7 @@ def test_a_backend_that_refuses_some_cases_is_tested_with_the_others():
     assert row.status == "passed"
     assert row.reason == "windows of 2 x 2 are too small"
     assert row.refused > 0
-    assert row.passed > 60
+    assert row.passed > 40
     (row,) = check([Choosy("choosy", {GRADIENT: WRONG.implementations[GRADIENT]})], [GRADIENT], number=60).rows
     assert row.status == "failed"
 
@@ -321,6 +323,7 @@ def test_processes_work_on_different_families():
     assert processes._next([last], [processes._family(last)]) == last
 
 
+@pytest.mark.slow
 def test_processes_find_the_same():
     """However many processes share the work, the rows are the same and come in the same order."""
     alone = check(["cpu"], AVERAGE, number=20)

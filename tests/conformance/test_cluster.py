@@ -23,7 +23,7 @@ from mpsref.registry import Backend, get_backend
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")]
 
 MOVEMENT = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "Reshape.gradient")]
 

@@ -14,6 +14,8 @@ from mpsref.conformance.failure_database import FailureDatabase, default_folder
 from mpsref.conformance.report import Failure
 from mpsref.registry import Backend, get_backend
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 GRADIENT = operation_named("PoolingAverage.gradient")
 RIGHT = {operation: mutants.of_problem(lambda problem: problem) for operation in operations()}
 WRONG = next(
@@ -60,6 +62,7 @@ def test_only_known_failures_run(tmp_path):
     assert check(backend("other", WRONG), number=0, failures=database).rows == ()
 
 
+@pytest.mark.slow
 def test_processes_try_them_too(tmp_path):
     database = FailureDatabase(tmp_path)
     case = "SoftMax.forward:n1h2w3c4,float32,seed=3"
@@ -88,6 +91,7 @@ def command(folder, *arguments):
     return subprocess.run([sys.executable, "-c", code, "check", *arguments], capture_output=True, text=True, env=env)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     done = command(tmp_path / "env", "-b", "cpu", "--only-known")
     assert (done.returncode, done.stdout) == (0, f"no failures of these backends are known in {tmp_path / 'env'}\n")

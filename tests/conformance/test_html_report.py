@@ -11,6 +11,8 @@ from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.tally import ERROR, added, histogram, tally
 from mpsref.registry import Backend
 
+pytestmark = pytest.mark.usefixtures("few_layers")
+
 GRADIENT = operation_named("PoolingAverage.gradient")
 RIGHT = Backend("right", {op: mutants.of_problem(lambda problem: problem) for op in operations()})
 
