@@ -62,6 +62,6 @@ def _only_compiled(function: Callable[..., Any], choose: Callable[..., Any], opt
     def refuse(*arguments: Any, **named: Any) -> None:
         raise TypeError(f"{function.__name__} is for compiled code only")
 
-    as_overload: Any = overload  # its type declares only some of the options
+    as_overload: Any = overload  # whose type declares only some of the options
     as_overload(refuse, jit_options=OPTIONS | options, strict=False)(choose)
     return refuse

@@ -21,7 +21,7 @@ from mpsref_cpu.simd.elementary import exp, exp_below, expm1, log, log1p, normal
 real: Any = np.float32
 
 PERIOD = 256
-"""Minimum number of slopes of PReLU, which are repeated so that loops over them are long."""
+"""Least number of slopes of PReLU, which are repeated so that loops over them are long."""
 
 CompiledForm: TypeAlias = tuple[Any, ...]
 """An instance of one of the classes below."""
@@ -87,7 +87,7 @@ class Prelu(NamedTuple):
     """``y = x`` above 0, and ``slopes[channel] * x`` below."""
 
     slopes: Any
-    """One for each channel, repeated until there are at least :data:`PERIOD`."""
+    """One for each channel, repeated up to :data:`PERIOD` and more."""
 
 
 class ReluN(NamedTuple):

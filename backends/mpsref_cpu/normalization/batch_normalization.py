@@ -55,7 +55,7 @@ class BatchPlan(NamedTuple):
     strip: int
     strips: int
     neuron: Any
-    """The activation for compiled code; for PReLU with a slope for each element of a strip."""
+    """The activation for compiled code; PReLU with a slope for each place in a strip."""
     ones: Array
     zeros: Array
 

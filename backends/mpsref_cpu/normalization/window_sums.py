@@ -93,7 +93,7 @@ def whole_vectors(length):
 def readers(first, count, x):
     """Return ``(first, count)`` of the outputs whose windows have one of ``count`` pixels, and the place of the first.
 
-    Along a line of such outputs, place 0 is that of the first one if the axis had no end.
+    Places of a line are counted from the first such output of an axis without ends.
     """
     start = first - x.offset - x.after
     low, high = min(max(start, 0), x.outputs), min(max(start + count + x.before + x.after, 0), x.outputs)

@@ -1,4 +1,4 @@
-// What precedes a source, as one header that clang precompiles: see `parsed_headers` in toolchain.py.
+// What stands in front of a source, as one header that clang parses once: see headers.py.
 #pragma once
 #include "prelude.h"
 #include "../metal/metal_stdlib"
