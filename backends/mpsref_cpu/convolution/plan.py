@@ -32,8 +32,7 @@ PIXELS = 1024
 """Approximate number of pixels of a chunk of rows: each chunk reads all weights, and source rows at its edges again."""
 
 DEPTHWISE_BYTES = 1 << 19
-"""Approximate number of bytes of the results of a chunk of rows of a depthwise kernel, which passes over them once per
-block of channels."""
+"""Approximate number of bytes of results of a chunk of rows of a depthwise kernel, which are written block by block."""
 
 CHUNKS = 16
 """Minimum number of chunks if there is enough work: usually more than there are threads."""

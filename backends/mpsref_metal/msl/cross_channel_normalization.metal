@@ -98,8 +98,7 @@ struct PixelSizes {
     int after;
 };
 
-// Where the pack of a thread is: in the image, and in threadgroup memory. A pack of zeros precedes each pixel there,
-// and another one follows the last pixel.
+// Where the pack of a thread is. In threadgroup memory, packs of zeros separate and enclose the pixels.
 struct PackPlace {
     Index at;
     uint slot;

@@ -26,7 +26,6 @@ struct Sums {
     float4 of[ROWS][2];
 };
 
-// Which sums a thread computes.
 struct Position {
     uint down;
     uint along;
