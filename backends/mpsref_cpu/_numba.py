@@ -29,7 +29,7 @@ from typing import Any
 
 import llvmlite
 import numba
-import numpy.ma  # noqa: F401 - otherwise numba.typeof does, without its lock: a fork could interrupt it
+import numpy.ma  # noqa: F401 - otherwise numba.typeof imports it without its lock, and a fork could interrupt that
 from numba import types
 
 from mpsref import disk_cache
@@ -37,7 +37,7 @@ from mpsref import disk_cache
 Builder = Any
 """llvmlite's builder of instructions."""
 
-_numba: Any = numba  # whose functions are declared only in part
+_numba: Any = numba  # only some of its functions have type declarations
 
 _missing: list[str] = []
 

@@ -16,8 +16,8 @@ from mpsref_cpu.cache_fingerprint import fingerprint
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"fastmath": {"contract"}, "error_model": "numpy"}
-"""Of fast math only the fused multiply-add is on; NaN and infinity stay as IEEE 754 has them, in a division by zero
-too, whose check in Python's error model would also prevent vectorization."""
+"""Fast math is limited to fused multiply-adds. NaN and infinity follow IEEE 754, also in divisions by zero: the checks
+of Python's error model would prevent vectorization."""
 
 
 def compiled(function: Function) -> Function:
@@ -25,7 +25,7 @@ def compiled(function: Function) -> Function:
     options = {"nogil": True, "no_cfunc_wrapper": True} | OPTIONS
     kernel = numba.njit(**options)(function)
     if function.__module__.startswith("mpsref_cpu."):
-        with contextlib.suppress(OSError):  # there is no source
+        with contextlib.suppress(OSError):  # the source is not available
             _numba.keep_on_disk(kernel, fingerprint(function.__module__))
     return cast(Function, kernel)
 

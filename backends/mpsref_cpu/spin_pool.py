@@ -35,18 +35,18 @@ DONE, FAILED, BUSY = 0, 1, 2
 POSTED, ACTIVE, OWNED, BROKEN = 0, 8, 16, 17
 FUNCTION, ARGUMENTS, ROWS, STEP, CHUNKS, HELPERS, YIELD = 24, 25, 26, 27, 28, 29, 30
 NEXT = 32
-"""Of the first share; those of the others follow, each in a cache line of its own."""
+"""Index of the counter of the first share; those of the others follow, each in a cache line of its own."""
 
 SHARES, LINE = 64, 8
-"""Shares, at most, and integers of a cache line; further threads have no share."""
+"""Maximum number of shares, and number of integers in a cache line; further threads have no share."""
 
 CLOSED = 1 << 40
-"""NEXT while there is no job."""
+"""The counter of a share while there is no job."""
 
 LOOKS_PER_YIELD = 4096
-"""A spinning thread yields its core every so often, about every 3 microseconds."""
+"""Number of looks after which a spinning thread yields its core: about 3 microseconds."""
 
-intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
+intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
 
 I64 = ir.IntType(64)
 POINTER = ir.IntType(8).as_pointer()

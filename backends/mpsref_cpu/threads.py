@@ -24,20 +24,20 @@ from mpsref_cpu import _numba, spin_pool
 from mpsref_cpu.simd.half import as_storage
 
 GRAIN = 1 << 18
-"""Bytes of work a thread; with less, handing it over costs more than it saves: measured on two cores."""
+"""Minimum number of bytes of work of a thread; with less, to hand it over costs more than it saves (on two cores)."""
 
 CHUNKS_PER_THREAD = 4
-"""Chunks of much work, so that a delayed thread leaves some of its share to others."""
+"""Number of chunks of a thread if there is much work, so that a delayed thread leaves some of its share to others."""
 
 LOOKS = 3_000_000
-"""Looks of a helper before it sleeps, about two milliseconds: programs call kernels tens of microseconds apart, and to
-wake a sleeping thread takes up to a hundred.
+"""Number of looks of a helper before it sleeps, about 2 milliseconds: programs call kernels tens of microseconds apart,
+and to wake a sleeping thread takes up to a hundred.
 """
 
 LAST_LOOKS = 75_000
-"""Further looks after a helper has announced that it sleeps."""
+"""Number of further looks after a helper has announced that it sleeps."""
 
-jit: Any = numba  # whose names type checkers know only in part
+jit: Any = numba  # only some of its names have type declarations
 
 _lock = threading.Lock()
 

@@ -29,7 +29,7 @@ def _scales(spec: Arithmetic) -> tuple[float, float]:
 
 
 def _numbers(spec: Arithmetic) -> Array:
-    """Return the struct ``Numbers``; infinite bounds are replaced, since fast math has no infinity."""
+    """Return the struct ``Arithmetic``; infinite bounds are replaced, since fast math has no infinity."""
     bounds = np.clip([spec.minimum_value, spec.maximum_value], -LARGEST, LARGEST)
     with np.errstate(over="ignore"):
         return np.array([(OPERATIONS[spec.operation], spec.clamps, *_scales(spec), spec.bias, *bounds)], NUMBERS)

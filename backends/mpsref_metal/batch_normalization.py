@@ -21,10 +21,10 @@ from mpsref_metal.neuron import neuron_parameters
 SOURCE = "neuron", "moments", "batch_normalization"
 
 GROUP = 256
-"""Threads of the threadgroup that adds up the chunks of a channel, as in the MSL source."""
+"""Number of threads of the threadgroup that merges the chunks of a channel, ``group_size`` in the MSL source."""
 
 LEAST, CHUNKS, SUMS = 64, 64, 2**18
-"""Minimum number of pixels of a chunk, which one thread adds up; maximum number of chunks, and of sums of chunks."""
+"""Minimum number of pixels of a chunk, which one thread adds up; maximum numbers of chunks and of their sums."""
 
 BATCH = np.dtype(
     [
@@ -36,12 +36,12 @@ BATCH = np.dtype(
 )
 
 TOGETHER = 4
-"""Number of pixels of a thread of the gradient, which computes the factors of its channels once."""
+"""Number of pixels that a thread of the gradient computes with the same factors."""
 
 
 def statistics(launch: Launcher, problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
-    """Run ``statistics_of_parts``, then ``statistics``."""
-    _reduce(launch, problem, ("statistics_of_parts", "statistics"), Inputs(x), [x], state, out)
+    """Run ``statistics_of_chunks``, then ``statistics``."""
+    _reduce(launch, problem, ("statistics_of_chunks", "statistics"), Inputs(x), [x], state, out)
 
 
 def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array) -> None:
@@ -57,11 +57,11 @@ def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array)
 def statistics_gradient(
     launch: Launcher, problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]
 ) -> None:
-    """Run ``sums_of_parts``, then ``statistics_gradient``."""
+    """Run ``sums_of_chunks``, then ``statistics_gradient``."""
     given = problem.named(inputs)
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
     state = (given.dbeta, given.dgamma) if problem.count else ()
-    _reduce(launch, problem, ("sums_of_parts", "statistics_gradient"), given, buffers, state, out)
+    _reduce(launch, problem, ("sums_of_chunks", "statistics_gradient"), given, buffers, state, out)
 
 
 def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) -> None:

@@ -19,7 +19,7 @@ from mpsref_metal.neuron import neuron_parameters
 SUMS = ("convolution_sums",)
 
 TILE = 4
-"""Number of pixels in the tile of a thread, and of channels if a group has more than one."""
+"""Number of pixels in the tile of a thread, and number of its channels if a group has more than one."""
 
 THREADS = 2**17
 """Approximate number of threads of a sum over pixels."""
@@ -28,12 +28,12 @@ TILE_K = 8
 """Number of terms of a tile, as in the MSL source."""
 
 LEAST_CHANNELS, LEAST_PRODUCTS = 12, 2**16
-"""Convolutions with as many channels of the source or the result in a group, and as many products, are computed as
-products of matrices, in tiles. Small ones, and those with few channels, have simpler kernels."""
+"""Minimum numbers of channels of the source or the result in a group, and of multiplications, of convolutions that are
+computed as products of matrices, in tiles. The others have simpler kernels."""
 
 CORES = 132
-"""Number of cores of a large GPU (NVIDIA H200), to which the tiles of a product are distributed. The number affects
-results by rounding."""
+"""Number of cores of a large GPU (NVIDIA H200), to which the tiles of a product are distributed. The rounding of
+results depends on it."""
 
 LENGTHS = 128, 64, 32
 """Numbers of rows and of columns of the tiles of a product."""
@@ -45,22 +45,22 @@ RESIDENT = 2**15
 """Number of elements of tiles that a core computes at once."""
 
 LOAD, START, ADDITION, FINISH_COST = 12, 64, 0.5, 2**19
-"""Costs in the estimate of a product's time, in multiplications: of an element that a threadgroup loads, of the start
-and end of a threadgroup for each element of its tile, of an element of a chunk that is added up, and of the launch that
-adds up chunks. Fitted to measured times."""
+"""Costs in the estimate of a product's time, as numbers of multiplications: to load an element, to start and end a
+threadgroup (for each element of its tile), to add up an element of a chunk, and to launch the sum of chunks. Fitted to
+measured times."""
 
 WORKSPACE = 2**24
-"""Maximum number of elements of all chunks of a product, if they are more than those of an image."""
+"""Maximum number of elements of all chunks of a product, or that of the largest of its images if they have more."""
 
 PACKS, ROWS = (16, 8), 4
-"""Numbers of packs of channels and of rows of neighbouring threads in a depthwise convolution: 16 packs if at most an
+"""Numbers of packs and of rows that neighbouring threads of a depthwise convolution compute: 16 packs if at most an
 eighth of the threads is idle. ``ROWS`` is that of the MSL source."""
 
 DEPTHWISE_THREADS = 2**16
 """Approximate number of threads of the weight gradient of a depthwise convolution."""
 
 REGISTERS = 32
-"""Maximum number of taps whose sums a thread of a depthwise convolution keeps."""
+"""Maximum number of taps whose sums a thread of a depthwise convolution keeps in registers."""
 
 CHUNKS, SPAN = 1024, 32
 """Maximum number of chunks of a product, and the number of chunks that are added up sequentially."""
@@ -323,7 +323,7 @@ class _Product(NamedTuple):
         biases: Array,
         tiling: tuple[int, int, int],
     ) -> Step:
-        """Return the launch for the pixels at distances of ``strides`` from ``first``."""
+        """Return the launch of ``products`` for the pixels at distances of ``strides`` from ``first``."""
         outputs, inputs = self.out.shape[3] // self.groups, self.source.shape[3] // self.groups
         _, kernel_height, kernel_width, _ = self.weights.shape
         own = [table[start::stride] for table, start, stride in zip(taps, first, strides, strict=True)]
@@ -433,9 +433,8 @@ def weight_sums(
         return _weight_products(launch, problem, g, x, out)
     tile = _tile_size(max(outputs, inputs))
     tiles = math.prod(kernel) * groups * math.ceil(outputs / tile) * math.ceil(inputs / tile)
-    chunk = _chunk(
-        g, tiles, most=max(g.size, x.size) // math.prod(shape)
-    )  # limits the workspace to the size of an image
+    # The sums of all chunks take no more memory than an image.
+    chunk = _chunk(g, tiles, most=max(g.size, x.size) // math.prod(shape))
     chunks = math.ceil(g.shape[0] * g.shape[1] / chunk)
     scalars = _sums(chunks * tiles, g, groups, inputs, (*x.shape[1:3], *kernel), chunk)
     step = Step("weight_sums", [g, x, *problem.pixels(), scalars], _known(x, g, tile), chunks * tiles)
@@ -494,7 +493,7 @@ def _chunk(g: Array, tiles: int, most: int) -> int:
 
 
 def _sums(count: int, g: Array, groups: int, inputs: int, source_and_kernel: Shape, chunk: int) -> Array:
-    """Return the struct ``Sums``."""
+    """Return the struct ``WeightSums``."""
     n, height, width, channels = g.shape
     return np.array(
         [count, n * height, height, width, groups, channels // groups, inputs, *source_and_kernel, chunk], np.uint32

@@ -16,7 +16,7 @@ from mpsref_metal.launch import WIDE, Launcher, divisor, short_sums, typedef, ty
 PARTS = "powers", "cross_channel_normalization"
 
 THREADS, SLOTS = 128, 160
-"""Threads of a threadgroup with whole pixels, one for a pack of channels, and packs of its threadgroup memory."""
+"""Numbers of threads of a threadgroup with whole pixels, one for each pack, and of packs in its threadgroup memory."""
 
 
 def forward(launch: Launcher, problem: CrossChannelForward, x: Array, out: Array) -> None:
@@ -63,7 +63,7 @@ def _in_one_step(launch: Launcher, problem: CrossChannelProblem, together: int, 
 
 
 def _sizes(problem: CrossChannelProblem) -> Array:
-    """Return the struct ``Sizes`` of the simple form."""
+    """Return the struct ``ChannelSizes``, of the simple form."""
     n, height, width, channels = problem.source_shape
     return np.array([n * height * width * channels, *divisor(channels)], np.uint32)
 

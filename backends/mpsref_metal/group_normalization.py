@@ -24,14 +24,14 @@ MEMBERS = (32, 64), (256, math.inf)
 """Numbers of threads that merge the moments of a group, with the maximum number of these moments."""
 
 LEAST, SUMS = 64, 2**18
-"""Minimum number of pixels of a part, which one thread adds up, and approximate number of sums of parts."""
+"""Minimum number of pixels of a chunk, which one thread adds up, and approximate number of sums of chunks."""
 
-DIVISORS = "pixels", "channels", "parts"
+DIVISORS = "pixels", "channels", "chunks"
 GROUPS = np.dtype(
     [
         ("count", "u4"),
         *((name, "u4", (4,)) for name in DIVISORS),
-        *((name, "u4") for name in ("in_a_part", "size")),
+        *((name, "u4") for name in ("in_a_chunk", "size")),
         *((name, "f4") for name in ("values", "epsilon")),
     ]
 )
@@ -85,10 +85,10 @@ def forward(launch: Launcher, problem: NormalizationForward, x: Array, *vectors:
         launch.into(HELD_FILES, "held_forward", [x, gamma, beta, sizes], out, known, count)
         return
     known = _known(problem, width, x, x)
-    per_part, per_channel = (_per_part(problem), np.float32), ((x.shape[0], x.shape[3]), np.float32)
-    parts = math.prod(_per_part(problem)) // width
-    buffers = [x, _groups(problem, parts, width)]
-    moments = launch.run(FILES, "moments_of_parts", buffers, [per_part] * 2, known, parts)
+    per_chunk, per_channel = (_per_chunk(problem), np.float32), ((x.shape[0], x.shape[3]), np.float32)
+    chunks = math.prod(_per_chunk(problem)) // width
+    buffers = [x, _groups(problem, chunks, width)]
+    moments = launch.run(FILES, "moments_of_chunks", buffers, [per_chunk] * 2, known, chunks)
     merging, threads = _merging(problem)
     buffers = [*moments, _groups(problem, threads, 1)]
     statistics = launch.run(FILES, "statistics", buffers, [per_channel] * 2, merging, threads)
@@ -114,11 +114,11 @@ def gradient(
         launch.into(HELD_FILES, "held_gradient", [g, x, gamma, sizes], out, known, count)
         return
     known = _known(problem, width, x, g)
-    per_part, per_channel = (_per_part(problem), np.float32), (dgamma.shape, np.float32)
-    count = math.prod(_per_part(problem)) // width
+    per_chunk, per_channel = (_per_chunk(problem), np.float32), (dgamma.shape, np.float32)
+    count = math.prod(_per_chunk(problem)) // width
     buffers = [g, x, _groups(problem, count, width)]
     *moments, products, gradients = launch.run(
-        FILES, "moments_and_sums_of_parts", buffers, [per_part] * 4, known, count
+        FILES, "moments_and_sums_of_chunks", buffers, [per_chunk] * 4, known, count
     )
     merging, threads = _merging(problem)
     of_group = _groups(problem, threads, 1)
@@ -152,7 +152,7 @@ def slabs_of(problem: GroupsProblem, width: int) -> Slabs | None:
 
 def _merging(problem: GroupsProblem) -> tuple[tuple[str, ...], int]:
     """Return the compile-time constants of functions with a threadgroup for each group, and the number of threads."""
-    of_group = _parts(problem)[1] * problem.source_shape[3] // problem.groups
+    of_group = _chunks(problem)[1] * problem.source_shape[3] // problem.groups
     members = next(number for number, most in MEMBERS if of_group <= most)
     known = *types(1, Storage=np.float32, Gradient=np.float32), f"#define THREADS {members}"
     return known, problem.source_shape[0] * problem.groups * members
@@ -160,29 +160,29 @@ def _merging(problem: GroupsProblem) -> tuple[tuple[str, ...], int]:
 
 def _known(problem: GroupsProblem, width: int, x: Array, g: Array) -> tuple[str, ...]:
     """Return the compile-time constants: the types of pixels, and whether sums are short."""
-    return *types(width, Storage=x, Gradient=g), *short_sums(max(_parts(problem)))
+    return *types(width, Storage=x, Gradient=g), *short_sums(max(_chunks(problem)))
 
 
-def _parts(problem: GroupsProblem) -> tuple[int, int]:
-    """Return the number of pixels of a part, and the number of parts of an image."""
+def _chunks(problem: GroupsProblem) -> tuple[int, int]:
+    """Return the number of pixels of a chunk, and the number of chunks of an image."""
     n, height, columns, channels = problem.source_shape
     most = max(1, SUMS // (n * channels))
-    in_a_part = max(LEAST, -(-height * columns // most))
-    return in_a_part, -(-height * columns // in_a_part)
+    in_a_chunk = max(LEAST, -(-height * columns // most))
+    return in_a_chunk, -(-height * columns // in_a_chunk)
 
 
-def _per_part(problem: GroupsProblem) -> tuple[int, int, int]:
-    """Return the shape of values for each part and channel."""
+def _per_chunk(problem: GroupsProblem) -> tuple[int, int, int]:
+    """Return the shape of values for each chunk and channel."""
     n, _, _, channels = problem.source_shape
-    return n, _parts(problem)[1], channels
+    return n, _chunks(problem)[1], channels
 
 
 def _groups(problem: GroupsProblem, count: int, width: int) -> Array:
     """Return the struct ``Groups``."""
     _, height, columns, channels = problem.source_shape
-    in_a_part, parts = _parts(problem)
-    divisors = map(divisor, (height * columns, channels // width, parts))
-    sizes = in_a_part, channels // problem.groups
+    in_a_chunk, chunks = _chunks(problem)
+    divisors = map(divisor, (height * columns, channels // width, chunks))
+    sizes = in_a_chunk, channels // problem.groups
     return np.array((count, *divisors, *sizes, problem.count, problem.spec.epsilon), GROUPS)
 
 

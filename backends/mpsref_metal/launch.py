@@ -26,13 +26,13 @@ WIDE = 4
 """Number of neighbouring channels that a thread reads, computes and writes together, where they are aligned."""
 
 TOGETHER, THREADS = 16, 2**17
-"""Maximum number of floats that a thread computes one by one or in packs, and the number of threads that fill a GPU.
+"""Maximum number of floats that a thread computes, and the number of threads that fill a GPU.
 
-A thread of an Apple GPU has fewer registers: 8 would be a better number there.
+A thread of an Apple GPU has fewer registers: 8 floats would be better there.
 """
 
 FEW_TERMS = 4
-"""Number of terms of a sum up to which a thread computes several single channels."""
+"""Maximum number of terms of the sums of which a thread computes several for single channels."""
 
 SOURCES = Path(__file__).with_name("msl")
 """The folder of the MSL sources."""
@@ -181,13 +181,13 @@ class Launcher:
         """Run a gather over windows with one thread for ``width_of`` channels, and round the results into ``out``.
 
         The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
-        ``Problem``, and the result. Sums have at most ``terms`` terms. With ``groups`` the function computes
+        ``Shapes``, and the result. Sums have at most ``terms`` terms. With ``groups`` the function computes
         ``TOGETHER`` packs of a pixel in a thread.
         """
         width = width_of(out.shape[3], *images, out)
         together = together_of(out.size, out.shape[3], width, terms) if groups else 1
         known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms), *packs_together(together)
-        buffers = [*images, *tables, problem_of(images[0], out.shape, width, together)]
+        buffers = [*images, *tables, shapes_of(images[0], out.shape, width, together)]
         self.into(files, function, buffers, out, known, out.size // width // together)
 
     @staticmethod
@@ -260,8 +260,8 @@ def store(result: Array, out: Array) -> None:
         out[...] = result.reshape(out.shape)
 
 
-def problem_of(gathered: Array, shape: Shape, width: int, together: int = 1) -> Array:
-    """Return the struct ``Problem`` of the prelude for a result; ``gathered`` is the image whose pixels are summed."""
+def shapes_of(gathered: Array, shape: Shape, width: int, together: int = 1) -> Array:
+    """Return the struct ``Shapes`` of the prelude for a result; ``gathered`` is the image whose pixels are summed."""
     n, height, columns, channels = shape
     packs = channels // width
     size = n * height * columns * packs // together, packs, height, columns

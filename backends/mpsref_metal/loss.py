@@ -13,13 +13,13 @@ from mpsref_metal.softmax import lanes_of
 FILES = "lanes", "loss"
 
 IN_A_RUN, LANES = 1024, 32
-"""Number of elements of a chunk, and of the threads of a SIMD group that share it."""
+"""Numbers of elements of a run, and of the threads of a SIMD group that share it."""
 
 LARGE = 512
-"""Minimum number of elements of an image whose packs are of neighbours: few programs are compiled for small ones."""
+"""Minimum number of elements of an image whose packs are neighbouring elements. Small images share one program."""
 
 COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run"
-CHOICES = "loss_type", "wanted", "has_weights", "gradients"
+CHOICES = "type", "wanted", "has_weights", "gradients"
 NUMBERS = "a", "b", "epsilon", "delta", "factor"
 SIZES = np.dtype(
     [
@@ -138,7 +138,7 @@ def _arrays(
 def _sizes(
     problem: LossProblem, counts: tuple[int, ...], runs: int, choices: tuple[int, bool, int], factor: float
 ) -> Array:
-    """Return the struct ``Sizes``; ``choices`` are the result, whether there are weights, and the source gradients."""
+    """Return the struct ``Loss``; ``choices`` are the result, whether there are weights, and the source gradients."""
     spec = problem.spec
     numbers = *spec.smoothing, spec.epsilon, spec.delta, factor
     with np.errstate(over="ignore"):

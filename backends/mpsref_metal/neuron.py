@@ -14,7 +14,7 @@ from mpsref_metal.launch import Launcher, divisor, store, types, width_of
 PARTS = "neuron", "neuron_kernels"
 
 LEAST, CHUNK, THREADS = 64, 1024, 2**17
-"""Minimum and maximum number of pixels of a chunk, which one thread adds up, and the number of threads from which on
+"""Minimum and maximum number of pixels of a chunk, which one thread adds up, and the number of threads above which
 chunks grow."""
 
 
@@ -57,7 +57,7 @@ def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Ar
 
 
 def _sizes(problem: NeuronForward | NeuronGradient, count: int, width: int, chunk: int = CHUNK) -> Array:
-    """Return the struct ``Sizes``."""
+    """Return the struct ``NeuronSizes``."""
     n, height, columns, channels = problem.source_shape
     return np.array([count, *divisor(channels // width), n * height * columns, chunk], np.uint32)
 

@@ -11,8 +11,8 @@ from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradie
 from mpsref_metal.launch import Launcher, extent, short_sums, types, width_of
 
 STRIPS, COLUMNS = (7, 2, 1), (9, 7)
-"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together: the largest
-that is no wider than the window, or 3."""
+"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together. The largest
+that fits the window is used, or 3 pixels."""
 
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
@@ -63,7 +63,7 @@ class _Form:
             self.known = tuple(f"constant constexpr {name} = {value};" for name, value in constants.items())
 
     def sizes(self, result: Array) -> Array:
-        """Return the struct ``Sizes``; the first is the number of threads."""
+        """Return the struct ``WindowSizes``; the first number is that of the threads."""
         n, height, columns, channels = result.shape
         packs, strips, source = channels // self.width, -(-height // self.strip), self.problem.source_shape[1:3]
         threads, outputs = n * strips * columns * packs, self.problem.output_size

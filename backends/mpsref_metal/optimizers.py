@@ -64,7 +64,7 @@ def _run(
     outs: tuple[Array, ...],
     **constants: float,
 ) -> None:
-    """Run a function of the family; unused constants are 0."""
+    """Run a function with the struct ``Optimizer``; unused constants are 0."""
     optimizer: Optimizer = problem.spec
     width = width_of(outs[0].size, *inputs, *outs)
     choices = optimizer.apply_gradient_clipping, REGULARIZATIONS.index(optimizer.regularization_type)

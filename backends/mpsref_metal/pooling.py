@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.tables import Reads, Touching
-from mpsref_metal.launch import Launcher, packs_together, problem_of, short_sums, together_of, types, width_of
+from mpsref_metal.launch import Launcher, packs_together, shapes_of, short_sums, together_of, types, width_of
 
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
 CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("start", "i4")])
@@ -20,7 +20,7 @@ CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("star
 MAX = "windows", "pooling_max"
 
 CHEAPER = 2
-"""How many times as many pixels a maximum over windows has to read as two over rows and columns that replace it."""
+"""Maxima within rows, then over rows, replace maxima of windows if they reduce the number of reads by this factor."""
 
 
 def _structs(table: Reads) -> Array:
@@ -60,7 +60,7 @@ def _is_cheaper_in_two(reads: tuple[Reads, Reads], height: int) -> bool:
     """Return whether maxima within rows of an image, then over rows, read far fewer pixels than maxima of windows."""
     down, across = (int(axis.count.max()) for axis in reads)
     outputs = len(reads[0].first)
-    in_two = height * (across + 2) + outputs * down  # with a write and a read in between
+    in_two = height * (across + 2) + outputs * down  # 2: the maxima of rows are written and read
     return outputs * down * across > CHEAPER * in_two
 
 
@@ -74,7 +74,7 @@ def _within_rows(launch: Launcher, x: Array, columns: Reads, terms: int) -> Arra
 
 
 def _single(length: int) -> Reads:
-    """Return windows of one pixel each."""
+    """Return the reads of windows of one pixel each."""
     zeros, pixels = np.zeros(length, np.int64), np.arange(length, dtype=np.int32)
     return Reads(zeros, pixels, np.ones(length, np.int32), zeros, 1, -1, -1)
 
@@ -117,7 +117,7 @@ class _Gradient(NamedTuple):
     def of_windows(self, function: str, dtype: DTypeLike) -> Array:
         """Run a function that computes a value for each window from x."""
         (windows, axes), (g, x) = _windows(self.reads), self.images
-        buffers = [x, *windows, axes, problem_of(x, g.shape, self.width, self.together)]
+        buffers = [x, *windows, axes, shapes_of(x, g.shape, self.width, self.together)]
         count = g.size // self.width // self.together
         return self.launch.run(self.files, function, buffers, [(g.shape, dtype)], self.known, count)[0]
 
@@ -133,7 +133,7 @@ class _Gradient(NamedTuple):
             candidates.append(structs)
             table = of_pairs(reads, windows, np.repeat(touching.pixel, touching.count))
             tables.append(table if table.size else np.zeros(1, table.dtype))
-        buffers = [*images, *candidates, *tables, problem_of(self.images[0], out.shape, self.width, self.together)]
+        buffers = [*images, *candidates, *tables, shapes_of(self.images[0], out.shape, self.width, self.together)]
         count = out.size // self.width // self.together
         self.launch.into(self.files, "gradient", buffers, out, self.known, count)
 
@@ -191,7 +191,7 @@ def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array,
 
 
 def l2norm_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``reciprocals``, of the norms, then ``gradient``."""
+    """Run ``reciprocals``, which computes those of the norms, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
     files, constants = ("windows", "pooling_l2norm"), short_sums(_terms(problem))
     step = _Gradient(launch, files, (g, x), problem.reads(), problem.touching(), width, 1, constants, {})

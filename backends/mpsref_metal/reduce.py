@@ -15,7 +15,7 @@ from mpsref_metal.softmax import lanes_of
 FILES = "lanes", "reduce"
 OPERATIONS = {"sum": 0, "mean": 0, "min": 1, "max": 2, "argumentmin": 3, "argumentmax": 4}
 INDEX_OPERATIONS = 3
-"""The operations from this number on have indices as results."""
+"""The first of the operations whose results are indices."""
 
 IN_A_THREAD = 64
 """Maximum number of pixels that one thread folds, if rows and columns can be folded one after the other."""

@@ -11,7 +11,7 @@ from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, types, width_of
 
 HELD = 2, 8
-"""Numbers of packs of channels that a thread keeps in registers: of pixels with no more packs than the first, and of
+"""Numbers of packs that a thread keeps in registers: for pixels with no more packs than the first number, and for
 others."""
 
 

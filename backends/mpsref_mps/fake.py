@@ -28,7 +28,7 @@ from mpsref_mps.runtime import Runtime
 UNLIMITED = 2**64 - 1
 NO_CLIP = ((0, 0, 0), (UNLIMITED, UNLIMITED, UNLIMITED))
 FLAGS = ("Options", "Option", "Flags", "Method", "Usage")
-"""Ends of the names of enumerations whose members are added up."""
+"""Endings of the names of enumerations whose members are flags, which may be combined."""
 
 REGION = [["d"] * 3] * 2
 """``MPSRegion``: origin and size, which PyObjC does not describe."""
@@ -425,7 +425,7 @@ class Fake:
         return np.array(tuple(value), np.float32)
 
     def alter(self, kind: str, name: str, values: Array) -> Array:
-        """Return what a kernel writes, as it was computed or as it was planted."""
+        """Return what a kernel writes: the computed values, or those that a planted function makes of them."""
         function = self.planted.get((kind, name))
         return values if function is None else np.asarray(function(values))
 

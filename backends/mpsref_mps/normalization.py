@@ -32,7 +32,7 @@ ONLY_KERNELS = (
     "(MPSCNNBatchNormalization.h): kernels write its numbers, from images"
 )
 WIDEST = 16384
-"""The largest width of a texture of Metal."""
+"""The maximum width of a Metal texture."""
 
 
 def data_values(channels: int, epsilon: float, gamma: Array | None, beta: Array | None) -> dict[str, Any]:
@@ -88,11 +88,11 @@ def _encode_sums(run: Runtime, problem: Any, state: Object, gradients: Images, i
         encode(commands, gradients, images, state)
 
 
-# Only kernels write a state. Numbers of a call get into it from images that have them.
+# Only kernels write a state. Images with the statistics of a call are encoded to put them into it.
 
 
 def pixels_with(count: int, mean: Array, variance: Array, tolerance: float = 2.0**-21) -> Array:
-    """Return an image (1, 1, count, C) with a mean and a variance, of pairs around the mean.
+    """Return an image (1, 1, count, C) with a mean and a variance, made of pairs of pixels around the mean.
 
     Some pairs are rounded up and the others down to float32, so that the variance is near. Raise if the deviation of
     the pixels is not that of the variance within ``tolerance``.
@@ -171,7 +171,7 @@ def statistics_gradient(run: Runtime, problem: Any, *inputs: Array, out: tuple[A
     given = problem.named(inputs)
     images = run.upload(given.x)
     state = _state(run, _kernel(run, problem, given), images, given.x.shape)
-    if problem.count:  # gradients for the pixels as they are
+    if problem.count:  # from the pixels of the call
         earlier = pixels_with(2, given.mean, given.variance + np.float32(problem.spec.epsilon), 2.0**-12)
         _encode_earlier_sums(run, problem, given, state, earlier)
     _encode_sums(run, problem, state, run.upload(given.g), images)

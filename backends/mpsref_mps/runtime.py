@@ -25,7 +25,7 @@ from mpsref.errors import install
 from mpsref.operations import OperationKey
 
 Object: TypeAlias = Any
-"""An object of Objective-C. PyObjC makes its methods at run time."""
+"""An object of Objective-C, whose methods PyObjC makes at run time."""
 
 Images: TypeAlias = list[Object]
 Table: TypeAlias = dict[OperationKey, Callable[..., None]]
@@ -36,7 +36,7 @@ SHARED = 0
 
 
 def unavailable() -> str | None:
-    """Return ``None``, or why there is no Metal Performance Shaders here."""
+    """Return ``None``, or why Metal Performance Shaders cannot be used here."""
     if current.modules is not None:
         return None
     if platform.system() != "Darwin":
@@ -221,7 +221,7 @@ class Sources:
         return source
 
     def _class(self, name: str, signatures: dict[str, bytes]) -> Object:
-        """Return a class with these methods; PyObjC wants the signatures that the protocol has, to the letter."""
+        """Return a class with these methods; PyObjC requires exactly the signatures of the protocol."""
         protocol, methods = self._protocol(name), {}
         for method, signature in signatures.items():
             selector = method.replace("_", ":").encode()

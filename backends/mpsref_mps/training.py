@@ -170,7 +170,7 @@ def rmsprop(run: Runtime, problem: Any, gradient: Array, value: Array, s: Array,
 
 
 def adam(run: Runtime, problem: Any, gradient: Array, value: Array, *moments: Array, out: Any) -> None:
-    """Encode a step of Adam; the kernel adds 1 to its time step before."""
+    """Encode a step of Adam; the kernel first adds 1 to its time step."""
     spec = problem.spec
     arguments = float(spec.beta1), float(spec.beta2), float(spec.epsilon), problem.time_step - 1
     kernel = _optimizer(run, spec, "Adam", "beta1_beta2_epsilon_timeStep_", *arguments)

@@ -122,7 +122,7 @@ def gradient_weights(run: Runtime, problem: Any, g: Array, x: Array, out: tuple[
 
 
 def refuses(problem: Any) -> str | None:
-    """Return why MPS documents the channels of a problem as illegal."""
+    """Return why the channels of a problem are illegal by the documentation of MPS, or ``None``."""
     channels, outputs, groups = problem.source_shape[3], problem.output_channels, problem.spec.groups
     if _depthwise(problem):
         if outputs != channels:

@@ -210,7 +210,7 @@ def upsampling_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None
 
 
 def upsampling_gradient(run: Runtime, problem: Any, g: Array, out: Array) -> None:
-    """Encode the gradient of upsampling; of the source only the size counts."""
+    """Encode the gradient of upsampling, which depends on the size of the source only."""
     kernel, forward = _upsampling(run, problem.spec, "Gradient"), _upsampling(run, problem.spec)
     out[...] = gradient_batch(run, kernel, forward, g, run.upload(np.zeros(out.shape)), out.shape)
 

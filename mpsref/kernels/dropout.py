@@ -42,7 +42,7 @@ BLOCK = 4
 LARGEST_MASK = 2**34
 """Elements of one image's mask: the counter of a block has 32 bits."""
 
-Words: TypeAlias = npt.NDArray[np.uint64]
+Bits: TypeAlias = npt.NDArray[np.uint64]
 """32-bit words; 64 bits wide, so that products fit."""
 
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -59,7 +59,7 @@ def halves(number: int) -> tuple[int, int]:
     return number & 0xFFFFFFFF, number >> 32
 
 
-def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, Words, Words, Words]:
+def philox4x32(counter: tuple[Bits, Bits, Bits, Bits], key: tuple[int, int]) -> tuple[Bits, Bits, Bits, Bits]:
     """Return four random words of each counter; the arrays broadcast against each other.
 
     Philox4x32-10 has no state: any word of the stream is computed alone, so a mask does not depend on how the work is

@@ -17,7 +17,7 @@ from mpsref.conformance import golden, golden_entries
 from mpsref.errors import UnsupportedError
 from mpsref.registry import get_backend
 from mpsref_mps.probe import choice, choices, run
-from mpsref_mps.probe.declare import Choice, Machine, Problem, agrees, operation, row
+from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem, agrees, operation, row
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALTERNATIVES = [(one, name) for one in run.probed() for name in one.alternatives]
@@ -60,9 +60,9 @@ def test_alternatives_of_a_choice_differ() -> None:
 
 def test_another_result_is_none_of_the_alternatives() -> None:
     one = choice("max-tie")
-    assert run.Finding(one, [np.full(8, 9.0)]).verdict == "none of the alternatives"
-    assert str(run.Finding(one, [np.array([0, 0, 0, 0, 4.0, 0, 0, 8])])) == "max-tie: last (mpsref: first)"
-    assert run.Finding(one, ["ValueError: x"]).verdict == "failed: ValueError: x"
+    assert run.Results(one, [np.full(8, 9.0)]).verdict == "none of the alternatives"
+    assert str(run.Results(one, [np.array([0, 0, 0, 0, 4.0, 0, 0, 8])])) == "max-tie: last (mpsref: first)"
+    assert run.Results(one, ["ValueError: x"]).verdict == "failed: ValueError: x"
 
 
 def test_a_choice_needs_a_problem_or_the_tag_design() -> None:
@@ -134,13 +134,13 @@ def test_the_page_is_current() -> None:
 
 
 @pytest.fixture
-def findings() -> list[run.Finding]:
+def findings() -> list[run.Results]:
     with run.fake() as (machine, _):
         return [run.find(choice(id), machine) for id in ("max-tie", "max-nan", "pooling-strides", "l2-zero")]
 
 
-def test_the_file_has_golden_entries(findings: list[run.Finding], monkeypatch: pytest.MonkeyPatch) -> None:
-    document = run.document([*findings, run.Finding(choice("l2-clamp"), ["Crash: x"])], "Apple M9, macOS 99 (A1)")
+def test_the_file_has_golden_entries(findings: list[run.Results], monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run.document([*findings, run.Results(choice("l2-clamp"), ["Crash: x"])], "Apple M9, macOS 99 (A1)")
     entries = golden_entries.parse(json.dumps(document))
     ids = [entry.id for entry in entries]
     assert ids == sorted(ids)
@@ -159,7 +159,7 @@ def test_the_file_has_golden_entries(findings: list[run.Finding], monkeypatch: p
 
 
 def test_files_in_the_folder_are_loaded(
-    findings: list[run.Finding], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    findings: list[run.Results], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "package"
     (package / golden_entries.PROBES).mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_results_of_a_process_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     with run.fake() as (machine, _):
         monkeypatch.setattr(run, "machine", lambda: machine)
         run.child("max-clamp-outside", str(file))
-    assert run.Finding(choice("max-clamp-outside"), run._read(file, choice("max-clamp-outside"))).verdict == "nearest"
+    assert run.Results(choice("max-clamp-outside"), run._read(file, choice("max-clamp-outside"))).verdict == "nearest"
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_process(chosen: list[Choice], done: Any) -> list[run.Finding]:
+    def in_process(chosen: list[Choice], done: Any) -> list[run.Results]:
         with run.fake() as (machine, _):
             found = [run.find(one, machine) for one in chosen]
         list(map(done, found))
@@ -218,7 +218,7 @@ def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_result_of_another_size_agrees_with_nothing() -> None:
-    problem = Problem("MPSCNNPoolingMax", "forward", {}, lambda machine: [1], {"a": [1]})
+    problem = ProbeProblem("MPSCNNPoolingMax", "forward", {}, lambda machine: [1], {"a": [1]})
     assert problem.matching(np.ones(2)) == []
     assert problem.matching(np.ones(1)) == ["a"]
     assert Machine(get_backend("reference"), None).call(PoolingMax(1), "forward", row(2)).ravel().tolist() == [2]

@@ -17,10 +17,10 @@ from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 BLOCK = 1 << 14
-"""Values of a chunk, about: 64 KB."""
+"""Approximate number of values of a chunk: 64 KB."""
 
 ADDED = 64
-"""Values of a channel that are added up in float32; their sums are added up in float64."""
+"""Number of values of a channel that are added up in float32; their sums are added up in float64."""
 
 
 def block_of(form: CompiledForm) -> int:

@@ -22,7 +22,7 @@ from mpsref_cpu.simd.vectors import broadcast, load_vector, minus, store_vector,
 from mpsref_cpu.threads import for_rows
 
 BLOCK = 2048
-"""Values of a block, about: 8 KB."""
+"""Approximate number of values of a block: 8 KB."""
 
 real: Any = np.float32
 ONE = real(1)

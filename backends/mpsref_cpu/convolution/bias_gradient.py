@@ -10,10 +10,10 @@ from mpsref_cpu.simd.half import load
 from mpsref_cpu.threads import for_rows
 
 CHUNKS = 16
-"""Chunks with sums of their own, at most."""
+"""Maximum number of chunks, each with sums of its own."""
 
 SUMMED = 256
-"""Pixels added up in sequence."""
+"""Number of pixels added up in sequence."""
 
 
 def bias_gradient(g: Array, db: Array) -> None:

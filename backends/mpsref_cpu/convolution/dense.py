@@ -34,10 +34,10 @@ from mpsref_cpu.convolution.microkernels import (
 )
 
 MOST_TERMS = 384
-"""Terms of a chunk, at most: 24 KB of weights for 16 channels."""
+"""Maximum number of terms of a chunk: 24 KB of weights for 16 channels."""
 
 HALF = (0,) * (LANES // 2)
-"""A frequent remainder of channels: 24 are 16 and 8."""
+"""A tuple of half as many lanes, for a frequent remainder of channels: 24 are 16 and 8."""
 
 
 @compiled

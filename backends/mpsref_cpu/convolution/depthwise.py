@@ -33,13 +33,13 @@ from mpsref_cpu.convolution.microkernels import (
 )
 
 MOST_TAPS = 512
-"""Taps added up in sequence, at most."""
+"""Maximum number of taps added up in sequence."""
 
 ADJACENT = 4
-"""Adjacent pixels of a tile: four of two registers each, three taps of two, and two for a pixel are all 16."""
+"""Number of adjacent pixels of a tile: 4 sums and 3 taps of two registers each, and 2 for a pixel, are all 16."""
 
 TAPS = 5
-"""ReductionChunks of a tile of taps: five rows of two registers, with operands from memory."""
+"""Number of taps of a tile: five rows of two registers each; operands are read from memory."""
 
 
 @compiled
@@ -48,8 +48,8 @@ def depthwise(
 ):
     """Compute the sums of :func:`mpsref_cpu.convolution.dense.dense` where each channel reads one of the source.
 
-    ``adjacent`` is a pair of tuples. Tap groups of columns with as many adjacent taps as the first has elements, whose
-    columns are as many pixels apart as the second has elements, are computed by :func:`_row`.
+    ``adjacent`` is a pair of tuples, whose lengths are a number of taps and a distance. :func:`_row` computes groups of
+    columns with so many adjacent taps, if the columns are so many pixels apart.
     """
     for chunk in range(begin, end):
         first, last, channel_chunk = rows_of_chunk(chunks, chunk)
@@ -120,7 +120,7 @@ def _is_adjacent(x, b, adjacent):
 def _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, blocks, adjacent):
     """Compute adjacent pixels of a row, ADJACENT at a time; the last vector may repeat some.
 
-    Pixels that the row below reads are prefetched: processors do not recognize several short runs at once.
+    Pixels that the row below reads are prefetched, because processors do not prefetch several short runs at once.
     """
     first, columns, taps = place
     like, kernel, stride = empty(ADJACENT, lanes), len(adjacent[0]), len(adjacent[1])
@@ -143,7 +143,7 @@ def _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, 
 
 @compiled
 def reduce_depthwise(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
-    """Add the products of :func:`reduce_dense` where each channel meets one of the source; slices are of blocks."""
+    """Add the products of :func:`reduce_dense` where each channel has one source channel; slices consist of blocks."""
     for chunk in range(begin, end):
         _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
 

@@ -19,10 +19,10 @@ from mpsref_cpu.activation.neuron import activate
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
 
 COPIED = 1 << 24
-"""Elements of float16 weights that are copied at a time, about."""
+"""Approximate number of elements of float16 weights that are copied at a time."""
 
 MOST_TERMS = 1 << 15
-"""Terms of a sum, at most: for one image, a BLAS may add them up in no more than 32 partial sums."""
+"""Maximum number of terms of a sum: for one image, a BLAS may add them up in as few as 32 partial sums."""
 
 
 def forward(problem: ConvolutionForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array) -> None:

@@ -10,7 +10,7 @@ from mpsref_cpu.compiling import inlined
 from mpsref_cpu.convolution.microkernels import ROWS
 
 SEQUENCE = 1024
-"""Products added up in sequence, at most."""
+"""Maximum number of products added up in sequence."""
 
 
 class ListSizes(NamedTuple):
@@ -30,28 +30,28 @@ class ListBlock(NamedTuple):
 
     channel: int
     source_channel: int
-    """The first channel read; a depthwise block reads as many as it has."""
+    """The first channel read; a depthwise block reads as many channels as it has."""
     weights: int
     """Index of its first packed weight."""
     channels: int
-    """At most the lanes of the vectors."""
+    """The number of channels, at most that of the lanes of a vector."""
 
 
 class ListChunks(NamedTuple):
     """Chunks of work on images: rows ``begin`` to ``end``, some at a time, each with several chunks of channels.
 
-    ReductionChunks are counted through all images.
+    Rows are counted through all images.
     """
 
     begin: int
     end: int
     rows: int
-    """ReductionChunks of a chunk."""
+    """The number of rows of a chunk."""
     channel_chunks: int
     source_row: int
-    """The first row of the source in memory."""
+    """The number of the first row of the source in memory."""
     row: int
-    """The first row of the result in memory."""
+    """The number of the first row of the result in memory."""
 
     @property
     def number(self) -> int:
@@ -69,14 +69,14 @@ class ReductionChunks(NamedTuple):
     begin: int
     end: int
     step: int
-    """Rows that are added up at a time."""
+    """The number of rows that are added up at a time."""
     all_rows: int
     splits: int
     slices: int
     source_row: int
-    """The first row of the source in memory."""
+    """The number of the first row of the source in memory."""
     row: int
-    """The first row of the gradient in memory."""
+    """The number of the first row of the gradient in memory."""
     source_step: int
     """Distance of the sources of neighbouring groups."""
     gradient_step: int
@@ -101,7 +101,7 @@ def rows_of_chunk(chunks, chunk):
 
 @inlined
 def most_taps(groups):
-    """Return the most taps of any group of an axis."""
+    """Return the largest number of taps of a group of an axis."""
     most = 0
     for k in range(groups.tap_start.size - 1):
         most = max(most, groups.tap_start[k + 1] - groups.tap_start[k])
@@ -110,7 +110,7 @@ def most_taps(groups):
 
 @inlined
 def pixel_lists(rows, sizes):
-    """Return memory for the lists of all pixels of the rows, and of the rest of the last tile."""
+    """Return memory for lists of all pixels of the rows, and of those that fill the last tile."""
     pixels = (rows[1] - rows[0]) * sizes.width + ROWS
     return np.empty(pixels, np.int64), np.empty(pixels, np.int64)
 

@@ -1,13 +1,13 @@
 """Microkernels: tiles of a few rows of float32 vectors, which stay in registers while products are added to them.
 
-A tile of R rows and L lanes is R * L sums. The inner loops of convolution are of five kinds, written in LLVM's language
-because LLVM does not find them in plain loops:
+A tile of R rows and L lanes is R * L sums. The inner loops of convolution are of five kinds, written as LLVM
+instructions because LLVM does not generate them from plain loops:
 
 ==================== ==========================================================================================
 :func:`add_scaled`   each row adds one number times a shared vector: R * L products from R + L numbers
-:func:`add_listed`   the same with unevenly spaced numbers and vectors, whose offsets lists have
+:func:`add_listed`   the same with unevenly spaced numbers and vectors, at offsets in lists
 :func:`add_products` each row adds its own vector times a shared one
-:func:`add_taps`     the same with unevenly spaced vectors, whose offsets a list has
+:func:`add_taps`     the same with unevenly spaced vectors, at offsets in a list
 :func:`add_row`      the same for neighbouring pixels, which share most of the vectors that they read
 ==================== ==========================================================================================
 
@@ -27,20 +27,20 @@ from numba.extending import models, register_model
 
 from mpsref_cpu.simd.vectors import splat
 
-intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
+intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
 
 INT = ir.IntType(32)
 LONG = ir.IntType(64)
 FLOAT = ir.FloatType()
 
 CACHE_LINE = 64
-"""Bytes."""
+"""Number of bytes of a cache line."""
 
 ROWS = 6
-"""Rows of a tile: six rows of two registers, two for the shared vector and one for a number are 15 of 16."""
+"""Number of rows of a tile: 6 rows and the shared vector, of two registers each, and a number take 15 of 16."""
 
 LANES = 32 if binding.get_host_cpu_features().get("avx512f", False) else 16
-"""Lanes of the widest tile: two registers, or four narrow ones where there are 32 (ARM)."""
+"""Number of lanes of the widest tile: two registers of x86, or four of the narrower and more numerous ones of ARM."""
 
 
 class Tile(types.Type):
@@ -317,7 +317,7 @@ def _loop(
 def _row_pointers(builder: Any, tile: Tile, first: Any, starts: Any) -> list[Any]:
     """Return the addresses of the rows.
 
-    The empty assembler text keeps LLVM from recomputing them at each step, for which it would spill sums to memory.
+    The empty assembler text prevents LLVM from recomputing them at each step, which would spill sums to memory.
     """
     opaque = ir.InlineAsm(ir.FunctionType(first.type, [first.type]), "", "=r,0")
     return [builder.call(opaque, [builder.gep(first, [start])]) for start in cgutils.unpack_tuple(builder, starts)]

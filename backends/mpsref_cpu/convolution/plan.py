@@ -29,28 +29,28 @@ from mpsref_cpu.convolution.tap_groups import Span, Table, TapGroups, by_used_ta
 WIDTHS = tuple(lanes for lanes in (32, 16, 8, 4) if lanes <= LANES)
 
 PIXELS = 1024
-"""Pixels of a chunk of rows, about: weights are read once a chunk, and source rows at its edge twice."""
+"""Approximate number of pixels of a chunk of rows: each chunk reads all weights, and source rows at its edges again."""
 
 DEPTHWISE_BYTES = 1 << 19
-"""Bytes of results of a chunk of rows of a depthwise kernel, about: it passes over their channels one by one."""
+"""Approximate number of bytes of results of a chunk of rows of a depthwise kernel, which are written block by block."""
 
 CHUNKS = 16
-"""Chunks of enough work, at least: usually more than there are threads."""
+"""Minimum number of chunks if there is enough work: usually more than there are threads."""
 
 CHUNK_PRODUCTS = 1 << 21
-"""Products of a chunk, at least: 20 microseconds or more."""
+"""Minimum number of products of a chunk: 20 microseconds or more."""
 
 PRODUCTS_A_BYTE = 8
-"""Products that take as long as a byte that is read or written, about."""
+"""Approximate number of products that take as long as to read or write a byte."""
 
 MOST_MULTIPLIED = 4
-"""Results of each channel, at most, for which a kernel with one input channel a group runs as a depthwise one."""
+"""Maximum number of output channels of a group with one input channel that runs as a depthwise kernel."""
 
 ADJACENT_TAPS, ADJACENT_LANES = (3, 5, 7), 16
-"""Taps of a row of a depthwise kernel, and least lanes, for which specialized code is compiled."""
+"""Numbers of taps of a row, and minimum number of lanes, of depthwise kernels with specialized code."""
 
 FEW_RESULTS = 4
-"""Results a pixel and group, at most, for which vectors run along the channels that are summed over."""
+"""Maximum number of results of a pixel and group for which vectors run along the channels that are summed over."""
 
 
 class Packing(NamedTuple):
@@ -59,11 +59,11 @@ class Packing(NamedTuple):
     size: int
     """Size of the copy."""
     blocks: tuple[tuple[int, Array], ...]
-    """For each number of lanes its blocks as (first weight, index in the copy, channels)."""
+    """For each number of lanes its blocks, as (first weight, index in the copy, number of channels)."""
     steps: tuple[int, int, int]
     """Distances of the weights of neighbouring channels, taps and terms."""
     counts: tuple[int, int]
-    """Taps, and terms of a tap."""
+    """The numbers of taps, and of terms of a tap."""
     flipped: bool
     """Whether the copy begins with the last tap."""
 
@@ -73,27 +73,27 @@ class ConvolutionPlan:
     """How a problem is computed."""
 
     path: str
-    """The compiled code, see :func:`path_of`."""
+    """The name of the compiled code, see :func:`path_of`."""
     sizes: ListSizes
     """Sizes of the images with their channels repeated according to :attr:`repeats` and :attr:`adds`."""
     y: TapGroups
     x: TapGroups
     span: Span
     kernel: tuple[int, int]
-    """Taps of a kernel row, and terms of a tap."""
+    """The numbers of taps of a kernel row, and of terms of a tap."""
     repeats: int
-    """Copies of each source channel."""
+    """The number of copies of each source channel."""
     adds: int
-    """Computed channels that are added up for one of the result."""
+    """The number of computed channels that are added up for one of the result."""
     packing: Packing
     blocks: tuple[tuple[Any, ...], ...]
     """For each number of lanes its blocks of channels and the first block of each chunk; for depthwise kernels also two
-    tuples as long as most columns have adjacent taps, and as the distance of their pixels.
+    tuples, see :func:`_adjacent`.
     """
     bounds: Array
     """The channels of the result at which its chunks begin."""
     rows: int
-    """Rows of a chunk, of :attr:`all_rows` in all images."""
+    """The number of rows of a chunk, of :attr:`all_rows` in all images."""
     all_rows: int
     products: int
 
@@ -189,9 +189,9 @@ def _pixels(problem: WeightedForward | GradientData) -> tuple[Table, Table]:
 def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
     """Cut channels into blocks (first, channels, lanes), the widest first.
 
-    A rest is a block like those before it, or, alone, of the fewest lanes that hold it: another number of lanes is
-    another pass over the image. But depthwise kernels, which read vectors of the source, have no lanes beyond its
-    channels, and with few outputs a block is one channel.
+    Remaining channels are a block with as many lanes as the blocks before it, or, if there are none, with the fewest
+    lanes that hold them: each number of lanes is another pass over the image. Depthwise kernels, which read vectors of
+    the source, have no lanes beyond its channels, and with few outputs a block is one channel.
 
     >>> cut(11, "dense"), cut(11, "depthwise"), cut(2, "few_outputs")
     ([(0, 11, 16)], [(0, 8, 8), (8, 2, 2), (10, 1, 1)], [(0, 1, 1), (1, 1, 1)])
@@ -211,7 +211,7 @@ def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
 
 
 def _adjacent(x: TapGroups, lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return tuples as long as the largest tap group of the columns has taps, and as its columns are apart."""
+    """Return tuples whose lengths are the number of taps of the largest group of columns, and the distance of these."""
     most = int(np.diff(x.start).argmax())
     taps, first = int(np.diff(x.tap_start)[most]), int(x.start[most])
     step = int(x.base[first + 1] - x.base[first]) if np.diff(x.start)[most] > 1 else 0

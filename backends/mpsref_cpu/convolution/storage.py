@@ -17,7 +17,7 @@ from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 COPIES = 4
-"""Images that are not computed in place are copied in about this many chunks, one after the other."""
+"""Approximate number of chunks in which images that are not computed in place are copied, one after the other."""
 
 
 def cut_rows(rows: int, block: int) -> list[tuple[int, int]]:

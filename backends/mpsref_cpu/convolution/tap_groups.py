@@ -72,7 +72,7 @@ def by_used_taps(pixels: Table) -> TapGroups:
 
 
 def by_tap(pixels: Table) -> TapGroups:
-    """Return a group for each tap that reads any pixel: the positions where it does."""
+    """Return a group for each tap that reads any pixel: the positions at which it reads one."""
     positions = [np.flatnonzero(column >= 0) for column in pixels.T]
     taps = [t for t, p in enumerate(positions) if p.size]
     bases = [pixels[positions[t], t] for t in taps]

@@ -29,16 +29,16 @@ from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
 
 PIXELS = 256
-"""Pixels that are added up at a time, about: their vectors of a block fill half of an L1 cache."""
+"""Approximate number of pixels that are added up at a time: their vectors of a block fill half of an L1 cache."""
 
 FEW_CHANNELS = 16
-"""Channels, at most, for which the taps inside the image share tiles."""
+"""Maximum number of channels for which the taps inside the image share tiles."""
 
 MANY_OUTPUTS = 128
-"""Outputs from which the source is read often enough for a copy to pay."""
+"""Minimum number of output channels for which a copy of the source is faster: it is read for each block of them."""
 
 PARTS = 4
-"""Large groups are computed in about this many parts, one after the other, each with a copy of its channels."""
+"""Approximate number of parts in which large groups are computed in turn, each from a copy of its channels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +53,14 @@ class WeightGradientPlan:
     x: TapGroups
     span: Span
     kernel: tuple[int, int]
-    """Taps of a kernel row, and terms of a tap."""
+    """The numbers of taps of a kernel row, and of terms of a tap."""
     multiplier: int
-    """Copies of each channel of x."""
+    """The number of copies of each channel of x."""
     blocks: tuple[tuple[int, Array], ...]
     packing: Packing
     all_rows: int
     rows: int
-    """ReductionChunks that are added up at a time."""
+    """The number of rows that are added up at a time."""
     splits: int
     slices: int
     copies: bool
@@ -126,7 +126,7 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     together = -(-groups // PARTS) if in_place else 1
     sources, gradients = np.split(source, groups, 3), np.split(gradient, groups, 3)
     for first in range(0, groups, together):
-        copy = np.stack(sources[first : first + together])  # in place, the pixels of a group would evict each other
+        copy = np.stack(sources[first : first + together])  # in place, pixels of a group would evict each other
         begin, end = (k * len(dw) // groups for k in (first, first + len(copy)))
         if in_place:
             _weights(p, copy, gradient, dw[begin:end], len(copy), first * gradients[0].shape[3])

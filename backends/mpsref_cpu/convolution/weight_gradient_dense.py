@@ -33,7 +33,7 @@ def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel,
     """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (splits, packed weights).
 
     ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
-    ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.Block`.
+    ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.ListBlock`.
     """
     for chunk in range(begin, end):
         _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)

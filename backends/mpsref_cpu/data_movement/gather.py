@@ -16,7 +16,7 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
 CHUNKS = 5040
-"""Chunks of a copy, at most; a number with many divisors."""
+"""Maximum number of chunks of a copy, a number with many divisors."""
 
 
 def copy(source: Array, out: Array) -> None:

@@ -1,7 +1,7 @@
 """Batch normalization: two reductions and two pointwise passes, each of which reads its images once.
 
-Loops run over *strips*, of as many whole pixels as have about 512 numbers, so that few channels are as fast as many;
-vectors (C,) are repeated to the length of a strip. Reductions cut the pixels into blocks whose size depends on the
+Loops run over *strips*, whole pixels with about 512 numbers in all, so that few channels are as fast as many; vectors
+(C,) are repeated to the length of a strip. Reductions cut the pixels into blocks whose size depends on the
 shape alone, add each block up in float32, four strips at a time, and merge the blocks in float64, in their order:
 results do not depend on the number of threads.
 
@@ -35,23 +35,23 @@ from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 STRIP = 512
-"""Numbers of a strip, about; at least one pixel."""
+"""Approximate number of elements of a strip, which has at least one pixel."""
 
 ROWS = 16
-"""Strips at a time."""
+"""Number of strips that are computed at a time."""
 
 BLOCKS, LEAST_PIXELS, MOST_STRIPS = 16, 64, 1024
-"""Pixels are cut into 16 blocks, of at least 64 pixels and at most 1,024 strips: merging blocks takes time too."""
+"""Number of blocks of a batch, minimum number of pixels and maximum number of strips of a block. Merging takes time."""
 
 FAR = 64
-"""Squared distance from the mean, in variances, from which a shift is far."""
+"""Minimum squared distance of a shift from the mean, in variances, at which digits are lost."""
 
 
 class BatchPlan(NamedTuple):
     """What depends on the problem alone."""
 
     names: tuple[str, ...]
-    """Of the inputs."""
+    """The names of the inputs."""
     strip: int
     strips: int
     neuron: Any

@@ -28,7 +28,7 @@ from mpsref_cpu.simd.reductions import total
 from mpsref_cpu.threads import for_rows
 
 LINE = 2048
-"""About how many elements a line has."""
+"""Approximate number of elements of a line."""
 
 MOST_FLOAT32_TERMS = 1024
 

@@ -31,13 +31,13 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
 ROW = 256
-"""Elements of a row, about; at least one pixel."""
+"""Approximate number of elements of a row, which has at least one pixel."""
 
 ROWS = 128
-"""Rows of a chunk. The error of its sums grows with it; 128 leave most of the error bound to the data."""
+"""Number of rows of a chunk. The error of sums grows with it; with 128 it is a small part of the error bound."""
 
 WORK = 8
-"""Merging a sum takes about as long as adding up this many pixels."""
+"""Number of pixels that are added up in about the time in which a sum is merged."""
 
 
 class GroupSizes(NamedTuple):
@@ -46,11 +46,11 @@ class GroupSizes(NamedTuple):
     pixels: int
     channels: int
     row: int
-    """Pixels of a row."""
+    """The number of pixels of a row."""
     chunk: int
-    """Pixels of a chunk, except the last of an image."""
+    """The number of pixels of a chunk, except the last of an image."""
     chunks: int
-    """Chunks of an image."""
+    """The number of chunks of an image."""
 
 
 @planned

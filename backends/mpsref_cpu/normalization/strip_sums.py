@@ -13,7 +13,7 @@ from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.half import load
 
 TILE = 512
-"""Longer strips are processed in tiles of this size, several strips at a time: their vectors stay in cache."""
+"""Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
 
 # Indices are unsigned: for signed ones numba generates a test for negative values.
 

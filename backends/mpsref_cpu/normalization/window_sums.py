@@ -20,26 +20,26 @@ from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, plus, store_vector, times, zeros_like
 
 TILE = 4096
-"""Elements of a tile of wide rows, about: the lines and the source of a tile stay in the L1 and L2 caches."""
+"""Approximate number of elements of a tile of wide rows, whose lines and source stay in the L1 and L2 caches."""
 
 WIDE = 32
-"""Elements of a line that are computed at once; up to as many after its end are computed too, and not used."""
+"""Number of elements of a line that are computed at once; up to as many after its end are computed but not used."""
 
 FEW = 16
-"""Terms that are added up one by one along a line, at most."""
+"""Maximum number of terms that are added up one by one along a line."""
 
 
 class Halo(NamedTuple):
     """The windows of one axis, without taps that are outside the image for all of them."""
 
     before: int
-    """Taps before a centre, at most."""
+    """The number of taps before the centre, at most."""
     after: int
-    """Taps after a centre, at most."""
+    """The number of taps after the centre, at most."""
     offset: int
     """The centre of output 0."""
     length: int
-    """Pixels of the source."""
+    """The number of pixels of the source."""
     outputs: int
 
     @classmethod
@@ -59,7 +59,7 @@ class ImageWindows(NamedTuple):
     x: Halo
     channels: int
     tile: int
-    """Pixels of a row of the result that are computed at once."""
+    """The number of pixels of a row of the result that are computed at once."""
 
     @classmethod
     def of(cls, problem: WindowedProblem) -> ImageWindows:
@@ -72,7 +72,7 @@ class ImageWindows(NamedTuple):
 
     @property
     def most_terms(self) -> int:
-        """The most terms that are added up in sequence."""
+        """The largest number of terms that are added up in sequence."""
         return self.y.before + self.y.after + 1 + self.x.before + self.x.after + 1
 
 
@@ -93,7 +93,7 @@ def whole_vectors(length):
 def readers(first, count, x):
     """Return ``(first, count)`` of the outputs whose windows have one of ``count`` pixels, and the place of the first.
 
-    Along a line of such outputs, place 0 is that of the first one if the axis had no end.
+    Places of a line are counted from the first such output of an axis without ends.
     """
     start = first - x.offset - x.after
     low, high = min(max(start, 0), x.outputs), min(max(start + count + x.before + x.after, 0), x.outputs)

@@ -77,7 +77,7 @@ def _formula(spec: Arithmetic) -> Any:
 
 @generic
 def before_clamp(formula, x, y):
-    """Return ``r'``."""
+    """Return the result before the clamp."""
 
     def total(formula, x, y):
         return formula.p * x + formula.q * y + formula.bias

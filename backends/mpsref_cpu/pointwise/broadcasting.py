@@ -18,7 +18,7 @@ from mpsref.kernels.broadcasting import Operand
 from mpsref_cpu.compiling import inlined
 
 BLOCK = 2048
-"""Elements of a line, about: three lines fit into a usual L1 cache."""
+"""Approximate number of elements of a line: three lines fit into a usual L1 cache."""
 
 
 class Walk(NamedTuple):

@@ -30,7 +30,7 @@ from mpsref_cpu.simd.keys import key, place_of
 from mpsref_cpu.threads import for_rows
 
 ROWS_OF_CHUNK = 5
-"""Rows of keys of a chunk, in extents of a window; :class:`RowChunks` cuts rows accordingly."""
+"""Number of rows of keys of a chunk, in extents of a window; :class:`RowChunks` cuts rows accordingly."""
 
 CACHE_LINE = 64
 
@@ -48,13 +48,13 @@ class Axis(NamedTuple):
     """The number of positions that are computed."""
     zero: int
     low: int
-    """Positions before the image read this pixel; -1 is outside the image."""
+    """The pixel that positions before the image read, -1 if it is outside the image."""
     high: int
     pixels: WindowPixels
 
     @classmethod
     def of(cls, window: Window, reads: tables.Reads, touching: tables.Touching, length: int) -> Axis:
-        """Leave out taps before and after the image that repeat another one."""
+        """Return the axis without taps before and after the image that repeat another tap."""
         before, first, count = (a.astype(np.int64) for a in (reads.before, reads.first, reads.count))
         taps = min(window.kernel, int(count.max()) + 2)
         before -= np.clip(before - 1, 0, window.kernel - taps)
@@ -225,7 +225,7 @@ def _maxima(into, at, source, near, far, count):
 
 @uncounted
 def _raise(keys, at, near, far, count):
-    """The same, in place, for ``count`` keys at most ``near``: LLVM sees that they do not overlap what is read."""
+    """Like :func:`_maxima`, in place, for ``count <= near``: LLVM sees that keys read and written do not overlap."""
     q, p1, p2 = np.uintp(at), np.uintp(at + near), np.uintp(at + far)
     for i in range(np.uintp(count)):
         keys[q + i] = max(keys[q + i], max(keys[p1 + i], keys[p2 + i]))

@@ -54,7 +54,7 @@ from mpsref_cpu.simd.vectors import (
 from mpsref_cpu.threads import for_rows
 
 UNKNOWN = -1
-"""Whether a row has a NaN, before it has been computed."""
+"""In place of whether a row has a NaN, until that is computed."""
 
 
 class SmallMaxTables(NamedTuple):
@@ -69,13 +69,13 @@ class SmallMaxTables(NamedTuple):
     regular: npt.NDArray[np.bool_]
     """Whether a window column reads nothing outside the image, and all of its pixels have a target."""
     groups: Groups
-    """Groups of regular window columns; others are alone."""
+    """Groups of regular window columns; each other column is a group of its own."""
     dense: bool
-    """Whether every window that may read a pixel does: then the first one sets it, and later ones add."""
+    """Whether every window that may read a pixel does; then the first window sets it, and later ones add to it."""
     gaps: Indices
     """Columns [begin, end) of dx that no window sets."""
     extent: int
-    """Source rows from the first that a window reads to the last, at most."""
+    """The largest number of source rows from the first to the last that a window reads."""
     no_sums: Any
     """An empty vector of the dtype of the sums."""
 

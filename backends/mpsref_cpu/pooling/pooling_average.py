@@ -31,13 +31,13 @@ from mpsref_cpu.threads import for_rows
 MOST_FLOAT32_TERMS = 1024
 
 MOST_FLOAT32_RUN = 64
-"""The same for windows of whole rows, whose terms are added one after the other."""
+"""Like ``MOST_FLOAT32_TERMS``, for windows of whole rows, whose terms are added one after the other."""
 
 BLOCK = 4096
-"""About how many elements of a row are processed at once: 16 KB, half of a usual L1 cache."""
+"""Approximate number of elements of a row that are processed at once: 16 KB, half of a usual L1 cache."""
 
 LONG_PIXEL = 128
-"""Channels from which it pays to write target columns in their order."""
+"""Minimum number of channels for which it is faster to write target columns in their order."""
 
 
 class Rows(NamedTuple):

@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     groups: Groups
     """Groups of window columns."""
     most: int
-    """The longest sum of either axis."""
+    """The largest number of terms of a sum along an axis."""
     no_sums: Any
     """An empty vector of the dtype of the sums."""
 
@@ -64,7 +64,7 @@ class Touched(NamedTuple):
     runs: Indices
     """Columns [begin, end) that are read."""
     read: int
-    """How many columns are read."""
+    """The number of columns that are read."""
 
 
 def forward(problem: PoolingForward, x: Array, out: Array) -> None:

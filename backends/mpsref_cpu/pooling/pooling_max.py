@@ -24,7 +24,7 @@ from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 MOST_TAPS = 16
-"""Taps of a window, at most, for which scattering the gradient tap by tap is faster."""
+"""Maximum number of taps of a window for which it is faster to scatter the gradient tap by tap."""
 
 
 def forward(problem: PoolingForward, x: Array, out: Array) -> None:
@@ -55,7 +55,7 @@ def _forward(begin, end, x, y, sizes, rows, columns, groups):
     """Compute rows ``begin`` to ``end`` of y, counted through all images."""
     source_height, source_width, height, width, channels = sizes
     pitch = source_width * channels
-    row_maxima = np.empty(pitch, np.float32)  # of each source column, over the rows of the window
+    row_maxima = np.empty(pitch, np.float32)  # for each source column, over the rows of the window
     largest = np.empty(width * channels, np.float32)
     reads = np.empty(max(rows.most, columns.most), np.int64)
     times = np.empty(reads.size, np.float64)

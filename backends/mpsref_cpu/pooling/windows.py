@@ -21,19 +21,19 @@ from mpsref_cpu.threads import threads_for
 Indices = npt.NDArray[np.int64]
 
 MOST_FLOAT32_TERMS = 1024
-"""Sums of more terms are float64."""
+"""Maximum number of terms of a float32 sum; longer sums are float64."""
 
 CACHE = 1 << 18
-"""Bytes for the rows that a thread keeps, half a usual L2 cache: channels are cut to stay below it."""
+"""Maximum number of bytes of the rows that a thread keeps, half a usual L2 cache; channels are cut accordingly."""
 
 LEAST_CHANNELS = 32
-"""Channels of a chunk, at least: a few vectors, and no cache line shared by many threads."""
+"""Minimum number of channels of a chunk: a few vectors, and no cache line is shared by many threads."""
 
 VECTOR = 8
-"""Channels that kernels process at once, where there are as many."""
+"""Number of channels that kernels process at once, if there are so many."""
 
 LEAST_WINDOWS = 4
-"""Height of a chunk in windows, at least."""
+"""Minimum height of a chunk, in windows."""
 
 
 class Windows(NamedTuple):
@@ -160,9 +160,9 @@ class RowChunks(NamedTuple):
 def chunk_width(images: int, channels: int, nbytes: int, row_bytes: int) -> int:
     """Return how many channels are computed together.
 
-    All, unless the rows that are kept outgrow the cache, or there are fewer images than threads: to cut rows costs rows
-    computed twice, to cut channels does not. No chunk is narrower than a vector, so that each channel is computed in
-    the same way in any chunk.
+    All, unless the rows that are kept outgrow the cache, or there are fewer images than threads: chunks of rows compute
+    some rows twice, chunks of channels compute nothing twice. No chunk is narrower than a vector, so that each channel
+    is computed in the same way in any chunk.
     """
     wanted = max(-(-threads_for(nbytes) // images), -(-channels * row_bytes // CACHE))
     chunks = max(1, min(wanted, channels // LEAST_CHANNELS))

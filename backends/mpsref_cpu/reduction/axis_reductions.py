@@ -17,11 +17,11 @@ from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.reductions import extremum
 
 MOST_CHUNKS = 8
-"""Chunks of an image whose rows are reduced to one, at most."""
+"""Maximum number of chunks of an image whose rows are reduced to one."""
 WIDE = 64
-"""Elements of a line that are reduced at once where channels are kept, about."""
+"""Approximate number of elements of a line that are reduced at once if channels are kept."""
 LEAST_ROWS = 8
-"""Rows of a chunk, at least, so that partial results take a fraction of the memory of the image."""
+"""Minimum number of rows of a chunk, so that partial results take a fraction of the memory of the image."""
 
 
 class Total(NamedTuple):
@@ -48,9 +48,9 @@ class ReductionPlan(NamedTuple):
     rows: int
     chunks: int
     pixels: int
-    """Pixels of a row of the result: the width, or 1."""
+    """The number of pixels of a row of the result: the width, or 1."""
     channels: int
-    """Channels of the result: those of the image, or 1."""
+    """The number of channels of the result: that of the image, or 1."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], kept: tuple[int, int, int]) -> ReductionPlan:

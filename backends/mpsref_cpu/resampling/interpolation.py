@@ -24,10 +24,10 @@ from mpsref_cpu.threads import for_rows
 MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096
-"""Elements of a row that are processed at once, about: 16 KB, half of a usual L1 cache."""
+"""Approximate number of elements of a row that are processed at once: 16 KB, half of a usual L1 cache."""
 
 LANES = 8
-"""Elements that are summed up at once."""
+"""Number of elements that are summed up at once."""
 
 
 class Axis(NamedTuple):

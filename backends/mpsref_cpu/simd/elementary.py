@@ -1,4 +1,4 @@
-"""exp, log and their kin on float32, for loops that LLVM turns into vector instructions.
+"""exp, log and related functions of float32, for loops that LLVM turns into vector instructions.
 
 Library functions compute one value at a time. These are float32 arithmetic without branches: the argument is reduced to
 a short interval by powers of two, and a polynomial is evaluated. All are for compiled code. Infinities, zeros and NaN
@@ -22,7 +22,7 @@ from numba import extending
 
 from mpsref_cpu.compiling import inlined
 
-intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
+intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
 
 Float: TypeAlias = Any
 """A float32, as compiled code has it."""
@@ -31,8 +31,8 @@ real: Any = np.float32
 word: Any = np.int32
 
 ROUNDER, ROUNDER_OF_HALVES = real(1.5 * 2**23 + 127), real(1.5 * 2**23 + 254)
-"""Added to a number of magnitude below 2**22, they leave the nearest integer and a bias in the last bits: shifted up,
-these bits are the exponent of a float32; with the second one, of its square root.
+"""Added to a number of magnitude below 2**22, they give a float whose last bits are the nearest integer plus a bias.
+Shifted up, these bits are the exponent of a float32, and with the second one that of its square root.
 """
 LOG2_E = real(1.4426950408889634)
 LN2_HIGH = real(0.693359375)
@@ -40,9 +40,9 @@ LN2_HIGH = real(0.693359375)
 LN2_LOW = real(-2.12194440e-4)
 ZERO, HALF, ONE, TWO = real(0), real(0.5), real(1), real(2)
 LEAST_EXPONENT, MOST_EXPONENT = real(-104), real(89)
-"""Beyond, exp is 0 and infinity."""
+"""Below the first argument exp is 0, above the second one infinity."""
 LEAST_NORMAL_EXPONENT = real(-87)
-"""There e**x is a normal float, and negligible next to 1."""
+"""An argument whose exponential is a normal float, and negligible next to 1."""
 
 # (e**r - 1 - r) / r**2 on |r| <= ln(2)/2, relative error of e**r 2**-28
 E0, E1, E2, E3, E4 = map(
@@ -68,9 +68,9 @@ M1, M2, M3, M4, M5 = map(
 )
 INVERSE_ROOT_TWO_PI = real(0.3989422804014327)
 FARTHEST = real(15)
-"""Standard deviations from which the normal distribution is 0 in float32."""
+"""Number of standard deviations below the mean at which the normal distribution is 0 in float32."""
 FIRST_HALF = word(-4096)
-"""The bits that remain of a float32 whose square is to be exact."""
+"""A mask of the leading bits of a float32, which leaves a number whose square is exact."""
 # The same in float64: log to 2**-37, exp to 2**-28
 LN2, WIDE_LOG2_E, WIDE_ROUNDER = 0.6931471805599453, 1.4426950408889634, 1.5 * 2.0**52
 P0, P1, P2, P3 = 0.6666666564510938, 0.40000335276522775, 0.28537302696466005, 0.23582269311073312
@@ -129,7 +129,7 @@ def expm1(x):
 
 @inlined
 def log(x):
-    """Return the natural logarithm: -inf of 0, NaN of what is below."""
+    """Return the natural logarithm: -inf of 0, NaN of negative numbers."""
     tiny = x < LEAST_NORMAL
     factor = TWO_25 if tiny else ONE
     bits = real(x * factor).view(word)
@@ -198,7 +198,7 @@ def normal(x):
 def power(u, c, below):
     """Return u**c, c not 0; ``below`` is the sign of the power of a negative u: 1, -1, or NaN where c is no integer.
 
-    In float64: the error of the logarithm counts c times.
+    Computed in float64, because the error of the logarithm is multiplied by c.
     """
     size = abs(u)
     tiny = size < LEAST_NORMAL

@@ -18,9 +18,9 @@ word = np.uint32
 real = np.float32
 
 GAP = 13
-"""The additional bits of the mantissa of a float32."""
+"""The number of additional mantissa bits of a float32."""
 BIAS = (127 - 15) << 23
-"""Added to the bits of a normal float16, shifted by GAP, it gives those of the float32."""
+"""Added to the bits of a normal float16, shifted by ``GAP``, it gives the bits of the float32."""
 
 
 class _Memory:
@@ -41,7 +41,7 @@ def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     flat = array.ravel()  # faster than a reshape
     if not flat.flags.writeable:
         try:
-            flat.setflags(write=True)  # of this view alone; NumPy allows it where the memory's owner may be written
+            flat.setflags(write=True)  # of this view alone; NumPy allows it if the owner of the memory is writeable
         except ValueError:
             flat = np.asarray(_Memory(flat))
     return flat.view(np.uint16) if flat.dtype.char == "e" else flat

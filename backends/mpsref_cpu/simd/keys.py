@@ -1,7 +1,7 @@
 """Keys of values and their places, for compiled code: the largest key is the first of the largest values.
 
-A key is an int64: a float32 as an integer of the same order, and the distance of its place from the last one. So keys
-may be compared in any order, and LLVM vectorizes their maxima. NaN is larger than everything, zeros of both signs are
+A key is an int64: a float32 as an integer of the same order, then the distance of its place from the last one. Keys may
+be compared in any order, and LLVM vectorizes their maxima. NaN is larger than everything, zeros of both signs are
 equal.
 """
 

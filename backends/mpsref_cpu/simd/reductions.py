@@ -1,7 +1,7 @@
 """Sums and maxima of runs of an array, for compiled code: SIMD, in a fixed order.
 
-LLVM may not reorder a sum of floats, so that a plain loop takes the time of its additions one after the other. Here the
-order is chosen: over the vectors first, then over the lanes of the result, halving it each time. It depends on the
+LLVM may not reorder a sum of floats, so that the additions of a plain loop wait for each other. Here the order is
+chosen: over the vectors first, then over the lanes of the result, halving it each time. It depends on the
 number of terms alone.
 
 The last vector of a sum reads up to ``BEYOND`` elements too many, which must exist and are not used.
@@ -23,7 +23,7 @@ from mpsref_cpu.simd.vectors import INT, broadcast, intrinsic, load_vector, maxi
 MANY, FEW = 32, 8
 BEYOND = FEW - 1
 MOST_TERMS = 1024 * MANY
-"""Terms of a sum, at most; more are sums of sums. A lane has 1,024 of them."""
+"""Maximum number of terms of a sum, 1,024 in each lane; longer sums are sums of sums."""
 
 real: Any = np.float32
 
@@ -31,7 +31,7 @@ real: Any = np.float32
 def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
     """Return the typing and code generation of a function that combines halves of a vector until one lane is left.
 
-    With a second argument, until as many are left as that has.
+    With a second argument, until as many lanes are left as that has.
     """
 
     def typed(typing: Any, lanes: Any, *like: Any) -> Any:

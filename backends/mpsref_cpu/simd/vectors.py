@@ -1,7 +1,7 @@
 """Vectors of numbers for compiled code: several channels of a pixel at once, written as LLVM instructions.
 
 LLVM vectorizes most loops by itself, but not one that updates several places of one array: they might overlap. Such
-loops use these functions; a vector of any number of lanes becomes as many registers as the machine needs for it.
+loops use these functions; a vector of any number of lanes takes as many registers as it needs on the machine.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from llvmlite import ir
 from numba import extending, types
 from numba.extending import models, register_model
 
-intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
+intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
 DOUBLE = ir.DoubleType()
 
 REGISTER = 8
-"""Vector of a vector register, about."""
+"""Approximate number of float32 lanes of a vector register."""
 
 
 class Vector(types.Type):
@@ -201,7 +201,7 @@ def _narrowed(builder: Any, value: Any, half: Any) -> Any:
 
 @intrinsic
 def any_nan(typing, lanes):
-    """Return whether any lane is NaN; also where infinities of both signs meet."""
+    """Return whether any lane is NaN, or lanes are infinities of both signs."""
 
     def generate(context, builder, signature, arguments):
         (value,) = arguments

@@ -15,10 +15,10 @@ from mpsref_cpu.compiling import generic, inlined
 from mpsref_cpu.simd.vectors import load_vector, multiply_add, negative_zeros_like, store_vector
 
 WIDE, NARROW = 32, 8
-"""Elements that are added up at once; where neither fits, elements are added up one by one."""
+"""Numbers of elements that are added up at once; if there are fewer, elements are added up one by one."""
 
 ONE, TWO, THREE, FOUR = (0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)
-"""Numbers of terms in types, each of which has loops of its own."""
+"""Numbers of terms as tuple types; loops are compiled for each of them."""
 
 
 class ListedTerms(NamedTuple):

@@ -24,10 +24,10 @@ FIRST_WEYL, SECOND_WEYL = map(word, WEYL)
 SHIFT, LOW = product(32), product(0xFFFFFFFF)
 
 GROUP = 1024
-"""Blocks of a chunk."""
+"""Number of blocks of a chunk."""
 
 LONG = 1 << 14
-"""Elements of a line where the whole image could be one."""
+"""Number of elements of a line if the whole image could be one line."""
 
 
 class Lines(NamedTuple):

@@ -32,7 +32,7 @@ from mpsref_cpu.training.loss_formulas import (
 from mpsref_cpu.training.loss_softmax import fill_pixels, pixels_of
 
 BLOCK = 2048
-"""Elements of a block, about: a block of softmax is at least a pixel."""
+"""Approximate number of elements of a block; a block of softmax has at least one pixel."""
 
 real = np.float32
 

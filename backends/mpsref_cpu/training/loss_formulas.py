@@ -21,7 +21,7 @@ ZERO, HALF, ONE, TWO, NAN = map(real, (0, 0.5, 1, 2, np.nan))
 
 
 LANES = 32
-"""Partial sums of :func:`total_of`."""
+"""Number of partial sums of :func:`total_of`."""
 
 
 class Parameters(NamedTuple):

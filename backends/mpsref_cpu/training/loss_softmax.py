@@ -23,13 +23,13 @@ class LossPixels(NamedTuple):
     """Intermediate values of a block."""
 
     shifted: Any
-    """Of an element: the prediction less the largest of its pixel."""
+    """For each element, the prediction minus the largest of its pixel."""
     exponential: Any
-    """The exponential of that."""
+    """The exponential of ``shifted``."""
     total: Any
-    """Of a pixel: the sum of its exponentials."""
+    """For each pixel, the sum of its exponentials."""
     logarithm: Any
-    """The logarithm of that."""
+    """The logarithm of ``total``."""
     unknown: Any
     """NaN if a prediction or label of the pixel is NaN, else 0."""
 

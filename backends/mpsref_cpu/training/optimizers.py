@@ -30,7 +30,7 @@ from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
 
 BLOCK = 4096
-"""Elements of a block: 16 KB of an array."""
+"""Number of elements of a block: 16 KB of an array."""
 
 real = np.float32
 ZERO, ONE = real(0), real(1)

@@ -1,8 +1,8 @@
 // Arithmetic of two images, with scales, a bias and a clamp; and the gradient for one operand.
 
-struct Numbers {
+struct Arithmetic {
     uint operation;  // 0 p x + q y + bias, 1 (p x) (q y) + bias, 2 (p x) / (q y) + bias
-    uint clamps;     // whether a bound is finite; an infinite one comes as the largest number
+    uint clamps;     // whether a bound is finite; an infinite bound is passed as the largest finite number
     float p;
     float q;
     float bias;
@@ -10,7 +10,7 @@ struct Numbers {
     float high;
 };
 
-Values before_clamp(constant Numbers& numbers, Values x, Values y) {
+Values before_clamp(constant Arithmetic& numbers, Values x, Values y) {
     Values a = numbers.p * x;
     Values b = numbers.q * y;
     Values r = numbers.operation == 0 ? a + b : numbers.operation == 1 ? a * b : a / b;
@@ -20,7 +20,7 @@ Values before_clamp(constant Numbers& numbers, Values x, Values y) {
 kernel void forward(device const Primary* x [[buffer(0)]],
                     device const Secondary* y [[buffer(1)]],
                     constant Pairing& pairing [[buffer(2)]],
-                    constant Numbers& numbers [[buffer(3)]],
+                    constant Arithmetic& numbers [[buffer(3)]],
                     device Values* result [[buffer(4)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= pairing.count) {
@@ -32,20 +32,20 @@ kernel void forward(device const Primary* x [[buffer(0)]],
     result[id] = numbers.clamps ? min(max(r, Values(numbers.low)), Values(numbers.high)) : r;
 }
 
-// dr/d(operand) = scale, times other_scale times the operand number `other` where that is 0 or 1.
+// dr/d(operand) = scale, multiplied by other_scale * operand number `other` unless `other` is negative.
 struct Slope {
     float scale;
     float other_scale;
     int other;
 };
 
-// A fold is 1 where all columns (all channels) of a row are summed up, else 0.
+// Whether all columns, and all channels, of a row are summed up: 1 or 0.
 struct Folds {
     uint columns;
     uint channels;
 };
 
-// What the terms of an element depend on. An operand that is not needed is not there.
+// The values that the term of an element depends on; operands that are not needed are 0.
 struct Element {
     Values g;
     Values x;
@@ -54,7 +54,7 @@ struct Element {
 };
 
 Element element_at(constant Pairing& pairing,
-                   constant Numbers& numbers,
+                   constant Arithmetic& numbers,
                    bool reads_x,
                    bool reads_y,
                    device const Gradient* g,
@@ -76,7 +76,7 @@ Element element_at(constant Pairing& pairing,
     return element;
 }
 
-Values term_of(Element element, constant Slope& slope, constant Numbers& numbers) {
+Values term_of(Element element, constant Slope& slope, constant Arithmetic& numbers) {
     Values term = slope.scale * element.g;
     if (slope.other >= 0) {
         term *= slope.other_scale * (slope.other == 0 ? element.x : element.y);
@@ -99,13 +99,13 @@ void put_sum(device float* sums, uint id, Values sum, constant Folds& folds) {
     }
 }
 
-// LANES threads for each row, and for each column and WIDTH channels that are not summed up; a sum over all channels has
-// one value. LANES is 1 where channels are not summed up.
+// LANES threads compute a sum: there is one for each row, and for each column and pack that are not summed up. LANES is
+// 1 unless all channels are summed up, to one value.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Primary* x [[buffer(1)]],
                      device const Secondary* y [[buffer(2)]],
                      constant Pairing& pairing [[buffer(3)]],
-                     constant Numbers& numbers [[buffer(4)]],
+                     constant Arithmetic& numbers [[buffer(4)]],
                      constant Folds& folds [[buffer(5)]],
                      constant Slope& slope [[buffer(6)]],
                      device float* sums [[buffer(7)]],
@@ -127,12 +127,12 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     put_sum(sums, id, sum.value(), folds);
 }
 
-// As `gradient`, for both operands at once: slopes[0] and `whole` are of one that has the size of the result.
+// Like `gradient`, for both operands: slopes[0] and `whole` belong to the operand that has the size of the result.
 kernel void gradients(device const Gradient* g [[buffer(0)]],
                       device const Primary* x [[buffer(1)]],
                       device const Secondary* y [[buffer(2)]],
                       constant Pairing& pairing [[buffer(3)]],
-                      constant Numbers& numbers [[buffer(4)]],
+                      constant Arithmetic& numbers [[buffer(4)]],
                       constant Folds& folds [[buffer(5)]],
                       constant Slope* slopes [[buffer(6)]],
                       device Values* whole [[buffer(7)]],

@@ -1,45 +1,44 @@
-// Batch normalization: two reductions over all pixels of a batch, two kernels with one thread for WIDTH channels of a
-// pixel.
+// Batch normalization: two reductions over all pixels of a batch, and two kernels with one thread per pack of a pixel.
 //
-// A reduction has two stages, and in both the order is fixed. First one thread adds up a part of the pixels of WIDTH
-// channels, then one threadgroup for WIDTH channels joins the parts: each of its threads a few neighbours, then all of
-// them in a tree. Statistics are (n, mean, m2) at every level, so nothing cancels where a mean is large, and a channel that is
-// constant keeps m2 = 0 exactly.
+// A reduction has two stages, each in a fixed order. First one thread adds up a chunk of the pixels of a pack of
+// channels, then one threadgroup for each pack merges the chunks: each of its threads a few neighbouring ones, then all
+// threads in a tree. Statistics are (n, mean, m2) at every level, so that nothing cancels where a mean is large, and m2
+// of a constant channel is exactly 0.
 
 struct Batch {
-    uint count;  // threads that have something to do
+    uint count;  // threads that compute something
     Divisor channels;
-    uint pixels;     // of all images of this call
-    uint in_a_part;  // pixels that one thread adds up
-    uint parts;
-    uint before;  // pixels of earlier calls; for `gradient`, over which the sums are, 0 with frozen statistics
+    uint pixels;      // of all images of this call
+    uint in_a_chunk;  // pixels that one thread adds up
+    uint chunks;
+    uint before;  // pixels of earlier calls; for `gradient` the pixels of the sums, 0 with frozen statistics
     float epsilon;
 };
 
 constant constexpr uint group_size = 256;
 
-uint pixels_of(uint part, constant Batch& batch) {
-    return min(batch.in_a_part, batch.pixels - part * batch.in_a_part);
+uint pixels_of(uint chunk, constant Batch& batch) {
+    return min(batch.in_a_chunk, batch.pixels - chunk * batch.in_a_chunk);
 }
 
-// Where the parts begin that a member of the second stage's threadgroup joins; they end where the next one's begin.
-uint first_part(uint member, constant Batch& batch) {
-    uint each = (batch.parts + group_size - 1) / group_size;
-    return min(member * each, batch.parts);
+// The first of the chunks that a thread of the second stage merges; they end before the first chunk of the next thread.
+uint first_chunk(uint member, constant Batch& batch) {
+    uint each = (batch.chunks + group_size - 1) / group_size;
+    return min(member * each, batch.chunks);
 }
 
-// mean and m2 of a part, which is read once: those of a few pixels at a time, merged
-kernel void statistics_of_parts(device const Storage* x [[buffer(0)]],
-                                constant Batch& batch [[buffer(1)]],
-                                device Values* means [[buffer(2)]],
-                                device Values* m2s [[buffer(3)]],
-                                uint id [[thread_position_in_grid]]) {
+// Mean and m2 of a chunk, which is read once: the moments of a few pixels at a time are merged.
+kernel void statistics_of_chunks(device const Storage* x [[buffer(0)]],
+                                 constant Batch& batch [[buffer(1)]],
+                                 device Values* means [[buffer(2)]],
+                                 device Values* m2s [[buffer(3)]],
+                                 uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
     }
-    uint part = quotient(id, batch.channels);
-    uint pixels = pixels_of(part, batch);
-    Index start = Index(part) * (batch.in_a_part - 1) * batch.channels.value + id;
+    uint chunk = quotient(id, batch.channels);
+    uint pixels = pixels_of(chunk, batch);
+    Index start = Index(chunk) * (batch.in_a_chunk - 1) * batch.channels.value + id;
     Moments own = moments_of(x + start, batch.channels.value, pixels);
     means[id] = own.mean;
     m2s[id] = own.m2;
@@ -59,12 +58,12 @@ kernel void statistics(device const Values* means [[buffer(0)]],
     threadgroup Values mean_of[group_size];
     threadgroup Values m2_of[group_size];
     Moments own = {0, Values(0.0f), Values(0.0f)};
-    for (uint part = first_part(member, batch); part < first_part(member + 1, batch); ++part) {
-        uint at = part * batch.channels.value + channel;
-        own = merged(own, {float(pixels_of(part, batch)), means[at], m2s[at]});
+    for (uint chunk = first_chunk(member, batch); chunk < first_chunk(member + 1, batch); ++chunk) {
+        uint at = chunk * batch.channels.value + channel;
+        own = merged(own, {float(pixels_of(chunk, batch)), means[at], m2s[at]});
     }
-    for (uint step = 1; step < min(group_size, batch.parts); step *= 2) {
-        // What is read after the barrier is not written in later steps.
+    for (uint step = 1; step < min(group_size, batch.chunks); step *= 2) {
+        // Elements that are read after the barrier are not written in later steps.
         if (member % step == 0) {
             n_of[member] = own.n;
             mean_of[member] = own.mean;
@@ -104,28 +103,28 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     y[id] = neuron_value(gamma[c] * xhat + beta[c], c, neuron);
 }
 
-// the sums of g' and of g' * xhat over a part
-kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
-                          device const Storage* x [[buffer(1)]],
-                          device const Values* mean [[buffer(2)]],
-                          device const Values* variance [[buffer(3)]],
-                          device const Values* gamma [[buffer(4)]],
-                          device const Values* beta [[buffer(5)]],
-                          device const float* neuron [[buffer(6)]],
-                          constant Batch& batch [[buffer(7)]],
-                          device Values* dbetas [[buffer(8)]],
-                          device Values* dgammas [[buffer(9)]],
-                          uint id [[thread_position_in_grid]]) {
+// The sums of g' and of g' * xhat over a chunk; g' is g times the slope of the neuron.
+kernel void sums_of_chunks(device const Gradient* g [[buffer(0)]],
+                           device const Storage* x [[buffer(1)]],
+                           device const Values* mean [[buffer(2)]],
+                           device const Values* variance [[buffer(3)]],
+                           device const Values* gamma [[buffer(4)]],
+                           device const Values* beta [[buffer(5)]],
+                           device const float* neuron [[buffer(6)]],
+                           constant Batch& batch [[buffer(7)]],
+                           device Values* dbetas [[buffer(8)]],
+                           device Values* dgammas [[buffer(9)]],
+                           uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
     }
-    uint part = quotient(id, batch.channels);
-    uint c = id - part * batch.channels.value;
-    Index start = Index(part) * (batch.in_a_part - 1) * batch.channels.value + id;
+    uint chunk = quotient(id, batch.channels);
+    uint c = id - chunk * batch.channels.value;
+    Index start = Index(chunk) * (batch.in_a_chunk - 1) * batch.channels.value + id;
     Values root = root_of(variance[c], batch);
     BlockedSum dbeta = empty_sum();
     BlockedSum dgamma = empty_sum();
-    uint pixels = pixels_of(part, batch);
+    uint pixels = pixels_of(chunk, batch);
     for (uint k = 0; k < pixels; ++k) {
         Index at = start + Index(k) * batch.channels.value;
         Values xhat = (Values(x[at]) - mean[c]) * root;
@@ -151,12 +150,12 @@ kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
     threadgroup Values second_of[group_size];
     Values first = Values(0.0f);
     Values second = Values(0.0f);
-    for (uint part = first_part(member, batch); part < first_part(member + 1, batch); ++part) {
-        first += dbetas[part * batch.channels.value + channel];
-        second += dgammas[part * batch.channels.value + channel];
+    for (uint chunk = first_chunk(member, batch); chunk < first_chunk(member + 1, batch); ++chunk) {
+        first += dbetas[chunk * batch.channels.value + channel];
+        second += dgammas[chunk * batch.channels.value + channel];
     }
-    for (uint step = 1; step < min(group_size, batch.parts); step *= 2) {
-        // What is read after the barrier is not written in later steps.
+    for (uint step = 1; step < min(group_size, batch.chunks); step *= 2) {
+        // Elements that are read after the barrier are not written in later steps.
         if (member % step == 0) {
             first_of[member] = first;
             second_of[member] = second;
@@ -173,8 +172,8 @@ kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
     }
 }
 
-// dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n), and gamma * r * g' with frozen statistics. A thread has the same
-// channels of `in_a_part` pixels.
+// dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n), and gamma * r * g' with frozen statistics. A thread computes
+// the same pack of `in_a_chunk` pixels.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
                      device const Values* mean [[buffer(2)]],
@@ -190,9 +189,9 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     if (id >= batch.count) {
         return;
     }
-    uint part = quotient(id, batch.channels);
-    uint c = id - part * batch.channels.value;
-    Index start = Index(part) * (batch.in_a_part - 1) * batch.channels.value + id;
+    uint chunk = quotient(id, batch.channels);
+    uint c = id - chunk * batch.channels.value;
+    Index start = Index(chunk) * (batch.in_a_chunk - 1) * batch.channels.value + id;
     Values center = mean[c];
     Values root = root_of(variance[c], batch);
     Values scale = gamma[c];
@@ -200,7 +199,7 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     float n = max(float(batch.before), 1.0f);
     Values first = dbeta[c] / n;
     Values second = dgamma[c] / n;
-    uint pixels = pixels_of(part, batch);
+    uint pixels = pixels_of(chunk, batch);
     for (uint k = 0; k < pixels; ++k) {
         Index at = start + Index(k) * batch.channels.value;
         Values xhat = (Values(x[at]) - center) * root;

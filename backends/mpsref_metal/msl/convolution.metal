@@ -1,8 +1,8 @@
-// Convolution forward and its data gradient, which is the same gather with other tables.
+// Forward convolution and its data gradient, which is the same gather with other tables.
 //
-// What a tap reads was decided before: `rows` and `columns` hold, for each row and column of the result and each tap,
-// the row or column of the source, or -1 where there is nothing. A thread keeps a tile of results in registers, so that
-// each value that it loads is used several times; one thread owns each result.
+// The host computes what a tap reads: `rows` and `columns` hold, for each row and column of the result and each tap,
+// the row or column of the source, or -1 where the tap reads nothing. A thread computes a tile of results in registers,
+// so that each value that it loads is used several times.
 
 #ifndef SPECIALIZED
 constant constexpr uint OUTPUTS = 4;  // output channels of a tile
@@ -23,7 +23,7 @@ struct Filter {
     uint source_width;
     uint kernel_height;
     uint kernel_width;
-    uint spread;          // distance of two pixels of a tile: they share their taps
+    uint spread;          // distance of two pixels of a tile, which read the same taps
     uint tiles;           // in a row
 };
 
@@ -48,7 +48,7 @@ kernel void filtered(device const Storage* source [[buffer(0)]],
     uint first = id % blocks * OUTPUTS;                      // output channel in the group
     uint left = tile / filter.spread * filter.spread * PIXELS + tile % filter.spread;
 
-    // Past the end of the group the last channel is computed again, and not stored.
+    // Past the end of the group the last channel is computed again, but not stored.
     uint channel[OUTPUTS];
     for (uint o = 0; o < OUTPUTS; ++o) {
         channel[o] = group * filter.outputs + min(first + o, filter.outputs - 1);

@@ -1,8 +1,8 @@
 // The gradient of a convolution's weights: sums over all pixels of the source gradient, in two stages.
 //
 // `rows` and `columns` hold, for each row and column of the gradient and each tap, the row or column that it reads of
-// the source, or -1 where there is nothing. First each thread adds up one chunk of lines for a tile of weights that it
-// keeps in registers; then the chunks are added up in their order.
+// the source, or -1 where the tap reads nothing. First each thread adds up one chunk of lines for a tile of weights
+// that it keeps in registers; then `finish` adds up the chunks in their order.
 
 #ifndef SPECIALIZED
 constant constexpr uint TILE = 4;  // output channels, and input channels, of a tile
@@ -10,7 +10,7 @@ constant constexpr uint TILE = 4;  // output channels, and input channels, of a 
 
 constant constexpr uint LONGEST = 1024;  // additions in sequence
 
-struct Sums {
+struct WeightSums {
     uint count;           // threads
     uint lines;           // rows of the gradient, of all images
     uint height;          // of the gradient
@@ -30,7 +30,7 @@ kernel void weight_sums(device const Gradient* g [[buffer(0)]],
                         device const Storage* source [[buffer(1)]],
                         device const int* rows [[buffer(2)]],
                         device const int* columns [[buffer(3)]],
-                        constant Sums& sums [[buffer(4)]],
+                        constant WeightSums& sums [[buffer(4)]],
                         device float* partial [[buffer(5)]],
                         uint id [[thread_position_in_grid]]) {
     if (id >= sums.count) {
@@ -48,7 +48,7 @@ kernel void weight_sums(device const Gradient* g [[buffer(0)]],
     uint tap = rest % taps;
     uint chunk = rest / taps;
 
-    // Past the end of the group the last channel is added up again, and not stored.
+    // Past the end of the group the last channel is added up again, but not stored.
     uint output[TILE];
     for (uint o = 0; o < TILE; ++o) {
         output[o] = group * sums.outputs + min(first_output + o, sums.outputs - 1);

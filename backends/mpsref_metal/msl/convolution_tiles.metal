@@ -1,23 +1,23 @@
-// Convolution forward and its data gradient as a product of matrices, in tiles: the rows are pixels of the result, the
-// columns its channels, and the terms the channels of the source at each tap. Nothing is unfolded: threads compute where
-// a tap of their pixel lies when they fill a tile. `filtered` in convolution.metal is the same in simple form.
+// Forward convolution and its data gradient as a product of matrices, in tiles: the rows are pixels of the result, the
+// columns its channels, and the terms are the taps with the channels of the source. No matrix is stored: threads look
+// up what a tap of their pixel reads when they fill a tile. `filtered` in convolution.metal is the simple form.
 //
 // A launch computes the pixels at distances of `step` from `top` and `left`, which have the same taps: `rows` and
 // `columns` hold, for each of its rows and columns and each of these taps, the row or column of the source, or -1.
 
 #ifndef SPECIALIZED
-constant constexpr bool ALONG = false;  // weights: (source channels, taps, result channels), else (result, taps, source channels)
+constant constexpr bool ALONG = false;  // weights are (inputs, taps, outputs), else (outputs, taps, inputs)
 #endif
 
 struct Tap {
-    uint number;  // in the weights
-    uint y;       // in the tables
+    uint number;  // of the tap in the weights
+    uint y;       // and in the tables
     uint x;
 };
 
-struct Layer {
-    uint pixels;  // of this launch, in all images
-    uint height;  // rows of this launch
+struct Launch {
+    uint pixels;  // that are computed, in all images
+    uint height;  // rows and columns of them
     uint width;
     uint top;  // first row and column in the result, and the distance of the next ones
     uint left;
@@ -30,33 +30,33 @@ struct Layer {
     uint inputs;   // channels of the source in a group
     uint source_height;
     uint source_width;
-    uint taps;  // of this launch
+    uint taps;  // of these pixels
     uint taps_y;
     uint taps_x;
     uint kernel_taps;  // of the weights
-    uint chunk;        // terms of a threadgroup; the sums of chunks are added up later
+    uint chunk;        // terms of a threadgroup; `finish` adds up the sums of chunks
     uint tiles_m;
     uint tiles_n;
     uint size;  // of the result
     uint is_aligned;  // whether four channels of the result are
 };
 
-// A pixel of the result whose windows a thread reads: image, row and column of this launch.
+// A pixel of the result for which a thread reads the source; row and column are those of the launch.
 struct Pixel {
     uint image;
     uint row;
     uint column;
     bool is_read;
-    Index start;  // of what the tap reads, pack of channel 0, in the source
+    Index start;  // index of the first pack of the source pixel that the tap reads
 };
 
 void look_up(thread Pixel& pixel, Tap tap, uint group, device const int* rows, device const int* columns,
-             constant Layer& layer) {
-    int row = rows[pixel.row * layer.taps_y + tap.y];
-    int column = columns[pixel.column * layer.taps_x + tap.x];
-    uint packs = layer.inputs / WIDTH;
+             constant Launch& launch) {
+    int row = rows[pixel.row * launch.taps_y + tap.y];
+    int column = columns[pixel.column * launch.taps_x + tap.x];
+    uint packs = launch.inputs / WIDTH;
     pixel.is_read = row >= 0 && column >= 0;
-    pixel.start = index_of(pixel.image, layer.source_height, layer.source_width, row, column, layer.groups * packs,
+    pixel.start = index_of(pixel.image, launch.source_height, launch.source_width, row, column, launch.groups * packs,
                            group * packs);
 }
 
@@ -69,7 +69,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
                      device const int* rows [[buffer(3)]],
                      device const int* columns [[buffer(4)]],
                      device const Tap* taps [[buffer(5)]],
-                     constant Layer& layer [[buffer(6)]],
+                     constant Launch& launch [[buffer(6)]],
                      device float* result [[buffer(7)]],
                      uint tile [[threadgroup_position_in_grid]],
                      uint member [[thread_position_in_threadgroup]]) {
@@ -83,33 +83,33 @@ kernel void products(device const Storage* source [[buffer(0)]],
     threadgroup float* left = (threadgroup float*)left_tiles;
     threadgroup float* right = (threadgroup float*)right_tiles;
 
-    uint first_n = tile % layer.tiles_n * TILE_N;
-    uint first_m = tile / layer.tiles_n % layer.tiles_m * TILE_M;
-    uint rest = tile / layer.tiles_n / layer.tiles_m;
-    uint group = rest % layer.groups;
-    uint chunk = rest / layer.groups;
-    uint outputs = layer.outputs;
-    uint inputs = layer.inputs;
-    uint count = layer.taps;
-    uint kernel_taps = layer.kernel_taps;
-    uint first = chunk * layer.chunk;
-    uint end = min(first + layer.chunk, count * inputs);
+    uint first_n = tile % launch.tiles_n * TILE_N;
+    uint first_m = tile / launch.tiles_n % launch.tiles_m * TILE_M;
+    uint rest = tile / launch.tiles_n / launch.tiles_m;
+    uint group = rest % launch.groups;
+    uint chunk = rest / launch.groups;
+    uint outputs = launch.outputs;
+    uint inputs = launch.inputs;
+    uint count = launch.taps;
+    uint kernel_taps = launch.kernel_taps;
+    uint first = chunk * launch.chunk;
+    uint end = min(first + launch.chunk, count * inputs);
 
-    // What a thread reads next: of the source the pack of a tap, for several pixels, ...
+    // What a thread reads next of the source: a pack, at a tap of several pixels.
     uint packs = inputs / WIDTH;
     uint pack = (first / WIDTH + member % packs_k) % packs;
     uint tap = (first / WIDTH + member % packs_k) / packs;
     Pixel pixel[pixels];
     for (uint i = 0; i < pixels; ++i) {
         // Past the end the last pixel is computed again, and not stored.
-        uint m = min(first_m + (member + i * THREADS) / packs_k, layer.pixels - 1);
-        Place at = place_in(m, layer.height, layer.width, 1);
+        uint m = min(first_m + (member + i * THREADS) / packs_k, launch.pixels - 1);
+        Place at = place_in(m, launch.height, launch.width, 1);
         pixel[i] = {at.image, at.row, at.column, false, 0};
         if (tap < count) {
-            look_up(pixel[i], taps[tap], group, rows, columns, layer);
+            look_up(pixel[i], taps[tap], group, rows, columns, launch);
         }
     }
-    // ... of the weights a channel of a tap, for several channels of the result, which are this far apart.
+    // What it reads next of the weights: a channel, at a tap, for channels of the result that are `distance` apart.
     uint term = ALONG ? member / readers : member % others_k * OTHER_WIDTH;  // in the tile
     uint column = ALONG ? member % readers * OTHER_WIDTH : member / others_k;
     constexpr uint distance = ALONG ? readers * OTHER_WIDTH : THREADS / others_k;
@@ -122,7 +122,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
         Sums sums;
         clear(sums);
         uint half_of = 0;
-        // Read the values of these terms, multiply those before, and put the new ones into the other tiles.
+        // Read the values of the next terms, multiply the tiles of the terms before, and fill the other tiles.
         for (uint k = begin; k < stop + TILE_K; k += TILE_K) {
             Values read[pixels];
             Others weight[others];
@@ -175,7 +175,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
                     Tap next = taps[min(tap, count - 1)];
 #pragma clang loop unroll(full)
                     for (uint i = 0; i < pixels; ++i) {
-                        look_up(pixel[i], next, group, rows, columns, layer);
+                        look_up(pixel[i], next, group, rows, columns, launch);
                         pixel[i].is_read = pixel[i].is_read && tap < count;
                     }
                 }
@@ -191,7 +191,6 @@ kernel void products(device const Storage* source [[buffer(0)]],
             threadgroup_barrier(mem_flags::mem_threadgroup);
         }
         float4 bias[2] = {float4(0.0f), float4(0.0f)};
-        
 #pragma clang loop unroll(full)
         for (uint j = 0; j < 8; ++j) {
             uint n = first_n + column_of(j, at);
@@ -200,19 +199,19 @@ kernel void products(device const Storage* source [[buffer(0)]],
 #pragma clang loop unroll(full)
         for (uint i = 0; i < ROWS; ++i) {
             uint m = first_m + row_of(i, at);
-            if (m >= layer.pixels) {
+            if (m >= launch.pixels) {
                 continue;
             }
-            Place to = place_in(m, layer.height, layer.width, 1);
-            Index row = index_of(to.image, layer.result_height, layer.result_width,
-                                 int(layer.top + layer.step_y * to.row), int(layer.left + layer.step_x * to.column),
-                                 layer.groups * outputs, group * outputs);
+            Place to = place_in(m, launch.height, launch.width, 1);
+            Index row = index_of(to.image, launch.result_height, launch.result_width,
+                                 int(launch.top + launch.step_y * to.row), int(launch.left + launch.step_x * to.column),
+                                 launch.groups * outputs, group * outputs);
 #pragma clang loop unroll(full)
             for (uint j = 0; j < 2; ++j) {
                 uint n = first_n + column_of(4 * j, at);
                 if (n < outputs) {
-                    store(result + Index(chunk) * layer.size + row + n, sums.of[i][j] + bias[j], outputs - n,
-                          layer.is_aligned, begin == first);
+                    store(result + Index(chunk) * launch.size + row + n, sums.of[i][j] + bias[j], outputs - n,
+                          launch.is_aligned, begin == first);
                 }
             }
         }

@@ -1,6 +1,6 @@
-// Cross-channel normalization. The gradient takes two steps: what each channel contributes to itself and to all channels
-// of its window, then for each channel the sum over those whose window has it. `Run` is a run of channels, clipped.
-// With WHOLE_PIXELS in front, both steps are one, with the pixels of a threadgroup in threadgroup memory.
+// Cross-channel normalization. The gradient takes two steps: what each channel contributes to itself and to all
+// channels of its window, then for each channel the sum over the channels whose windows contain it. `Run` is a clipped
+// run of channels. If WHOLE_PIXELS is defined, one launch does both, with whole pixels in threadgroup memory.
 
 struct Parameters {
     float beta;
@@ -16,13 +16,13 @@ struct Run {
     int count;
 };
 
-struct Sizes {
+struct ChannelSizes {
     uint count;
     Divisor channels;
 };
 
 // L = delta + alpha / K * sum of squares
-float base_of(device const Storage* x, uint id, device const Run* windows, constant Sizes& sizes,
+float base_of(device const Storage* x, uint id, device const Run* windows, constant ChannelSizes& sizes,
               constant Parameters& parameters) {
     uint channel = remainder(id, sizes.channels);
     Run window = windows[channel];
@@ -38,7 +38,7 @@ float base_of(device const Storage* x, uint id, device const Run* windows, const
 // y = x / L**beta
 kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Run* windows [[buffer(1)]],
-                    constant Sizes& sizes [[buffer(2)]],
+                    constant ChannelSizes& sizes [[buffer(2)]],
                     constant Parameters& parameters [[buffer(3)]],
                     device float* y [[buffer(4)]],
                     uint id [[thread_position_in_grid]]) {
@@ -52,7 +52,7 @@ kernel void forward(device const Storage* x [[buffer(0)]],
 kernel void shares(device const Gradient* g [[buffer(0)]],
                    device const Storage* x [[buffer(1)]],
                    device const Run* windows [[buffer(2)]],
-                   constant Sizes& sizes [[buffer(3)]],
+                   constant ChannelSizes& sizes [[buffer(3)]],
                    constant Parameters& parameters [[buffer(4)]],
                    device float* own [[buffer(5)]],
                    device float* share [[buffer(6)]],
@@ -71,7 +71,7 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
                      device const float* own [[buffer(1)]],
                      device const float* share [[buffer(2)]],
                      device const Run* windows [[buffer(3)]],
-                     constant Sizes& sizes [[buffer(4)]],
+                     constant ChannelSizes& sizes [[buffer(4)]],
                      constant Parameters& parameters [[buffer(5)]],
                      device float* dx [[buffer(6)]],
                      uint id [[thread_position_in_grid]]) {
@@ -90,37 +90,37 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
 
 #else
 
-struct Sizes {
+struct PixelSizes {
     uint pixels;    // of all images
-    uint together;  // of a threadgroup
+    uint together;  // pixels of a threadgroup
     Divisor packs;  // of a pixel; WIDTH is 4
-    int before;     // channels of a window in front of its own, at most WIDTH
+    int before;     // channels of a window before its centre, at most WIDTH
     int after;
 };
 
-// The pack of a thread. A pack of zeros precedes each pixel in threadgroup memory, and follows the last one.
-struct Own {
+// Where the pack of a thread is. In threadgroup memory, packs of zeros separate and enclose the pixels.
+struct PackPlace {
     Index at;
     uint slot;
     bool exists;
 };
 
-Own own_of(uint group, uint member, constant Sizes& sizes) {
+PackPlace pack_place(uint group, uint member, constant PixelSizes& sizes) {
     uint row = quotient(member, sizes.packs);
     uint pixel = group * sizes.together + row;
     Index first = Index(group) * sizes.together * sizes.packs.value;
     return {first + member, member + row + 1, row < sizes.together && pixel < sizes.pixels};
 }
 
-void put_zeros(threadgroup float4* tile, uint member, constant Sizes& sizes) {
+void put_zeros(threadgroup float4* tile, uint member, constant PixelSizes& sizes) {
     if (member <= sizes.together) {
         tile[member * (sizes.packs.value + 1)] = float4(0.0f);
     }
 }
 
-// For each channel of a pack, the sum over the channels from `before` in front of it to `after` behind it.
-float4 sum_around(threadgroup const float4* own, int before, int after) {
-    float4 packs[3] = {own[-1], own[0], own[1]};
+// For each channel of a pack, the sum from `before` channels before it to `after` channels after it.
+float4 sum_around(threadgroup const float4* pack, int before, int after) {
+    float4 packs[3] = {pack[-1], pack[0], pack[1]};
     float4 sum = float4(0.0f);
     #pragma unroll
     for (int distance = -4; distance <= 4; ++distance) {
@@ -138,57 +138,57 @@ float4 sum_around(threadgroup const float4* own, int before, int after) {
 
 [[max_total_threads_per_threadgroup(THREADS)]]
 kernel void forward(device const Storage* x [[buffer(0)]],
-                    constant Sizes& sizes [[buffer(1)]],
+                    constant PixelSizes& sizes [[buffer(1)]],
                     constant Parameters& parameters [[buffer(2)]],
                     device float4* y [[buffer(3)]],
                     uint group [[threadgroup_position_in_grid]],
                     uint member [[thread_position_in_threadgroup]]) {
     threadgroup float4 squares[SLOTS];
-    Own own = own_of(group, member, sizes);
+    PackPlace place = pack_place(group, member, sizes);
     float4 value = float4(0.0f);
     put_zeros(squares, member, sizes);
-    if (own.exists) {
-        value = float4(x[own.at]);
-        squares[own.slot] = value * value;
+    if (place.exists) {
+        value = float4(x[place.at]);
+        squares[place.slot] = value * value;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (own.exists) {
-        float4 sum = sum_around(squares + own.slot, sizes.before, sizes.after);
-        y[own.at] = value * inverse_power(parameters.delta + parameters.scale * sum, parameters.beta);
+    if (place.exists) {
+        float4 sum = sum_around(squares + place.slot, sizes.before, sizes.after);
+        y[place.at] = value * inverse_power(parameters.delta + parameters.scale * sum, parameters.beta);
     }
 }
 
 [[max_total_threads_per_threadgroup(THREADS)]]
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
-                     constant Sizes& sizes [[buffer(2)]],
+                     constant PixelSizes& sizes [[buffer(2)]],
                      constant Parameters& parameters [[buffer(3)]],
                      device float4* dx [[buffer(4)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint member [[thread_position_in_threadgroup]]) {
     threadgroup float4 squares[SLOTS];
     threadgroup float4 shares[SLOTS];
-    Own own = own_of(group, member, sizes);
+    PackPlace place = pack_place(group, member, sizes);
     float4 value = float4(0.0f);
     float4 upstream = float4(0.0f);
     put_zeros(squares, member, sizes);
     put_zeros(shares, member, sizes);
-    if (own.exists) {
-        value = float4(x[own.at]);
-        upstream = float4(g[own.at]);
-        squares[own.slot] = value * value;
+    if (place.exists) {
+        value = float4(x[place.at]);
+        upstream = float4(g[place.at]);
+        squares[place.slot] = value * value;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (own.exists) {
-        float4 sum = sum_around(squares + own.slot, sizes.before, sizes.after);
+    if (place.exists) {
+        float4 sum = sum_around(squares + place.slot, sizes.before, sizes.after);
         float4 base = parameters.delta + parameters.scale * sum;
         upstream *= inverse_power(base, parameters.beta);
-        shares[own.slot] = upstream * (value / base);
+        shares[place.slot] = upstream * (value / base);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (own.exists) {
-        float4 sum = sum_around(shares + own.slot, sizes.after, sizes.before);
-        dx[own.at] = upstream - parameters.slope * value * sum;
+    if (place.exists) {
+        float4 sum = sum_around(shares + place.slot, sizes.after, sizes.before);
+        dx[place.at] = upstream - parameters.slope * value * sum;
     }
 }
 

@@ -1,8 +1,8 @@
 // Convolution with one channel of source and result in each group, and its data gradient: a gather with weights.
 //
-// `rows` and `columns` hold, for each row and column of the result and each tap, the row or column of the source, or -1.
-// A thread computes PIXELS pixels in a row. The taps from SHIFT on of a pixel read the same columns as the first ones of the
-// next, as with stride SHIFT: a thread reads each column once.
+// `rows` and `columns` hold, for each row and column of the result and each tap, the row or column of the source, or
+// -1. A thread computes PIXELS pixels in a row. Tap SHIFT + x of a pixel reads the same column as tap x of the next
+// pixel, as with the stride SHIFT: a thread reads each column once.
 
 #ifndef SPECIALIZED
 #define Weight float                 // what the weights hold: (taps, channels)
@@ -10,11 +10,11 @@ constant constexpr uint TAPS_Y = 3;  // of the kernel
 constant constexpr uint TAPS_X = 3;
 constant constexpr uint SHIFT = 3;  // TAPS_X: pixels share no columns
 constant constexpr uint PIXELS = 4;
-constant constexpr uint PACKS = 8;  // of neighbouring threads, which have 4 rows: they share what they read
+constant constexpr uint PACKS = 8;  // of PACKS * ROWS neighbouring threads, which share what they read
 #endif
 
 constant constexpr uint ROWS = 4;
-constant constexpr uint READ = (PIXELS - 1) * SHIFT + TAPS_X;  // columns of the pixels of a thread
+constant constexpr uint READ = (PIXELS - 1) * SHIFT + TAPS_X;  // columns that a thread reads
 
 // Which columns of the source a thread reads for its pixels from `left`, -1 for those after `width`.
 void columns_of(uint left, uint width, device const int* columns, thread int* read) {
@@ -36,7 +36,7 @@ struct Depthwise {
     uint source_width;
 };
 
-// result[pixel, c] = neuron(biases[c] + sum over the taps at the pixel of source[what the tap reads, c] * weights[tap, c])
+// result[pixel, c] = neuron(biases[c] + sum over the taps of source[what the tap reads, c] * weights[tap, c])
 kernel void depthwise(device const Storage* source [[buffer(0)]],
                       device const Weight* weights [[buffer(1)]],
                       device const Values* biases [[buffer(2)]],
@@ -113,8 +113,8 @@ struct DepthwiseSums {
     uint tiles;  // of PIXELS pixels in a line
 };
 
-// For each chunk of lines and tile of columns, the sums over the pixels of g[pixel, c] * source[what the tap reads, c], for all taps, and
-// those of g[pixel, c], behind them.
+// For each chunk of lines and tile of columns: for each tap the sum over the pixels of
+// g[pixel, c] * source[what the tap reads, c], then the sum of g[pixel, c].
 kernel void depthwise_sums(device const Gradient* g [[buffer(0)]],
                            device const Storage* source [[buffer(1)]],
                            device const int* rows [[buffer(2)]],

@@ -1,7 +1,7 @@
 // Dropout: masks from Philox4x32-10, and images scaled or zeroed by a mask.
 
 #ifndef SPECIALIZED
-#define Mask uchar  // uchar4 where WIDTH is 4, unless one value holds for all channels
+#define Mask uchar  // uchar4 where WIDTH is 4, unless all channels share a value
 #endif
 
 struct Drawing {
@@ -27,7 +27,7 @@ uint4 philox(uint4 counter, uint2 key) {
     return counter;
 }
 
-// One thread a block.
+// One thread computes a block.
 kernel void mask(constant Drawing& drawing [[buffer(0)]],
                  device uchar* bits [[buffer(1)]],
                  uint id [[thread_position_in_grid]]) {
@@ -50,7 +50,7 @@ kernel void mask(constant Drawing& drawing [[buffer(0)]],
     }
 }
 
-// The image, and how far apart its images, rows, pixels and channels are in the mask: 0 where one value holds for all.
+// The size of the images, and the distances of images, rows, pixels and channels in the mask: 0 for a shared value.
 struct Masked {
     uint count;
     uint height;
@@ -63,7 +63,7 @@ struct Masked {
     float scale;
 };
 
-// y = x * scale where the mask is 1, else 0; dx from g in the same way. A mask that holds for all channels has one value
+// y = x * scale where the mask is 1, else 0; dx from g in the same way. A mask that all channels share has one value
 // for a pixel.
 kernel void apply(device const Storage* x [[buffer(0)]],
                   device const Mask* mask [[buffer(1)]],

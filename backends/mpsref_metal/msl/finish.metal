@@ -1,4 +1,4 @@
-// Sums in stages: the sums of chunks are added up in their order, SPAN at a time, until one is left.
+// Sums in stages: the sums of chunks are added up in their order, `span` at a time, until one is left.
 
 struct Finish {
     uint count;     // threads

@@ -1,5 +1,5 @@
-// The sums over parts of the rows of an image: part k has the rows k, k + parts, ... One thread for each column and WIDTH
-// channels of a part.
+// Sums over parts of the rows of an image: part k has the rows k, k + parts, ... There is a thread for each part,
+// column and pack.
 
 struct Rows {
     uint count;

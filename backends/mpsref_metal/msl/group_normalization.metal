@@ -1,55 +1,55 @@
-// Instance and group normalization. Steps that a GPU does one after the other: the moments of parts of each channel of
-// each image, their merger for each group, and y of every pixel; for the gradient also sums over parts of each channel,
-// and over channels. What belongs to a group is stored for each of its channels, so that every pixel is computed alike.
-// `held_groups.metal` does the same for small groups in one step.
+// Instance and group normalization in several launches: the moments of chunks of each channel of each image, the merged
+// moments of each group, and y of every pixel; for the gradient also sums over chunks of each channel, and over
+// channels. Values of a group are stored for each of its channels, so that all pixels are computed alike.
+// `held_groups.metal` computes the same for small groups in one launch.
 
 struct Groups {
     uint count;        // threads
     Divisor pixels;    // of one image of the batch
     Divisor channels;  // packs
-    Divisor parts;     // of an image
-    uint in_a_part;    // pixels that one thread adds up
+    Divisor chunks;    // of an image
+    uint in_a_chunk;   // pixels of a chunk, which one thread adds up
     uint size;         // channels of a group
     float values;      // of a group
     float epsilon;
 };
 
-// The pixels of a part: where they begin, and how many they are.
-struct Part {
+// The pixels of a chunk: where they begin, and how many they are.
+struct Chunk {
     uint image;
     uint channel;
     Index start;
     uint pixels;
 };
 
-Part part_of(uint id, constant Groups& groups) {
+Chunk chunk_of(uint id, constant Groups& groups) {
     uint row = quotient(id, groups.channels);
     uint channel = id - row * groups.channels.value;
-    uint image = quotient(row, groups.parts);
-    uint first = (row - image * groups.parts.value) * groups.in_a_part;
+    uint image = quotient(row, groups.chunks);
+    uint first = (row - image * groups.chunks.value) * groups.in_a_chunk;
     Index start = (Index(image) * groups.pixels.value + first) * groups.channels.value + channel;
-    return {image, channel, start, min(groups.in_a_part, groups.pixels.value - first)};
+    return {image, channel, start, min(groups.in_a_chunk, groups.pixels.value - first)};
 }
 
-// Mean and m2 of WIDTH channels of a part.
-kernel void moments_of_parts(device const Storage* x [[buffer(0)]],
-                             constant Groups& groups [[buffer(1)]],
-                             device Values* means [[buffer(2)]],
-                             device Values* m2s [[buffer(3)]],
-                             uint id [[thread_position_in_grid]]) {
+// Mean and m2 of WIDTH channels of a chunk.
+kernel void moments_of_chunks(device const Storage* x [[buffer(0)]],
+                              constant Groups& groups [[buffer(1)]],
+                              device Values* means [[buffer(2)]],
+                              device Values* m2s [[buffer(3)]],
+                              uint id [[thread_position_in_grid]]) {
     if (id >= groups.count) {
         return;
     }
-    Part part = part_of(id, groups);
-    Moments own = moments_of(x + part.start, groups.channels.value, part.pixels);
+    Chunk chunk = chunk_of(id, groups);
+    Moments own = moments_of(x + chunk.start, groups.channels.value, chunk.pixels);
     means[id] = own.mean;
     m2s[id] = own.m2;
 }
 
-#ifdef THREADS  // of the threadgroup that merges the moments of a group; WIDTH is 1
+#ifdef THREADS  // threads of the threadgroup that merges the moments of a group; WIDTH is 1
 
-// Mean and r = 1 / sqrt(variance + epsilon) of a group, for each channel. Each thread merges some moments, then all are
-// merged in a tree, at the end of which all threads that have moments have the result.
+// Mean and r = 1 / sqrt(variance + epsilon) of a group, stored for each channel. Each thread merges some moments, then
+// all are merged in a tree, after which every thread that has moments has the result.
 [[max_total_threads_per_threadgroup(THREADS)]]
 kernel void statistics(device const float* means [[buffer(0)]],
                        device const float* m2s [[buffer(1)]],
@@ -64,12 +64,12 @@ kernel void statistics(device const float* means [[buffer(0)]],
     uint in_an_image = groups.channels.value / groups.size;
     uint image = group / in_an_image;
     uint first = group % in_an_image * groups.size;
-    uint count = groups.parts.value * groups.size;
+    uint count = groups.chunks.value * groups.size;
     Moments own = {0, 0.0f, 0.0f};
     for (uint k = member; k < count; k += THREADS) {
-        uint part = k / groups.size;
-        uint at = (image * groups.parts.value + part) * groups.channels.value + first + k % groups.size;
-        uint pixels = min(groups.in_a_part, groups.pixels.value - part * groups.in_a_part);
+        uint chunk = k / groups.size;
+        uint at = (image * groups.chunks.value + chunk) * groups.channels.value + first + k % groups.size;
+        uint pixels = min(groups.in_a_chunk, groups.pixels.value - chunk * groups.in_a_chunk);
         own = merged(own, {float(pixels), means[at], m2s[at]});
     }
     for (uint step = 1; step < min(uint(THREADS), count); step *= 2) {
@@ -121,13 +121,13 @@ kernel void group_means(device const float* gamma [[buffer(0)]],
 
 #endif
 
-// The channel of a pixel's pack, and its index in values for each channel of each image.
-struct Own {
+// The channel of a pixel's pack, and its index in arrays with a pack for each image and channel.
+struct ChannelPlace {
     uint channel;
     uint at;
 };
 
-Own own_of(uint id, constant Groups& groups) {
+ChannelPlace channel_place(uint id, constant Groups& groups) {
     uint pixel = quotient(id, groups.channels);
     uint channel = id - pixel * groups.channels.value;
     return {channel, quotient(pixel, groups.pixels) * groups.channels.value + channel};
@@ -145,33 +145,33 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= groups.count) {
         return;
     }
-    Own own = own_of(id, groups);
-    y[id] = gamma[own.channel] * ((Values(x[id]) - mean[own.at]) * r[own.at]) + beta[own.channel];
+    ChannelPlace place = channel_place(id, groups);
+    y[id] = gamma[place.channel] * ((Values(x[id]) - mean[place.at]) * r[place.at]) + beta[place.channel];
 }
 
-// Mean and m2 of WIDTH channels of a part, and the sums of g * (x - its first x) and of g: x and g are read once.
-kernel void moments_and_sums_of_parts(device const Gradient* g [[buffer(0)]],
-                                      device const Storage* x [[buffer(1)]],
-                                      constant Groups& groups [[buffer(2)]],
-                                      device Values* means [[buffer(3)]],
-                                      device Values* m2s [[buffer(4)]],
-                                      device Values* products [[buffer(5)]],
-                                      device Values* gradients [[buffer(6)]],
-                                      uint id [[thread_position_in_grid]]) {
+// Mean and m2 of WIDTH channels of a chunk, and the sums of g * (x - first x of the chunk) and of g.
+kernel void moments_and_sums_of_chunks(device const Gradient* g [[buffer(0)]],
+                                       device const Storage* x [[buffer(1)]],
+                                       constant Groups& groups [[buffer(2)]],
+                                       device Values* means [[buffer(3)]],
+                                       device Values* m2s [[buffer(4)]],
+                                       device Values* products [[buffer(5)]],
+                                       device Values* gradients [[buffer(6)]],
+                                       uint id [[thread_position_in_grid]]) {
     if (id >= groups.count) {
         return;
     }
-    Part part = part_of(id, groups);
-    Values origin = Values(x[part.start]);
+    Chunk chunk = chunk_of(id, groups);
+    Values origin = Values(x[chunk.start]);
     Moments own = {0, Values(0.0f), Values(0.0f)};
     BlockedSum product = empty_sum();
     BlockedSum gradient = empty_sum();
-    for (uint first = 0; first < part.pixels; first += TILE) {
-        uint n = min(TILE, part.pixels - first);
+    for (uint first = 0; first < chunk.pixels; first += TILE) {
+        uint n = min(TILE, chunk.pixels - first);
         Values tile[TILE];
         Values upstream[TILE];
         for (uint k = 0; k < TILE; ++k) {
-            Index at = part.start + Index(first + min(k, n - 1)) * groups.channels.value;
+            Index at = chunk.start + Index(first + min(k, n - 1)) * groups.channels.value;
             tile[k] = Values(x[at]);
             upstream[k] = Values(g[at]);
         }
@@ -188,7 +188,7 @@ kernel void moments_and_sums_of_parts(device const Gradient* g [[buffer(0)]],
     gradients[id] = gradient.value();
 }
 
-// dgamma and dbeta of each channel of each image, the sums of g * xhat and of g: those of its parts, in their order.
+// dgamma and dbeta of each channel of each image, the sums of g * xhat and of g: those of its chunks, in their order.
 kernel void channel_sums(device const Storage* x [[buffer(0)]],
                          device const Values* products [[buffer(1)]],
                          device const Values* gradients [[buffer(2)]],
@@ -202,14 +202,14 @@ kernel void channel_sums(device const Storage* x [[buffer(0)]],
         return;
     }
     uint image = quotient(id, groups.channels);
-    uint first = image * (groups.parts.value - 1) * groups.channels.value + id;
+    uint first = image * (groups.chunks.value - 1) * groups.channels.value + id;
     Values center = mean[id];
     BlockedSum product = empty_sum();
     BlockedSum gradient = empty_sum();
     #pragma unroll(4)
-    for (uint part = 0; part < groups.parts.value; ++part) {
-        uint at = first + part * groups.channels.value;
-        Values origin = Values(x[part_of(at, groups).start]);
+    for (uint chunk = 0; chunk < groups.chunks.value; ++chunk) {
+        uint at = first + chunk * groups.channels.value;
+        Values origin = Values(x[chunk_of(at, groups).start]);
         product.add(products[at] + (origin - center) * gradients[at]);
         gradient.add(gradients[at]);
     }
@@ -217,7 +217,7 @@ kernel void channel_sums(device const Storage* x [[buffer(0)]],
     dbeta[id] = gradient.value();
 }
 
-// dx = r * (h - mean of h - xhat * mean of h * xhat); 0 where there is only one value
+// dx = r * (h - mean(h) - xhat * mean(h * xhat)) with h = g * gamma; 0 for a group of one value.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
                      device const Values* gamma [[buffer(2)]],
@@ -231,9 +231,9 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     if (id >= groups.count) {
         return;
     }
-    Own own = own_of(id, groups);
-    Values h = Values(g[id]) * gamma[own.channel];
-    Values xhat = (Values(x[id]) - mean[own.at]) * r[own.at];
-    Values value = r[own.at] * (h - of_h[own.at] - xhat * of_product[own.at]);
+    ChannelPlace place = channel_place(id, groups);
+    Values h = Values(g[id]) * gamma[place.channel];
+    Values xhat = (Values(x[id]) - mean[place.at]) * r[place.at];
+    Values value = r[place.at] * (h - of_h[place.at] - xhat * of_product[place.at]);
     dx[id] = groups.values == 1 ? Values(0.0f) : value;
 }

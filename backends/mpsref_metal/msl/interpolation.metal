@@ -1,9 +1,9 @@
-// Sums over runs of rows and columns with a weight for each: interpolation, and its gradient.
+// Sums over runs of weighted rows and columns: interpolation, and its gradient.
 
 struct Weighted {
     int first;  // source index
     int count;
-    int start;  // of the weights
+    int start;  // index of its first weight
 };
 
 kernel void resample(device const Storage* source [[buffer(0)]],
@@ -11,16 +11,16 @@ kernel void resample(device const Storage* source [[buffer(0)]],
                      device const float* row_weights [[buffer(2)]],
                      device const Weighted* columns [[buffer(3)]],
                      device const float* column_weights [[buffer(4)]],
-                     constant Problem& problem [[buffer(5)]],
+                     constant Shapes& shapes [[buffer(5)]],
                      device Values* result [[buffer(6)]],
                      uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
+    if (id >= shapes.count) {
         return;
     }
-    Place at = place_of(id, problem);
+    Place at = place_of(id, shapes);
     Weighted vertical = rows[at.row];
     Weighted horizontal = columns[at.column];
-    uint apart = problem.extent.channels.value;
+    uint apart = shapes.extent.channels.value;
     BlockedSum sums[TOGETHER];
     for (uint j = 0; j < TOGETHER; ++j) {
         sums[j] = empty_sum();
@@ -28,8 +28,8 @@ kernel void resample(device const Storage* source [[buffer(0)]],
     for (int a = 0; a < vertical.count; ++a) {
         for (int b = 0; b < horizontal.count; ++b) {
             float weight = row_weights[vertical.start + a] * column_weights[horizontal.start + b];
-            Index from = index_of(at.image, problem.source_height, problem.source_width, vertical.first + a,
-                                  horizontal.first + b, problem.channels, at.channel);
+            Index from = index_of(at.image, shapes.source_height, shapes.source_width, vertical.first + a,
+                                  horizontal.first + b, shapes.channels, at.channel);
             for (uint j = 0; j < TOGETHER; ++j) {
                 sums[j].add(weight * Values(source[from + j * apart]));
             }

@@ -1,16 +1,16 @@
-// A pixel for LANES neighbouring threads, which belong to one SIMD group: the packs of its channels in turn.
+// LANES neighbouring threads of one SIMD group share a pixel, and take the packs of its channels in turn.
 
 #ifndef SPECIALIZED
 constant constexpr uint LANES = 32;  // a power of 2
 #endif
 
-// Whether all threads of a thread's SIMD group are past the last one that computes something. They may return.
+// Whether no thread of the SIMD group of thread `id` has anything to compute. Then all of them return.
 bool is_surplus(uint id, uint count) {
     constexpr uint simd = 32;
     return id / simd * simd >= count;
 }
 
-// The sum of a value of all lanes, the same in each of them; every thread of the SIMD group takes part.
+// The sum of a value over all lanes, returned in each of them. Every thread of the SIMD group must call it.
 float sum_of_lanes(float value) {
     for (uint step = 1; step < LANES; step *= 2) {
         value += simd_shuffle_xor(value, ushort(step));

@@ -8,7 +8,7 @@ struct Parameters {
     float p0;
     float pm;
     float ps;
-    float taps;        // N, those outside the image included
+    float taps;        // N, including taps outside the image
     float per_tap;     // 1 / N
     float per_column;  // 1 / width of the window; 0 if it is taller than the image
 };
@@ -33,9 +33,9 @@ struct Distances {
     }
 };
 
-// `near` is the mean of a row that all windows have, or 0 where they have rows of zeros, so that squares of distances
-// from it lose few digits: the square of its own distance from the mean of a window is at most the variance times the
-// height of the window.
+// `near` is the mean of a row that all windows contain, or 0 where they contain rows of zeros. Squares of distances
+// from it lose few digits: the square of the distance of `near` from the mean of a window is at most the variance times
+// the height of the window.
 Distances distances_of(device const Storage* x, Strip strip, constant Parameters& parameters) {
     Distances distances = {x, Values(0.0f)};
     int row = strip.rows[STRIP - 1].first;
@@ -62,7 +62,7 @@ Contrast contrast_of(Moments inside, Values near, Run rows, Run columns, constan
 kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Run* rows [[buffer(1)]],
                     device const Run* columns [[buffer(2)]],
-                    constant Sizes& sizes [[buffer(3)]],
+                    constant WindowSizes& sizes [[buffer(3)]],
                     constant Parameters& parameters [[buffer(4)]],
                     device Values* y [[buffer(5)]],
                     uint id [[thread_position_in_grid]]) {
@@ -89,7 +89,7 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
                    device const Storage* x [[buffer(1)]],
                    device const Run* rows [[buffer(2)]],
                    device const Run* columns [[buffer(3)]],
-                   constant Sizes& sizes [[buffer(4)]],
+                   constant WindowSizes& sizes [[buffer(4)]],
                    constant Parameters& parameters [[buffer(5)]],
                    device Values* own [[buffer(6)]],
                    device Values* share [[buffer(7)]],
@@ -137,15 +137,15 @@ struct Shares {
     }
 };
 
-// dx = own - sum of p0 / N * own + share * (x - mean) = own - (sum of rests + x * sum of shares). The rounding errors of
-// both sums are of the size of those that the means have.
+// dx = own - sum of (p0 / N * own + share * (x - mean)) = own - (sum of rests + x * sum of shares). The rounding errors
+// of both sums are no larger than those of the means.
 kernel void gradient(device const Storage* x [[buffer(0)]],
                      device const Values* own [[buffer(1)]],
                      device const Values* share [[buffer(2)]],
                      device const Values* rest [[buffer(3)]],
                      device const Run* rows [[buffer(4)]],
                      device const Run* columns [[buffer(5)]],
-                     constant Sizes& sizes [[buffer(6)]],
+                     constant WindowSizes& sizes [[buffer(6)]],
                      constant Parameters& parameters [[buffer(7)]],
                      device Values* dx [[buffer(8)]],
                      uint id [[thread_position_in_grid]]) {

@@ -1,8 +1,8 @@
 // Losses and their derivatives, element by element or, for softmax, pixel by pixel. LANES threads share a run of
 // elements of an image, for softmax the channels of a pixel, and take packs of 4 elements in turn.
 //
-// The loss type and what is wanted of it are the same for all threads, so each switch goes one way in all of them. A
-// product with a factor t or 1 - t that is 0 is 0, whatever the logarithm.
+// All threads have the same loss type and result, so that no switch diverges. The product of a logarithm and a factor t
+// or 1 - t is 0 where the factor is 0, even if the logarithm is infinite.
 
 #ifndef SPECIALIZED
 typedef float Prediction;  // what each image holds: float or half
@@ -16,15 +16,15 @@ constant bool PACKED = false;  // packs are of neighbours, in aligned memory; el
 
 constant constexpr uint HELD = 2;  // packs of 4 elements that a thread reads at once
 
-struct Sizes {
-    uint count;  // of runs of all images
+struct Loss {
+    uint count;  // runs of all images
     uint channels;
     uint label_channels;
-    uint result_channels;  // of a pixel of the result
+    uint result_channels;
     uint size;             // elements of an image
     uint run;              // elements that LANES threads read
     Divisor runs;          // of an image
-    uint loss_type;        // Apple's number
+    uint type;             // Apple's number
     uint wanted;           // 0 the loss, 1 its derivative by the prediction, 2 by the label
     uint has_weights;
     uint gradients;  // source gradients: 0 none, 1 for each element, 2 for each image, 3 one for all images
@@ -32,7 +32,7 @@ struct Sizes {
     float b;
     float epsilon;
     float delta;
-    float factor;  // of all values
+    float factor;  // multiplies all values
 };
 
 float4 times(float4 t, float4 factor) {
@@ -47,11 +47,11 @@ float4 sign_of(float4 e) {
     return select(select(float4(0.0f), float4(-1.0f), e < 0.0f), float4(1.0f), e > 0.0f);
 }
 
-float4 element(float4 y, float4 t, constant Sizes& sizes) {
+float4 element(float4 y, float4 t, constant Loss& loss) {
     float4 e = y - t;
     float4 size = abs(e);
-    float delta = sizes.delta;
-    switch (sizes.loss_type) {
+    float delta = loss.delta;
+    switch (loss.type) {
         case 0:  // mean absolute error
             return size;
         case 1:  // mean squared error
@@ -67,16 +67,16 @@ float4 element(float4 y, float4 t, constant Sizes& sizes) {
         case 7:  // cosine distance
             return -y * t;
         case 8:  // log
-            return -times(t, precise::log(y + sizes.epsilon)) -
-                   times(1.0f - t, precise::log(1.0f - y + sizes.epsilon));
+            return -times(t, precise::log(y + loss.epsilon)) -
+                   times(1.0f - t, precise::log(1.0f - y + loss.epsilon));
         default:  // Kullback-Leibler divergence
             return times(t, precise::log(t) - y);
     }
 }
 
-float4 slope(float4 y, float4 t, constant Sizes& sizes) {
+float4 slope(float4 y, float4 t, constant Loss& loss) {
     float4 e = y - t;
-    switch (sizes.loss_type) {
+    switch (loss.type) {
         case 0:
             return sign_of(e);
         case 1:
@@ -90,17 +90,17 @@ float4 slope(float4 y, float4 t, constant Sizes& sizes) {
         case 5:
             return select(float4(0.0f), 1.0f - 2.0f * t, 1.0f + (1.0f - 2.0f * t) * y > 0.0f);
         case 6:
-            return clamp(e, float4(-sizes.delta), float4(sizes.delta));
+            return clamp(e, float4(-loss.delta), float4(loss.delta));
         case 8:
-            return over(1.0f - t, 1.0f - y + sizes.epsilon) - over(t, y + sizes.epsilon);
+            return over(1.0f - t, 1.0f - y + loss.epsilon) - over(t, y + loss.epsilon);
         default:  // cosine distance, Kullback-Leibler divergence
             return -t;
     }
 }
 
-float4 label_slope(float4 y, float4 t, constant Sizes& sizes) {
+float4 label_slope(float4 y, float4 t, constant Loss& loss) {
     float4 e = t - y;
-    switch (sizes.loss_type) {
+    switch (loss.type) {
         case 0:
             return sign_of(e);
         case 1:
@@ -110,9 +110,9 @@ float4 label_slope(float4 y, float4 t, constant Sizes& sizes) {
         case 5:
             return select(float4(0.0f), -2.0f * y, 1.0f + (1.0f - 2.0f * t) * y > 0.0f);
         case 6:
-            return clamp(e, float4(-sizes.delta), float4(sizes.delta));
+            return clamp(e, float4(-loss.delta), float4(loss.delta));
         case 8:
-            return precise::log(1.0f - y + sizes.epsilon) - precise::log(y + sizes.epsilon);
+            return precise::log(1.0f - y + loss.epsilon) - precise::log(y + loss.epsilon);
         case 9:
             return precise::log(t) + 1.0f - y;
         default:  // sigmoid cross entropy, cosine distance
@@ -120,9 +120,9 @@ float4 label_slope(float4 y, float4 t, constant Sizes& sizes) {
     }
 }
 
-// The elements of a run that a thread has: packs of 4 from `first` to below `end`. Threads past the last run read that
-// run again, since their lanes take part in sums, and store nothing.
-struct Part {
+// The elements of a thread: packs of 4 of a run, from `first` to below `end`. Threads past the last run read that run
+// again, since their lanes take part in sums, and store nothing.
+struct Lane {
     uint run;
     uint image;
     Index first;
@@ -130,12 +130,12 @@ struct Part {
     bool stores;
 };
 
-Part part_of(uint id, constant Sizes& sizes) {
-    uint run = min(id / LANES, sizes.count - 1);
-    uint image = quotient(run, sizes.runs);
-    Index start = Index(image) * sizes.size + Index(run - image * sizes.runs.value) * sizes.run;
-    Index end = min(start + sizes.run, Index(image + 1) * sizes.size);
-    return {run, image, start + id % LANES * (PACKED ? 4 : 1), end, id / LANES < sizes.count};
+Lane lane_of(uint id, constant Loss& loss) {
+    uint run = min(id / LANES, loss.count - 1);
+    uint image = quotient(run, loss.runs);
+    Index start = Index(image) * loss.size + Index(run - image * loss.runs.value) * loss.run;
+    Index end = min(start + loss.run, Index(image + 1) * loss.size);
+    return {run, image, start + id % LANES * (PACKED ? 4 : 1), end, id / LANES < loss.count};
 }
 
 constant constexpr uint AT_ONCE = 4 * HELD * LANES;  // elements that the threads of a run read at once
@@ -144,7 +144,7 @@ Index element_at(Index first, uint slot, uint k) {
     return first + 4 * slot * LANES + k * (PACKED ? 1 : LANES);
 }
 
-// Elements past the end are the last one, or of the last pack.
+// Past the end the last element, or the last pack, is read again.
 template <typename T>
 float4 pack_at(device const T* x, Index first, uint slot, Index end) {
     if (PACKED) {
@@ -158,7 +158,7 @@ float4 pack_at(device const T* x, Index first, uint slot, Index end) {
     return pack;
 }
 
-float4 labels_at(device const Label* t, Index first, uint slot, Index end, constant Sizes& sizes) {
+float4 labels_at(device const Label* t, Index first, uint slot, Index end, constant Loss& loss) {
     if (SAME_CHANNELS) {
         return pack_at(t, first, slot, end);
     }
@@ -166,7 +166,7 @@ float4 labels_at(device const Label* t, Index first, uint slot, Index end, const
     #pragma unroll
     for (uint k = 0; k < 4; ++k) {
         Index at = min(element_at(first, slot, k), end - 1);
-        pack[k] = float(t[at / sizes.channels * sizes.label_channels + at % sizes.channels]);
+        pack[k] = float(t[at / loss.channels * loss.label_channels + at % loss.channels]);
     }
     return pack;
 }
@@ -186,11 +186,11 @@ Held fetch(device const T* x, Index first, Index end) {
     return held;
 }
 
-Held fetch_labels(device const Label* t, Index first, Index end, constant Sizes& sizes) {
+Held fetch_labels(device const Label* t, Index first, Index end, constant Loss& loss) {
     Held held;
     #pragma unroll
     for (uint slot = 0; slot < HELD; ++slot) {
-        held.of[slot] = labels_at(t, first, slot, end, sizes);
+        held.of[slot] = labels_at(t, first, slot, end, loss);
     }
     return held;
 }
@@ -229,35 +229,35 @@ float sum_of_exponentials(Held held, float largest, Index first, Index end) {
     return sum_of(sum);
 }
 
-// `held` has the first predictions of the thread; those of large pixels that it does not have are read again.
-Pixel pixel_of(device const Prediction* y, Held held, Part part) {
+// `held` has the first predictions of the thread; the others, which only large pixels have, are read again.
+Pixel pixel_of(device const Prediction* y, Held held, Lane lane) {
     float4 most = largest_in(held);
-    for (Index first = part.first + AT_ONCE; first < part.end; first += AT_ONCE) {
-        most = max(most, largest_in(fetch(y, first, part.end)));
+    for (Index first = lane.first + AT_ONCE; first < lane.end; first += AT_ONCE) {
+        most = max(most, largest_in(fetch(y, first, lane.end)));
     }
     float largest = largest_of_lanes(largest_of(most));
     BlockedSum sum = empty_sum();
-    sum.add(sum_of_exponentials(held, largest, part.first, part.end));
-    for (Index first = part.first + AT_ONCE; first < part.end; first += AT_ONCE) {
-        sum.add(sum_of_exponentials(fetch(y, first, part.end), largest, first, part.end));
+    sum.add(sum_of_exponentials(held, largest, lane.first, lane.end));
+    for (Index first = lane.first + AT_ONCE; first < lane.end; first += AT_ONCE) {
+        sum.add(sum_of_exponentials(fetch(y, first, lane.end), largest, first, lane.end));
     }
     float total = sum_of_lanes(sum.value());
     return {largest, 1.0f / total, precise::log(total)};
 }
 
-float4 value_of(float4 y, float4 t, Pixel pixel, constant Sizes& sizes) {
-    t = sizes.a * t + sizes.b;
+float4 value_of(float4 y, float4 t, Pixel pixel, constant Loss& loss) {
+    t = loss.a * t + loss.b;
     if (OVER_CHANNELS) {
         float4 shifted = y - pixel.largest;
-        return sizes.wanted == 0   ? times(t, pixel.logarithm - shifted)
-               : sizes.wanted == 1 ? precise::exp(shifted) * pixel.inverse - t
+        return loss.wanted == 0   ? times(t, pixel.logarithm - shifted)
+               : loss.wanted == 1 ? precise::exp(shifted) * pixel.inverse - t
                                    : pixel.logarithm - shifted;
     }
-    return sizes.wanted == 0 ? element(y, t, sizes) : sizes.wanted == 1 ? slope(y, t, sizes) : label_slope(y, t, sizes);
+    return loss.wanted == 0 ? element(y, t, loss) : loss.wanted == 1 ? slope(y, t, loss) : label_slope(y, t, loss);
 }
 
 // Store the elements before the end; channels that the predictions do not have are 0.
-void store(float4 pack, device float* result, Index first, uint slot, Index end, constant Sizes& sizes) {
+void store(float4 pack, device float* result, Index first, uint slot, Index end, constant Loss& loss) {
     if (PACKED) {
         if (element_at(first, slot, 0) < end) {
             *(device float4*)(result + element_at(first, slot, 0)) = pack;
@@ -274,11 +274,11 @@ void store(float4 pack, device float* result, Index first, uint slot, Index end,
             result[at] = pack[k];
             continue;
         }
-        Index target = at / sizes.channels * sizes.result_channels + at % sizes.channels;
+        Index target = at / loss.channels * loss.result_channels + at % loss.channels;
         result[target] = pack[k];
-        if (at % sizes.channels == sizes.channels - 1) {
-            for (uint beyond = sizes.channels; beyond < sizes.result_channels; ++beyond) {
-                result[target + 1 + beyond - sizes.channels] = 0;
+        if (at % loss.channels == loss.channels - 1) {
+            for (uint beyond = loss.channels; beyond < loss.result_channels; ++beyond) {
+                result[target + 1 + beyond - loss.channels] = 0;
             }
         }
     }
@@ -289,40 +289,40 @@ kernel void values(device const Prediction* y [[buffer(0)]],
                    device const Label* t [[buffer(1)]],
                    device const Weight* weights [[buffer(2)]],
                    device const Gradient* g [[buffer(3)]],
-                   constant Sizes& sizes [[buffer(4)]],
+                   constant Loss& loss [[buffer(4)]],
                    device float* result [[buffer(5)]],
                    uint id [[thread_position_in_grid]]) {
-    if (is_surplus(id, sizes.count * LANES)) {
+    if (is_surplus(id, loss.count * LANES)) {
         return;
     }
-    Part part = part_of(id, sizes);
-    float factor = sizes.factor;
-    if (sizes.gradients > 1) {
-        factor *= float(g[sizes.gradients == 2 ? part.image : 0]);
+    Lane lane = lane_of(id, loss);
+    float factor = loss.factor;
+    if (loss.gradients > 1) {
+        factor *= float(g[loss.gradients == 2 ? lane.image : 0]);
     }
-    Held predictions = fetch(y, part.first, part.end);
+    Held predictions = fetch(y, lane.first, lane.end);
     Pixel pixel = {0, 1, 0};
     if (OVER_CHANNELS) {
-        pixel = pixel_of(y, predictions, part);
+        pixel = pixel_of(y, predictions, lane);
     }
-    if (!part.stores) {
+    if (!lane.stores) {
         return;
     }
-    for (Index first = part.first; first < part.end; first += AT_ONCE) {
-        if (first != part.first) {
-            predictions = fetch(y, first, part.end);
+    for (Index first = lane.first; first < lane.end; first += AT_ONCE) {
+        if (first != lane.first) {
+            predictions = fetch(y, first, lane.end);
         }
-        Held labels = fetch_labels(t, first, part.end, sizes);
+        Held labels = fetch_labels(t, first, lane.end, loss);
         #pragma unroll
         for (uint slot = 0; slot < HELD; ++slot) {
-            float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, sizes);
-            if (sizes.has_weights) {
-                pack *= pack_at(weights, first, slot, part.end);
+            float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, loss);
+            if (loss.has_weights) {
+                pack *= pack_at(weights, first, slot, lane.end);
             }
-            if (sizes.gradients == 1) {
-                pack *= pack_at(g, first, slot, part.end);
+            if (loss.gradients == 1) {
+                pack *= pack_at(g, first, slot, lane.end);
             }
-            store(factor * pack, result, first, slot, part.end, sizes);
+            store(factor * pack, result, first, slot, lane.end, loss);
         }
     }
 }
@@ -332,42 +332,42 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
                  device const Label* t [[buffer(1)]],
                  device const Weight* weights [[buffer(2)]],
                  device const Gradient* g [[buffer(3)]],
-                 constant Sizes& sizes [[buffer(4)]],
+                 constant Loss& loss [[buffer(4)]],
                  device float* result [[buffer(5)]],
                  device float* counts [[buffer(6)]],
                  uint id [[thread_position_in_grid]]) {
-    if (is_surplus(id, sizes.count * LANES)) {
+    if (is_surplus(id, loss.count * LANES)) {
         return;
     }
-    Part part = part_of(id, sizes);
-    Held predictions = fetch(y, part.first, part.end);
+    Lane lane = lane_of(id, loss);
+    Held predictions = fetch(y, lane.first, lane.end);
     Pixel pixel = {0, 1, 0};
     if (OVER_CHANNELS) {
-        pixel = pixel_of(y, predictions, part);
+        pixel = pixel_of(y, predictions, lane);
     }
     BlockedSum sum = empty_sum();
     float count = 0;
-    for (Index first = part.first; first < part.end; first += AT_ONCE) {
-        if (first != part.first) {
-            predictions = fetch(y, first, part.end);
+    for (Index first = lane.first; first < lane.end; first += AT_ONCE) {
+        if (first != lane.first) {
+            predictions = fetch(y, first, lane.end);
         }
-        Held labels = fetch_labels(t, first, part.end, sizes);
+        Held labels = fetch_labels(t, first, lane.end, loss);
         #pragma unroll
         for (uint slot = 0; slot < HELD; ++slot) {
-            float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, sizes);
-            if (sizes.has_weights) {
-                float4 weight = pack_at(weights, first, slot, part.end);
+            float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, loss);
+            if (loss.has_weights) {
+                float4 weight = pack_at(weights, first, slot, lane.end);
                 pack *= weight;
-                count += sum_of(inside(select(float4(1.0f), float4(0.0f), weight == 0.0f), first, slot, part.end));
+                count += sum_of(inside(select(float4(1.0f), float4(0.0f), weight == 0.0f), first, slot, lane.end));
             }
-            sum.add(sum_of(inside(pack, first, slot, part.end)));
+            sum.add(sum_of(inside(pack, first, slot, lane.end)));
         }
     }
     float total = sum_of_lanes(sum.value());
     count = sum_of_lanes(count);
-    if (part.stores && id % LANES == 0) {
-        result[part.run] = total * sizes.factor;
-        counts[part.run] = count;
+    if (lane.stores && id % LANES == 0) {
+        result[lane.run] = total * loss.factor;
+        counts[lane.run] = count;
     }
 }
 

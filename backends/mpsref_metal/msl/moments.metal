@@ -1,4 +1,4 @@
-// Mean and variance in a form that can be merged. Between the prelude and batch or group normalization.
+// Mean and variance in a form that can be merged. Follows the prelude.
 
 constant constexpr uint TILE = 8;  // pixels that a thread reads before it computes
 
@@ -8,7 +8,7 @@ struct Moments {
     Values m2;
 };
 
-// b and n are never multiplied as integers, which could overflow.
+// Counts are multiplied as floats: the product of the integers could overflow.
 Moments merged(Moments a, Moments b) {
     if (a.n == 0 || b.n == 0) {
         return a.n == 0 ? b : a;
@@ -18,7 +18,7 @@ Moments merged(Moments a, Moments b) {
     return {a.n + b.n, a.mean + delta * share, a.m2 + b.m2 + delta * delta * (a.n * share)};
 }
 
-// Mean and m2 of a few pixels, from distances to the first one and then from those to the mean.
+// Mean and m2 of a few pixels: the mean from distances to the first pixel, m2 from distances to the mean.
 Moments moments_of_tile(thread const Values* x, uint n) {
     Values sum = Values(0.0f);
     for (uint k = 1; k < TILE; ++k) {

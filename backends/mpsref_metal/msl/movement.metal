@@ -1,5 +1,5 @@
-// Kernels that move pixels. Tables say which source index each row, column and channel of the result reads; where WIDTH
-// is 4, that of the channels counts packs.
+// Kernels that move pixels. Tables hold the source index that each row, column and channel of the result reads; if
+// WIDTH is 4, the table of the channels counts packs.
 
 struct Layout {
     uint count;
@@ -9,7 +9,7 @@ struct Layout {
     Extent extent;  // of the result; its channels count groups of TOGETHER packs
 };
 
-// The element that the tables name, or the channel's fill where one of them has -1.
+// The element that the tables name, or the fill value of the channel where one of them is -1.
 kernel void gather(device const Storage* source [[buffer(0)]],
                    device const int* rows [[buffer(1)]],
                    device const int* columns [[buffer(2)]],

@@ -1,8 +1,8 @@
 // The functions of the neurons and their derivatives, for any kernel that begins or ends with one.
 //
 // The parameters are one buffer: a, b, c, the logarithm of the base c (Exponential, Logarithm), the sign of a negative
-// number to the power of c (Power: 1, -1, or NaN where c is no integer), Apple's number of the type, then the slopes of
-// PReLU from index 8 on, one for each channel. The type is the same for all threads, so each switch goes one way in all of them.
+// number to the power of c (Power: 1, -1, or NaN where c is no integer), Apple's number of the type, and from index 8
+// on the slopes of PReLU, one for each channel. All threads have the same type, so that no switch diverges.
 
 constant int neuron_type = 5;    // where in the parameters the type is
 constant int neuron_slopes = 8;  // where the slopes begin
@@ -27,7 +27,7 @@ Values relu_slope(Values x, Values a) {
     return select(a, Values(1.0f), x >= 0.0f);
 }
 
-// pow of a negative number is not reliable under fast math, and MSL has it of 0 in no table.
+// Under fast math pow of a negative number is not reliable, and no table of the MSL specification covers pow of 0.
 Values power_of(Values u, float c, float below) {
     if (c == 0) {
         return Values(1.0f);
@@ -99,7 +99,7 @@ Values neuron_slope(Values x, uint channel, device const float* neuron) {
             return Values(a);
         case 3:  // Sigmoid
             return sigmoid_slope(x);
-        case 4: {  // HardSigmoid: both ends belong to the slope
+        case 4: {  // HardSigmoid: both ends of the interval have the slope a
             Values u = a * x + b;
             return select(select(Values(0.0f), Values(a), u >= 0.0f), Values(0.0f), u > 1.0f);
         }

@@ -1,6 +1,6 @@
-// Two images of different sizes, element by element. An operand's element for result element i of an axis is
+// Two operands of different sizes, combined element by element. Along an axis, result element i reads operand element
 // offset + stride * i; a stride is 0 or 1. An operand with the stride 0 along the channels has one value for all WIDTH
-// channels of a thread.
+// channels of a pack.
 
 #ifndef SPECIALIZED
 #define Primary float    // what x holds: float or half, or float4 or half4 if it has the stride 1 along the channels
@@ -11,7 +11,7 @@ struct Walk {
     uint height;  // of the operand
     uint width;
     uint channels;
-    uint y;  // offset
+    uint y;  // offsets
     uint x;
     uint channel;
     uint stride_y;
@@ -19,9 +19,9 @@ struct Walk {
     uint stride_channel;
 };
 
-// The size of the result, and how each operand is walked along.
+// The size of the result, and how each operand is read.
 struct Pairing {
-    uint count;  // of the threads that have something to do
+    uint count;  // threads that compute something
     uint height;
     uint width;
     uint channels;

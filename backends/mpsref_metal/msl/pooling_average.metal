@@ -1,8 +1,8 @@
 // Average pooling, forward and gradient.
 //
-// Where windows lie, what lies outside the image and what a window is divided by was decided before: `rows` and
-// `columns` hold, for each row and column of the result, the run of source indices to add up, and the two vectors
-// of factors are 1/N of each axis (0 for a window without a tap inside the image).
+// The host computes the geometry: `rows` and `columns` hold, for each row and column of the result, the run of source
+// indices to add up, and the two vectors of factors are 1/N of each axis (0 for a window without a tap inside the
+// image).
 
 struct Run {
     int first;
@@ -15,23 +15,23 @@ kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Run* columns [[buffer(2)]],
                     device const float* row_factors [[buffer(3)]],
                     device const float* column_factors [[buffer(4)]],
-                    constant Problem& problem [[buffer(5)]],
+                    constant Shapes& shapes [[buffer(5)]],
                     device Values* y [[buffer(6)]],
                     uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
+    if (id >= shapes.count) {
         return;
     }
-    Place at = place_of(id, problem);
+    Place at = place_of(id, shapes);
     Run vertical = rows[at.row];
     Run horizontal = columns[at.column];
-    uint apart = problem.extent.channels.value;
+    uint apart = shapes.extent.channels.value;
     BlockedSum sums[TOGETHER];
     for (uint j = 0; j < TOGETHER; ++j) {
         sums[j] = empty_sum();
     }
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
-            Index from = index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+            Index from = index_of(at.image, shapes.source_height, shapes.source_width, i, k, shapes.channels,
                                   at.channel);
             for (uint j = 0; j < TOGETHER; ++j) {
                 sums[j].add(Values(x[from + j * apart]));
@@ -50,16 +50,16 @@ kernel void gradient(device const Storage* g [[buffer(0)]],
                      device const Run* columns [[buffer(2)]],
                      device const float* row_factors [[buffer(3)]],
                      device const float* column_factors [[buffer(4)]],
-                     constant Problem& problem [[buffer(5)]],
+                     constant Shapes& shapes [[buffer(5)]],
                      device Values* dx [[buffer(6)]],
                      uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
+    if (id >= shapes.count) {
         return;
     }
-    Place at = place_of(id, problem);
+    Place at = place_of(id, shapes);
     Run vertical = rows[at.row];
     Run horizontal = columns[at.column];
-    uint apart = problem.extent.channels.value;
+    uint apart = shapes.extent.channels.value;
     BlockedSum sums[TOGETHER];
     for (uint j = 0; j < TOGETHER; ++j) {
         sums[j] = empty_sum();
@@ -67,7 +67,7 @@ kernel void gradient(device const Storage* g [[buffer(0)]],
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
             float factor = row_factors[i] * column_factors[k];
-            Index from = index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+            Index from = index_of(at.image, shapes.source_height, shapes.source_width, i, k, shapes.channels,
                                   at.channel);
             for (uint j = 0; j < TOGETHER; ++j) {
                 sums[j].add(Values(g[from + j * apart]) * factor);

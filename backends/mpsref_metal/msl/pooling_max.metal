@@ -4,8 +4,8 @@
 // select it. A tap is stored as the numbers of its groups on both axes, row * GROUPS + column.
 
 #ifndef Tap  // `forward` does not need it
-constant constexpr uint GROUPS = 16;  // at least the groups of a window in a row
-#define Tap Counts                    // what is stored: uchar, ushort or uint, or a vector of them
+constant constexpr uint GROUPS = 16;  // at least the number of groups of a window along a row
+#define Tap Counts                    // the stored type: uchar, ushort or uint, or a vector of them
 #endif
 
 struct Selected {
@@ -56,15 +56,15 @@ kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Window* row_windows [[buffer(1)]],
                     device const Window* column_windows [[buffer(2)]],
                     constant Axis* axes [[buffer(3)]],
-                    constant Problem& problem [[buffer(4)]],
+                    constant Shapes& shapes [[buffer(4)]],
                     device Values* y [[buffer(5)]],
                     uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
+    if (id >= shapes.count) {
         return;
     }
-    Place at = place_of(id, problem);
-    y[id] = select_tap(x, at, row_windows[at.row], column_windows[at.column], axes, problem.source_height,
-                       problem.source_width, problem.channels)
+    Place at = place_of(id, shapes);
+    y[id] = select_tap(x, at, row_windows[at.row], column_windows[at.column], axes, shapes.source_height,
+                       shapes.source_width, shapes.channels)
                 .value;
 }
 
@@ -73,50 +73,50 @@ kernel void selected_taps(device const Storage* x [[buffer(0)]],
                           device const Window* row_windows [[buffer(1)]],
                           device const Window* column_windows [[buffer(2)]],
                           constant Axis* axes [[buffer(3)]],
-                          constant Problem& problem [[buffer(4)]],
+                          constant Shapes& shapes [[buffer(4)]],
                           device Tap* taps [[buffer(5)]],
                           uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
+    if (id >= shapes.count) {
         return;
     }
-    Place at = place_of(id, problem);
+    Place at = place_of(id, shapes);
     Index to = first_pack(id, at);
     for (uint j = 0; j < TOGETHER; ++j) {
-        Counts tap = select_tap(x, at, row_windows[at.row], column_windows[at.column], axes, problem.source_height,
-                                problem.source_width, problem.channels)
+        Counts tap = select_tap(x, at, row_windows[at.row], column_windows[at.column], axes, shapes.source_height,
+                                shapes.source_width, shapes.channels)
                          .tap;
         taps[to] = Tap(tap);
-        to += problem.extent.channels.value;
-        at.channel += problem.extent.channels.value;
+        to += shapes.extent.channels.value;
+        at.channel += shapes.extent.channels.value;
     }
 }
 
 // dx = sum of g over the windows that select this pixel. `row_groups` and `column_groups` hold, for each window of the
-// candidates, the first group that reads the pixel, or -1: of several, which have the same value, only it is selected.
+// candidates, the first group that reads the pixel, or -1: later groups have the same value and are never selected.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Tap* taps [[buffer(1)]],
                      device const Candidates* row_candidates [[buffer(2)]],
                      device const Candidates* column_candidates [[buffer(3)]],
                      device const int* row_groups [[buffer(4)]],
                      device const int* column_groups [[buffer(5)]],
-                     constant Problem& problem [[buffer(6)]],
+                     constant Shapes& shapes [[buffer(6)]],
                      device Values* dx [[buffer(7)]],
                      uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
+    if (id >= shapes.count) {
         return;
     }
-    Place at = place_of(id, problem);
+    Place at = place_of(id, shapes);
     Candidates rows = row_candidates[at.row];
     Candidates columns = column_candidates[at.column];
-    uint apart = problem.extent.channels.value;
+    uint apart = shapes.extent.channels.value;
     BlockedSum sums[TOGETHER];
     for (uint j = 0; j < TOGETHER; ++j) {
         sums[j] = empty_sum();
     }
     for (int i = 0; i < rows.count; ++i) {
         int vertical = row_groups[rows.start + i];
-        Index window = index_of(at.image, problem.source_height, problem.source_width, rows.first + i, columns.first,
-                                problem.channels, at.channel);
+        Index window = index_of(at.image, shapes.source_height, shapes.source_width, rows.first + i, columns.first,
+                                shapes.channels, at.channel);
         for (int k = 0; k < columns.count; ++k) {
             int horizontal = column_groups[columns.start + k];
             if (vertical >= 0 && horizontal >= 0) {
@@ -126,7 +126,7 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
                     sums[j].add(select(Values(0.0f), Values(g[window + j * apart]), is_selected));
                 }
             }
-            window += problem.channels;
+            window += shapes.channels;
         }
     }
     for (uint j = 0; j < TOGETHER; ++j) {

@@ -1,8 +1,8 @@
-// In front of every family. Images are (N, H, W, C), channels fastest.
+// Precedes the source of every family. Images are (N, H, W, C), channels fastest.
 //
-// A thread owns WIDTH neighbouring channels of a pixel of the result: 4 where all images allow it, else 1. Values are
-// those numbers in registers, Storage and Gradient what the images hold of them. `channels` and indices count packs of
-// WIDTH channels. Operators and the functions of the library act on each channel; `select` chooses for each.
+// A thread computes WIDTH neighbouring channels of a pixel of the result, a pack: 4 where all images allow it, else 1.
+// `Values` is the type of a pack in registers; `Storage` and `Gradient` are its types in images. `channels` and indices
+// count packs. Operators and library functions act on each channel of a pack, and so does `select`.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -24,7 +24,7 @@ typedef float Gradient;  // what the source gradient holds
 typedef uint Index;      // of an element of an image; ulong where an image has more elements than 32 bits count
 #endif
 
-// A divisor whose quotients need a multiplication only, since GPUs have no division of integers. For n < 2^32 - 1,
+// A divisor that is applied by a multiplication, since GPUs have no division of integers. For n < 2^32 - 1,
 // n / value = ((n + increment) * multiplier) >> (32 + shift).
 struct Divisor {
     uint value;
@@ -41,15 +41,16 @@ uint remainder(uint n, constant Divisor& divisor) {
     return n - quotient(n, divisor) * divisor.value;
 }
 
-// The size of an image, to find the place of an element.
+// The size of an image, as divisors of the index of an element.
 struct Extent {
     Divisor height;
     Divisor width;
     Divisor channels;
 };
 
-struct Problem {
-    uint count;  // packs of the result; the grid is rounded up to whole threadgroups, and the surplus threads do run
+// The sizes of a result and of the image that it is computed from.
+struct Shapes {
+    uint count;  // packs of the result; the grid is rounded up to whole threadgroups: surplus threads run
     uint channels;
     uint height;  // of the result
     uint width;
@@ -81,8 +82,8 @@ Place place_in(uint id, constant Extent& extent) {
             id - pixel * extent.channels.value};
 }
 
-Place place_of(uint id, constant Problem& problem) {
-    return place_in(id, problem.extent);
+Place place_of(uint id, constant Shapes& shapes) {
+    return place_in(id, shapes.extent);
 }
 
 // The first pack of the result that a thread computes; TOGETHER packs are `extent.channels.value` apart.
@@ -95,8 +96,8 @@ Index index_of(uint image, uint height, uint width, int row, int column, uint ch
     return ((Index(image) * height + Index(row)) * width + Index(column)) * channels + channel;
 }
 
-// A sum whose chains of additions stay short, so that its rounding error does too. With SHORT_SUMS in front all sums have
-// at most 1024 terms.
+// A sum of blocks of 1024 terms, which limits its rounding error. If SHORT_SUMS is defined, no sum has more terms than
+// that.
 struct BlockedSum {
     Values total;
     Values block;
@@ -123,7 +124,7 @@ BlockedSum empty_sum() {
     return {Values(0.0f), Values(0.0f), 0};
 }
 
-// The sum, and the largest, of the channels of a thread.
+// The sum and the maximum of the channels of a pack.
 float sum_of(float v) {
     return v;
 }

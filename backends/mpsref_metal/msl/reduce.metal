@@ -1,4 +1,4 @@
-// Reductions along the axes of a part of an image; and the gradient of the spatial mean.
+// Reductions of a region of an image along its axes, and the gradient of the spatial mean.
 
 #ifndef SPECIALIZED
 constant int OPERATION = 0;  // 0 sum, 1 minimum, 2 maximum, 3 index of the minimum, 4 index of the maximum
@@ -7,19 +7,19 @@ constant int OPERATION = 0;  // 0 sum, 1 minimum, 2 maximum, 3 index of the mini
 struct Reduction {
     uint count;
     Extent extent;  // of the result
-    uint rows;  // how many elements are folded on each axis
+    uint rows;  // number of elements that are folded along each axis
     uint columns;
     uint depth;
     uint source_height;
     uint source_width;
     uint source_channels;
-    uint top;  // where the part begins
+    uint top;  // where the region begins
     uint left;
     float scale;
 };
 
-// LANES threads for WIDTH channels of the result. Where channels are folded, WIDTH is 1, and the threads take them in turn;
-// LANES is 1 otherwise, and for an index.
+// LANES threads compute a pack of the result. Where channels are folded, WIDTH is 1, and the threads take the channels
+// in turn. LANES is 1 otherwise, and for an index.
 kernel void reduce(device const Storage* source [[buffer(0)]],
                    constant Reduction& reduction [[buffer(1)]],
                    device Values* result [[buffer(2)]],
@@ -69,7 +69,7 @@ kernel void reduce(device const Storage* source [[buffer(0)]],
 struct SpatialMean {
     uint count;
     Extent extent;  // of the image
-    uint top;  // the part whose mean was taken
+    uint top;  // the region whose mean was taken
     uint left;
     uint rows;
     uint columns;

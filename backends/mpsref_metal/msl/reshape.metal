@@ -1,6 +1,6 @@
-// Reshape where x runs fastest, then y, then channels.
+// Reshape in the element order in which x varies fastest, then y, then the channel.
 
-struct Sizes {
+struct ReshapeSizes {
     uint count;
     uint height;  // of the result
     uint width;
@@ -10,7 +10,7 @@ struct Sizes {
 };
 
 kernel void reshape(device const Storage* source [[buffer(0)]],
-                    constant Sizes& sizes [[buffer(1)]],
+                    constant ReshapeSizes& sizes [[buffer(1)]],
                     device float* result [[buffer(2)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
@@ -19,7 +19,7 @@ kernel void reshape(device const Storage* source [[buffer(0)]],
     uint pixels = sizes.height * sizes.width;
     uint elements = pixels * sizes.channels;
     uint image = id / elements;
-    uint element = id % sizes.channels * pixels + id % elements / sizes.channels;  // in the order of both images
+    uint element = id % sizes.channels * pixels + id % elements / sizes.channels;  // in that order
     uint pixel = element % sizes.source_pixels;
     uint channel = element / sizes.source_pixels;
     result[id] = float(source[ulong(image) * elements + ulong(pixel) * sizes.source_channels + channel]);

@@ -1,5 +1,5 @@
-// Spatial normalization. The gradient takes two steps: what each output contributes to its own pixel and to all pixels of
-// its window, then for each source pixel the sum over the outputs that read it.
+// Spatial normalization. The gradient takes two steps: what each output contributes to its own pixel and to all pixels
+// of its window, then for each source pixel the sum over the outputs that read it.
 
 struct Parameters {
     float beta;
@@ -9,7 +9,7 @@ struct Parameters {
 };
 
 // T = delta + alpha / N * sum of squares
-Values base_of(device const Storage* x, Around at, constant Sizes& sizes, constant Parameters& parameters) {
+Values base_of(device const Storage* x, Around at, constant WindowSizes& sizes, constant Parameters& parameters) {
     BlockedSum squares = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
@@ -24,7 +24,7 @@ Values base_of(device const Storage* x, Around at, constant Sizes& sizes, consta
 kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Run* rows [[buffer(1)]],
                     device const Run* columns [[buffer(2)]],
-                    constant Sizes& sizes [[buffer(3)]],
+                    constant WindowSizes& sizes [[buffer(3)]],
                     constant Parameters& parameters [[buffer(4)]],
                     device Values* y [[buffer(5)]],
                     uint id [[thread_position_in_grid]]) {
@@ -40,7 +40,7 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
                    device const Storage* x [[buffer(1)]],
                    device const Run* rows [[buffer(2)]],
                    device const Run* columns [[buffer(3)]],
-                   constant Sizes& sizes [[buffer(4)]],
+                   constant WindowSizes& sizes [[buffer(4)]],
                    constant Parameters& parameters [[buffer(5)]],
                    device Values* own [[buffer(6)]],
                    device Values* share [[buffer(7)]],
@@ -61,7 +61,7 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
                      device const Values* share [[buffer(2)]],
                      device const Run* rows [[buffer(3)]],
                      device const Run* columns [[buffer(4)]],
-                     constant Sizes& sizes [[buffer(5)]],
+                     constant WindowSizes& sizes [[buffer(5)]],
                      constant Parameters& parameters [[buffer(6)]],
                      device Values* dx [[buffer(7)]],
                      uint id [[thread_position_in_grid]]) {

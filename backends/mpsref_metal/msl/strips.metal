@@ -1,10 +1,10 @@
-// After normalization_windows. A thread computes a strip of STRIP results, one below the other: sums over a row are computed
-// once for all results whose windows have it. STRIP is at most the height of a window, so that all windows of a strip
-// have a row in common, which may lie outside the image.
+// Follows normalization_windows. A thread computes a strip of STRIP results, one below the other: the sum over a row is
+// computed once for all results whose windows contain the row. STRIP is at most the height of a window, so that all
+// windows of a strip have a row in common, which may lie outside the image.
 
 #ifndef SPECIALIZED
 constant constexpr uint STRIP = 3;
-constant constexpr int COLUMNS = 3;  // of a window that are read together
+constant constexpr int COLUMNS = 3;  // pixels of a row that are read together
 #endif
 
 struct Size {
@@ -12,11 +12,11 @@ struct Size {
     uint width;
 };
 
-Size source_of(constant Sizes& sizes) {
+Size source_of(constant WindowSizes& sizes) {
     return {sizes.source_height, sizes.source_width};
 }
 
-Size outputs_of(constant Sizes& sizes) {
+Size outputs_of(constant WindowSizes& sizes) {
     return {sizes.height, sizes.width};
 }
 
@@ -24,12 +24,12 @@ int end_of(Run run) {
     return run.first + run.count;
 }
 
-// The results of a thread, and their runs in the image that is read. A strip at the bottom may be shorter; its last run is
-// repeated.
+// The results of a thread, and their runs in the image that is read. A strip at the bottom may be shorter; then its
+// last run is repeated.
 struct Strip {
     Run rows[STRIP];
     Run columns;
-    Index start;  // of row 0 of that image, in the first column of the run
+    Index start;  // index of row 0 of that image, in the first column of the run
     Index row_size;
     Index result;  // index of the first
     Index result_row_size;
@@ -41,7 +41,7 @@ struct Strip {
     }
 };
 
-Strip strip_of(uint id, Size result, Size read, constant Sizes& sizes, device const Run* rows,
+Strip strip_of(uint id, Size result, Size read, constant WindowSizes& sizes, device const Run* rows,
                device const Run* columns) {
     Place at = place_in(id, sizes.extent);
     uint top = at.row * STRIP;
@@ -71,13 +71,13 @@ Values centre_of(device const T* image, Strip strip, uint j) {
     return Values(image[strip.start + Index(row) * strip.row_size + Index(column - strip.columns.first) * strip.channels]);
 }
 
-// The values where the mask is all ones, 0 where it is 0. Compilers turn a choice into a branch, at which reads wait.
+// The values if all bits of the mask are set, 0 if it is 0. Compilers turn a choice into a branch, which delays reads.
 Values masked(Values v, uint mask) {
     return as_type<Values>(as_type<Counts>(v) & Counts(mask));
 }
 
-// The sum of the terms of a row, of which `terms(index, mask)` is one, masked. COLUMNS pixels are read
-// together, so that a thread waits once for all of them. Those past the end of a run are its last pixel again.
+// The sum of the terms of a row: `terms(index, mask)` is the masked term of a pixel. COLUMNS pixels are read together,
+// so that a thread waits once for all of them. Past the end of a run the last pixel is read again, with the mask 0.
 template <typename Terms>
 typename Terms::Sum sum_of_row(Terms terms, Strip strip, int row) {
     Index from = strip.start + Index(row) * strip.row_size;
@@ -92,8 +92,8 @@ typename Terms::Sum sum_of_row(Terms terms, Strip strip, int row) {
     return sum;
 }
 
-// Sums over the windows of a strip. `upper` has, for each result, the rows from its first to the last of the topmost
-// result. Those below are added from result to result, from top to bottom.
+// Sums over the windows of a strip. `upper` is, for each result, the sum from its first row to the last row of the top
+// result. The rows below are added from result to result, from top to bottom.
 template <typename Terms>
 struct Windows {
     Terms terms;

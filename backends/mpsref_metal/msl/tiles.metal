@@ -1,8 +1,8 @@
-// The product of two matrices in tiles, for convolution: each threadgroup computes TILE_M x TILE_N elements of the result
-// from tiles of both operands in threadgroup memory, and each of its threads ROWS x 8 of them in registers.
+// The product of two matrices in tiles, for convolution: each threadgroup computes TILE_M x TILE_N elements of the
+// result from tiles of both operands in threadgroup memory, and each of its threads ROWS x 8 of them in registers.
 //
-// There are two buffers for the tiles of the operands: while threads multiply from one, the other is filled with the
-// tiles of the next TILE_K terms, which they have read from memory before. 16 KB for tiles of 128 x 128.
+// There are two buffers for the tiles of the operands: while threads multiply from one, they fill the other with the
+// tiles of the next TILE_K terms, which they have read before. Tiles of 128 x 128 take 16.5 KB.
 
 #ifndef SPECIALIZED
 constant constexpr uint TILE_M = 32;  // rows and columns of the result, multiples of 8
@@ -13,9 +13,9 @@ constant constexpr uint ROWS = 8;  // of a thread: 8 or 16
 #endif
 
 constant constexpr uint TILE_K = 8;      // terms of a tile
-constant constexpr uint LONGEST = 1024;  // terms in sequence; then they are added to the result
+constant constexpr uint LONGEST = 1024;  // terms added in sequence, before their sum is added to the result
 constant constexpr uint THREADS = TILE_M / ROWS * (TILE_N / 8);
-constant constexpr uint M_ROW = TILE_M + 4;  // rows in threadgroup memory are this far apart, for different banks
+constant constexpr uint M_ROW = TILE_M + 4;  // distance of rows in threadgroup memory, which avoids bank conflicts
 constant constexpr uint N_ROW = TILE_N + 4;
 constant constexpr uint OTHER_WIDTH = sizeof(Others) / sizeof(float);
 
@@ -31,7 +31,7 @@ struct Position {
     uint along;
 };
 
-// The positions of a SIMD group are 4 x 8, or 8 x 4, so that its threads read few different values at a time.
+// The positions of a SIMD group are 4 x 8 or 8 x 4, so that its threads read few different values.
 Position position_of(uint member) {
     constexpr uint lanes = TILE_N < 64 ? TILE_N / 8 : 8;  // side by side
     constexpr uint across = TILE_N / 8 / lanes;           // SIMD groups side by side
@@ -65,7 +65,7 @@ void multiply(threadgroup const float* left, threadgroup const float* right, Pos
     }
 }
 
-// The row of the tile that has number i of those of a thread, and the column.
+// The row of the tile in which a thread has its row i, and the column of its column j.
 uint row_of(uint i, Position at) {
     return i / 4 * (TILE_M / QUADS) + 4 * at.down + i % 4;
 }
@@ -94,7 +94,7 @@ void put_along(threadgroup float* at, float4 value) {
     *(threadgroup float4*)at = value;
 }
 
-// Store four sums of a row, or add them to those of earlier terms; only the first `count` columns exist.
+// Store four sums of a row, or add them to the sums of earlier terms. Only the first `count` columns exist.
 void store(device float* at, float4 sums, uint count, bool is_aligned, bool is_first) {
     if (is_aligned) {
         device float4* all = (device float4*)at;

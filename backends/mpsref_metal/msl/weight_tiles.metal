@@ -1,5 +1,5 @@
-// The gradient of the weights of a convolution as a product of matrices, in tiles. `rows` and `columns` hold, for each row
-// and column of the gradient and each tap, the row or column of the source, or -1 where there is nothing.
+// The gradient of the weights of a convolution as a product of matrices, in tiles. `rows` and `columns` hold, for each
+// row and column of the gradient and each tap, the row or column of the source, or -1 where the tap reads nothing.
 
 struct Gradients {
     uint pixels;  // of the gradient, in all images
@@ -12,15 +12,15 @@ struct Gradients {
     uint source_width;
     uint kernel_height;
     uint kernel_width;
-    uint chunk;  // pixels of a threadgroup; the sums of chunks are added up later
+    uint chunk;  // pixels of a threadgroup; `finish` adds up the sums of chunks
     uint tiles_m;
     uint tiles_n;
     uint size;  // of the weights
     uint is_aligned;  // whether four weights in a row of the result are
 };
 
-// The gradient of the weights: rows are channels o of the gradient, columns taps and channels c of the source, terms the
-// pixels: the sum over them of g[pixel, o] * source[what the tap reads, c]. `weight_sums` is the same in simple form.
+// The sum over the pixels of g[pixel, o] * source[what the tap reads, c]: the rows of the product are channels o of the
+// gradient, its columns taps and channels c of the source, its terms pixels. `weight_sums` is the simple form.
 [[max_total_threads_per_threadgroup(THREADS)]]
 kernel void weight_products(device const Other* g [[buffer(0)]],
                             device const Storage* source [[buffer(1)]],
@@ -51,8 +51,8 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
     uint first = chunk * layer.chunk;
     uint end = min(first + layer.chunk, layer.pixels);
 
-    // Taps and channels stay the same for a thread, pixels move on. It reads the tables one tile ahead.
-    constexpr uint places = packs_n > THREADS ? packs_n / THREADS : 1;  // different ones of a thread
+    // The taps and channels of a thread do not change, its pixels do. It reads the tables one tile ahead.
+    constexpr uint places = packs_n > THREADS ? packs_n / THREADS : 1;  // different taps and channels of a thread
     bool exists[places];
     uint tap_y[places];
     uint tap_x[places];

@@ -1,4 +1,4 @@
-// What windows read, for kernels that look at every tap. Between the prelude and the family.
+// What windows read, for kernels that process every tap. Follows the prelude.
 
 // One window on one axis: `before` taps read the pixel `low`, then `count` taps read first, first + step, ..., then
 // `after` taps read the pixel `high`. A pixel of -1 stands for the value 0.
@@ -16,8 +16,8 @@ struct Axis {
     int high;
 };
 
-// A destination pixel on one axis: the source pixel it stands for (-1: none), the gradient pixels whose windows may
-// read that, and where the entries of these windows begin in a table that belongs to the family.
+// A destination pixel on one axis: its source pixel (-1: none), the gradient pixels whose windows may read that pixel,
+// and where the entries of these windows begin in a table of the family.
 struct Candidates {
     int pixel;
     int first;

@@ -36,7 +36,7 @@ class Machine:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class ProbeProblem:
     """A computation whose result tells alternatives apart.
 
     Parameters
@@ -92,7 +92,7 @@ class Choice:
         By page, the beginnings or parts of the tagged lines.
     alternatives : mapping of str to str, optional
         Text by name; the first one is what mpsref does unless ``ours`` names another one.
-    problems : sequence of Problem, optional
+    problems : sequence of ProbeProblem, optional
         Problems that tell the alternatives apart.
     tag : {"choice", "obs", "design"}, optional
         How the documentation tags it. Only *design* has no problems.
@@ -105,7 +105,7 @@ class Choice:
     why: str
     where: Mapping[str, str | Sequence[str]]
     alternatives: Mapping[str, str] = field(default_factory=dict)
-    problems: Sequence[Problem] = ()
+    problems: Sequence[ProbeProblem] = ()
     tag: Literal["choice", "obs", "design"] = "choice"
     ours: str | None = None
 
@@ -168,7 +168,7 @@ def operation(
     tolerance: float = 1e-5,
     planted: Mapping[str, Callable[[Array], ArrayLike]] | None = None,
     **options: object,
-) -> Problem:
+) -> ProbeProblem:
     """Return the problem of an operation; of several results, ``result`` is the number of the one that counts."""
 
     def run(machine: Machine) -> ArrayLike:
@@ -176,7 +176,7 @@ def operation(
         return found[result] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
 
     direction: Literal["forward", "gradient"] = "forward" if method in ("forward", "statistics") else "gradient"
-    return Problem(
+    return ProbeProblem(
         kernel,
         direction,
         inputs,

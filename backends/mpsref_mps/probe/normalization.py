@@ -13,7 +13,7 @@ from mpsref import (
     SpatialNormalization,
 )
 from mpsref.arguments.arrays import Array
-from mpsref_mps.probe.declare import Choice, Problem, image, operation, pixel, row
+from mpsref_mps.probe.declare import Choice, ProbeProblem, image, operation, pixel, row
 
 ONE = np.ones(1, np.float32)
 ZERO = np.zeros(1, np.float32)
@@ -152,7 +152,7 @@ CHOICES = (
         {"windowed_normalization": "only edge mode `Zero` for windows of pixels"},
         {"zero": "pixels outside are 0 with every edge mode", "clamp": "with Clamp the nearest pixel is read"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNSpatialNormalization",
                 "forward",
                 {"x": row(1, 2, 3)},
@@ -193,7 +193,7 @@ CHOICES = (
         {"windowed_normalization": "default kernel size 5 for the channel kernel"},
         {"five": "5", "one": "1", "three": "3"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNCrossChannelNormalizationNode",
                 "property",
                 {},
@@ -260,7 +260,7 @@ CHOICES = (
         },
         {"one": "gamma is 1 and beta is 0", "zero": "the result is beta"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNInstanceNormalization",
                 "forward",
                 {"x": row(1, 3)},
@@ -277,7 +277,7 @@ CHOICES = (
         {"batch_normalization": "weighting by pixels"},
         {"pixels": "the mean of all pixels", "calls": "the mean of the means of the calls"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNBatchNormalizationStatistics",
                 "forward",
                 {"first": row(1, 3), "second": row(8)},
@@ -301,7 +301,7 @@ CHOICES = (
         },
         {"restart": "the next call starts a new batch", "accumulate": "the next call adds until reset is called"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNBatchNormalizationStatistics",
                 "forward",
                 {"first": row(1, 3), "second": row(8, 8)},
@@ -322,7 +322,7 @@ CHOICES = (
         {"batch_normalization_classes": "the formula of the running statistics"},
         {"n": "divided by n", "n-1": "divided by n - 1"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNBatchNormalizationStatistics",
                 "forward",
                 {"x": row(1, 2, 4, 5)},
@@ -343,7 +343,7 @@ CHOICES = (
             "later": "they are 0 before the gradient kernel has run",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNBatchNormalizationStatisticsGradient",
                 "gradient",
                 {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * 2.5},
@@ -413,7 +413,7 @@ CHOICES = (
         {"batch_normalization_classes": "`epsilon` can be set later"},
         {"set": "the number that was set", "source": "the number of the data source"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNInstanceNormalization",
                 "forward",
                 {"x": row(1, 3), "epsilon": [3], "epsilon of the data source": [8]},
@@ -437,7 +437,7 @@ CHOICES = (
         {"batch_normalization_classes": "`append_batch_barrier` of the statistics"},
         {"yes": "YES", "no": "NO"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNBatchNormalizationStatisticsGradient",
                 "property",
                 {},
@@ -502,7 +502,7 @@ CHOICES = (
         {},
         {"exact": "0", "rounded": "rounding errors"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNInstanceNormalization",
                 "forward",
                 {"x": np.full((1, 1, 1000, 1), 0.1, np.float32)},
@@ -547,7 +547,7 @@ CHOICES = (
         {"instance_and_group_normalization": "a gradient overwrites the values in the state"},
         {"overwrites": "a second encode overwrites", "adds": "a second encode adds"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNInstanceNormalizationGradient",
                 "gradient",
                 {"g": row(1, 2), "x": row(1, 3)},

@@ -334,7 +334,7 @@ def kept_value(p: float, x: float) -> list[float]:
 
 
 def distribution(p: float) -> list[int]:
-    """Return whether a share p is kept, within 5 deviations, and whether two encodes draw different masks."""
+    """Return whether a share p is kept, within 5 standard deviations, and whether two encodes draw different masks."""
     run, ones = in_use(), np.ones((1, 64, 64, 4), np.float32)
     kernel = training.dropout_kernel(run, mpsref.Dropout(p, seed=1))
     images, found = run.upload(ones), list[Array]()

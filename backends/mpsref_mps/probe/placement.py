@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from mpsref_mps.probe.declare import Choice, Problem, pixel
+from mpsref_mps.probe.declare import Choice, ProbeProblem, pixel
 
 ORDERS = {"load": [0, 1, 2, 3, 4], "descriptor": [1, 0, 2, 3, 4], "biases": [0, 1, 3, 2, 4]}
 SLOPES = [[1e8, 1, -1e8], [1, 1e8, -1e8], [1e8, -1e8, 1]]
-"""By channel, the slopes of three branches: the order of float32 sums decides whether the 1 gets lost."""
+"""For each channel, the slopes of three branches: the order of float32 sums decides whether the 1 is lost."""
 EVEN = 2.0**-11
 HALVES = [1 + EVEN, 1 + 3 * EVEN, 1 + 1.5 * EVEN]
-"""Halfway between two float16 numbers, twice, and above the middle."""
+"""Two numbers halfway between neighbouring float16 numbers, and one above the middle."""
 
 
-def _placed(method: int, size: int, stride: int, length: int, expected: dict[str, list[float]], bits: str) -> Problem:
-    return Problem(
+def _placed(
+    method: int, size: int, stride: int, length: int, expected: dict[str, list[float]], bits: str
+) -> ProbeProblem:
+    return ProbeProblem(
         "MPSCNNPoolingMax",
         "property",
         {"length": [length]},
@@ -65,7 +67,7 @@ CHOICES = (
         {},
         {"begin": "windows start at pixel 0", "centred": "pixels that are left out are shared by both sides"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNPoolingMax",
                 "property",
                 {"length": [9]},
@@ -84,7 +86,7 @@ CHOICES = (
         {},
         {"inserted": "centred in coordinates with inserted zeros", "kept": "the kernel offset is not changed"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolutionTranspose",
                 "property",
                 {"length": [4]},
@@ -102,7 +104,7 @@ CHOICES = (
         {},
         {"sides": "Valid and Full, and the sides of remainders", "sizes": "Valid and Full alone"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNDefaultPadding",
                 "property",
                 {},
@@ -127,7 +129,7 @@ CHOICES = (
         {},
         {"even": "nearest, ties to even", "truncates": "towards zero", "away": "nearest, ties away from zero"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNNeuron",
                 "forward",
                 {"x": HALVES},
@@ -166,7 +168,7 @@ CHOICES = (
             "wide": "in wider numbers",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNGraph",
                 "gradient",
                 {"x": pixel(-1, -1, -1), "slopes": SLOPES},
@@ -197,7 +199,7 @@ CHOICES = (
         },
         {"once": "once, from the sum of the gradients", "each": "once for each of two gradients"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNGraph",
                 "property",
                 {"x": pixel(1)},
@@ -227,7 +229,7 @@ CHOICES = (
             "handles": "inputs in the order in which their nodes were made",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNGraph",
                 "property",
                 {},
@@ -265,7 +267,7 @@ CHOICES = (
             "biases": "load, descriptor, biasTerms, weights, purge",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolution",
                 "property",
                 {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import Arithmetic, Neuron, UpsamplingBilinear
-from mpsref_mps.probe.declare import Choice, Problem, operation, pixel, row
+from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"
@@ -69,7 +69,7 @@ CHOICES = (
         {"neuron": "Defaults are those of Apple"},
         {"identity": "a = 1, b = 0, c = 1", "zeros": "zeros"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNNeuronDescriptor",
                 "property",
                 {},
@@ -149,7 +149,7 @@ CHOICES = (
         {"upsampling": "the gradient class has `align_corners`"},
         {"adjoint": "the adjoint of the aligned result", "free": "that of a result without aligned corners"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNUpsamplingBilinearGradient",
                 "gradient",
                 {"g": row(1, 2, 3, 4, 5, 6)},
@@ -166,7 +166,7 @@ CHOICES = (
         {"upsampling": "resize reads `i L / O`"},
         {"i L / O": "i L / O", "half": "half-pixel centres"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNResizeBilinear",
                 "forward",
                 {"x": row(3, 6)},
@@ -187,7 +187,7 @@ CHOICES = (
             "centres": "0 and 1 are the edges of the image, and the centres of pixels are sampled",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNCropAndResizeBilinear",
                 "forward",
                 {"x": row(10, 20, 40)},
@@ -275,7 +275,7 @@ CHOICES = (
         {"arithmetic": "the orderings of a comparison ignore the threshold"},
         {"ignored": "it has no effect", "margin": "x < y - threshold"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNCompare",
                 "forward",
                 {"x": row(1, 2, 3), "y": row(2.5, 2.5, 2.5)},
@@ -295,7 +295,7 @@ CHOICES = (
             "alpha": "0, and 1 for the fourth channel of a source of one or two channels",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNGraph",
                 "forward",
                 {"x0": pixel(3), "x1": pixel(5, 6)},
@@ -312,7 +312,7 @@ CHOICES = (
         {"data_movement": "the order of the elements of a reshape"},
         {"HWC": "the channel fastest", "CHW": "the column fastest, the channel slowest"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNReshape",
                 "forward",
                 {"x": SIX},
@@ -333,7 +333,7 @@ CHOICES = (
             "non-zero": "by the non-zero weights",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNReduceFeatureChannelsAndWeightsMean",
                 "forward",
                 {"x": pixel(1, 2, 3, 6), "weights": pixel(2, 0, 3, 1)},
@@ -349,7 +349,7 @@ CHOICES = (
         {"reductions": ("the lowest index among equal extrema", "among equal extrema it is the lowest index")},
         {"lowest": "the lowest index", "highest": "the highest index"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNReduceFeatureChannelsArgumentMax",
                 "forward",
                 {"x": pixel(1, 3, 3, 2, 3)},
@@ -365,7 +365,7 @@ CHOICES = (
         {"reductions": "a NaN is the extremum"},
         {"nan": "the index of the first NaN", "number": "the index of the largest number"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNReduceFeatureChannelsArgumentMax",
                 "forward",
                 {"x": pixel(1, 3, np.nan, 2)},
@@ -388,7 +388,7 @@ CHOICES = (
         {"reductions": "the shapes of the results over channels and of the spatial mean"},
         {"one": "one channel, and one pixel", "kept": "those of the source"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNGraph",
                 "forward",
                 {"x": np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)},

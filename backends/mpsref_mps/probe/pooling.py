@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
-from mpsref_mps.probe.declare import Choice, Problem, image, operation, row
+from mpsref_mps.probe.declare import Choice, ProbeProblem, image, operation, row
 
 L2 = 1 / np.sqrt(np.array([34.0, 41.0]))
 CLAMPED = PoolingL2Norm((1, 3), edge_mode="clamp")
@@ -196,7 +196,7 @@ CHOICES = (
         {"pooling_l2norm": "recomputes the norms in float32 or better"},
         {"exact": "the norm is that of the source image", "rounded": "the norm is rounded to float16"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNPoolingL2NormGradient",
                 "gradient",
                 {"g": row(1), "x": row(1, 1)},
@@ -223,7 +223,7 @@ CHOICES = (
             "ignored": "the kernel offset has no effect",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNPoolingAverageGradient",
                 "gradient",
                 {"g": row(1, 10), "kernelOffsetX": [kernel_offset]},
@@ -264,7 +264,7 @@ CHOICES = (
             "canonical": "1 - offset for an even window, as for a convolution",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNPoolingAverageGradient",
                 "property",
                 {"g": row(1, 10), "x": row(0, 0, 0, 0)},
@@ -284,7 +284,7 @@ CHOICES = (
         dict.fromkeys(("pooling_average", "pooling_max", "pooling_l2norm"), "the default strides are 1"),
         {"one": "1", "size": "the kernel size"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNPoolingMax",
                 "property",
                 {"kernelWidth": [2]},

@@ -22,15 +22,15 @@ from mpsref.errors import UnsupportedError
 from mpsref_mps import backend as mps_backend
 from mpsref_mps import fake_kernels, runtime
 from mpsref_mps.probe import choices, objects
-from mpsref_mps.probe.declare import Choice, Machine, Problem
+from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem
 
 SECONDS = 120
-"""The longest time of one choice in a process of its own."""
+"""Maximum number of seconds of a choice in a process of its own."""
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
-    """The results of the problems of a choice; a text where a problem failed."""
+class Results:
+    """The results of the problems of a choice: arrays, and the error messages of problems that failed."""
 
     choice: Choice
     results: Sequence[Array | str]
@@ -78,20 +78,20 @@ def fake() -> Iterator[tuple[Machine, Any]]:
         yield machine(), device
 
 
-def find(choice: Choice, on: Machine) -> Finding:
+def find(choice: Choice, on: Machine) -> Results:
     """Run the problems of a choice."""
-    return Finding(choice, [_result(problem, on) for problem in choice.problems])
+    return Results(choice, [_result(problem, on) for problem in choice.problems])
 
 
-def _result(problem: Problem, on: Machine) -> Array | str:
+def _result(problem: ProbeProblem, on: Machine) -> Array | str:
     try:
         with np.errstate(all="ignore"):
             return np.asarray(problem.run(on), np.float64)
-    except Exception as error:  # of any kind: PyObjC raises those of Objective-C
+    except Exception as error:  # PyObjC raises the exceptions of Objective-C, of any kind
         return f"{type(error).__name__}: {error}"
 
 
-def in_processes(chosen: Sequence[Choice], done: Callable[[Finding], None]) -> list[Finding]:
+def in_processes(chosen: Sequence[Choice], done: Callable[[Results], None]) -> list[Results]:
     """Run each choice in a process of its own: MPS aborts the process when an assertion of its own fails."""
     findings = []
     for choice in chosen:
@@ -104,7 +104,7 @@ def in_processes(chosen: Sequence[Choice], done: Callable[[Finding], None]) -> l
                 results = _read(file, choice) if ended.returncode == 0 else _crash(ended, choice)
             except subprocess.TimeoutExpired:
                 results = [f"it did not end within {SECONDS} s"] * len(choice.problems)
-        findings.append(Finding(choice, results))
+        findings.append(Results(choice, results))
         done(findings[-1])
     return findings
 
@@ -129,17 +129,17 @@ def _read(file: Path, choice: Choice) -> list[Array | str]:
 # --- the dry run ------------------------------------------------------------------------------------------------------
 
 
-def recognized(choice: Choice, alternative: str) -> Finding:
+def recognized(choice: Choice, alternative: str) -> Results:
     """Run a choice over a fake in which an alternative was planted."""
     results: list[Array | str] = []
     for problem in choice.problems:
         with fake() as (on, device):
             device.planted.update(plants(problem, alternative))
             results.append(_result(problem, on))
-    return Finding(choice, results)
+    return Results(choice, results)
 
 
-def plants(problem: Problem, alternative: str) -> dict[tuple[str, str], Callable[[Array], Array]]:
+def plants(problem: ProbeProblem, alternative: str) -> dict[tuple[str, str], Callable[[Array], Array]]:
     """Return the functions that change what the kernel of a problem writes, so that it follows an alternative."""
     expected = np.asarray(problem.expected[alternative], np.float64)
 
@@ -170,7 +170,7 @@ def system() -> str:
     return f"macOS {platform.mac_ver()[0]} ({build})"
 
 
-def document(findings: Sequence[Finding], device: str) -> dict[str, Any]:
+def document(findings: Sequence[Results], device: str) -> dict[str, Any]:
     """Return findings as golden entries, see :mod:`mpsref.conformance.golden_entries`; failed problems are left out."""
     key = "probe-" + re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     verdicts = "; ".join(f"{one.choice.id}: {one.verdict}" for one in findings)
@@ -185,22 +185,22 @@ def document(findings: Sequence[Finding], device: str) -> dict[str, Any]:
     return {"sources": sources, "entries": sorted(entries, key=lambda entry: str(entry["id"]))}
 
 
-def _entry(finding: Finding, number: int, problem: Problem, result: Array, device: str, key: str) -> dict[str, Any]:
+def _entry(found: Results, number: int, problem: ProbeProblem, result: Array, device: str, key: str) -> dict[str, Any]:
     described = {
         name: value if isinstance(value, (int, float, list)) else str(value)
         for name, value in problem.parameters.items()
     }
     return {
-        "id": f"{key}-{finding.choice.id}-{number}",
+        "id": f"{key}-{found.choice.id}-{number}",
         "kernels": [problem.kernel],
         "direction": problem.direction,
         "kind": "measured",
         "dtype": "float32",
-        "parameters": {"probe": finding.choice.id, "problem": number} | described,
+        "parameters": {"probe": found.choice.id, "problem": number} | described,
         "tolerance": {"absolute": 0, "relative": problem.tolerance, "of": "largest"},
         "device": device,
         "source": key,
-        "note": f"Apple's kernel: {finding.verdict}. mpsref: {finding.choice.chosen or 'an error'}.",
+        "note": f"Apple's kernel: {found.verdict}. mpsref: {found.choice.chosen or 'an error'}.",
         "inputs": {name: nested(values) for name, values in problem.inputs.items()},
         "expected": {"result": nested(result)},
         "origin": "printed",
@@ -218,7 +218,7 @@ def nested(values: ArrayLike) -> Any:
 
 
 class _NoObjects:
-    """In the place of calls that only the backend ``mps`` has."""
+    """Replaces the calls that only the backend ``mps`` has."""
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(f"{name} uses objects of MPS; only the backend mps has them")

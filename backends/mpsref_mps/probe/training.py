@@ -6,7 +6,7 @@ import numpy as np
 
 from mpsref import Adam, Convolution, Loss, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
-from mpsref_mps.probe.declare import Choice, Problem, operation, pixel, row
+from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
 
 FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
 SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()
@@ -285,7 +285,7 @@ CHOICES = (
         {"optimizers": "one encode on states is one time step"},
         {"one": "1 after the first encode", "zero": "0"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNOptimizerAdam",
                 "property",
                 {"gradient": STEP, "value": VALUE},
@@ -308,7 +308,7 @@ CHOICES = (
             "zero": "0",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNOptimizerDescriptor",
                 "property",
                 {},
@@ -344,7 +344,7 @@ CHOICES = (
         {"optimizers": "biases that are not updated are copied to the result"},
         {"copied": "they are copied", "updated": "they are updated", "kept": "the result keeps what it held"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSNNOptimizerStochasticGradientDescent",
                 "gradient",
                 {"g": row(1, 2, 3), "x": row(1, 2, 3, 4, 5), "biases": [2]},
@@ -400,7 +400,7 @@ CHOICES = (
         {"dropout": "`scale` is rounded to float32 once"},
         {"product": "x times the rounded 1/p", "quotient": "x / p"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNDropout",
                 "forward",
                 {"x": [X], "keepProbability": [P]},
@@ -427,7 +427,7 @@ CHOICES = (
         },
         {"selected": "0", "multiplied": "an infinite one becomes NaN"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNDropout",
                 "forward",
                 {"x": [np.inf], "keepProbability": [0.5]},
@@ -454,7 +454,7 @@ CHOICES = (
             "1-p": "a share 1 - p",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNDropout",
                 "forward",
                 {"keepProbability": [0.8]},

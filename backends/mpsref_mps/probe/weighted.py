@@ -6,7 +6,7 @@ import numpy as np
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
-from mpsref_mps.probe.declare import Choice, Problem, operation, row
+from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, row
 
 X, G = row(1, 2, 3, 4, 5), row(1, 2, 3)
 W = np.array([1, 10, 100], np.float32).reshape(1, 1, 3, 1)
@@ -22,7 +22,7 @@ def _grouped(x: Array, w: Array, interleaved: bool) -> Array:
 
 WEIGHTS8 = np.arange(1, 33, dtype=np.float32).reshape(8, 1, 1, 4)
 HALFWAY = 1 + 2.0**-11
-"""A number in the middle of two of float16."""
+"""The number halfway between two float16 numbers."""
 X8 = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 1, 8)
 
 CHOICES = (
@@ -83,7 +83,7 @@ CHOICES = (
         },
         {"zero": "as with zeros outside", "derivative": "clamped reads send their gradient to the border pixel"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolutionGradient",
                 "gradient",
                 {"g": row(1, 2, 3, 4, 5), "weights": W},
@@ -126,7 +126,7 @@ CHOICES = (
         {"convolution_training": "a given destination is not written"},
         {"kept": "the destination keeps its pixels", "written": "the data gradient is written"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolutionGradient",
                 "gradient",
                 {"g": G, "x": X, "weights": W, "destination": [7] * 5},
@@ -143,7 +143,7 @@ CHOICES = (
         {"convolution_training": "a new state contains zeros, every encode adds"},
         {"adds": "a second encode adds", "overwrites": "a second encode overwrites"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolutionGradient",
                 "gradient",
                 {"g": G, "x": X},
@@ -253,7 +253,7 @@ CHOICES = (
         {"convolution_transpose": "paired with a convolution's state"},
         {"adjoint": "-o, one more for an even kernel", "zero": "0"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolutionTranspose",
                 "forward",
                 {"x": row(1, 10), "weights": [1, 2]},
@@ -315,7 +315,7 @@ CHOICES = (
             "first": "a reload has no effect before the command buffer has completed",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolution",
                 "forward",
                 {"x": row(1), "weights": [2], "reloaded": [5]},
@@ -351,7 +351,7 @@ CHOICES = (
         {"convolution_training": "A state without biases does not change those of the kernel"},
         {"kept": "the biases are kept", "cleared": "the biases are 0"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolution",
                 "forward",
                 {"x": row(1, 2), "weights": [3], "biases": [5]},
@@ -371,7 +371,7 @@ CHOICES = (
             "float32": "the folded weight is not rounded to the type of the kernel",
         },
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolution",
                 "forward",
                 {"x": row(1), "weights": [HALFWAY], "gamma": [3]},
@@ -389,7 +389,7 @@ CHOICES = (
         {},
         {"state": "from the state alone", "kernel": "a kernel offset that is set has an effect"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNConvolutionTransposeGradient",
                 "gradient",
                 {"g": row(1, 2, 3, 4, 5, 6), "weights": [1, 10]},
@@ -412,7 +412,7 @@ CHOICES = (
         {},
         {"ignored": "it has no effect", "shifts": "it shifts the window"},
         [
-            Problem(
+            ProbeProblem(
                 "MPSCNNFullyConnected",
                 "forward",
                 {"x": row(1, 2, 3), "weights": W, "offset": [2, 0, 0]},

@@ -26,7 +26,7 @@ from .driver import Explained
 from .memory import Memory, copy
 
 ALIGNMENT = 16
-"""Implementations choose the width of their loads by the alignment of arrays, at most to that of float4."""
+"""Implementations choose the width of their loads by the alignment of arrays, up to that of float4."""
 
 SCRATCH_ALIGNMENT = 256
 
