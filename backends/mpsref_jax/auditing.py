@@ -21,9 +21,9 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from mpsref.conformance.audit import Audit, Compared, Row, compare, smallest
 from mpsref.errors import UnsupportedError
-from mpsref_jax import RULES, backend, run
+from mpsref.frameworks.adapter import Tensor
+from mpsref_jax import RULES, backend
 from mpsref_jax.equations import EQUATIONS, Part
-from mpsref_jax.run import JaxArray
 
 MOVES = """
     bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice
@@ -74,12 +74,12 @@ class _Auditor:
         self.others: Counter[tuple[str, str]] = Counter()
         self._rng = rng
 
-    def evaluate(self, closed: ClosedJaxpr, arguments: Sequence[JaxArray], caller: str = "-") -> list[JaxArray]:
+    def evaluate(self, closed: ClosedJaxpr, arguments: Sequence[Tensor], caller: str = "-") -> list[Tensor]:
         """Return the results of a jaxpr, which ``caller`` calls."""
         jaxpr = closed.jaxpr
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True))
 
-        def read(one: Any) -> JaxArray:
+        def read(one: Any) -> Tensor:
             return one.val if isinstance(one, Literal) else known[one]
 
         unread = _unread(jaxpr)
@@ -97,7 +97,7 @@ class _Auditor:
                 known.pop(one, None)
         return [read(one) for one in jaxpr.outvars]
 
-    def _compare(self, equation: Any, place: str, operands: list[JaxArray], results: list[JaxArray]) -> None:
+    def _compare(self, equation: Any, place: str, operands: list[Tensor], results: list[Tensor]) -> None:
         name = equation.primitive.name
         dtypes = [jnp.result_type(one) for one in (*operands, *results)]
         numbers = sorted({str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)})
@@ -156,7 +156,7 @@ def _place(equation: Any) -> str:
     return ""
 
 
-def bind(equation: Any, operands: list[JaxArray]) -> Any:
+def bind(equation: Any, operands: list[Tensor]) -> Any:
     """Return what the primitive of an equation returns."""
     return equation.primitive.bind(*operands, **equation.params)
 
@@ -206,7 +206,7 @@ def audit(function: Callable[..., Any], *arguments: Any, gradient: bool = True, 
     auditor.evaluate(closed, jax.tree.leaves(arguments))
     rows = tuple(group.row() for group in auditor.groups.values())
     others = tuple((place, name, count) for (place, name), count in auditor.others.items())
-    return Audit(rows, others, run.described(), seed, RULES, time.perf_counter() - start)
+    return Audit(rows, others, backend.device(), seed, RULES, time.perf_counter() - start)
 
 
 def _with_gradient(function: Callable[..., Any], rng: np.random.Generator) -> Callable[..., Any]:
@@ -216,7 +216,7 @@ def _with_gradient(function: Callable[..., Any], rng: np.random.Generator) -> Ca
         leaves, tree = jax.tree.flatten(arguments)
         numbers = [k for k, one in enumerate(leaves) if jnp.issubdtype(jnp.result_type(one), jnp.inexact)]
 
-        def of_numbers(*given: JaxArray) -> list[JaxArray]:
+        def of_numbers(*given: Tensor) -> list[Tensor]:
             changed = dict(zip(numbers, given, strict=True))
             results = function(*jax.tree.unflatten(tree, [changed.get(k, one) for k, one in enumerate(leaves)]))
             return [one for one in jax.tree.leaves(results) if jnp.issubdtype(jnp.result_type(one), jnp.inexact)]

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 import mpsref_jax
-from mpsref_jax import run
+from mpsref import Reshape, SoftMax
+from mpsref_jax.operations import jax as framework
 
 FEW = replace(mpsref_jax.backend, distinct_problems=1)
 
@@ -58,7 +59,7 @@ def test_case(case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("BatchNormalization.gradient:n1h2w2c1,count4,float32,seed=1", "it takes no sums"),
+        ("BatchNormalization.gradient:n1h2w2c1,count4,float32,seed=1", "it takes none"),
         ("PoolingMax.gradient:n1h5w6c2,k2x2,d2x2,g3x4,float32,seed=2", "VJP not implemented for select_and_gather"),
     ],
 )
@@ -74,22 +75,21 @@ def test_a_problem_is_compiled_once() -> None:
     def make(problem: object) -> object:
         return lambda x: (traced.append(problem), 2 * x)[1]
 
-    key = operation_named("Reshape.forward")
-    backend = replace(mpsref_jax.backend, implementations={key: run.implementation(make)})
-    case = Case.parse("Reshape.forward:n1h2w2c2,size2x2x2,HWC,float32,seed=1")
-    for seed in (1, 2, 3):
-        run_case(replace(case, seed=seed), backend)
-    assert len(traced) == 1
+    backend = replace(mpsref_jax.backend, implementations=framework.keeping(framework.layer(Reshape, make)))
+    for method in ("forward", "gradient"):
+        case = Case.parse(f"Reshape.{method}:n1h2w2c2,size2x2x2,HWC,float32,seed=1")
+        traced.clear()
+        for seed in (1, 2, 3):
+            run_case(replace(case, seed=seed), backend)
+        assert len(traced) == 1
 
 
 def test_a_wrong_function_fails() -> None:
-    key = operation_named("SoftMax.forward")
-    wrong = {key: run.implementation(lambda problem: lambda x: jax.nn.softmax(x, axis=2))}
-    outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), replace(FEW, implementations=wrong))
-    assert outcome.status == "failed"
-    broken = {key: run.implementation(lambda problem: lambda x: jnp.reshape(x, (7, 7)))}
-    outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), replace(FEW, implementations=broken))
-    assert outcome.kind == "raised TypeError"
+    case = Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1")
+    wrong = framework.layer(SoftMax, lambda problem: lambda x: jax.nn.softmax(x, axis=2))
+    assert run_case(case, replace(FEW, implementations=wrong)).status == "failed"
+    broken = framework.layer(SoftMax, lambda problem: lambda x: jnp.reshape(x, (7, 7)))
+    assert run_case(case, replace(FEW, implementations=broken)).kind == "raised TypeError"
 
 
 def test_without_jax_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
