@@ -1,4 +1,4 @@
-"""The table of JAX: functions on images (N, H, W, C), of which :class:`mpsref.frameworks.Framework` makes operations."""
+"""The table of JAX: functions of images (N, H, W, C); :class:`mpsref.frameworks.Framework` makes operations of them."""
 
 from __future__ import annotations
 

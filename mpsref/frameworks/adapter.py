@@ -401,7 +401,10 @@ class Framework(ABC):
         return _weighted(ConvolutionTranspose, forward, gradient_data, gradient_weights)
 
     def fully_connected(self, function: Function, neuron: Callable[[Neuron], Function]) -> Table:
-        """Return fully connected layers by ``function(x, weights, bias)`` of matrices (N, in) and (out, in)."""
+        """Return fully connected layers by ``function(x, weights, bias)`` of matrices (N, in) and (out, in).
+
+        Its result is a matrix (N, out) or an image of one pixel.
+        """
 
         def flat(array: Array) -> Array:
             return array.reshape(len(array), -1)
@@ -409,7 +412,8 @@ class Framework(ABC):
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
             after = self._activation(neuron, problem)
             layer = lambda x, w, b: after(function(x, w, b))  # noqa: E731
-            out[...] = self.run(layer, flat(x), flat(weights), _bias(problem, x, biases))[:, None, None]
+            y = self.run(layer, flat(x), flat(weights), _bias(problem, x, biases))
+            out[...] = y.reshape(out.shape)
 
         def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
             x = flat(like(g, problem.source_shape))
@@ -788,7 +792,7 @@ class CompilingFramework(Framework):
         return {operation: self._keeping(implementation) for operation, implementation in table.items()}
 
     def _keeping(self, implementation: Implementation) -> Implementation:
-        programs = planned(lambda problem: {})
+        programs: Callable[[Any], dict[Any, Any]] = planned(lambda problem: {})
 
         def run(problem: Any, *inputs: Array, out: Any) -> None:
             token = self._programs.set(programs(problem))

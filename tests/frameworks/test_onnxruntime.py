@@ -20,7 +20,7 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (the ex
 
 
 import mpsref_onnxruntime
-from mpsref_onnxruntime.run import evaluate
+from mpsref_onnxruntime.operations import onnx, operator
 
 SUPPORTED = [operation for operation in operations() if operation in mpsref_onnxruntime.backend.implementations]
 
@@ -59,10 +59,8 @@ def test_refusals_name_the_reason() -> None:
 
 
 def test_errors_of_onnxruntime_are_failures() -> None:
-    def broken(problem: mpsref.operations.Problem, x: np.ndarray, out: np.ndarray) -> None:
-        out[...] = evaluate(problem, lambda graph, x: graph("Softmax", x, axis=7), x)
-
-    backend = Backend("broken", {operation_named("SoftMax.forward"): broken})
+    broken = onnx.layer(mpsref.SoftMax, lambda problem: operator("Softmax", axis=7))
+    backend = Backend("broken", broken)
     outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), backend)
     assert outcome.status == "failed"
     assert "axis" in outcome.message
