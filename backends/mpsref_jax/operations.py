@@ -14,6 +14,7 @@ from mpsref.frameworks.adapter import Function, Table, Tensor, refused
 from mpsref.frameworks.words import Words
 from mpsref.kernels.group_normalization import ALL_VALUES
 from mpsref.kernels.interpolation import Sampling
+from mpsref.operations import Operation
 from mpsref_jax.run import Jax
 
 jax = Jax()
@@ -205,6 +206,11 @@ def dropout(problem: Any) -> Function:
     return lambda x, mask: jax.numpy.where(mask, x * problem.spec.scale, 0)
 
 
+def dropout_gradient(problem: Any) -> Function:
+    layer = dropout(problem)
+    return lambda g, mask: jax.vjp(lambda x: layer(x, mask), g)[1](g)[0]
+
+
 # --- movement ---------------------------------------------------------------------------------------------------------
 
 
@@ -259,13 +265,15 @@ def reduce(x: Tensor, operation: str, axes: Any) -> Tensor:
     return function(x, axes, keepdims=True).astype(x.dtype)
 
 
+CONVOLUTION = jax.convolution(frameworks.jax, convolution, neuron, "HWIO")
+
 IMPLEMENTATIONS: Table = jax.keeping(
     {
         **jax.pooling(mpsref.PoolingMax, frameworks.jax, max_pool),
         **jax.pooling(mpsref.PoolingAverage, means, average_pool),
         **jax.pooling(mpsref.PoolingL2Norm, frameworks.jax, l2norm_pool),
-        **jax.convolution(frameworks.jax, convolution, neuron, "HWIO"),
-        **jax.convolution(frameworks.jax, convolution, neuron, "HWIO", ConvolutionTranspose),
+        **CONVOLUTION,
+        **{Operation(ConvolutionTranspose, method): run for (_, method), run in CONVOLUTION.items()},  # of gaps
         **jax.fully_connected(lambda x, weights, bias: x @ weights.T + bias, neuron),
         **jax.group_normalization(InstanceNormalization, group_normalization, broadcasts=True),
         **jax.group_normalization(mpsref.GroupNormalization, group_normalization, broadcasts=True),
@@ -276,7 +284,8 @@ IMPLEMENTATIONS: Table = jax.keeping(
         **jax.neurons(neuron),
         **jax.softmax(lambda x: jax.nn.softmax(x), lambda x: jax.nn.log_softmax(x)),
         **jax.losses(loss, at_logits=cross_entropy),
-        **jax.dropout(dropout),
+        **jax.dropout(),
+        **jax.calls(mpsref.Dropout, forward=dropout, gradient=dropout_gradient),
         **jax.layer(UpsamplingNearest, upsampling),
         **jax.layer(mpsref.UpsamplingBilinear, upsampling),
         **jax.layer(mpsref.ResizeBilinear, resize),

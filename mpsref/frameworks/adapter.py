@@ -254,6 +254,17 @@ class Framework(ABC):
 
         return _table(kind, forward=forward, gradient=gradient)
 
+    def calls(self, kind: type[Spec], **methods: Make) -> Table:
+        """Return operations that are one call each: ``make(problem)`` is a function of all inputs of the method."""
+
+        def of(make: Make) -> Implementation:
+            def run(problem: Any, *inputs: Array, out: Array) -> None:
+                out[...] = self.run(make(problem), *inputs)
+
+            return run
+
+        return _table(kind, **{method: of(make) for method, make in methods.items()})
+
     def softmax(self, softmax: Function, log_softmax: Function) -> Table:
         """Return softmax and its logarithm; the gradients are differentiated at the logarithm of the result."""
 
@@ -319,17 +330,9 @@ class Framework(ABC):
         return _table(kind, forward=forward, gradient=gradient)
 
     def convolution(
-        self,
-        convert: Convert,
-        function: Function,
-        neuron: Callable[[Neuron], Function],
-        layout: str = "OHWI",
-        kind: type[Spec] = Convolution,
+        self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str = "OHWI"
     ) -> Table:
-        """Return convolution by ``function(x, weights, bias, **keywords)``, with weights in a layout.
-
-        ``kind`` may be that of transposed convolution, for a framework whose convolution has an image with gaps.
-        """
+        """Return convolution by ``function(x, weights, bias, **keywords)``, with weights in a layout."""
         found = planned(lambda problem: way(problem, convert))
 
         def weights_of(problem: Any, weights: Array) -> Array:
@@ -355,7 +358,7 @@ class Framework(ABC):
             dw, out[1][...] = self.gradients(layer, inputs, here.extend(g), count=2)
             out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups)
 
-        return _weighted(kind, forward, gradient_data, gradient_weights)
+        return _weighted(Convolution, forward, gradient_data, gradient_weights)
 
     def transposed_convolution(
         self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str | None = None
@@ -683,22 +686,13 @@ class Framework(ABC):
 
         return _table(Compare, forward=forward)
 
-    def dropout(self, keep: Make | None = None) -> Table:
-        """Return dropout with a given mask, by a function of x and the mask, or why the framework has none."""
+    def dropout(self) -> Table:
+        """Return why no framework has dropout with a given mask."""
 
         def drawn_inside(problem: Any, *inputs: Array, out: Array) -> None:
             raise UnsupportedError(f"dropout of {self.title} draws its mask itself, from a generator of its own")
 
-        if keep is None:
-            return _table(Dropout, mask=drawn_inside, forward=drawn_inside, gradient=drawn_inside)
-
-        def forward(problem: Any, x: Array, mask: Array, out: Array) -> None:
-            out[...] = self.run(keep(problem), x, mask)
-
-        def gradient(problem: Any, g: Array, mask: Array, out: Array) -> None:
-            out[...] = self.gradient(keep(problem), g, like(g, g.shape), mask)
-
-        return _table(Dropout, mask=drawn_inside, forward=forward, gradient=gradient)
+        return _table(Dropout, mask=drawn_inside, forward=drawn_inside, gradient=drawn_inside)
 
     def losses(
         self,
