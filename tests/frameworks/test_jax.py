@@ -49,6 +49,10 @@ def test_what_jax_lacks_is_unsupported(name: str) -> None:
         "Convolution.gradient_weights:n2h7w6c4,k3x2,s2x1,d1x2,groups2,co6,float32,seed=5",
         "ConvolutionTranspose.gradient_data:n1h3w4c2,k3x3,s2x3,co3,g7x11,float32,seed=4",
         "Loss.gradient:n2h2w3c2,huber,mean,across,chained,float32,seed=6",
+        "Loss.gradient:n2h1w2c3,softmaxcrossentropy,sum,float32,seed=3",  # labels of any sum
+        "Loss.forward:n2h1w2c3,softmaxcrossentropy,mean,weighted,float32,seed=3",
+        "FullyConnected.forward:n2h1w3c3,k1x3,neuron:prelu:data1.5_0.25,co2,float32,seed=1",
+        "GroupNormalization.gradient:n3h2w2c4,scaled,g2,eps1e-05,float32,seed=2",  # a row of dgamma for each image
     ],
 )
 def test_case(case: str) -> None:
