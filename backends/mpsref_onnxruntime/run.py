@@ -47,9 +47,8 @@ class OnnxRuntime(CompilingFramework):
     def run(self, function: Function, *arrays: Array) -> Array:
         """Return the result of the model that ``function(*symbols)`` describes."""
         given = {f"x{k}": self.tensor(array) for k, array in enumerate(arrays)}
-        key = ((array.shape, array.dtype) for array in given.values())
         with self._refusing():
-            session = self.kept(lambda: _session(function, given, _opset()), function, *key)
+            session = self.kept(lambda: _session(function, given, _opset()), function)
             (result,) = session.run(None, given)
         return self.array(result)
 

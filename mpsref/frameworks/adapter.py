@@ -774,7 +774,7 @@ def refused(reason: str, *operations: OperationKey) -> Table:
 
 
 class CompilingFramework(Framework):
-    """A framework that compiles functions: each function of a problem once, and again for other shapes.
+    """A framework that compiles functions: each function of a problem once.
 
     Subclasses compile in :meth:`run` and :meth:`differentiate`, with :meth:`kept`.
     """
@@ -800,7 +800,8 @@ class CompilingFramework(Framework):
     def kept(self, make: Callable[[], Program], function: Function, *key: Any) -> Program:
         """Return ``make()``: one program for each ``key`` and each function of the current problem.
 
-        Functions are made again in each call, from the problem; those of the same code are the same.
+        A function is made again in each call, from the problem; it is known by its code, so that the functions of one
+        problem must differ in their code.
         """
         programs = self._programs.get({})
         key = getattr(function, "__code__", function), *key
