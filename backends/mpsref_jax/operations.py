@@ -284,7 +284,9 @@ IMPLEMENTATIONS: Table = jax.keeping(
         **jax.neurons(neuron),
         **jax.softmax(lambda x: jax.nn.softmax(x), lambda x: jax.nn.log_softmax(x)),
         **jax.losses(loss, at_logits=cross_entropy),
-        **jax.dropout(),
+        **refused(
+            "jax.random has other generators than that of the masks, Philox4x32-10", Operation(mpsref.Dropout, "mask")
+        ),
         **jax.calls(mpsref.Dropout, forward=dropout, gradient=dropout_gradient),
         **jax.layer(UpsamplingNearest, upsampling),
         **jax.layer(mpsref.UpsamplingBilinear, upsampling),
@@ -301,7 +303,7 @@ IMPLEMENTATIONS: Table = jax.keeping(
         **jax.compare(lambda x: jax.numpy.abs(x), lambda mask: mask.astype("float32")),
         **refused(
             "JAX has no optimizers; those of Optax are another package",
-            *((kind, "step") for kind in (mpsref.Adam, mpsref.RMSProp, mpsref.StochasticGradientDescent)),
+            *(Operation(kind, "step") for kind in (mpsref.Adam, mpsref.RMSProp, mpsref.StochasticGradientDescent)),
         ),
     }
 )

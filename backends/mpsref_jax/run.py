@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.backend import importing
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 
@@ -21,11 +22,14 @@ class Jax(CompilingFramework):
 
     def __getattr__(self, name: str) -> Any:
         """Return a module or a function of ``jax``, which is imported at its first use."""
-        return getattr(import_module("jax"), name)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        with importing:
+            return getattr(import_module("jax"), name)
 
     def described(self) -> str:
         """Return device and version."""
-        return f"{self.default_backend().upper()}, JAX {self.__version__}"
+        return f"{self.default_backend().upper()}, JAX {metadata.version('jax')}"
 
     def tensor(self, array: Array) -> Tensor:
         """Return the array, which compiled functions take."""
