@@ -1,16 +1,11 @@
-"""JAX as a backend: its public functions, compiled by ``jax.jit``, and their gradients by ``jax.vjp``.
-
-An entry of a table is a function of a problem that returns a function of JAX arrays (N, H, W, C). Its arguments are the
-inputs of the problem, in their order; the arguments of JAX's functions are those of :mod:`mpsref.frameworks`.
-"""
+"""JAX as a backend: its public functions, compiled by ``jax.jit``, and their gradients by ``jax.vjp``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mpsref import Backend
-from mpsref.backend import LazyImplementations
-from mpsref_jax import run
+from mpsref_jax.operations import IMPLEMENTATIONS, jax
 
 __all__ = ["audit", "backend"]
 
@@ -31,9 +26,9 @@ RULES = (
 
 backend = Backend(
     "jax",
-    LazyImplementations(__name__, run.implementation),
-    unavailable=run.unavailable,
-    device=run.described,
+    IMPLEMENTATIONS,
+    unavailable=jax.unavailable,
+    device=jax.described,
     named_only=True,
     distinct_problems=DISTINCT,
     dtypes=("float32",),  # in float16 JAX rounds intermediate results

@@ -12,18 +12,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from mpsref.conformance.audit import Audit, Compared, Row, compare, smallest
-from mpsref.errors import UnsupportedError
-from mpsref_jax import RULES, backend, run
+from mpsref.conformance.audit import Audit, Row, Step, smallest
+from mpsref.frameworks.adapter import Tensor
+from mpsref.operations import Problem
+from mpsref_jax import RULES, backend
 from mpsref_jax.equations import EQUATIONS, Part
-from mpsref_jax.run import JaxArray
 
 MOVES = """
     bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice
@@ -40,46 +40,20 @@ LIBRARIES = str(Path(jax.__file__).parent), str(Path(np.__file__).parent), __fil
 STANDARD = sysconfig.get_path("stdlib")
 
 
-class Group(NamedTuple):
-    """Equations of one primitive, place and shape."""
-
-    place: str
-    function: str
-    shape: tuple[int, ...]
-    compared: list[Compared]
-    cases: list[str]
-    reasons: dict[str, None]
-
-    def row(self) -> Row:
-        """Return the row of the table."""
-        case = next(iter(self.cases), "")
-        what = "result" if len(self.compared) == 1 else f"{len(self.compared)} results"
-        return Row(
-            self.place,
-            self.function,
-            self.shape,
-            ((what, max(one.fraction for one in self.compared)),) if self.compared else (),
-            next((one.message for one in self.compared if one.message), ""),
-            case,
-            tuple(self.reasons),
-            f"mpsref replay {case!r} -b jax" if case else "",
-        )
-
-
 class _Auditor:
     """Evaluate a jaxpr, one equation after the other, and compare the results of those that are known."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.groups: dict[Any, Group] = {}
+        self.steps: dict[Any, Step] = {}
         self.others: Counter[tuple[str, str]] = Counter()
         self._rng = rng
 
-    def evaluate(self, closed: ClosedJaxpr, arguments: Sequence[JaxArray], caller: str = "-") -> list[JaxArray]:
+    def evaluate(self, closed: ClosedJaxpr, arguments: Sequence[Tensor], caller: str = "-") -> list[Tensor]:
         """Return the results of a jaxpr, which ``caller`` calls."""
         jaxpr = closed.jaxpr
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True))
 
-        def read(one: Any) -> JaxArray:
+        def read(one: Any) -> Tensor:
             return one.val if isinstance(one, Literal) else known[one]
 
         unread = _unread(jaxpr)
@@ -97,7 +71,7 @@ class _Auditor:
                 known.pop(one, None)
         return [read(one) for one in jaxpr.outvars]
 
-    def _compare(self, equation: Any, place: str, operands: list[JaxArray], results: list[JaxArray]) -> None:
+    def _compare(self, equation: Any, place: str, operands: list[Tensor], results: list[Tensor]) -> None:
         name = equation.primitive.name
         dtypes = [jnp.result_type(one) for one in (*operands, *results)]
         numbers = sorted({str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)})
@@ -109,16 +83,20 @@ class _Auditor:
         arrays, result = [np.asarray(one) for one in operands], np.asarray(results[0])
         function = name + (" (gradient)" if "transpose" in str(equation.source_info.name_stack) else "")
         key = place, function, *(array.shape for array in (*arrays, result))
-        group = self.groups.setdefault(key, Group(place, function, arrays[0].shape or result.shape, [], [], {}))
-        try:
-            check = EQUATIONS[name](Part(equation.params, arrays, result, self._rng))
-            group.compared.extend(compare(check, RULES))
-        except UnsupportedError as error:
-            group.reasons[str(error)] = None
-            return
-        if group.compared[-1].message and name in CASES_OF and not group.cases:
-            found = smallest(check.problem, backend, "float32")
-            group.cases.extend([] if found is None else [str(found)])
+        new = Step(place, function, arrays[0].shape or result.shape, RULES, number=0)
+        step = self.steps.setdefault(key, new)
+        step.judge(lambda: [EQUATIONS[name](Part(equation.params, arrays, result, self._rng))])
+        step.number = len(step.compared)
+
+
+def _row(step: Step) -> Row:
+    """Return the row of equations; those of some primitives are searched for a small case."""
+    return step.row(_small_case if step.function.partition(" ")[0] in CASES_OF else None)
+
+
+def _small_case(problem: Problem) -> tuple[str, str]:
+    case = smallest(problem, backend, "float32")
+    return ("", "") if case is None else (str(case), f"mpsref replay {str(case)!r} -b jax")
 
 
 def _unread(jaxpr: Any) -> list[list[Any]]:
@@ -156,7 +134,7 @@ def _place(equation: Any) -> str:
     return ""
 
 
-def bind(equation: Any, operands: list[JaxArray]) -> Any:
+def bind(equation: Any, operands: list[Tensor]) -> Any:
     """Return what the primitive of an equation returns."""
     return equation.primitive.bind(*operands, **equation.params)
 
@@ -204,9 +182,9 @@ def audit(function: Callable[..., Any], *arguments: Any, gradient: bool = True, 
     closed = jax.make_jaxpr(whole)(*arguments)
     auditor = _Auditor(rng)
     auditor.evaluate(closed, jax.tree.leaves(arguments))
-    rows = tuple(group.row() for group in auditor.groups.values())
+    rows = tuple(map(_row, auditor.steps.values()))
     others = tuple((place, name, count) for (place, name), count in auditor.others.items())
-    return Audit(rows, others, run.described(), seed, RULES, time.perf_counter() - start)
+    return Audit(rows, others, backend.device(), seed, RULES, time.perf_counter() - start)
 
 
 def _with_gradient(function: Callable[..., Any], rng: np.random.Generator) -> Callable[..., Any]:
@@ -216,7 +194,7 @@ def _with_gradient(function: Callable[..., Any], rng: np.random.Generator) -> Ca
         leaves, tree = jax.tree.flatten(arguments)
         numbers = [k for k, one in enumerate(leaves) if jnp.issubdtype(jnp.result_type(one), jnp.inexact)]
 
-        def of_numbers(*given: JaxArray) -> list[JaxArray]:
+        def of_numbers(*given: Tensor) -> list[Tensor]:
             changed = dict(zip(numbers, given, strict=True))
             results = function(*jax.tree.unflatten(tree, [changed.get(k, one) for k, one in enumerate(leaves)]))
             return [one for one in jax.tree.leaves(results) if jnp.issubdtype(jnp.result_type(one), jnp.inexact)]

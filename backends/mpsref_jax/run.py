@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.backend import Implementation
-from mpsref.errors import UnsupportedError, install
-from mpsref.operations import planned
-
-JaxArray: TypeAlias = Any
-"""A ``jax.Array``, or a tracer."""
-
-Function: TypeAlias = Callable[..., Any]
-"""A function of JAX arrays."""
+from mpsref.first_use import importing
+from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 
-def unavailable() -> str | None:
-    """Return ``None``, or why JAX does not run here."""
-    if importlib.util.find_spec("jax") is None:
-        return f"JAX is not installed: {install('jax')}"
-    return None
+class Jax(CompilingFramework):
+    """JAX on its default device; the modules and functions of the package ``jax`` are attributes."""
 
+    title = "JAX"
+    package = "jax"
+    refusals = ("not implemented",)
 
-def described() -> str:
-    """Return device and version."""
-    import jax
+    def __getattr__(self, name: str) -> Any:
+        """Return a module or a function of ``jax``, which is imported at its first use."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        with importing:
+            return getattr(import_module("jax"), name)
 
-    return f"{jax.default_backend().upper()}, JAX {jax.__version__}"
+    def described(self) -> str:
+        """Return device and version."""
+        return f"{self.default_backend().upper()}, JAX {metadata.version('jax')}"
 
+    def tensor(self, array: Array) -> Tensor:
+        """Return the array, which compiled functions take."""
+        return array
 
-def implementation(make: Callable[[Any], Function]) -> Implementation:
-    """Return the implementation of an operation from the function that ``make(problem)`` returns."""
-    import jax
+    def array(self, tensor: Tensor) -> Array:
+        """Return the values of a result."""
+        return np.asarray(tensor)
 
-    compiled = planned(lambda problem: jax.jit(make(problem)))
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return ``function(*tensors)`` as an array."""
+        return super().run(self.kept(lambda: self._compiled(function), function), *arrays)
 
-    def run(problem: Any, *inputs: Array, out: Any) -> None:
-        try:
-            with jax.default_matmul_precision("highest"):  # on accelerators the default is lower than float32
-                results = compiled(problem)(*inputs)
-        except NotImplementedError as error:
-            if isinstance(error, UnsupportedError):
-                raise
-            raise UnsupportedError(f"JAX: {str(error).splitlines()[0]}") from error
-        if not isinstance(out, tuple):
-            out, results = (out,), (results,)
-        for target, result in zip(out, results, strict=True):
-            target[...] = np.asarray(result)
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Return the gradients by ``jax.vjp``."""
 
-    return run
+        def pullback(g: Tensor, *tensors: Tensor) -> Any:
+            rest = tensors[count:]
+            return self.vjp(lambda *leaves: function(*leaves, *rest), *tensors[:count])[1](g)
 
+        gradients: Sequence[Tensor] = self.kept(lambda: self._compiled(pullback), function, count)(g, *tensors)
+        return gradients
 
-def pullback(function: Function, g: JaxArray, *primals: JaxArray) -> tuple[JaxArray, ...]:
-    """Return the gradients for all ``primals`` of ``function(*primals)``, from the source gradient."""
-    import jax
+    def _compiled(self, function: Function) -> Function:
+        """Return the function under ``jax.jit``, in float32 on all devices: the default of accelerators is less."""
 
-    found: tuple[JaxArray, ...] = jax.vjp(function, *primals)[1](g)
-    return found
+        def precise(*tensors: Tensor) -> Any:
+            with self.default_matmul_precision("highest"):
+                return function(*tensors)
+
+        compiled: Function = self.jit(precise)
+        return compiled

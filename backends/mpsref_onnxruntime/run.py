@@ -4,37 +4,97 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable
-from importlib import metadata
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError, install
-from mpsref.operations import Problem, planned
-
-Build: TypeAlias = Callable[..., str]
-"""``build(graph, *names)`` adds nodes for the inputs of these names, and returns the name of the result."""
+from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 OLDEST = 21
 """The first opset with GroupNormalization of a scale for each channel."""
 
-REFUSALS = "NOT_IMPLEMENTED", "_ > 0.0f was false"
-"""Parts of the messages with which ONNX Runtime refuses a model; other errors are failures."""
+
+class OnnxRuntime(CompilingFramework):
+    """ONNX Runtime on the CPU: a function of :class:`Symbol` objects describes a model."""
+
+    title = "ONNX Runtime"
+    package = "onnxruntime"
+    axes = "NCHW"
+    refusals = "NOT_IMPLEMENTED", "_ > 0.0f was false"
+
+    def unavailable(self) -> str | None:
+        """Return ``None``, or the reason why the framework does not run here, and what to install."""
+        for package in ("onnxruntime", "onnx"):
+            if importlib.util.find_spec(package) is None:
+                return f"{package} is not installed: {install('onnxruntime')}"
+        return None
+
+    def described(self) -> str:
+        """Return device, version and opset."""
+        return f"{super().described()}, opset {_opset()}"
+
+    def tensor(self, array: Array) -> Tensor:
+        """Return an array with the channels of an image on axis 1."""
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array)
+
+    def array(self, tensor: Tensor) -> Array:
+        """Return a result with the channels of an image last."""
+        return np.asarray(tensor.transpose(0, 2, 3, 1) if tensor.ndim == 4 else tensor)
+
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return the result of the model that ``function(*symbols)`` describes."""
+        given = {f"x{k}": self.tensor(array) for k, array in enumerate(arrays)}
+        with self._refusing():
+            session = self.kept(lambda: _session(function, given, _opset()), function)
+            (result,) = session.run(None, given)
+        return self.array(result)
+
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Raise ``UnsupportedError``: sessions compute forward passes."""
+        raise UnsupportedError("ONNX Runtime computes forward passes alone")
 
 
-def unavailable() -> str | None:
-    """Return ``None``, or why ONNX Runtime does not run here."""
-    for package in ("onnxruntime", "onnx"):
-        if importlib.util.find_spec(package) is None:
-            return f"{package} is not installed: {install('onnxruntime')}"
-    return None
+Input: TypeAlias = "Symbol | Array | float | tuple[int, ...] | None"
+"""An input of a node: constants are arrays, numbers of float32 and vectors of integers; ``None`` is left out."""
 
 
-def described() -> str:
-    """Return device and version."""
-    return f"CPU, ONNX Runtime {metadata.version('onnxruntime')}, opset {_opset()}"
+class Symbol:
+    """A tensor of a model, by its name, with the operators and methods of tensors."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        """Store the model and the name."""
+        self.graph, self.name = graph, name
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Symbol:
+        """Return a part, with slices of step 1."""
+        cut = {axis: one for axis, one in enumerate(index) if one != slice(None)}
+        begins = tuple(one.start or 0 for one in cut.values())
+        ends = tuple(np.iinfo(np.int64).max if one.stop is None else one.stop for one in cut.values())
+        return node("Slice", self, begins, ends, tuple(cut)) if cut else self
+
+    def reshape(self, *shape: int) -> Symbol:
+        """Return the same elements in another shape."""
+        return node("Reshape", self, shape)
+
+    def as_floats(self) -> Symbol:
+        """Return integers or truth values as numbers of float32."""
+        from onnx import TensorProto
+
+        return node("Cast", self, to=TensorProto.FLOAT)
+
+    @staticmethod
+    def _operator(name: str) -> Callable[[Symbol, Input], Symbol]:
+        return lambda self, other: node(name, self, other)
+
+    __add__ = __radd__ = _operator("Add")
+    __sub__ = _operator("Sub")
+    __rsub__ = lambda self, other: node("Sub", other, self)  # noqa: E731
+    __mul__ = __rmul__ = _operator("Mul")
+    __truediv__ = _operator("Div")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
 
 
 class Graph:
@@ -45,75 +105,46 @@ class Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def __call__(self, operator: str, *inputs: str | Array, **attributes: Any) -> str:
-        """Add a node; return the name of its result. Arrays become constants, "" is an input that is left out."""
-        from onnx import helper
-
-        names = [one if isinstance(one, str) else self._constant(one) for one in inputs]
-        result = f"{operator}{len(self.nodes)}"
-        given = {name: int(value) if isinstance(value, bool) else value for name, value in attributes.items()}
-        self.nodes.append(helper.make_node(operator, names, [result], **given))
-        return result
-
-    def _constant(self, array: Array) -> str:
+    def name(self, one: Input) -> str:
+        """Return the name of an input, which is added if it is a constant."""
         from onnx import numpy_helper
 
+        if one is None or isinstance(one, Symbol):
+            return one.name if one else ""
         name = f"constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        array = np.asarray(one, np.int64 if isinstance(one, tuple) else np.float32)
+        self.constants.append(numpy_helper.from_array(array, name))
         return name
 
 
-def evaluate(problem: Problem, build: Build, *arrays: Array) -> Array:
-    """Return the result of the model that ``build`` describes, kept with the problem; axis 3 of images is C."""
-    given = {f"x{k}": _nchw(array) for k, array in enumerate(arrays)}
-    sessions = _sessions(problem)
-    key = build.__code__, tuple((array.shape, array.dtype) for array in given.values())
-    if key not in sessions:
-        graph = Graph()
-        sessions[key] = _session(graph, build(graph, *given), given)
-    (result,) = sessions[key].run(None, given)
-    return np.asarray(result.transpose(0, 2, 3, 1) if result.ndim == 4 else result)
+def node(operator: str, *inputs: Input, **attributes: Any) -> Symbol:
+    """Add a node to the model of its inputs; return its result."""
+    from onnx import helper
+
+    graph = next(one.graph for one in inputs if isinstance(one, Symbol))
+    result = f"{operator}{len(graph.nodes)}"
+    given = {name: int(value) if isinstance(value, bool) else value for name, value in attributes.items()}
+    graph.nodes.append(helper.make_node(operator, [graph.name(one) for one in inputs], [result], **given))
+    return Symbol(graph, result)
 
 
-def floats(*values: float) -> Array:
-    """Return a constant of float32: a scalar, or a vector of several values."""
-    return np.array(values[0] if len(values) == 1 else values, np.float32)
-
-
-def integers(*values: int) -> Array:
-    """Return a constant vector of integers, such as axes."""
-    return np.array(values, np.int64)
-
-
-def _nchw(array: Array) -> Array:
-    return np.ascontiguousarray(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array)
-
-
-@planned
-def _sessions(problem: Problem) -> dict[Any, Any]:
-    """Return the sessions of a problem."""
-    return {}
-
-
-def _session(graph: Graph, result: str, given: dict[str, Array], opset: int | None = None) -> Any:
+def _session(function: Function, given: Mapping[str, Array], opset: int) -> Any:
+    """Return a session of the model that a function of symbols of these names and shapes describes."""
     import onnxruntime
     from onnx import helper
 
+    graph = Graph()
+    result = function(*(Symbol(graph, name) for name in given)).name
     types = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
     inputs = [helper.make_tensor_value_info(name, types[name], array.shape) for name, array in given.items()]
     output = helper.make_tensor_value_info(result, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), None)
     whole = helper.make_graph(graph.nodes, "problem", inputs, [output], graph.constants)
-    opsets = [helper.make_opsetid("", opset or _opset())]
+    opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(whole, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # a session with threads takes 6 ms to start, one without 0.2 ms
     options.log_severity_level = 4  # errors are raised
-    try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the exceptions of ONNX Runtime have no common base
-        if any(part in str(error) for part in REFUSALS):
-            raise UnsupportedError(f"ONNX Runtime: {str(error).splitlines()[0]}") from error
-        raise
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 @functools.cache
@@ -122,9 +153,8 @@ def _opset() -> int:
     from onnx import defs
 
     for opset in range(defs.onnx_opset_version(), OLDEST, -1):
-        graph = Graph()
         try:
-            _session(graph, graph("Relu", "x"), {"x": np.zeros(1, np.float32)}, opset)
+            _session(lambda x: node("Relu", x), {"x": np.zeros(1, np.float32)}, opset)
         except Exception:  # the opset is under development
             continue
         return opset

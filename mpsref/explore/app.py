@@ -182,7 +182,7 @@ def _words(section: Element, case: Case) -> None:
             line = add(table, "tr")
             add(line, "th", one.framework, scope="row")
             add(line, "td", one.text, **({} if one.exists else {"class_": "none"}))
-    if isinstance(case.problem.spec, words.SLIDING):
+    if hasattr(case.problem.spec, "framework_padding"):
         _place(section, case)
     for title, text in (
         ("Case string", str(case)),

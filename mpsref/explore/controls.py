@@ -15,20 +15,20 @@ from mpsref.errors import UnsupportedError
 from mpsref.operations import Spec
 from mpsref.viz.explain import of_windows
 
-KERNELS: dict[str, type[Spec]] = {
-    kind.__name__: kind
-    for kind in (
-        kernels.PoolingAverage,
-        kernels.PoolingMax,
-        kernels.PoolingL2Norm,
-        kernels.Convolution,
-        kernels.ConvolutionTranspose,
-        kernels.UpsamplingNearest,
-        kernels.UpsamplingBilinear,
-        kernels.SpatialNormalization,
-        kernels.LocalContrastNormalization,
-    )
+FORMULAS: dict[type[Spec], str] = {
+    kernels.PoolingAverage: "",
+    kernels.PoolingMax: "the largest of the pixels of the window",
+    kernels.PoolingL2Norm: "the square root of the sum of the squares",
+    kernels.Convolution: "",
+    kernels.ConvolutionTranspose: "",
+    kernels.UpsamplingNearest: "",
+    kernels.UpsamplingBilinear: "",
+    kernels.SpatialNormalization: "x / (delta + alpha · (sum of x² over the window) / N) ** beta",
+    kernels.LocalContrastNormalization: "the pixel minus the mean of its window, divided by its deviation",
 }
+"""The kernels that are shown, and the forward passes that are not linear, whose weights are derivatives."""
+
+KERNELS = {kind.__name__: kind for kind in FORMULAS}
 
 LARGEST = 32
 """Maximum height and width of an image that is shown."""

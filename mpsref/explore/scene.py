@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from mpsref import kernels
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
+from mpsref.explore.controls import FORMULAS
 from mpsref.first_use import cached_property
 from mpsref.geometry import Window
-from mpsref.kernels.convolution import SlidingProblem
-from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels.pooling import PoolingGradient
 from mpsref.operations import ImageProblem, Problem
 from mpsref.viz.explain import of_windows
 
@@ -30,14 +29,6 @@ Pixel = tuple[int, int]
 
 MOST_TERMS = 16
 """Maximum number of terms of a sum in a text."""
-
-FORMULAS = {
-    kernels.PoolingMax: "the largest of the pixels of the window",
-    kernels.PoolingL2Norm: "the square root of the sum of the squares",
-    kernels.SpatialNormalization: "x / (delta + alpha · (sum of x² over the window) / N) ** beta",
-    kernels.LocalContrastNormalization: "the pixel minus the mean of its window, divided by its deviation",
-}
-"""The forward passes that are not linear; the weights shown are derivatives."""
 
 
 class Term(NamedTuple):
@@ -155,7 +146,7 @@ class Scene:
         """Return what belongs to a pixel of the result: its window in the forward pass, else what it gathers."""
         weights = self.weights[pixel]
         kinds: dict[Pixel, str] = {}
-        if self.is_forward and self.windows is not None and self._slides:
+        if self.is_forward and self.windows is not None and hasattr(self.problem.spec, "windows"):
             rows, columns = (
                 [window.tap(i, t) for t in range(window.kernel)] for window, i in zip(self.windows, pixel, strict=True)
             )
@@ -173,16 +164,10 @@ class Scene:
             for (y, x), kind in sorted(kinds.items())
         ]
 
-    @property
-    def _slides(self) -> bool:
-        return isinstance(of_windows(self.problem), PoolingForward | SlidingProblem) or hasattr(
-            self.problem.spec, "windows"
-        )
-
     def count(self, pixel: Pixel) -> str:
         """Return N of the window of a pixel of an average, as text; empty for other kernels."""
-        spec = self.problem.spec
-        if not isinstance(spec, kernels.PoolingAverage) or not self.is_forward:
+        spec: Any = self.problem.spec
+        if not hasattr(spec, "zero_pad") or not self.is_forward:
             return ""
         y, x = (
             window.divisor(i, length, spec.edge_mode, pad)
@@ -196,7 +181,7 @@ class Scene:
         """Return the sum of a result pixel with its terms."""
         name = f"{self.result_name}[{pixel[0]}, {pixel[1]}]"
         value = f"{self.result[0, pixel[0], pixel[1], 0]:.6g}"
-        formula = FORMULAS.get(type(self.problem.spec)) if self.is_forward else None
+        formula = FORMULAS[type(self.problem.spec)] if self.is_forward else ""
         terms = self.terms(pixel) if terms is None else terms
         terms = [term for term in terms if term.weight or (formula and term.kind in ("tap", "center"))]
         source = self.inputs[self.source_name][0, :, :, 0]

@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from mpsref import frameworks, kernels, padding
+from mpsref import frameworks, padding
 from mpsref.arguments.text import shown
 from mpsref.conformance.case import Case
 from mpsref.errors import UnsupportedError
-from mpsref.operations import Problem, Spec
+from mpsref.operations import Problem
 from mpsref.padding import Placement
 
 FRAMEWORKS: dict[str, Callable[[Problem], frameworks.Words]] = {
@@ -24,21 +24,6 @@ FRAMEWORKS: dict[str, Callable[[Problem], frameworks.Words]] = {
 CONVENTIONS = ("PyTorch", "TensorFlow", "ONNX", "Caffe", "MPS")
 """The frameworks whose padding can be entered."""
 
-POOLING = (kernels.PoolingAverage, kernels.PoolingMax, kernels.PoolingL2Norm)
-SLIDING = (*POOLING, kernels.Convolution)
-
-MPS_CLASSES: dict[type[Spec], str] = {
-    kernels.PoolingAverage: "MPSCNNPoolingAverage",
-    kernels.PoolingMax: "MPSCNNPoolingMax",
-    kernels.PoolingL2Norm: "MPSCNNPoolingL2Norm",
-    kernels.Convolution: "MPSCNNConvolution",
-    kernels.ConvolutionTranspose: "MPSCNNConvolutionTranspose",
-    kernels.UpsamplingNearest: "MPSCNNUpsamplingNearest",
-    kernels.UpsamplingBilinear: "MPSCNNUpsamplingBilinear",
-    kernels.SpatialNormalization: "MPSCNNSpatialNormalization",
-    kernels.LocalContrastNormalization: "MPSCNNLocalContrastNormalization",
-}
-
 
 class Words(NamedTuple):
     """A layer in the words of a framework, or the sentence why it has none."""
@@ -50,7 +35,7 @@ class Words(NamedTuple):
 
 def of_frameworks(problem: Any) -> list[Words]:
     """Return the arguments of each framework for a problem of pooling or convolution; nothing for other kernels."""
-    if not isinstance(problem.spec, (*SLIDING, kernels.ConvolutionTranspose)):
+    if not hasattr(problem, "result_size"):
         return []
     placed = frameworks.canonical(problem) if problem.operation.method == "gradient" else problem
     if placed is None:
@@ -96,15 +81,14 @@ def mps_call(case: Case) -> str:
     """Return the same layer as calls of :mod:`mpsref.mps`, whose names and arguments are Apple's."""
     problem: Any = case.problem
     spec: Any = problem.spec
-    name = MPS_CLASSES[type(spec)]
-    if isinstance(spec, kernels.PoolingMax) and spec.dilation != (1, 1):
+    name = f"MPSCNN{type(spec).__name__}"
+    if getattr(spec, "dilation", (1, 1)) != (1, 1):
         name = "MPSCNNDilatedPoolingMax"
     method = problem.operation.method
     lines = ["from mpsref import mps", ""]
-    if isinstance(spec, kernels.Convolution | kernels.ConvolutionTranspose):
+    if hasattr(problem, "weights_shape"):
         lines += _weighted(spec)
-        properties = _properties(spec, ("edge_mode",) if isinstance(spec, kernels.Convolution) else ())
-        lines.append(f"kernel = mps.{name}({', '.join(['source', *properties])})")
+        lines.append(f"kernel = mps.{name}({', '.join(['source', *_properties(spec, ('edge_mode',))])})")
     else:
         lines.append(f"kernel = mps.{name}({', '.join([*_sizes(spec, name), *_properties(spec)])})")
     size = getattr(problem, "output_size", None) or getattr(problem, "gradient_size", None)
@@ -169,7 +153,7 @@ def _properties(spec: Any, only: tuple[str, ...] = PARAMETERS, offset: bool = Tr
         found.append(f"offset=({spec.offset[1]}, {spec.offset[0]}, 0)")
     for name in only:
         value = getattr(spec, name, None)
-        if value is None or value == defaults[name]:
+        if value is None or value == defaults.get(name, value):
             continue
         if name == "zero_pad_size":
             found.append(f"zero_pad_size_x={value[1]}, zero_pad_size_y={value[0]}")
@@ -195,11 +179,11 @@ def placed(case: Case, form: Mapping[str, str]) -> Case:
     """
     problem: Any = case.problem
     spec: Any = problem.spec
-    if not isinstance(spec, SLIDING):
+    if not hasattr(spec, "framework_padding"):
         raise UnsupportedError(f"{type(spec).__name__} has no padding; use pooling or a convolution")
     placement = _placement(spec, problem.source_shape[1:3], form)
     changes: dict[str, Any] = {"offset": placement.offset}
-    if isinstance(spec, kernels.PoolingAverage):
+    if spec.framework_padding == "counted":
         changes |= {"edge_mode": placement.edge_mode, "zero_pad_size": placement.zero_pad_size}
     new = dataclasses.replace(spec, **changes)
     size = "output_size" if case.problem.operation.method == "forward" else "gradient_size"

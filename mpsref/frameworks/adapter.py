@@ -21,9 +21,10 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from importlib import metadata
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -69,6 +70,9 @@ Convert: TypeAlias = Callable[[Problem], Words]
 """Returns the framework's arguments for a problem, such as :func:`mpsref.frameworks.pytorch`."""
 
 Table: TypeAlias = dict[OperationKey, Implementation]
+
+Program = TypeVar("Program")
+"""A compiled function."""
 
 RULES = (
     "slope at a kink",
@@ -251,6 +255,17 @@ class Framework(ABC):
 
         return _table(kind, forward=forward, gradient=gradient)
 
+    def calls(self, kind: type[Spec], **methods: Make) -> Table:
+        """Return operations that are one call each: ``make(problem)`` is a function of all inputs of the method."""
+
+        def of(make: Make) -> Implementation:
+            def run(problem: Any, *inputs: Array, out: Array) -> None:
+                out[...] = self.run(make(problem), *inputs)
+
+            return run
+
+        return _table(kind, **{method: of(make) for method, make in methods.items()})
+
     def softmax(self, softmax: Function, log_softmax: Function) -> Table:
         """Return softmax and its logarithm; the gradients are differentiated at the logarithm of the result."""
 
@@ -390,7 +405,10 @@ class Framework(ABC):
         return _weighted(ConvolutionTranspose, forward, gradient_data, gradient_weights)
 
     def fully_connected(self, function: Function, neuron: Callable[[Neuron], Function]) -> Table:
-        """Return fully connected layers by ``function(x, weights, bias)`` of matrices (N, in) and (out, in)."""
+        """Return fully connected layers by ``function(x, weights, bias)`` of matrices (N, in) and (out, in).
+
+        Its result is a matrix (N, out) or an image of one pixel.
+        """
 
         def flat(array: Array) -> Array:
             return array.reshape(len(array), -1)
@@ -398,7 +416,8 @@ class Framework(ABC):
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
             after = self._activation(neuron, problem)
             layer = lambda x, w, b: after(function(x, w, b))  # noqa: E731
-            out[...] = self.run(layer, flat(x), flat(weights), _bias(problem, x, biases))[:, None, None]
+            y = self.run(layer, flat(x), flat(weights), _bias(problem, x, biases))
+            out[...] = y.reshape(out.shape)
 
         def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
             x = flat(like(g, problem.source_shape))
@@ -433,8 +452,11 @@ class Framework(ABC):
 
     # --- normalization ------------------------------------------------------------------------------------------------
 
-    def group_normalization(self, kind: type[Spec], make: Make) -> Table:
-        """Return instance or group normalization by a function of x, gamma and beta."""
+    def group_normalization(self, kind: type[Spec], make: Make, *, broadcasts: bool = False) -> Table:
+        """Return instance or group normalization by a function of x, gamma and beta.
+
+        ``broadcasts`` if it takes gamma and beta of each image as well, (N, 1, 1, C).
+        """
 
         def forward(problem: Any, x: Array, *vectors: Array, out: Array) -> None:
             gamma, beta = (one.astype(x.dtype, copy=False) for one in problem.parameters(vectors, x.dtype))
@@ -442,8 +464,14 @@ class Framework(ABC):
 
         def gradient(problem: Any, g: Array, x: Array, *vectors: Array, out: tuple[Array, Array, Array]) -> None:
             gamma = problem.parameters(vectors, x.dtype).astype(x.dtype, copy=False)
-            beta = np.zeros_like(gamma)
             layer = make(problem)
+            if broadcasts:
+                gamma = np.tile(gamma, (len(x), 1, 1, 1))
+                found = self.gradients(layer, [x, gamma, np.zeros_like(gamma)], g, count=3)
+                for target, gradient in zip(out, found, strict=True):
+                    target[...] = gradient.reshape(target.shape)
+                return
+            beta = np.zeros_like(gamma)
             out[0][...], *summed = self.gradients(layer, [x, gamma, beta], g, count=3)
             # Frameworks sum the gradients of gamma and beta over the batch.
             parameters = lambda g, x: self.gradients(layer, [x, gamma, beta], g, count=3)[1:]  # noqa: E731
@@ -667,16 +695,27 @@ class Framework(ABC):
 
         return _table(Dropout, mask=drawn_inside, forward=drawn_inside, gradient=drawn_inside)
 
-    def losses(self, make: Callable[[Loss], Function], *, of_probabilities: bool = False) -> Table:
+    def losses(
+        self,
+        make: Callable[[Loss], Function],
+        *,
+        of_probabilities: bool = False,
+        at_logits: Function | None = None,
+    ) -> Table:
         """Return losses by functions of predictions and labels, a value for each element; images are summed afterwards.
 
         That of "softmaxcrossentropy" has a value for each pixel, an image of one channel; ``of_probabilities`` if it is
-        computed as ``logsumexp(y) - sum(t y)``, for labels whose sum is 1.
+        computed as ``logsumexp(y) - sum(t y)``, for labels whose sum is 1. If it has a value for each element,
+        ``at_logits`` is that formula, which MPS differentiates for the predictions.
         """
+
+        def of_pixels(problem: Any) -> bool:
+            """Return whether the function has one value for each pixel."""
+            return problem.spec.type == "softmaxcrossentropy" and (at_logits is None or problem.method == "gradient")
 
         def check_labels(problem: Any, t: Array) -> None:
             """Raise ``UnsupportedError`` for labels of the softmax of which the framework computes something else."""
-            if problem.spec.type != "softmaxcrossentropy":
+            if problem.spec.type != "softmaxcrossentropy" or at_logits is not None:
                 return
             if of_probabilities and problem.method == "gradient_labels":
                 raise UnsupportedError(f"the cross entropy of {self.title} is right where the labels sum to 1 alone")
@@ -690,9 +729,9 @@ class Framework(ABC):
 
         def function_of(problem: Any) -> Function:
             spec, channels = problem.spec, problem.source_shape[3]
-            if spec.type == "softmaxcrossentropy" and (problem.weighted or spec.reduction == "none"):
+            if of_pixels(problem) and (problem.weighted or spec.reduction == "none"):
                 raise UnsupportedError(f"the cross entropy of {self.title} has one value and weight for each pixel")
-            element, (scale, shift) = make(spec), spec.smoothing
+            element, (scale, shift) = (at_logits if at_logits and of_pixels(problem) else make(spec)), spec.smoothing
             index = self.index(slice(None), slice(None), slice(channels))
 
             def function(y: Tensor, t: Tensor, *weights: Tensor) -> Tensor:
@@ -713,9 +752,8 @@ class Framework(ABC):
             g, y, t, weights = problem.named_inputs(inputs)
             check_labels(problem, t)
             function = function_of(problem)
-            of_pixels = problem.spec.type == "softmaxcrossentropy"
             upstream = 1 if g is None else problem.source_gradient(g)
-            whole = np.broadcast_to(upstream, (*y.shape[:3], 1) if of_pixels else y.shape).astype(y.dtype)
+            whole = np.broadcast_to(upstream, (*y.shape[:3], 1) if of_pixels(problem) else y.shape).astype(y.dtype)
             given = [one for one in (y, t, weights) if one is not None]
             return self.gradients(function, given, np.ascontiguousarray(whole), count=2)
 
@@ -728,12 +766,68 @@ class Framework(ABC):
         return _table(Loss, forward=forward, gradient=gradient, gradient_labels=gradient_labels)
 
 
+def refused(reason: str, *operations: OperationKey) -> Table:
+    """Return operations that a framework has for no problem, and the reason."""
+
+    def refuse(problem: Any, *inputs: Array, out: Any) -> None:
+        raise UnsupportedError(reason)
+
+    return dict.fromkeys(operations, refuse)
+
+
+class CompilingFramework(Framework):
+    """A framework that compiles functions: each function of a problem once.
+
+    Subclasses compile in :meth:`run` and :meth:`differentiate`, with :meth:`kept`.
+    """
+
+    _programs: ClassVar[ContextVar[dict[Any, Any]]] = ContextVar("_programs")
+
+    def keeping(self, table: Table) -> Table:
+        """Return the implementations such that what they compile is kept with the problem."""
+        return {operation: self._keeping(implementation) for operation, implementation in table.items()}
+
+    def _keeping(self, implementation: Implementation) -> Implementation:
+        programs: Callable[[Any], dict[Any, Any]] = planned(lambda problem: {})
+
+        def run(problem: Any, *inputs: Array, out: Any) -> None:
+            token = self._programs.set(programs(problem))
+            try:
+                implementation(problem, *inputs, out=out)
+            finally:
+                self._programs.reset(token)
+
+        return run
+
+    def kept(self, make: Callable[[], Program], function: Function, *key: Any) -> Program:
+        """Return ``make()``: one program for each ``key`` and each function of the current problem.
+
+        A function is made again in each call, from the problem; it is known by its code, so that the functions of one
+        problem must differ in their code.
+        """
+        programs = self._programs.get({})
+        key = getattr(function, "__code__", function), *key
+        if key not in programs:
+            programs[key] = make()
+        program: Program = programs[key]
+        return program
+
+    def _activation(self, neuron: Callable[[Neuron], Function], problem: Any) -> Function:
+        """Return the function of a layer's neuron, whose slopes are constants of the program."""
+        one = problem.spec.neuron
+        if one is None or one.data is None:
+            return super()._activation(neuron, problem)
+        function, slopes = neuron(one), np.array(one.data, np.float32)
+        return lambda x: function(x, slopes)
+
+
 REDUCED = {"row": "W", "column": "H", "featurechannels": "C", "spatial": "HW"}
 """The axes of each direction of a reduction."""
 
 
 def _table(kind: type[Spec], **methods: Implementation) -> Table:
-    return {Operation(kind, method): function for method, function in methods.items()}
+    """Return the implementations of those methods that the kernel has."""
+    return {Operation(kind, method): function for method, function in methods.items() if method in kind.declared}
 
 
 def _weighted(kind: type[Spec], forward: Any, gradient_data: Any, gradient_weights: Any) -> Table:

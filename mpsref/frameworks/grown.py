@@ -28,10 +28,10 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import UnsupportedError
 from mpsref.geometry import EdgeMode
-from mpsref.kernels import ConvolutionTranspose, PoolingAverage
-from mpsref.kernels.convolution import SlidingKernel, WeightedProblem
-from mpsref.kernels.pooling import PoolingForward, PoolingGradient
-from mpsref.kernels.windows import Windows
+from mpsref.kernels import ConvolutionTranspose
+from mpsref.kernels.convolution import WeightedProblem
+from mpsref.kernels.pooling import PoolingGradient
+from mpsref.kernels.windows import Padding, Windows
 from mpsref.operations import Problem
 
 AnyProblem = TypeVar("AnyProblem", bound=Problem)
@@ -49,6 +49,8 @@ class Sliding(NamedTuple):
     lengths: Pair
     """Size of the source image."""
     edge_mode: EdgeMode
+    padding: Padding
+    """That of frameworks."""
 
     @classmethod
     def of(cls, problem: Problem) -> Sliding:
@@ -61,17 +63,13 @@ class Sliding(NamedTuple):
         ValueError
             For a pooling gradient that is not :func:`canonical`.
         """
-        if isinstance(problem, PoolingGradient):
-            if canonical(problem) != problem:
-                raise ValueError(f"{problem} has offsets, sizes or a clip of its own; pass canonical(problem)")
-            outputs, spec = problem.gradient_size, problem.spec
-        elif isinstance(problem, PoolingForward):
-            outputs, spec = problem.output_size, problem.spec
-        elif isinstance(problem, WeightedProblem) and isinstance(problem.spec, SlidingKernel):
-            return cls(problem.spec.windows, problem.result_size, problem.source_shape[1:3], problem.spec.edge_mode)
-        else:
+        if isinstance(problem, PoolingGradient) and canonical(problem) != problem:
+            raise ValueError(f"{problem} has offsets, sizes or a clip of its own; pass canonical(problem)")
+        call: Any = problem
+        if not hasattr(call.spec, "framework_padding"):
             raise UnsupportedError(f"{problem.operation} has no windows on its source; only pooling and convolution do")
-        return cls(spec.windows, outputs, problem.source_shape[1:3], spec.edge_mode)
+        lengths, spec = call.source_shape[1:3], call.spec
+        return cls(spec.windows, call.result_size, lengths, spec.edge_mode, spec.framework_padding)
 
     def outside(self) -> bool:
         """Return whether a tap of a window lies outside the image."""
@@ -211,10 +209,9 @@ def without_padding(problem: AnyProblem) -> AnyProblem:
     Problem
         A problem that every framework has words for, with padding 0.
     """
-    image, spec = grown(problem), problem.spec
-    changed: dict[str, Any] = {"offset": tuple(window.center for window in Sliding.of(problem).windows)}
-    changed["edge_mode"] = "zero"
-    if isinstance(spec, PoolingAverage):
+    image, spec, sliding = grown(problem), problem.spec, Sliding.of(problem)
+    changed: dict[str, Any] = {"offset": tuple(window.center for window in sliding.windows), "edge_mode": "zero"}
+    if sliding.padding == "counted":
         changed["zero_pad_size"] = 0
     n, *_, c = problem.source_shape  # type: ignore[attr-defined]
     changes: dict[str, Any] = {"spec": replace(spec, **changed), "source_shape": (n, *image.size, c)}
@@ -250,7 +247,7 @@ def grown(problem: Problem) -> Selection:
         ``copy`` of the source is the image; ``adjoint`` brings its gradient back to the source.
     """
     sliding = Sliding.of(problem)
-    edge_mode: EdgeMode = "zero" if isinstance(problem.spec, PoolingAverage) else sliding.edge_mode
+    edge_mode: EdgeMode = "zero" if sliding.padding == "counted" else sliding.edge_mode
     first = [window.start(0) for window in sliding.windows]
     sizes = [
         (count - 1) * window.stride + window.extent

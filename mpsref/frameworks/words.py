@@ -30,7 +30,7 @@ from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.frameworks.grown import Sliding, extended, transposed_padding
 from mpsref.geometry import Window
-from mpsref.kernels import ConvolutionTranspose, PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsref.kernels import ConvolutionTranspose
 from mpsref.kernels.convolution import WeightedProblem
 from mpsref.operations import Problem
 from mpsref.padding import Placement
@@ -82,29 +82,27 @@ def pytorch(problem: Problem) -> Words:
     spec: Any = problem.spec
     pads = _symmetric("PyTorch", sliding)
     strides, dilations = _strides(sliding), _dilations(sliding)
-    pooling = isinstance(spec, (PoolingAverage, PoolingMax, PoolingL2Norm))
-    if pooling and any(pad > window.kernel // 2 for pad, window in zip(pads, sliding.windows, strict=True)):
-        raise UnsupportedError(
-            f"the first window of pooling begins {pads} pixels before the image; PyTorch pads pooling by at most half "
-            "of the kernel"
-        )
-    if not pooling:
+    if isinstance(problem, WeightedProblem):
         _check_value("PyTorch", sliding, problem)
         size = _enough("PyTorch", sliding, _placed(padding.pytorch, sliding, padding=pads))
         keywords = {"stride": strides, "padding": pads, "dilation": dilations, "groups": spec.groups}
         return Words(keywords, size, sliding.outputs)
+    if any(pad > window.kernel // 2 for pad, window in zip(pads, sliding.windows, strict=True)):
+        raise UnsupportedError(
+            f"the first window of pooling begins {pads} pixels before the image; PyTorch pads pooling by at most half "
+            "of the kernel"
+        )
     keywords = {"kernel_size": tuple(window.kernel for window in sliding.windows), "stride": strides}
     reason = UnsupportedError("")
     for ceil_mode in (False, True):
         try:
             size = _enough("PyTorch", sliding, _placed(padding.pytorch, sliding, padding=pads, ceil_mode=ceil_mode))
-            own: dict[str, Any] = {"norm_type": 2.0}
-            if isinstance(spec, PoolingAverage):
-                own = {"padding": pads, **_torch_divisor(problem, sliding, pads)}
-            else:
-                _check_value("PyTorch", sliding, problem)
-            if isinstance(spec, PoolingMax):
-                own = {"padding": pads, "dilation": dilations}
+            _check_value("PyTorch", sliding, problem)
+            own: dict[str, Any] = {"norm_type": 2.0} if sliding.padding == "none" else {"padding": pads}
+            if sliding.padding == "counted":
+                own |= _torch_divisor(problem, sliding, pads)
+            elif sliding.padding == "lowest":
+                own["dilation"] = dilations
             return Words({**keywords, **own, "ceil_mode": ceil_mode}, size, sliding.outputs)
         except UnsupportedError as error:
             reason = error
@@ -187,10 +185,10 @@ def tensorflow(problem: Problem) -> Words:
         return Words(words.keywords | {"output_shape": problem.result_image}, problem.result_size, problem.result_size)
     sliding = Sliding.of(problem)
     strides, dilations = _strides(sliding), _dilations(sliding)
-    if isinstance(spec, PoolingL2Norm):
+    if sliding.padding == "none":
         raise UnsupportedError("TensorFlow has no L2-norm pooling")
     keywords: dict[str, Any] = {"strides": strides, "dilations": dilations}
-    if isinstance(spec, (PoolingAverage, PoolingMax)):
+    if not isinstance(problem, WeightedProblem):
         if dilations != (1, 1):
             raise UnsupportedError(f"dilations is {dilations}; max_pool2d of TensorFlow has none")
         keywords = {"strides": strides, "ksize": tuple(window.kernel for window in sliding.windows)}
@@ -199,9 +197,8 @@ def tensorflow(problem: Problem) -> Words:
         try:
             placement = _placed(padding.tensorflow, sliding, padding=name)
             size = _enough(f'padding "{name}" of TensorFlow', sliding, placement)
-            if not isinstance(spec, PoolingAverage):
-                _check_value("TensorFlow", sliding, problem)
-            elif not _same_divisors(problem, sliding, "clamp", (0, 0)):
+            _check_value("TensorFlow", sliding, problem)
+            if sliding.padding == "counted" and not _same_divisors(problem, sliding, "clamp", (0, 0)):
                 raise UnsupportedError("average pooling of TensorFlow counts the pixels inside the image alone")
             return Words(keywords | {"padding": name}, size, sliding.outputs)
         except UnsupportedError as error:
@@ -250,23 +247,24 @@ def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
         for window, count, length in zip(sliding.windows, sliding.outputs, sliding.lengths, strict=True)
     )
     kernel = {"kernel_shape": tuple(w.kernel for w in sliding.windows), "strides": _strides(sliding)}
-    if isinstance(spec, PoolingMax) or isinstance(problem, WeightedProblem):
+    if sliding.padding in ("zero", "lowest"):
         kernel["dilations"] = _dilations(sliding)
-    if isinstance(problem, WeightedProblem):
+    pooling = not isinstance(problem, WeightedProblem)
+    if not pooling:
         kernel["group"] = spec.groups
-    if not isinstance(spec, PoolingAverage):
-        _check_value("ONNX", sliding, problem)
-    for placed, pads, include in _onnx_choices(spec, before, after, style):
+    _check_value("ONNX", sliding, problem)
+    average = sliding.padding == "counted"
+    for placed, pads, include in _onnx_choices(pooling, average, (*before, after[0], after[1]), style):
         try:
             size = _enough("ONNX", sliding, _placed(padding.onnx, sliding, **placed))
         except UnsupportedError:
             continue
         keywords = {**kernel, **placed}
-        if isinstance(spec, (PoolingAverage, PoolingMax, PoolingL2Norm)):
+        if pooling:
             keywords.setdefault("ceil_mode", False)
             if any(pad >= window.kernel for pad, window in zip(pads, sliding.windows * 2, strict=True)):
                 continue
-        if isinstance(spec, PoolingAverage):
+        if average:
             if not _onnx_divisors(problem, sliding, pads, include):
                 continue
             keywords["count_include_pad"] = include
@@ -275,24 +273,23 @@ def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
         f"the windows reach {before} pixels before and {after} behind the image; "
         + (
             f"with zero_pad_size {spec.zero_pad_size} and edge_mode {spec.edge_mode!r} ONNX counts other taps"
-            if isinstance(spec, PoolingAverage)
+            if average
             else "ONNX pads pooling by less than the kernel"
         )
     )
 
 
 def _onnx_choices(
-    spec: Any, before: Pair, after: tuple[int, ...], style: OnnxStyle
+    pooling: bool, average: bool, exact: tuple[int, int, int, int], style: OnnxStyle
 ) -> Iterator[tuple[dict[str, Any], tuple[int, int, int, int], bool]]:
     """Yield attributes, the pads that they mean, and count_include_pad; those of the style first."""
-    exact = *before, after[0], after[1]
-    pooling, average = isinstance(spec, (PoolingAverage, PoolingMax, PoolingL2Norm)), isinstance(spec, PoolingAverage)
+    equal = *exact[:2], *exact[:2]
     counted = (False, True) if average else (False,)
     choices: list[tuple[dict[str, Any], tuple[int, int, int, int], bool]] = []
     if style == "auto_pad":
         names = ("SAME_UPPER", "SAME_LOWER") if any(exact) else ("VALID", "SAME_UPPER")
         choices += [({"auto_pad": name}, exact, include) for name in names for include in counted]
-    ceil = [({"pads": (*before, *before), "ceil_mode": True}, (*before, *before), include) for include in counted]
+    ceil = [({"pads": equal, "ceil_mode": True}, equal, include) for include in counted]
     if style == "ceil_mode" and pooling:
         choices += ceil
     yield from choices
@@ -363,8 +360,7 @@ def jax(problem: Problem) -> Words:
             problem.result_size,
         )
     sliding = Sliding.of(problem)
-    if not isinstance(spec, PoolingAverage):
-        _check_value("JAX", sliding, problem)
+    _check_value("JAX", sliding, problem)
     exact = [
         (-window.start(0), window.tap(count - 1, window.kernel - 1) + 1 - length)
         for window, count, length in zip(sliding.windows, sliding.outputs, sliding.lengths, strict=True)
@@ -430,14 +426,13 @@ def _enough(what: str, sliding: Sliding, placement: Placement) -> Pair:
 def _check_value(framework: str, sliding: Sliding, problem: Problem) -> None:
     """Raise ``UnsupportedError`` if taps outside the image have another value than in a framework's padding.
 
-    Padding is 0 for convolution, and never the maximum of max pooling. Frameworks have no padding for L2-norm pooling.
+    A mean has no such value: it counts taps.
     """
-    if not sliding.outside():
+    if sliding.padding == "counted" or not sliding.outside():
         return
-    name = type(problem.spec).__name__
-    if isinstance(problem.spec, PoolingL2Norm):
+    if sliding.padding == "none":
         raise UnsupportedError(f"taps lie outside the image; {framework} has no padding for L2-norm pooling")
-    if isinstance(problem.spec, PoolingMax):
+    if sliding.padding == "lowest":
         if sliding.edge_mode == "zero":
             raise UnsupportedError(
                 f'taps lie outside the image and edge_mode is "zero"; the padding of {framework} is minus infinity'
@@ -447,9 +442,7 @@ def _check_value(framework: str, sliding: Sliding, problem: Problem) -> None:
                 f"a window reads the edge pixel only by taps outside the image; {framework} leaves these out"
             )
     elif sliding.edge_mode == "clamp":
-        raise UnsupportedError(
-            f'taps lie outside the image and edge_mode of {name} is "clamp"; {framework} reads 0 there'
-        )
+        raise UnsupportedError(f'taps lie outside the image and edge_mode is "clamp"; {framework} reads 0 there')
 
 
 def _edge_is_inside(window: Window, count: int, length: int) -> bool:

@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from mpsref.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
-from mpsref.kernels.windows import default_size, described
+from mpsref.kernels.windows import Padding, default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec, operation, vector
 from mpsref.registry import call
 
@@ -334,6 +334,9 @@ class GradientWeights(
 
 class SlidingKernel(WeightedSpec):
     """A kernel whose taps read the source through a window on each axis."""
+
+    framework_padding: ClassVar[Padding] = "zero"
+    """The padding that frameworks have for this kernel."""
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:

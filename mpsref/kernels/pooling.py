@@ -20,7 +20,7 @@ from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
-from mpsref.kernels.windows import default_size, described
+from mpsref.kernels.windows import Padding, default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec
 from mpsref.registry import call
 
@@ -47,6 +47,8 @@ class Pooling(Spec):
 
     reads_source: ClassVar[bool] = True
     """Whether the gradient reads the pixels of the source image; the average needs only its size."""
+    framework_padding: ClassVar[Padding]
+    """The padding that frameworks have for this kernel."""
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:
@@ -164,6 +166,11 @@ class PoolingForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, re
     def _check(self) -> None:
         self._fill(output_size=lambda: self.spec.default_outputs(self.source_shape))
 
+    @property
+    def result_size(self) -> Pair:
+        """Height and width of the result y."""
+        return self.output_size
+
     def reads(self) -> tuple[tables.Reads, tables.Reads]:
         """Return, for y and x, what each window reads, taps outside the image included."""
         return self.spec.reads((0, 0), self.output_size, self.source_shape)
@@ -198,6 +205,11 @@ class PoolingGradient(
 
     def _check(self) -> None:
         self._fill(gradient_size=lambda: self.spec.default_outputs(self.source_shape))
+
+    @property
+    def result_size(self) -> Pair:
+        """Height and width of the source gradient g."""
+        return self.gradient_size
 
     @property
     def reads_source(self) -> bool:

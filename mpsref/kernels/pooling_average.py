@@ -49,6 +49,7 @@ class PoolingAverage(Pooling):
     zero_pad_size: PairLike = parameter(codecs.pair("zp", low=0), default=(0, 0))
 
     reads_source = False
+    framework_padding = "counted"
 
     @property
     def zero_pad(self) -> Pair:

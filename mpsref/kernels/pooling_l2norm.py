@@ -42,6 +42,8 @@ class PoolingL2Norm(Pooling):
     [0.6, 0.8, 0.0, 0.0, 5.0, 12.0]
     """
 
+    framework_padding = "none"
+
 
 def norm(values: Array, times: Array) -> Array:
     """Return the root of the sum of squares (N, C) of ``values`` (N, taps, C), each counted ``times`` times."""

@@ -49,6 +49,8 @@ class PoolingMax(Pooling):
 
     dilations: PairLike = parameter(codecs.pair("d", low=1), default=(1, 1))
 
+    framework_padding = "lowest"
+
     @property
     def dilation(self) -> Pair:
         """The dilations as a pair."""

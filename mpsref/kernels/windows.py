@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import Pair
@@ -12,6 +12,9 @@ from mpsref.geometry import Window
 
 Windows: TypeAlias = tuple[Window, Window]
 """The window of the y axis and that of the x axis."""
+
+Padding: TypeAlias = Literal["zero", "lowest", "counted", "none"]
+"""What frameworks put around the image of a kernel: zeros, the lowest number, zeros that N may count, or nothing."""
 
 
 def default_size(windows: Windows, shape: Shape) -> Pair:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,19 +21,50 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (the ex
 
 
 import mpsref_onnxruntime
-from mpsref_onnxruntime.run import evaluate
+from mpsref_onnxruntime.operations import onnx, operator
+from mpsref_onnxruntime.run import node
 
 SUPPORTED = [operation for operation in operations() if operation in mpsref_onnxruntime.backend.implementations]
 
 
 # Of each way to build a model one; .ci/frameworks checks all operations, and the defects.
-SOME = ["Convolution.forward", "CrossChannelNormalization.forward", "Pad.forward", "PoolingL2Norm.forward"]
+SOME = ["Compare.forward", "Convolution.forward", "CrossChannelNormalization.forward", "Pad.forward"]
+SOME += ["PoolingL2Norm.forward", "Slice.forward"]
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_operation(name: str) -> None:
     (row,) = check_operation(operation_named(name), [mpsref_onnxruntime.backend], 12)
     assert row.status == "passed", (row.reason, row.failures)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "FullyConnected.forward:n2h1w3c3,k1x3,neuron:prelu:data1.5_0.25,co2,float32,seed=1",  # slopes of a matrix
+        "ConvolutionTranspose.forward:n1h9w6c2,k2x1,s1x2,o2x1,ko1x7,co7,out1x3,biased,float32,exact,seed=5",
+        "PoolingAverage.forward:n1h5w6c2,k3x2,s2x2,o3x2,clamp,zp1x0,float32,seed=2",  # begins inside of the image
+        "BatchNormalization.statistics:n2h2w3c2,count4,float32,seed=3",
+        "Slice.forward:n1h2w2c2,size2x2x2,o5x0x0,float32,seed=4",  # beside the image
+    ],
+)
+def test_case(case: str) -> None:
+    outcome = run_case(Case.parse(case), mpsref_onnxruntime.backend)
+    assert outcome.status in ("passed", "mistrusted"), outcome.message
+
+
+def test_a_model_is_built_once_for_a_problem() -> None:
+    built = []
+
+    def make(problem: object) -> object:
+        return lambda x: built.append(problem) or node("Softmax", x, axis=1)
+
+    backend = replace(mpsref_onnxruntime.backend, implementations=onnx.keeping(onnx.layer(mpsref.SoftMax, make)))
+    for case in ("SoftMax.forward:n1h2w2c3,float32,seed=1", "SoftMax.forward:n1h2w2c4,float32,seed=1"):
+        problem = Case.parse(case)
+        for seed in (1, 2, 3):
+            assert run_case(replace(problem, seed=seed), backend).status == "passed"
+    assert len(built) == 2
 
 
 def test_there_are_forward_passes_alone() -> None:
@@ -59,10 +91,8 @@ def test_refusals_name_the_reason() -> None:
 
 
 def test_errors_of_onnxruntime_are_failures() -> None:
-    def broken(problem: mpsref.operations.Problem, x: np.ndarray, out: np.ndarray) -> None:
-        out[...] = evaluate(problem, lambda graph, x: graph("Softmax", x, axis=7), x)
-
-    backend = Backend("broken", {operation_named("SoftMax.forward"): broken})
+    broken = onnx.layer(mpsref.SoftMax, lambda problem: operator("Softmax", axis=7))
+    backend = Backend("broken", broken)
     outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), backend)
     assert outcome.status == "failed"
     assert "axis" in outcome.message

@@ -1,0 +1,56 @@
+"""The lists in CONTRIBUTING.md are those of the source: the files of an operator, and the tables with a row for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mpsref
+
+ROOT = Path(mpsref.__file__).parents[2]
+GUIDE = ROOT / "CONTRIBUTING.md"
+
+pytestmark = pytest.mark.skipif(not GUIDE.is_file(), reason="CONTRIBUTING.md is not beside an installed package")
+
+USES = ("mpsref/bugs/", "mpsref/lessons/")
+"""Uses of an operator, not tables of operators."""
+
+
+def listed(head: str) -> list[str]:
+    """The paths in the first column of the table that begins with a head."""
+    table = GUIDE.read_text("utf-8").split(f"| {head} |")[1].split("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+
+
+def names(module: ast.AST) -> Iterator[str]:
+    """The kernels and functions that a module names."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield f".{node.attr}"
+
+
+def test_files_of_softmax() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("mpsref", "backends", "tests", "docs")
+        for path in (ROOT / folder).rglob("*")
+        if path.stem.removeprefix("test_") == "softmax" and path.suffix in (".py", ".metal", ".toml", ".md")
+    }
+    assert sorted(listed("softmax")) == sorted(found)
+    assert len(found) == 9
+
+
+def test_rows_of_softmax() -> None:
+    found = set()
+    for folder in ("mpsref", "backends"):
+        for path in (ROOT / folder).rglob("*.py"):
+            named = set(names(ast.parse(path.read_text("utf-8"))))
+            if path.stem != "softmax" and named & {"SoftMax", ".SoftMax", ".softmax"}:
+                found.add(path.relative_to(ROOT).as_posix())
+    assert sorted(listed("a row for softmax in")) == sorted(one for one in found if not one.startswith(USES))
