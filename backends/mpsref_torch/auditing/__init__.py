@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpsref_torch.run import Tensor
+from mpsref.frameworks.adapter import Tensor
 
 if TYPE_CHECKING:
     from mpsref.conformance.audit import Audit, Row

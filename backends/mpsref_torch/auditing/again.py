@@ -11,11 +11,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from mpsref.backend import Backend, LazyImplementations
+from mpsref.backend import Backend
 from mpsref.conformance.audit import smallest
+from mpsref.frameworks.adapter import Function, Tensor
 from mpsref_torch.auditing.normalizing import Grouped, LayerNormalization
 from mpsref_torch.auditing.watch import Seen
-from mpsref_torch.run import Function, Tensor, Torch
+from mpsref_torch.operations import table
+from mpsref_torch.run import Torch
 
 
 @dataclass(eq=False)
@@ -41,8 +43,7 @@ def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bo
     if problem is None or own is None:
         return "", ""
     run = Again(device, compiles, own=own)
-    implementations = LazyImplementations("mpsref_torch", lambda function: partial(function, run))
-    backend = Backend("audited layer", implementations, dtypes=(dtype,), rules=seen.rules)
+    backend = Backend("audited layer", table(run), dtypes=(dtype,), rules=seen.rules)
     tensors = {"weights": "weight"}
     layouts = tuple(seen.layouts.get(tensors.get(name, name), "") or "nhwc" for name in problem.input_shapes)
     case = smallest(problem, backend, dtype, layouts)

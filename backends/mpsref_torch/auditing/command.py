@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from mpsref.conformance.audit import Audit
+from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import audit
-from mpsref_torch.run import Tensor
 
 
 def run(

@@ -12,10 +12,10 @@ from torch import nn
 
 from mpsref import LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import normalizing, pointwise, sliding
 from mpsref_torch.auditing.layer import Layer, Translate
 from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
-from mpsref_torch.run import Tensor
 
 
 def _neuron(make: Callable[..., Neuron], *, in_place: bool = False) -> Translate:

@@ -8,9 +8,9 @@ from typing import Any
 
 from mpsref.arguments.arrays import Shape
 from mpsref.conformance.audit import Check
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_torch.auditing.sampled import Draw
-from mpsref_torch.run import Tensor
 
 DTYPES = ("float32", "float64")
 

@@ -11,10 +11,10 @@ from mpsref import BatchNormalization, CrossChannelNormalization, GroupNormaliza
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_torch.auditing.layer import Layer
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array
-from mpsref_torch.run import Tensor
 
 
 class Affine(Layer):

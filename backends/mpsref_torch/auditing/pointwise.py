@@ -11,11 +11,11 @@ from mpsref import Arithmetic, Dropout, LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_torch.auditing.layer import Layer
 from mpsref_torch.auditing.normalizing import rows
 from mpsref_torch.auditing.sampled import ALL, ELEMENTS, VALUES, Draw, array
-from mpsref_torch.run import Tensor
 
 
 def elements(tensor: Tensor, index: tuple[Any, ...]) -> Array:

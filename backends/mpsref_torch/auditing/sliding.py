@@ -23,13 +23,13 @@ from mpsref import (
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.geometry import Window
 from mpsref.kernels.pooling import Pooling
 from mpsref.operations import Problem
 from mpsref_torch.auditing import sampled
 from mpsref_torch.auditing.layer import Layer, image_shape
 from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
-from mpsref_torch.run import Tensor
 
 Pair = tuple[int, int]
 

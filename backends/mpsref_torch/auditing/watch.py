@@ -19,10 +19,10 @@ from torch.utils.hooks import RemovableHandle
 
 from mpsref.conformance.audit import Check, Compared, compare
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing.functions import KNOWN, of_module
 from mpsref_torch.auditing.layer import DTYPES, RULES, Layer, rules_on
 from mpsref_torch.auditing.sampled import Draw
-from mpsref_torch.run import Tensor
 
 NODES = 64
 """Nodes of autograd of one call; a larger graph is not that of one layer."""
