@@ -19,6 +19,7 @@ from mpsref_torch import training
 from mpsref_torch.auditing import audit
 from mpsref_torch.operations import table
 from mpsref_torch.run import Torch
+from mpsref_torch.timing import Timing
 
 if TYPE_CHECKING:
     from mpsref_torch.differentiable import Function
@@ -82,6 +83,7 @@ def backend_on(
         distinct_problems=DISTINCT if compiles else None,
         dtypes=("float32",),
         rules=RULES,
+        timing=None if compiles else Timing(device),
     )
 
 

@@ -60,9 +60,7 @@ def _base(n: Neuron) -> float:
 
 NEURONS: Mapping[str, Callable[[Torch, Neuron], Function]] = {
     "none": lambda torch, n: lambda x: x * 1,
-    "relu": lambda torch, n: (
-        torch.functional.relu if n.a == 0 else lambda x: torch.functional.leaky_relu(x, n.a)  # type: ignore[no-any-return]
-    ),
+    "relu": lambda torch, n: torch.functional.relu if n.a == 0 else lambda x: torch.functional.leaky_relu(x, n.a),
     "linear": lambda torch, n: lambda x: n.a * x + n.b,
     "sigmoid": lambda torch, n: torch.torch.sigmoid,
     "hardsigmoid": _hard_sigmoid,
