@@ -1,8 +1,9 @@
 """Audits of models: results that a framework returned for the layers of a model, compared with the reference.
 
-An audit of a framework records calls of layers as :class:`Check` objects: a problem, the numbers that occurred, and
-what the layer returned. :func:`compare` compares them within the derived bounds; :func:`smallest` searches for a small
-case in which a backend that runs the layer is wrong, too; an :class:`Audit` is the table.
+An audit of a framework records each step of a model as a :class:`Step`, with :class:`Check` objects: a problem, the
+numbers that occurred, and what the layer returned. :func:`compare` compares them within the derived bounds;
+:func:`smallest` searches for a small case in which a backend that runs the layer is wrong, too; an :class:`Audit` is
+the table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -69,14 +70,19 @@ class Compared:
         The worst error as a fraction of its bound; above 1 it is wrong.
     message : str
         The first wrong element; empty if all are right.
-    method : str
-        The method of the operation of mpsref that was computed.
+    problem : Problem, optional
+        The problem of mpsref that was computed.
     """
 
     what: str
     fraction: float
     message: str = ""
-    method: str = ""
+    problem: Problem | None = None
+
+    @property
+    def method(self) -> str:
+        """The method of the operation of mpsref that was computed; empty without a problem."""
+        return "" if self.problem is None else self.problem.method
 
 
 def compare(check: Check, names: Sequence[str] = ()) -> list[Compared]:
@@ -137,9 +143,9 @@ def _over_images(reference: Array, terms: ErrorBound) -> tuple[Array, ErrorBound
 def _compared(what: str, actual: Array, reference: Array, terms: ErrorBound, problem: Problem) -> Compared:
     try:
         fraction = comparator.check(actual, reference, terms, actual.dtype.name, where=problem.where)
-        return Compared(what, fraction, method=problem.method)
+        return Compared(what, fraction, problem=problem)
     except Mismatch as mismatch:
-        return Compared(what, _excess(actual, reference, terms), str(mismatch), problem.method)
+        return Compared(what, _excess(actual, reference, terms), str(mismatch), problem)
 
 
 def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
@@ -207,6 +213,60 @@ class Row:
     def worst(self) -> float:
         """The worst error as a fraction of its bound."""
         return max((fraction for _, fraction in self.compared), default=0.0)
+
+
+@dataclass(eq=False)
+class Step:
+    """One step of a model, or equal ones, while they are compared.
+
+    Parameters
+    ----------
+    place, function, shape
+        ``layer``, ``function`` and ``shape`` of its :class:`Row`.
+    rules : tuple of str
+        The rules under which bounds are wider.
+    """
+
+    place: str
+    function: str
+    shape: tuple[int, ...] = ()
+    rules: tuple[str, ...] = ()
+    number: int = 1
+    """How many equal steps these are."""
+    compared: list[Compared] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    """Why something was not compared."""
+    layouts: dict[str, str] = field(default_factory=dict)
+    """Layout in memory of the tensors of the layer, by name."""
+
+    def judge(self, checks: Callable[[], Sequence[Check]]) -> None:
+        """Compare; a check that mpsref refuses is a reason."""
+        try:
+            for check in checks():
+                self.compared += compare(check, self.rules)
+        except UnsupportedError as error:
+            self.reasons.append(str(error))
+
+    def row(self, small: Callable[[Problem], tuple[str, str]] | None = None) -> Row:
+        """Return the row of the table.
+
+        ``small(problem)`` searches for a small case in which a wrong step is wrong, too: it returns the case string and
+        the command that runs it again, both empty if there is none.
+        """
+        worst: dict[str, float] = {}
+        for one in self.compared:
+            what = one.what if self.number == 1 else f"{self.number} {one.what}s"
+            worst[what] = max(worst.get(what, 0.0), one.fraction)
+        message, case, replay, reasons = "", "", "", dict.fromkeys(self.reasons)
+        wrong = next((one for one in self.compared if one.message), None)
+        if wrong is not None:
+            message = f"{wrong.what}: {wrong.message}"
+            if small is not None and wrong.problem is not None:
+                case, replay = small(wrong.problem)
+                reasons |= {} if case else {"no small case was found in which it is wrong": None}
+        layouts = tuple((name, one) for name, one in self.layouts.items() if one)
+        compared = tuple(worst.items())
+        return Row(self.place, self.function, self.shape, compared, message, case, tuple(reasons), replay, layouts)
 
 
 @dataclass(frozen=True)

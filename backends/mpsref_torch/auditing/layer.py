@@ -85,3 +85,9 @@ def image_shape(tensor: Tensor) -> Shape:
     """Return the shape (N, H, W, C) of a tensor (N, C, H, W)."""
     n, c, height, width = tensor.shape
     return n, height, width, c
+
+
+def problem_of(spec: Any, method: str, *arguments: Any, **options: Any) -> Problem:
+    """Return a problem of a kernel."""
+    problem: Problem = spec.problems[method](spec, *arguments, **options)
+    return problem
