@@ -11,7 +11,18 @@ from mpsref.bench import Measurement, on_device, timing
 from mpsref.conformance.layer import Layer
 from mpsref_metal.runtimes import cuda
 from mpsref_metal.runtimes.cuda import device as cuda_device
-from tests.test_bench import FORWARD, FOUR, GRADIENT, LAYER, NORM, inputs_of, printed, report_of, without_pytorch
+from tests.test_bench import (
+    FORWARD,
+    FOUR,
+    GRADIENT,
+    LAYER,
+    NORM,
+    inputs_of,
+    printed,
+    report_of,
+    with_pytorch,
+    without_pytorch,
+)
 
 
 @pytest.fixture
@@ -64,3 +75,19 @@ def test_a_device_and_the_host_are_timed_apart(fake_cuda: object) -> None:
         bench.run(["cpu", "metal:cuda"], [FORWARD], [LAYER])
     with pytest.raises(ValueError, match="scaling is measured for backends on the host, not for metal:cuda"):
         bench.run("metal:cuda", [FORWARD], [LAYER], scaling=True)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.5])
+def test_pytorch_gets_the_numbers_of_the_device(
+    small_batches: None, monkeypatch: pytest.MonkeyPatch, error: float
+) -> None:
+    """It is timed if its result is the same, and its matrix product is the limit of arithmetic."""
+    with_pytorch(monkeypatch, error)
+    monkeypatch.setattr(on_device, "PRODUCT", 16)
+    theirs = registry.get_backend("torch:cuda").timing
+    assert 0 < on_device.session(theirs, cuda.arrays, 1).product < float("inf")
+    report = bench.run("metal:cuda", [FORWARD, GRADIENT], [LAYER], rounds=1)
+    assert report.pytorch == "stub"
+    for m in report.measurements:
+        assert (m.pytorch is None) == bool(error)
+        assert m.difference == (pytest.approx(error, rel=0.01) if error else None)
