@@ -392,6 +392,8 @@ def test_pytorch_cannot_place_a_window_behind_its_padding() -> None:
     for spec in (PoolingAverage(3, 2, 3), PoolingAverage(3, 2, -1), PoolingAverage(4, 2, (2, 1), "clamp", 3)):
         problem = replace(LAYER, spec=spec).problem("forward")
         assert pytorch().timed(problem, inputs_of(problem)) is None
+    less = replace(LAYER, call={"output_size": (2, 4)}).problem("forward")
+    assert pytorch().timed(less, inputs_of(less)) is None, "PyTorch computes another row of windows"
 
 
 def test_importing_it_imports_neither_pytorch_nor_numba() -> None:
