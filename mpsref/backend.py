@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,6 +24,26 @@ Implementation: TypeAlias = Callable[..., None]
 
 Inputs of a backend with :attr:`Backend.layouts` have any strides.
 """
+
+
+class Timed(NamedTuple):
+    """A call of a framework whose tensors are prepared, and the results of the problem that it computes."""
+
+    call: Callable[[], object]
+    results: tuple[arrays.Array, ...]
+
+
+class Timing(Protocol):
+    """What the benchmark compares a backend with: the calls that users of a framework make."""
+
+    def session(self, threads: int) -> AbstractContextManager[str]:
+        """Return a context in which calls run in this many threads; it yields the version of the framework."""
+
+    def timed(self, problem: Problem, inputs: Sequence[arrays.Array], *, fresh: bool = True) -> Timed | None:
+        """Return the call that computes a problem, or ``None``; into given memory unless ``fresh``."""
+
+    def together(self, spec: Spec, named: Mapping[str, arrays.Array]) -> Timed | None:
+        """Return the call that computes several operations in one, from all of their inputs by name, or ``None``."""
 
 
 def _always() -> None:
@@ -67,6 +88,8 @@ class Backend:
     distinct_problems : int, optional
         For a backend that compiles each problem: how many layers, and how many different random problems, a check of
         an operation has. Its other cases are these problems with other data, without the properties.
+    timing : Timing, optional
+        The calls of a framework for the benchmark.
     isolated : bool, optional
         Whether a check runs the cases in a process of their own, because they may crash, or never end. If the backend
         is not installed, the process is forked from the one that checks, in which it should not have computed before.
@@ -89,6 +112,7 @@ class Backend:
     rules: tuple[str, ...] = ()
     named_only: bool = False
     distinct_problems: int | None = None
+    timing: Timing | None = None
     isolated: bool = False
 
     def __post_init__(self) -> None:

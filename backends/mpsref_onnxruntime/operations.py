@@ -34,8 +34,8 @@ def operator(name: str, **attributes: Any) -> Function:
     return lambda *inputs, **words: node(name, *inputs, **words, **attributes)
 
 
-def linear(x: Symbol, weights: Symbol, bias: Symbol) -> Symbol:
-    return node("Unsqueeze", node("Gemm", x, weights, bias, transB=1), (2, 3))
+def linear(x: Symbol, weights: Symbol, *bias: Symbol) -> Symbol:
+    return node("Unsqueeze", node("Gemm", x, weights, *bias, transB=1), (2, 3))
 
 
 # --- normalization ----------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ TABLE: Table = {
     **onnx.pooling(mpsref.PoolingAverage, windows, operator("AveragePool")),
     **onnx.pooling(mpsref.PoolingL2Norm, windows, operator("LpPool", p=2)),
     **onnx.convolution(windows, operator("Conv"), neuron, "OIHW"),
-    **onnx.transposed_convolution(frameworks.onnx, operator("ConvTranspose"), neuron, "OIHW"),
+    **onnx.transposed_convolution(frameworks.onnx, operator("ConvTranspose"), neuron, "OIHW", biased=True),
     **onnx.fully_connected(linear, neuron),
     **onnx.group_normalization(InstanceNormalization, normalization),
     **onnx.group_normalization(mpsref.GroupNormalization, normalization),

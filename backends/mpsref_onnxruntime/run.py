@@ -23,6 +23,7 @@ class OnnxRuntime(CompilingFramework):
     title = "ONNX Runtime"
     package = "onnxruntime"
     axes = "NCHW"
+    optional_bias = True
     refusals = "NOT_IMPLEMENTED", "_ > 0.0f was false"
 
     def unavailable(self) -> str | None:

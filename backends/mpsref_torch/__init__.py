@@ -1,26 +1,25 @@
 """PyTorch as a backend: the functions that its users call, and their gradients by autograd.
 
-An implementation is a function ``(torch, problem, *inputs, out)``; ``torch`` is a :class:`mpsref_torch.run.Torch`. It
-names the function of PyTorch, whose arguments are those of :mod:`mpsref.frameworks`. Tensors have the memory of the
-arrays: ``torch`` is tested mostly with contiguous tensors, ``torch:channels_last`` with channels-last ones.
+:mod:`mpsref_torch.operations` is the table of functions. Tensors have the memory of the arrays: ``torch`` is tested
+mostly with contiguous tensors, ``torch:channels_last`` with channels-last ones.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mpsref import Adam, Arithmetic, Backend, Loss, PoolingL2Norm, RMSProp, StochasticGradientDescent, registry
 from mpsref.arguments.parameters import choice
-from mpsref.backend import LazyImplementations
 from mpsref.errors import UnsupportedError
 from mpsref.kernels.batch_normalization import Statistics
 from mpsref.operations import Problem, Spec
 from mpsref_torch import training
 from mpsref_torch.auditing import audit
+from mpsref_torch.operations import table
 from mpsref_torch.run import Torch
+from mpsref_torch.timing import Timing
 
 if TYPE_CHECKING:
     from mpsref_torch.differentiable import Function
@@ -76,7 +75,7 @@ def backend_on(
     run = Torch(device, compiles)
     return Backend(
         name,
-        LazyImplementations(__name__, lambda function: partial(function, run)),
+        table(run),
         unavailable=run.unavailable,
         device=run.described,
         layouts=layouts,
@@ -84,6 +83,7 @@ def backend_on(
         distinct_problems=DISTINCT if compiles else None,
         dtypes=("float32",),
         rules=RULES,
+        timing=None if compiles else Timing(device),
     )
 
 
@@ -112,7 +112,7 @@ compiled = backend_on("torch:compile", compiles=True)
 batch_norm = replace(
     backend,
     name="torch:batch_norm",
-    implementations={key: partial(function, Torch("cpu")) for key, function in training.IMPLEMENTATIONS.items()},
+    implementations=training.table(Torch()),
     layouts=CHANNELS_LAST,
     rules=(*RULES, "plain means"),
 )

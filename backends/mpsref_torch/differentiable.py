@@ -40,9 +40,9 @@ from mpsref import (
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Spec
 from mpsref.registry import Backend
-from mpsref_torch.run import Tensor
 
 Given: TypeAlias = tuple[Array | None, ...]
 """The arrays of a call; ``None`` for an optional one that is not passed."""

@@ -15,7 +15,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ import numpy as np
 
 from mpsref import Adam, Backend, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
-from mpsref.backend import LazyImplementations
 from mpsref.errors import UnsupportedError, install
-from mpsref.operations import Problem
+from mpsref.first_use import cached_property
+from mpsref.frameworks.adapter import Function, Table, Tensor
+from mpsref.operations import OperationKey, Problem
 from mpsref_metal.runtimes import clang
-from mpsref_torch import RULES
-from mpsref_torch.run import Function, Tensor, Torch, identity
+from mpsref_torch import RULES, operations
+from mpsref_torch.run import Torch, identity
 
 TESTED = ("2.13",)
 """Releases of PyTorch with which this module was tested."""
@@ -252,13 +253,18 @@ def run() -> Torch:
     return Torch("mps", compiles=True) if _has_gpu() else Inductor()
 
 
-def _adapted(function: Callable[..., None]) -> Callable[..., None]:
-    return lambda *arguments, **keywords: function(run(), *arguments, **keywords)
+@cache
+def _table(torch: Torch) -> Table:
+    return operations.table(torch)
+
+
+def _run(key: OperationKey, *arguments: Any, out: Any) -> None:
+    _table(run())[key](*arguments, out=out)
 
 
 backend = Backend(
     "torch:metal",
-    LazyImplementations("mpsref_torch", _adapted),
+    {key: partial(_run, key) for key in operations.table(Torch())},
     unavailable=unavailable,
     device=lambda: run().described(),
     refuses=_refuses,

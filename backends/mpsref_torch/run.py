@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import metadata
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.errors import UnsupportedError, install
-
-Tensor: TypeAlias = Any
-"""A ``torch.Tensor``; PyTorch need not be installed."""
-
-Function: TypeAlias = Callable[..., Tensor]
-"""A function of tensors."""
-
-REFUSALS = ("not implemented for", "Expected more than 1", "does not support", "not currently implemented", "can't be")
-"""Parts of the messages with which PyTorch refuses arguments; other errors are failures."""
+from mpsref.first_use import cached_property
+from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 
 @dataclass(eq=False)
-class Torch:
+class Torch(Framework):
     """PyTorch on one device, eager or compiled."""
 
-    device: str
+    title = "PyTorch"
+    package = "torch"
+    axes = "NCHW"
+    optional_bias = True
+    refusals = (
+        "not implemented for",
+        "Expected more than 1",
+        "does not support",
+        "not currently implemented",
+        "can't be",
+    )
+
+    device: str = "cpu"
     compiles: bool = False
     _compiled: dict[object, Function] = field(default_factory=dict, repr=False)
 
     def unavailable(self) -> str | None:
         """Return ``None``, or why PyTorch does not run on this device here."""
-        if importlib.util.find_spec("torch") is None:
-            return f"PyTorch is not installed: {install('torch')}"
-        if self.device == "cpu" or getattr(self.torch, self.device if self.device != "mps" else "mps").is_available():
+        if (reason := super().unavailable()) is not None:
+            return reason
+        if self.device == "cpu" or getattr(self.torch, self.device).is_available():
             return None
         return f"PyTorch {self.torch.__version__} has no device {self.device!r} on this machine"
 
@@ -60,6 +61,11 @@ class Torch:
         """``torch.nn.functional``."""
         return self.torch.nn.functional
 
+    @property
+    def aten(self) -> Any:
+        """The operators that autograd calls."""
+        return self.torch.ops.aten
+
     def tensor(self, array: Array) -> Tensor:
         """Return a tensor on the memory of an array, with the channels of an image on axis 1."""
         if not array.flags.writeable or min(array.strides, default=0) < 0:  # no tensor can have this memory
@@ -73,25 +79,25 @@ class Torch:
         found: Array = (tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).numpy()
         return found
 
-    def __call__(self, function: Function, *arrays: Array) -> Array:
-        """Return ``function(*tensors)``."""
-        with self._refusing(), self.torch.no_grad():
-            return self.array(self._callable(function, arrays, 0)(*map(self.tensor, arrays)))
+    def vectors(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return float32 for images in float16."""
+        return np.promote_types(dtype, np.float32)
+
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return ``function(*tensors)`` as an array."""
+        with self.torch.no_grad():
+            return super().run(self._callable(function, arrays, 0), *arrays)
 
     def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
-        """Return the gradients of ``function(*tensors)`` for the first ``count`` tensors, from the source gradient."""
-        with self._refusing():
-            leaves = [self.tensor(array).detach() for array in arrays]
-            for leaf in leaves[:count]:
-                leaf.requires_grad_()
-            y = self._callable(function, (*arrays, g), count)(*leaves)
-            found = self.torch.autograd.grad(y, leaves[:count], self.tensor(g), allow_unused=True)
-            zeros = map(self.torch.zeros_like, leaves)
-            return tuple(self.array(z if d is None else d) for d, z in zip(found, zeros, strict=False))
+        """Return the gradients of ``function(*tensors)`` for the first ``count`` arrays, from the source gradient."""
+        return super().gradients(self._callable(function, (*arrays, g), count), arrays, g, count)
 
-    def gradient(self, function: Function, g: Array, *arrays: Array) -> Array:
-        """Return the gradient for the first tensor."""
-        return self.gradients(function, arrays, g)[0]
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Return the gradients by ``torch.autograd.grad``."""
+        leaves = [tensor.detach().requires_grad_(k < count) for k, tensor in enumerate(tensors)]
+        found = self.torch.autograd.grad(function(*leaves), leaves[:count], g, allow_unused=True)
+        zeros = map(self.torch.zeros_like, leaves)
+        return [z if d is None else d for d, z in zip(found, zeros, strict=False)]
 
     def _callable(self, function: Function, arrays: Sequence[Array], count: int) -> Function:
         """Return the function, compiled for these shapes, strides and number of gradients if this backend compiles."""
@@ -105,16 +111,6 @@ class Torch:
             self._compiled[key] = self.torch.compile(function, dynamic=False)
         return self._compiled[key]
 
-    @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """Raise ``UnsupportedError`` where PyTorch refuses arguments."""
-        try:
-            yield
-        except (RuntimeError, ValueError, NotImplementedError) as error:
-            if isinstance(error, UnsupportedError) or not any(part in str(error) for part in REFUSALS):
-                raise
-            raise UnsupportedError(f"PyTorch: {str(error).splitlines()[0]}") from error
-
 
 def identity(value: object) -> object:
     """Return what two equal closures, with equal parameters, have in common."""
@@ -122,8 +118,3 @@ def identity(value: object) -> object:
     if hasattr(value, "__code__"):
         return value.__code__, tuple(identity(cell.cell_contents) for cell in closure or ())
     return value if callable(value) else repr(value)
-
-
-def like(array: Array, shape: Sequence[int]) -> Array:
-    """Return zeros of a shape in the order in memory of an image: a source of which only the shape counts."""
-    return np.zeros_like(array, shape=tuple(shape))

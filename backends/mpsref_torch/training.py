@@ -7,15 +7,14 @@ shift.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mpsref import InstanceNormalization
 from mpsref.arguments.arrays import Array
-from mpsref.operations import OperationKey
-from mpsref_torch.run import Function, Tensor, Torch
+from mpsref.frameworks.adapter import Function, Table
+from mpsref_torch.run import Torch
 
 IMAGES = 4
 """At most so many images of a batch."""
@@ -35,31 +34,24 @@ def batch_of(image: Array) -> Array:
     return batch
 
 
-def _layer(torch: Torch, problem: Any) -> Function:
-    batch_norm, epsilon = torch.functional.batch_norm, problem.spec.epsilon
+def table(torch: Torch) -> Table:
+    """Return the implementations of PyTorch on a device."""
 
-    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-        return batch_norm(x, None, None, gamma, beta, training=True, eps=epsilon)
+    def layer(problem: Any) -> Function:
+        batch_norm, epsilon = torch.functional.batch_norm, problem.spec.epsilon
+        return lambda x, gamma, beta: batch_norm(x, None, None, gamma, beta, training=True, eps=epsilon)
 
-    return normalize
+    def forward(problem: Any, x: Array, *vectors: Array, out: Array) -> None:
+        parameters = [one.astype(x.dtype, copy=False) for one in problem.parameters(vectors, x.dtype)]
+        for image, result in zip(x, out, strict=True):
+            result[...] = torch.run(layer(problem), batch_of(image), *parameters).reshape(result.shape)
 
+    def gradient(problem: Any, g: Array, x: Array, *vectors: Array, out: tuple[Array, Array, Array]) -> None:
+        gamma = problem.parameters(vectors, x.dtype).astype(x.dtype, copy=False)
+        for k, (image, upstream) in enumerate(zip(x, g, strict=True)):
+            arrays = [batch_of(image), gamma, np.zeros_like(gamma)]
+            found = torch.gradients(layer(problem), arrays, batch_of(upstream), count=3)
+            for result, array in zip(out, found, strict=True):
+                result[k] = array.reshape(result[k].shape)
 
-def forward(torch: Torch, problem: Any, x: Array, *vectors: Array, out: Array) -> None:
-    parameters = [one.astype(x.dtype, copy=False) for one in problem.parameters(vectors, x.dtype)]
-    for image, result in zip(x, out, strict=True):
-        result[...] = torch(_layer(torch, problem), batch_of(image), *parameters).reshape(result.shape)
-
-
-def gradient(torch: Torch, problem: Any, g: Array, x: Array, *vectors: Array, out: tuple[Array, Array, Array]) -> None:
-    gamma = problem.parameters(vectors, x.dtype).astype(x.dtype, copy=False)
-    for k, (image, upstream) in enumerate(zip(x, g, strict=True)):
-        arrays = [batch_of(image), gamma, np.zeros_like(gamma)]
-        found = torch.gradients(_layer(torch, problem), arrays, batch_of(upstream), count=3)
-        for result, array in zip(out, found, strict=True):
-            result[k] = array.reshape(result[k].shape)
-
-
-IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
-    (InstanceNormalization, "forward"): forward,
-    (InstanceNormalization, "gradient"): gradient,
-}
+    return {(InstanceNormalization, "forward"): forward, (InstanceNormalization, "gradient"): gradient}

@@ -25,7 +25,8 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,13 +34,13 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.device import DeviceArrays
+from mpsref.backend import Timed, Timing
 from mpsref.bench import on_device
 from mpsref.bench.report import BenchReport, Mean, Measurement, Scaling, render
-from mpsref.bench.timing import Rates, copying, in_turn, rates, take_turns, turn_seconds
-from mpsref.conformance import data, families, torch_equivalents
+from mpsref.bench.timing import Call, Rates, copying, difference, in_turn, rates, take_turns, turn_seconds
+from mpsref.conformance import data, families
 from mpsref.conformance import layers as model_layers
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.torch_equivalents import Call
 from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem
 
@@ -112,8 +113,8 @@ def run(
     steps = list(_steps(wanted, known, chosen))
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
-    with ThreadPoolExecutor(count) as pool, torch_equivalents.session(count) as (torch, version):
-        session = _Session(torch, pool, count, rounds, rates(pool, count))
+    with ThreadPoolExecutor(count) as pool, _pytorch("torch", count) as (theirs, version):
+        session = _Session(theirs, pool, count, rounds, rates(pool, count))
         costs = [_seconds(step, session) for step in steps]
         done, total, end = 0.0, sum(costs), time.perf_counter() + seconds
         for step, cost in zip(steps, costs, strict=True):
@@ -126,6 +127,17 @@ def run(
             for backend in step.backends:
                 scalings += _scale(Operation(type(step.layer.spec), step.methods[0]), step.layer, backend, rounds)
     return _report(chosen, version, rounds, measurements, scalings)
+
+
+@contextmanager
+def _pytorch(name: str, threads: int) -> Iterator[tuple[Timing | None, str]]:
+    """Yield the calls of PyTorch, with this many threads, and its version; or ``None`` and the reason."""
+    backend = registry.get_backend(name)
+    if (reason := backend.unavailable()) is not None or backend.timing is None:
+        yield None, str(reason).removeprefix("PyTorch ").removeprefix("is ")
+        return
+    with backend.timing.session(threads) as version:
+        yield backend.timing, version
 
 
 def _report(
@@ -164,9 +176,9 @@ def _run_on_device(
     steps = list(_steps(wanted, known, chosen, LAYERS_ON_DEVICE))
     measurements = []
     with (
-        torch_equivalents.session(cores()) as (torch, version),
-        on_device.session(torch if torch and torch.cuda.is_available() else None, arrays, rounds) as session,
+        _pytorch("torch:cuda", cores()) as (theirs, version),
     ):
+        session = on_device.session(theirs, arrays, rounds)
         for done, step in enumerate(steps):
             progress(f"{step.name} {step.layer.name}", SECONDS_ON_DEVICE * done, SECONDS_ON_DEVICE * len(steps))
             measurements.append(on_device.measure(step.name, step.methods, step.layer, step.backends, _nbytes, session))
@@ -208,13 +220,13 @@ def _steps(
         for layer in representative(operation, count) if known is None else known:
             if isinstance(layer.spec, operation.spec_type) and operation.method in layer.methods:
                 yield _Step(str(operation), (operation.method,), layer, able)
-    for spec_type, joint in families.joint_equivalents().items():
-        whole = [Operation(spec_type, method) for method in joint.methods]
+    for spec_type, methods in families.together().items():
+        whole = [Operation(spec_type, method) for method in methods]
         if {*whole} <= {*wanted}:
             able = [backend for backend in chosen if {*whole} <= backend.implementations.keys()]
             for layer in representative(whole[-1], count) if known is None else known:
-                if isinstance(layer.spec, spec_type) and {*joint.methods} <= {*layer.methods}:
-                    yield _Step(f"{spec_type.__name__}.together", tuple(joint.methods), layer, able)
+                if isinstance(layer.spec, spec_type) and {*methods} <= {*layer.methods}:
+                    yield _Step(f"{spec_type.__name__}.together", methods, layer, able)
 
 
 def _first_layers(steps: list[_Step]) -> list[_Step]:
@@ -225,8 +237,7 @@ def _first_layers(steps: list[_Step]) -> list[_Step]:
 class _Session(NamedTuple):
     """The settings of all measurements of a run."""
 
-    torch: Any
-    """PyTorch, or ``None``."""
+    pytorch: Timing | None
     pool: ThreadPoolExecutor
     threads: int
     rounds: int
@@ -255,11 +266,6 @@ def _call(problem: Problem, inputs: tuple[Array, ...], backend: Backend) -> Call
     return lambda: registry.run(problem, *inputs, out=out, backend=backend)
 
 
-def _torch_call(torch: Any, problem: Problem, inputs: tuple[Array, ...]) -> Call | None:
-    equivalent = families.torch_equivalents().get(type(problem.spec))
-    return equivalent(torch, problem, inputs, _outs(problem)) if equivalent else None
-
-
 def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
     """Time a step, for at least three rounds and about ``seconds``."""
     name, _, layer, backends = step
@@ -273,17 +279,24 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
         for backend in backends
     }
     copy = in_turn([copying(_nbytes(problem), session.pool, session.threads) for problem in problems])
-    theirs: Call | None = None
-    if session.torch and len(problems) > 1:
-        theirs = families.joint_equivalents()[type(layer.spec)].equivalent(session.torch, layer.spec, named)
-    elif session.torch:
-        theirs = _torch_call(session.torch, problems[0], inputs[0])
-    runners = [*calls.values(), copy, *([theirs] if theirs else [])]
-    results = [runner() for runner in runners]  # the first calls, which may compile
-    if theirs and len(problems) == 1:
-        for backend, result in zip(calls, results, strict=False):
-            _same(f"{name} of {layer.name}", backend, result, torch_equivalents.arrays(results[-1]))
-    del results
+    theirs: Timed | None = None
+    if session.pytorch and len(problems) > 1:
+        theirs = session.pytorch.together(layer.spec, named)
+    elif session.pytorch:
+        theirs = session.pytorch.timed(problems[0], inputs[0], fresh=_outs(problems[0]) is None)
+    for backend, call in calls.items():
+        result = call()  # the first one, which may compile
+        if theirs and len(problems) == 1 and difference(result, theirs.results) is not None:
+            raise ValueError(
+                f"{name} of {layer.name}: backend {backend!r} and PyTorch do not agree, so their times cannot be "
+                "compared"
+            )
+        del result
+    pytorch = theirs.call if theirs else None
+    del theirs  # its results: memory that calls allocate in may be used before
+    runners = [*calls.values(), copy, *([pytorch] if pytorch else [])]
+    for runner in runners[len(calls) :]:
+        runner()
     times = take_turns(runners, session.rounds, seconds)
     return Measurement(
         name,
@@ -293,7 +306,7 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
         sum(problem.flops for problem in problems),
         dict(zip(calls, times, strict=False)),
         times[len(calls)],
-        times[-1] if theirs else None,
+        times[-1] if pytorch else None,
         sum(problem.flops for problem in problems) / session.rates.product,
     )
 
@@ -318,13 +331,3 @@ def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) ->
         sizes = [_nbytes(problem) // 4 for problem in problems]
         each = tuple(1e9 * t / size for t, size in zip(take_turns(calls, rounds), sizes, strict=True))
         yield Scaling(str(operation), backend.name, name, tuple(grown.source_shape for grown in layers), each)
-
-
-def _same(what: str, backend: str, ours: Any, theirs: Sequence[Array]) -> None:
-    """Raise ``ValueError`` if the results of PyTorch, which may be fewer, differ."""
-    for own, other in zip(ours if isinstance(ours, tuple) else (ours,), theirs, strict=False):
-        if own.shape == other.shape:
-            tolerance = 1e-4 * max(1.0, float(np.abs(other).max(initial=0.0)))
-            if np.allclose(own, other, rtol=1e-4, atol=tolerance):
-                continue
-        raise ValueError(f"{what}: backend {backend!r} and PyTorch do not agree, so their times cannot be compared")

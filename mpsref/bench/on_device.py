@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.device import DeviceArrays
+from mpsref.backend import Timed, Timing
 from mpsref.bench.report import Measurement
-from mpsref.bench.timing import in_turn
-from mpsref.conformance import data, families, torch_equivalents
+from mpsref.bench.timing import Call, difference, in_turn
+from mpsref.conformance import data
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.torch_equivalents import Call
+from mpsref.kernels import FullyConnected
 from mpsref.registry import Backend, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
 
 IMAGES, FILLING_BYTES, FILLING_FLOPS = 64, 256_000_000, 50_000_000_000
 """A batch has at least this many images, and moves as many bytes or has as much arithmetic."""
@@ -40,31 +36,24 @@ PRODUCT = 8192
 class DeviceSession(NamedTuple):
     """The settings of all measurements of a run on a device."""
 
-    torch: ModuleType | None
+    pytorch: Timing | None
     arrays: DeviceArrays
     rounds: int
     product: float
     """Operations of a matrix product in a second; infinite without PyTorch."""
 
 
-@contextmanager
-def session(torch: ModuleType | None, arrays: DeviceArrays, rounds: int) -> Iterator[DeviceSession]:
-    """Yield a session in which PyTorch computes in float32."""
-    if torch is None:
-        yield DeviceSession(None, arrays, rounds, math.inf)
-        return
-    settings = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [setting.allow_tf32 for setting in settings]
-    for setting in settings:
-        setting.allow_tf32 = False
-    try:
-        square = arrays.put(data.values((1, PRODUCT), "float32", "real", 1), (PRODUCT, PRODUCT))
-        matrix = torch_equivalents.tensor(torch, square)
-        seconds = arrays.timer(lambda: torch.matmul(matrix, matrix))
-        yield DeviceSession(torch, arrays, rounds, 2 * PRODUCT**3 / seconds())
-    finally:
-        for setting, value in zip(settings, before, strict=True):
-            setting.allow_tf32 = value
+def session(pytorch: Timing | None, arrays: DeviceArrays, rounds: int) -> DeviceSession:
+    """Return a session, with the rate of a matrix product of PyTorch: a fully connected layer."""
+    product = math.inf
+    if pytorch is not None:
+        spec = FullyConnected(1)
+        problem = spec.problems["forward"](spec, (PRODUCT, 1, 1, PRODUCT), PRODUCT, (1, 1), False)
+        square = np.repeat(data.values((1, 1, 1, PRODUCT), "float32", "real", 1), PRODUCT, axis=0)
+        timed = pytorch.timed(problem, (square, square))
+        assert timed is not None
+        product = 2 * PRODUCT**3 / arrays.timer(timed.call)()
+    return DeviceSession(pytorch, arrays, rounds, product)
 
 
 def filling(layer: Layer, methods: tuple[str, ...], nbytes: Callable[[Problem], int]) -> Layer:
@@ -103,14 +92,19 @@ def measure(
         )
         for backend in backends
     }
-    theirs = _torch_call(session.torch, layer, problems, inputs, named) if session.torch else None
-    difference = None
-    if theirs and len(problems) == 1:
-        assert session.torch is not None
-        found = [_difference(session.torch, call(), theirs()) for call in calls.values()]
-        difference = max((one for one in found if one is not None), default=None)
+    theirs: Timed | None = None
+    differs: float | None = None
+    if session.pytorch is not None:
+        given = {key: np.asarray(array) for key, array in named.items()}
+        if len(problems) > 1:
+            theirs = session.pytorch.together(layer.spec, given)
+        else:
+            theirs = session.pytorch.timed(problems[0], [given[key] for key in problems[0].input_shapes])
+    if theirs is not None and len(problems) == 1:
+        found = [difference(call(), theirs.results) for call in calls.values()]
+        differs = max((one for one in found if one is not None), default=None)
     source = session.arrays.put(np.zeros(moved // 2, np.uint8), (moved // 2,))
-    timers = [session.arrays.timer(call) for call in (*calls.values(), source.copy, *([theirs] if theirs else []))]
+    timers = [session.arrays.timer(call) for call in (*calls.values(), source.copy, *([theirs.call] if theirs else []))]
     times = [[timer() for timer in timers] for _ in range(session.rounds)]
     medians = [statistics.median(mine) for mine in zip(*times, strict=True)]
     return Measurement(
@@ -121,9 +115,9 @@ def measure(
         flops,
         dict(zip(calls, medians, strict=False)),
         medians[len(calls)],
-        medians[-1] if theirs and not difference else None,
+        medians[-1] if theirs and not differs else None,
         flops / session.product,
-        difference,
+        differs,
     )
 
 
@@ -133,15 +127,6 @@ def _call(problem: Problem, inputs: tuple[Any, ...], backend: Backend, arrays: D
     ((shape, dtype),) = zip(problem.result_shapes, problem.result_dtypes(), strict=True)
     out = arrays.put(np.zeros((1, *shape[1:]), dtype), shape)  # without inputs, the result names the device
     return lambda: registry.run(problem, out=out, backend=backend)
-
-
-def _torch_call(
-    torch: ModuleType, layer: Layer, problems: list[Problem], inputs: list[tuple[Any, ...]], named: Mapping[str, Any]
-) -> Call | None:
-    if len(problems) > 1:
-        return families.joint_equivalents()[type(layer.spec)].equivalent(torch, layer.spec, named)
-    equivalent = families.torch_equivalents().get(type(layer.spec))
-    return equivalent(torch, problems[0], inputs[0], None) if equivalent else None
 
 
 def _inputs(layer: Layer, methods: tuple[str, ...], problems: list[Problem], arrays: DeviceArrays) -> dict[str, Any]:
@@ -155,17 +140,3 @@ def _inputs(layer: Layer, methods: tuple[str, ...], problems: list[Problem], arr
             if key not in named:
                 named[key] = arrays.put(value, shape)
     return named
-
-
-def _difference(torch: ModuleType, ours: Any, theirs: object) -> float | None:
-    """Return the largest difference of two results if it is more than rounding, else ``None``."""
-    for own, other in zip(
-        ours if isinstance(ours, tuple) else (ours,), torch_equivalents.channels_last(theirs), strict=False
-    ):
-        mine = torch_equivalents.tensor(torch, own)
-        if mine.shape != other.shape:
-            return math.inf
-        tolerance = 1e-4 * max(1.0, float(other.abs().max()))
-        if not torch.allclose(mine, other, rtol=1e-4, atol=tolerance):
-            return float((mine - other).abs().max())
-    return None

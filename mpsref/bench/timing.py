@@ -6,14 +6,15 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.torch_equivalents import Call
+
+Call: TypeAlias = Callable[[], object]
 
 THREADED_BYTES = 500_000
 """Copies of less run in one thread."""
@@ -111,6 +112,17 @@ def copy_of(source: Array, target: Array, pool: ThreadPoolExecutor, threads: int
             future.result()
 
     return copy
+
+
+def difference(ours: Any, theirs: Sequence[Array]) -> float | None:
+    """Return the largest difference of results if it is more than rounding, else ``None``."""
+    for own, other in zip(ours if isinstance(ours, tuple) else (ours,), theirs, strict=False):
+        mine = np.asarray(own)
+        if mine.shape != other.shape:
+            return math.inf
+        if not np.allclose(mine, other, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(other).max(initial=0.0)))):
+            return float(np.abs(mine - other).max())
+    return None
 
 
 def in_turn(calls: Sequence[Call]) -> Call:

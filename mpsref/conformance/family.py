@@ -12,7 +12,6 @@ from mpsref.conformance.golden_entries import Adapter
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable
 from mpsref.conformance.runner import Property
-from mpsref.conformance.torch_equivalents import JointEquivalent, TorchEquivalent
 from mpsref.registry import OperationKey, Problem, Spec
 
 
@@ -56,10 +55,8 @@ class Family:
         By operation, the mutants in addition to those that any kernel can have.
     golden
         By MPS class, the adapter that runs its golden entries.
-    torch_equivalents
-        By kernel, the function that returns the call of PyTorch which computes a problem.
-    joint_equivalents
-        By kernel, the several operations that PyTorch computes in one.
+    together
+        By kernel, the several operations that frameworks compute in one.
     layer
         Returns the layer of a row of the file of layers; the keys of the row are its arguments.
     layers
@@ -70,7 +67,6 @@ class Family:
     kernels: Mapping[type[Spec], KernelTests] = field(default_factory=dict)
     mutants: Mapping[OperationKey, MutantTable] = field(default_factory=dict)
     golden: Mapping[str, Adapter] = field(default_factory=dict)
-    torch_equivalents: Mapping[type[Spec], TorchEquivalent] = field(default_factory=dict)
-    joint_equivalents: Mapping[type[Spec], JointEquivalent] = field(default_factory=dict)
+    together: Mapping[type[Spec], tuple[str, ...]] = field(default_factory=dict)
     layer: Callable[..., Layer] = Layer.read
     layers: Traversable | None = None

@@ -179,6 +179,8 @@ class Framework(ABC):
     """The package, and the extra of mpsref that installs it."""
     axes: ClassVar[str] = "NHWC"
     """The order of the axes of an image: NHWC or NCHW."""
+    optional_bias: ClassVar[bool] = False
+    """Whether the functions of layers without biases are called without; otherwise they get zeros."""
     refusals: ClassVar[tuple[str, ...]] = ()
     """Parts of the messages with which the framework refuses arguments; other errors are failures."""
 
@@ -241,6 +243,18 @@ class Framework(ABC):
         """Return the numbers of elements before and after each axis of an image, for functions that pad."""
         return ((0, 0), y, x, c) if self.axes == "NHWC" else ((0, 0), c, y, x)
 
+    def way(self, problem: Problem, convert: Convert) -> Way:
+        """Return how the framework computes a problem with windows."""
+        return way(problem, convert)
+
+    def transposed_way(self, problem: WeightedProblem, convert: Convert) -> Way:
+        """Return how the framework computes a transposed convolution."""
+        return transposed_way(problem, convert)
+
+    def vectors(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the parameters of a normalization of images of ``dtype``."""
+        return dtype
+
     # --- one image to one image ---------------------------------------------------------------------------------------
 
     def layer(self, kind: type[Spec], make: Make) -> Table:
@@ -298,23 +312,29 @@ class Framework(ABC):
 
     # --- windows ------------------------------------------------------------------------------------------------------
 
-    def pooling(self, kind: type[Spec], convert: Convert, function: Function) -> Table:
+    def pooling(self, kind: type[Spec], convert: Convert, function: Function, sums: Function | None = None) -> Table:
         """Return pooling by ``function(x, **keywords)``.
 
-        Where the framework has no arguments for a problem of average pooling, it computes means of all taps, as many
-        times as large as there are taps, on the grown image; these are divided by N.
+        Where the framework has no arguments for a problem of average pooling, it computes ``sums``, or without it means
+        of all taps, as many times as large as there are taps, on the grown image; these are divided by N.
         """
-        found = planned(lambda problem: way(problem, convert))
+        average = kind is PoolingAverage
+        found = planned(lambda problem: self.way(problem, convert))
 
         def taps(problem: Any) -> np.float32:
             """Return the number by which a mean on the grown image is divided."""
-            sums = kind is PoolingAverage and found(problem).grown
-            return np.float32(math.prod(window.kernel for window in problem.spec.windows) if sums else 1)
+            means = average and sums is None and found(problem).grown
+            return np.float32(math.prod(window.kernel for window in problem.spec.windows) if means else 1)
+
+        def layer(here: Way) -> Function:
+            keywords, pool = here.keywords, sums if average and here.grown and sums else function
+            return lambda x: pool(x, **keywords)
 
         def forward(problem: Any, x: Array, out: Array) -> None:
             here, n = found(problem), taps(problem)
-            y = here.crop(self.run(lambda x: function(x, **here.keywords), here.copy(x) * n))
-            out[...] = divided(problem, y) if n > 1 else y
+            image = here.copy(x)
+            y = here.crop(self.run(layer(here), image * n if n > 1 else image))
+            out[...] = divided(problem, y) if average and here.grown else y
 
         def gradient(problem: Any, g: Array, *x: Array, out: Array) -> None:
             simple = canonical(problem)
@@ -322,10 +342,10 @@ class Framework(ABC):
                 out[...] = 0
                 return
             here, n = found(simple), taps(simple)
-            source = here.copy(x[0] if x else like(g, problem.source_shape))
             g = counted(problem, g)
-            g = here.extend(divided(simple, g) * n if n > 1 else g)
-            dx = self.gradient(lambda x: function(x, **here.keywords), g, source)
+            g = here.extend(divided(simple, g) * n if average and here.grown else g)
+            source = here.copy(x[0] if x else like(g, problem.source_shape))
+            dx = self.gradient(layer(here), g, source)
             out[...] = problem.place(here.adjoint(dx))
 
         return _table(kind, forward=forward, gradient=gradient)
@@ -334,27 +354,29 @@ class Framework(ABC):
         self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str = "OHWI"
     ) -> Table:
         """Return convolution by ``function(x, weights, bias, **keywords)``, with weights in a layout."""
-        found = planned(lambda problem: way(problem, convert))
+        found = planned(lambda problem: self.way(problem, convert))
 
         def weights_of(problem: Any, weights: Array) -> Array:
             return self._weights(weights_to(weights, layout, problem.spec.groups))
 
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
             here, after = found(problem), self._activation(neuron, problem)
-            bias = _bias(problem, x, biases)
-            layer = lambda x, w, b: after(function(x, w, b, **here.keywords))  # noqa: E731
-            out[...] = here.crop(self.run(layer, here.copy(x), weights_of(problem, weights), bias))
+            keywords = here.keywords
+            layer = lambda x, w, *b: after(function(x, w, *b, **keywords))  # noqa: E731
+            inputs = here.copy(x), weights_of(problem, weights), *self._biases(problem, x, biases)
+            out[...] = here.crop(self.run(layer, *inputs))
 
         def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
             here, x = found(problem), like(g, problem.source_shape)
-            layer = lambda x, w, b: function(x, w, b, **here.keywords)  # noqa: E731
-            bias = _bias(problem, g)
-            dx = self.gradient(layer, here.extend(g), here.copy(x), weights_of(problem, weights), bias)
-            out[...] = here.adjoint(dx)
+            keywords = here.keywords
+            layer = lambda x, w, *b: function(x, w, *b, **keywords)  # noqa: E731
+            inputs = here.copy(x), weights_of(problem, weights), *self._biases(problem, g)
+            out[...] = here.adjoint(self.gradient(layer, here.extend(g), *inputs))
 
         def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
             here, weights = found(problem), weights_of(problem, like(x, problem.weights_shape))
-            layer = lambda w, b, x: function(x, w, b, **here.keywords)  # noqa: E731
+            keywords = here.keywords
+            layer = lambda w, b, x: function(x, w, b, **keywords)  # noqa: E731
             inputs = weights, _bias(problem, x), here.copy(x)
             dw, out[1][...] = self.gradients(layer, inputs, here.extend(g), count=2)
             out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups)
@@ -362,16 +384,21 @@ class Framework(ABC):
         return _weighted(Convolution, forward, gradient_data, gradient_weights)
 
     def transposed_convolution(
-        self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str | None = None
+        self,
+        convert: Convert,
+        function: Function,
+        neuron: Callable[[Neuron], Function],
+        layout: str | None = None,
+        *,
+        biased: bool = False,
     ) -> Table:
         """Return transposed convolution by ``function(x, weights, **keywords)``.
 
         The weights are those of mpsref, rotated by 180 degrees, or with a ``layout`` those of the convolution whose
         gradient this is. Where the framework has no arguments for a problem, it computes the whole result without
-        padding.
+        padding. If ``biased``, the function takes the bias as third argument; it gets none with the whole result.
         """
-
-        found = planned(lambda problem: transposed_way(problem, convert))
+        found = planned(lambda problem: self.transposed_way(problem, convert))
 
         def weights_of(problem: Any, weights: Array) -> Array:
             if layout is None:
@@ -379,28 +406,39 @@ class Framework(ABC):
             return self._weights(weights_to(weights, layout, problem.spec.groups, transposed=True))
 
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
-            here, after, bias = found(problem), self._activation(neuron, problem), _bias(problem, x, biases)
-            y = self.run(lambda x, w: function(x, w, **here.keywords), x, weights_of(problem, weights))
-            out[...] = here.crop(y) + bias
+            here, after = found(problem), self._activation(neuron, problem)
+            keywords, inputs = here.keywords, (x, weights_of(problem, weights))
+            if biased and not here.grown:
+                layer = lambda x, w, *b: after(function(x, w, *b, **keywords))  # noqa: E731
+                out[...] = here.crop(self.run(layer, *inputs, *self._biases(problem, x, biases)))
+                return
+            y = self.run(lambda x, w: function(x, w, **keywords), *inputs)
+            out[...] = here.crop(y) + _bias(problem, x, biases)
             if problem.spec.neuron is not None:
                 out[...] = self.run(after, out)
 
         def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
             here, x = found(problem), like(g, problem.source_shape)
-            layer = lambda x, w: function(x, w, **here.keywords)  # noqa: E731
-            out[...] = self.gradient(layer, here.extend(g).astype(g.dtype), x, weights_of(problem, weights))
+            keywords = here.keywords
+            layer = lambda x, w: function(x, w, **keywords)  # noqa: E731
+            whole = here.extend(g).astype(g.dtype, copy=False)
+            out[...] = self.gradient(layer, whole, x, weights_of(problem, weights))
 
         def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
             here, weights = found(problem), weights_of(problem, like(x, problem.weights_shape))
-            layer = lambda w, x: function(x, w, **here.keywords)  # noqa: E731
-            dw = self.gradient(layer, here.extend(g).astype(g.dtype), weights, x)
+            keywords, whole, bias = here.keywords, here.extend(g).astype(g.dtype, copy=False), _bias(problem, x)
+            if biased and not here.grown:
+                layer = lambda w, b, x: function(x, w, b, **keywords)  # noqa: E731
+                dw, out[1][...] = self.gradients(layer, [weights, bias, x], whole, count=2)
+            else:
+                dw = self.gradient(lambda w, x: function(x, w, **keywords), whole, weights, x)
+                shape = *g.shape[:3], problem.output_channels
+                add = lambda b, y: y + self.on_channels(b)  # noqa: E731
+                out[1][...] = self.gradient(add, g, bias, like(g, shape))
             if layout is None:
                 out[0][...] = dw[:, ::-1, ::-1]
             else:
                 out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups, transposed=True)
-            shape = *g.shape[:3], problem.output_channels
-            add = lambda b, y: y + self.on_channels(b)  # noqa: E731
-            out[1][...] = self.gradient(add, g, _bias(problem, x), like(g, shape))
 
         return _weighted(ConvolutionTranspose, forward, gradient_data, gradient_weights)
 
@@ -415,13 +453,13 @@ class Framework(ABC):
 
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
             after = self._activation(neuron, problem)
-            layer = lambda x, w, b: after(function(x, w, b))  # noqa: E731
-            y = self.run(layer, flat(x), flat(weights), _bias(problem, x, biases))
+            layer = lambda x, w, *b: after(function(x, w, *b))  # noqa: E731
+            y = self.run(layer, flat(x), flat(weights), *self._biases(problem, x, biases))
             out[...] = y.reshape(out.shape)
 
         def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
             x = flat(like(g, problem.source_shape))
-            dx = self.gradient(function, flat(g), x, flat(weights), _bias(problem, g))
+            dx = self.gradient(function, flat(g), x, flat(weights), *self._biases(problem, g))
             out[...] = dx.reshape(out.shape)
 
         def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
@@ -431,6 +469,10 @@ class Framework(ABC):
             out[0][...] = dw.reshape(out[0].shape)
 
         return _weighted(FullyConnected, forward, gradient_data, gradient_weights)
+
+    def _biases(self, problem: Any, image: Array, biases: Sequence[Array] = ()) -> Sequence[Array]:
+        """Return the biases that the function of a layer is called with."""
+        return () if self.optional_bias and not biases else (_bias(problem, image, biases),)
 
     def _weights(self, weights: Array, *, back: bool = False) -> Array:
         """Return weights in an order that :meth:`tensor` changes to theirs, or ``back``."""
@@ -459,11 +501,13 @@ class Framework(ABC):
         """
 
         def forward(problem: Any, x: Array, *vectors: Array, out: Array) -> None:
-            gamma, beta = (one.astype(x.dtype, copy=False) for one in problem.parameters(vectors, x.dtype))
+            dtype = self.vectors(x.dtype)
+            gamma, beta = (one.astype(dtype, copy=False) for one in problem.parameters(vectors, dtype))
             out[...] = self.run(make(problem), x, gamma, beta)
 
         def gradient(problem: Any, g: Array, x: Array, *vectors: Array, out: tuple[Array, Array, Array]) -> None:
-            gamma = problem.parameters(vectors, x.dtype).astype(x.dtype, copy=False)
+            dtype = self.vectors(x.dtype)
+            gamma = problem.parameters(vectors, dtype).astype(dtype, copy=False)
             layer = make(problem)
             if broadcasts:
                 gamma = np.tile(gamma, (len(x), 1, 1, 1))
@@ -502,7 +546,7 @@ class Framework(ABC):
         def statistics(problem: Any, *arrays: Array, out: tuple[Array, Array]) -> None:
             given = problem.named(arrays)
             mean = self.run(lambda x: moments(x)[0], given.x)
-            m2 = self.run(lambda x: moments(x)[1], given.x) * problem.pixels
+            m2 = self.run(lambda x: moments(x)[1], given.x).astype(out[1].dtype, copy=False) * problem.pixels
             if problem.count:
                 seen = [one.astype(np.float64) for one in (given.mean, given.m2, mean, m2)]
                 mean, m2 = merged(problem.count, seen[0], seen[1], problem.pixels, seen[2], seen[3])
@@ -562,7 +606,8 @@ class Framework(ABC):
             part = self.index(slice(y, y + height), slice(x, x + width), slice(None))
             axes = [self.axes.index(axis) for axis in REDUCED[spec.over]]
             weight = 1 if spec.operation.startswith("argument") else spec.weight
-            return lambda image: reduce(image[part], spec.operation, tuple(axes) if axes[1:] else axes[0]) * weight
+            over = tuple(axes) if axes[1:] else axes[0]
+            return lambda image: scaled(reduce(image[part], spec.operation, over), weight)
 
         return self.layer(Reduce, make)
 
@@ -647,7 +692,8 @@ class Framework(ABC):
 
             def function(*images: Tensor) -> Tensor:
                 x, y = self._parts(spec, images)
-                r = combine[spec.operation](spec.primary_scale * x, spec.secondary_scale * y) + spec.bias
+                x, y = scaled(x, spec.primary_scale), scaled(y, spec.secondary_scale)
+                r = scaled(combine[spec.operation](x, y), shift=spec.bias)
                 return clip(r, low, high) if bounded else r
 
             return function
@@ -687,13 +733,28 @@ class Framework(ABC):
 
         return _table(Compare, forward=forward)
 
-    def dropout(self) -> Table:
-        """Return why no framework has dropout with a given mask."""
+    def dropout(self, backward: Make | None = None) -> Table:
+        """Return why no framework has dropout with a given mask; ``backward(problem)`` is a function of g and one."""
+
+        def gradient(problem: Any, g: Array, mask: Array, out: Array) -> None:
+            assert backward is not None
+            out[...] = self.run(backward(problem), g, np.broadcast_to(mask, g.shape).astype(bool))
 
         def drawn_inside(problem: Any, *inputs: Array, out: Array) -> None:
             raise UnsupportedError(f"dropout of {self.title} draws its mask itself, from a generator of its own")
 
-        return _table(Dropout, mask=drawn_inside, forward=drawn_inside, gradient=drawn_inside)
+        return _table(Dropout, mask=drawn_inside, forward=drawn_inside, gradient=gradient if backward else drawn_inside)
+
+    def optimizer(self, kind: type[Spec], step: Callable[..., Sequence[Tensor]]) -> Table:
+        """Return an optimizer by ``step(problem, gradient, value, *moments)``: the new value and the new moments."""
+
+        def run(problem: Any, *inputs: Array, out: Any) -> None:
+            with self._refusing():
+                results = step(problem, *map(self.tensor, inputs))
+            for target, result in zip(_several(out), results, strict=True):
+                target[...] = self.array(result)
+
+        return _table(kind, step=run)
 
     def losses(
         self,
@@ -701,12 +762,14 @@ class Framework(ABC):
         *,
         of_probabilities: bool = False,
         at_logits: Function | None = None,
+        total: Function | None = None,
     ) -> Table:
-        """Return losses by functions of predictions and labels, a value for each element; images are summed afterwards.
+        """Return losses by functions of predictions and labels, a value for each element.
 
         That of "softmaxcrossentropy" has a value for each pixel, an image of one channel; ``of_probabilities`` if it is
         computed as ``logsumexp(y) - sum(t y)``, for labels whose sum is 1. If it has a value for each element,
-        ``at_logits`` is that formula, which MPS differentiates for the predictions.
+        ``at_logits`` is that formula, which MPS differentiates for the predictions. ``total`` sums each image to
+        (N, 1, 1, 1); without it the images are summed in float64 afterwards.
         """
 
         def of_pixels(problem: Any) -> bool:
@@ -735,12 +798,15 @@ class Framework(ABC):
             index = self.index(slice(None), slice(None), slice(channels))
 
             def function(y: Tensor, t: Tensor, *weights: Tensor) -> Tensor:
-                v = element(y, t[index] if spec.label_smoothing == 0 else scale * t[index] + shift) * spec.weight
+                labels = t[index] if spec.label_smoothing == 0 else scale * t[index] + shift
+                v = scaled(element(y, labels), spec.weight)
                 for factors in weights:
                     v = v * factors[index]
                 return v
 
-            return function
+            if total is None or spec.reduction == "none":
+                return function
+            return lambda *tensors: total(function(*tensors))
 
         def forward(problem: Any, y: Array, t: Array, *weights: Array, out: Array) -> None:
             check_labels(problem, t)
@@ -751,9 +817,10 @@ class Framework(ABC):
         def gradients(problem: Any, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
             g, y, t, weights = problem.named_inputs(inputs)
             check_labels(problem, t)
-            function = function_of(problem)
-            upstream = 1 if g is None else problem.source_gradient(g)
-            whole = np.broadcast_to(upstream, (*y.shape[:3], 1) if of_pixels(problem) else y.shape).astype(y.dtype)
+            function, shape = function_of(problem), (*y.shape[:3], 1) if of_pixels(problem) else y.shape
+            if total is not None and problem.spec.reduction != "none":
+                shape = problem.loss_shape
+            whole = np.broadcast_to(1 if g is None else problem.source_gradient(g), shape).astype(y.dtype)
             given = [one for one in (y, t, weights) if one is not None]
             return self.gradients(function, given, np.ascontiguousarray(whole), count=2)
 
@@ -823,6 +890,12 @@ class CompilingFramework(Framework):
 
 REDUCED = {"row": "W", "column": "H", "featurechannels": "C", "spatial": "HW"}
 """The axes of each direction of a reduction."""
+
+
+def scaled(x: Tensor, factor: float = 1, shift: float = 0) -> Tensor:
+    """Return ``factor * x + shift``, without the operations that change nothing."""
+    x = x if factor == 1 else factor * x
+    return x if shift == 0 else x + shift
 
 
 def _table(kind: type[Spec], **methods: Implementation) -> Table:

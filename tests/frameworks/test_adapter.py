@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,9 +92,18 @@ def no_padding(problem: Any) -> frameworks.Words:
     ],
 )
 def test_any_geometry_is_computed_without_padding(case: str) -> None:
-    table = LINEAR.pooling(PoolingAverage, no_padding, plain_mean)
-    outcome = run_case(Case.parse(f"PoolingAverage.{case},seed=1"), backend(table))
-    assert outcome.status == "passed", outcome.message
+    """By means of all taps, or by sums where the framework has them."""
+    seen: list[bool] = []
+
+    def sums(x: Tensor, kernel_size: Any, **words: Any) -> Tensor:
+        seen.append(True)
+        return plain_mean(x, kernel_size, **words) * np.float32(math.prod(kernel_size))
+
+    for given in (None, sums):
+        table = LINEAR.pooling(PoolingAverage, no_padding, plain_mean, given)
+        outcome = run_case(Case.parse(f"PoolingAverage.{case},seed=1"), backend(table))
+        assert outcome.status == "passed", outcome.message
+    assert bool(seen) != ("k2x2,s2x1" in case), "the framework has arguments for these windows"
 
 
 def test_a_gradient_of_another_shape_is_an_error() -> None:
@@ -125,9 +135,68 @@ def test_a_cross_entropy_of_pixels_has_no_value_for_each_channel(method: str) ->
         getattr(spec, method)(g, y, t, backend=backend(table))
 
 
-def test_dropout_is_unsupported() -> None:
+def test_dropout_is_unsupported_but_for_its_gradient() -> None:
+    def backward(problem: Any) -> Function:
+        return lambda g, mask: np.where(mask, g * np.float32(problem.spec.scale), np.float32(0))
+
+    dropout, g = mpsref.Dropout(0.5), np.arange(4, dtype=np.float32).reshape(1, 2, 2, 1)
+    mask = np.array([0, 1, 1, 0], np.uint8).reshape(1, 2, 2, 1)
+    for table in (LINEAR.dropout(), LINEAR.dropout(backward)):
+        with pytest.raises(UnsupportedError, match="dropout of Linear draws its mask itself"):
+            dropout.mask((1, 2, 2, 1), backend=backend(table))
+    assert dropout.gradient(g, mask, backend=backend(LINEAR.dropout(backward))).ravel().tolist() == [0, 2, 4, 0]
     with pytest.raises(UnsupportedError, match="dropout of Linear draws its mask itself"):
-        mpsref.Dropout(0.5).mask((1, 2, 2, 1), backend=backend(LINEAR.dropout()))
+        dropout.gradient(g, mask, backend=backend(LINEAR.dropout()))
+
+
+def test_operations_of_one_call() -> None:
+    table = LINEAR.calls(
+        mpsref.SoftMax, gradient=lambda problem: lambda g, y: y * (g - (g * y).sum(1, keepdims=True, dtype=np.float32))
+    )
+    outcome = run_case(Case.parse("SoftMax.gradient:n2h3w2c4,float32,seed=1"), backend(table))
+    assert outcome.status == "passed", outcome.message
+
+
+def test_an_optimizer() -> None:
+    def step(problem: Any, gradient: Tensor, value: Tensor, *moments: Tensor) -> list[Tensor]:
+        spec = problem.spec
+        m = [np.float32(spec.momentum_scale) * m + np.float32(spec.learning_rate) * gradient for m in moments]
+        return [value - (m[0] if m else np.float32(spec.learning_rate) * gradient), *m]
+
+    table = backend(LINEAR.optimizer(mpsref.StochasticGradientDescent, step))
+    g, v = np.random.default_rng(1).standard_normal((2, 1, 2, 3, 2)).astype(np.float32)
+    optimizer = mpsref.StochasticGradientDescent(0.5, momentum_scale=0.25)
+    for moments in ((), (g - v,)):
+        found, expected = (optimizer.step(g, v, *moments, backend=one) for one in (table, "reference"))
+        assert (found[1] is None) == (not moments)
+        for one, other in zip(found[: 1 + len(moments)], expected, strict=False):
+            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-6)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_layers_without_biases_get_zeros_or_none(optional: bool) -> None:
+    class Biased(Channels):
+        optional_bias = optional
+
+    seen: list[int] = []
+
+    def linear(x: Tensor, weights: Tensor, *bias: Tensor) -> Tensor:
+        seen.append(len(bias))
+        return x @ weights.T
+
+    class Matrices(Biased):
+        def tensor(self, array: Array) -> Tensor:
+            return array
+
+        def array(self, tensor: Tensor) -> Array:
+            return np.asarray(tensor)
+
+    table = backend(Matrices().fully_connected(linear, lambda n: lambda x: x))
+    x, weights = np.ones((2, 1, 1, 3), np.float32), np.ones((4, 1, 1, 3), np.float32)
+    layer = mpsref.FullyConnected(1)
+    assert layer.forward(x, weights, backend=table).ravel().tolist() == [3] * 8
+    layer.forward(x, weights, np.ones(4, np.float32), backend=table)
+    assert seen == [not optional, 1]
 
 
 def test_a_missing_framework_and_its_extra() -> None:

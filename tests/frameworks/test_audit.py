@@ -136,6 +136,25 @@ def test_functions_repeated_uses_and_frozen_parameters() -> None:
     assert {name for _, name, _ in report.others} == {"silu"}
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # with one pixel more on one side
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+        nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        nn.AvgPool2d((2, 3), divisor_override=6),
+        nn.MaxPool2d(3, 2, 1, dilation=2),
+        nn.LPPool2d(2, 3, 2),
+        nn.Conv2d(4, 6, (3, 2), padding="same", dilation=(2, 3), groups=2),
+    ],
+    ids=str,
+)
+def test_the_paddings_of_windows(module: Any) -> None:
+    report = audit(module, None, images(2, 4, 8, 9).requires_grad_())
+    assert report.ok, str(report)
+    assert "gradient for x" in dict(report.rows[0].compared)
+
+
 def test_dropout_in_evaluation_returns_its_input() -> None:
     layers = nn.Conv2d(2, 3, 1), nn.Dropout(0.5), nn.Dropout(0.5, inplace=True), nn.ReLU(inplace=True)
     report = audit(nn.Sequential(*layers).eval(), None, images(2, 2, 4, 4))

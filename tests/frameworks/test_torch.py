@@ -136,7 +136,7 @@ def test_channels_last_tensors_are_channels_last() -> None:
 
     key = operation_named("Reshape.forward")
     for backend, is_channels_last in ((mpsref_torch.backend, False), (mpsref_torch.channels_last, True)):
-        run = mpsref_torch.run.Torch("cpu")
+        run = mpsref_torch.run.Torch()
         spec = mpsref.Reshape((4, 3, 5))
         problem = spec.problems["forward"](spec, (2, 4, 3, 5))
         looking = replace(backend, implementations={key: lambda *a, out, run=run: look(run, *a, out=out)})
@@ -168,7 +168,7 @@ def test_refusals_of_pytorch_are_unsupported() -> None:
 
 def test_errors_of_pytorch_are_failures() -> None:
     def broken(torch: Any, problem: Any, x: Any, out: Any) -> None:
-        out[...] = torch(lambda x: x.reshape(7, 7), x)
+        out[...] = torch.run(lambda x: x.reshape(7, 7), x)
 
     key, run = operation_named("SoftMax.forward"), mpsref_torch.run.Torch("cpu")
     backend = Backend("broken", {key: lambda *inputs, out: broken(run, *inputs, out=out)})

@@ -7,18 +7,28 @@ import pytest
 
 import mpsref
 from mpsref import bench, registry
-from mpsref.bench import Measurement, on_device
-from mpsref.conformance import torch_equivalents
+from mpsref.bench import Measurement, on_device, timing
 from mpsref.conformance.layer import Layer
 from mpsref_metal.runtimes import cuda
 from mpsref_metal.runtimes.cuda import device as cuda_device
-from tests.tools.test_bench import FORWARD, FOUR, GRADIENT, LAYER, NORM, inputs_of, missing, printed, report_of
+from tests.tools.test_bench import (
+    FORWARD,
+    FOUR,
+    GRADIENT,
+    LAYER,
+    NORM,
+    inputs_of,
+    printed,
+    report_of,
+    with_pytorch,
+    without_pytorch,
+)
 
 
 @pytest.fixture
 def small_batches(fake_cuda: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fake GPU, which a batch of six images fills."""
-    monkeypatch.setattr(torch_equivalents, "session", missing)
+    without_pytorch(monkeypatch)
     monkeypatch.setattr(cuda_device, "LEAD_BYTES", 1 << 12)
     monkeypatch.setattr(cuda_device, "FASTEST_COPY", 1.0)
     for name, value in (("IMAGES", 6), ("FILLING_BYTES", 1), ("FILLING_FLOPS", 1)):
@@ -52,12 +62,10 @@ def test_inputs_on_a_device_are_those_of_one_image(small_batches: None) -> None:
 
 
 def test_a_different_result_of_pytorch_on_a_device_is_not_timed() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     ours = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
-    theirs = torch.from_numpy(ours).permute(0, 3, 1, 2)
-    assert on_device._difference(torch, ours, theirs) is None
-    assert on_device._difference(torch, (ours,), (theirs + 0.5,)) == 0.5
-    assert on_device._difference(torch, ours[:, :1], theirs) == float("inf")
+    assert timing.difference(ours, (ours,)) is None
+    assert timing.difference((ours,), (ours + 0.5,)) == 0.5
+    assert timing.difference(ours[:, :1], (ours,)) == float("inf")
     wrong = Measurement("op", "large", (1, 1, 1, 1), 10, 0, {"cpu": 1.0}, copy=0.5, pytorch=None, difference=0.5)
     assert "op large: PyTorch is not timed, its result differs by 0.5" in printed(report_of(wrong))
 
@@ -67,3 +75,19 @@ def test_a_device_and_the_host_are_timed_apart(fake_cuda: object) -> None:
         bench.run(["cpu", "metal:cuda"], [FORWARD], [LAYER])
     with pytest.raises(ValueError, match="scaling is measured for backends on the host, not for metal:cuda"):
         bench.run("metal:cuda", [FORWARD], [LAYER], scaling=True)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.5])
+def test_pytorch_gets_the_numbers_of_the_device(
+    small_batches: None, monkeypatch: pytest.MonkeyPatch, error: float
+) -> None:
+    """It is timed if its result is the same, and its matrix product is the limit of arithmetic."""
+    with_pytorch(monkeypatch, error)
+    monkeypatch.setattr(on_device, "PRODUCT", 16)
+    theirs = registry.get_backend("torch:cuda").timing
+    assert 0 < on_device.session(theirs, cuda.arrays, 1).product < float("inf")
+    report = bench.run("metal:cuda", [FORWARD, GRADIENT], [LAYER], rounds=1)
+    assert report.pytorch == "stub"
+    for m in report.measurements:
+        assert (m.pytorch is None) == bool(error)
+        assert m.difference == (pytest.approx(error, rel=0.01) if error else None)

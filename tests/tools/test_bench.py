@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -23,9 +24,9 @@ from rich.console import Console
 import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
 from mpsref.arguments.arrays import Array
+from mpsref.backend import Timed, Timing
 from mpsref.bench import BenchReport, Measurement, html_report, timing
-from mpsref.conformance import data, families, layers, torch_equivalents
-from mpsref.conformance.families.pooling import average_pooling, avg_pool2d
+from mpsref.conformance import data, layers
 from mpsref.conformance.layer import Layer
 from mpsref_cpu import backend
 
@@ -35,41 +36,38 @@ LAYER = Layer(
 )
 
 
-@contextlib.contextmanager
-def stub(threads: int) -> Iterator[tuple[Any, str]]:
-    yield object(), "stub"
+class Stub:
+    """The reference plays PyTorch, wrong by ``error``."""
+
+    def __init__(self, error: float) -> None:
+        self.error = error
+
+    @contextlib.contextmanager
+    def session(self, threads: int) -> Iterator[str]:
+        yield "stub"
+
+    def timed(self, problem: registry.Problem, inputs: Sequence[Array], *, fresh: bool = True) -> Timed | None:
+        def call() -> Array:
+            return np.asarray(registry.run(problem, *inputs, backend="reference")) + self.error
+
+        return Timed(call, (call(),))
+
+    def together(self, spec: registry.Spec, named: Mapping[str, Array]) -> Timed | None:
+        return None
 
 
-@contextlib.contextmanager
-def missing(threads: int) -> Iterator[tuple[Any, str]]:
-    yield None, "not installed"
-
-
-class Tensor:
-    """As much of a channels-last tensor as the comparison of results needs."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def dim(self) -> int:
-        return self.array.ndim
-
-    def permute(self, *axes: int) -> Tensor:
-        assert axes == (0, 2, 3, 1)
-        return self
-
-    def numpy(self) -> Array:
-        return self.array
+def load(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    for name in ("torch", "torch:cuda"):
+        monkeypatch.setitem(registry._loaded, name, registry.Backend(name, {}, **fields))
 
 
 def with_pytorch(monkeypatch: pytest.MonkeyPatch, error: float = 0.0) -> None:
-    """Let the reference play PyTorch, wrong by ``error``."""
+    """Let the reference play PyTorch."""
+    load(monkeypatch, timing=Stub(error))
 
-    def call(torch: Any, problem: registry.Problem, inputs: tuple[Array, ...], outs: Any) -> Any:
-        return lambda: Tensor(np.asarray(registry.run(problem, *inputs, backend="reference")) + error)
 
-    monkeypatch.setattr(torch_equivalents, "session", stub)
-    monkeypatch.setattr(families, "torch_equivalents", lambda: {PoolingAverage: call})
+def without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    load(monkeypatch, unavailable=lambda: "PyTorch is not installed")
 
 
 def inputs_of(problem: registry.Problem) -> tuple[Array, ...]:
@@ -122,13 +120,13 @@ def test_scaling_grows_one_axis_and_its_outputs() -> None:
 
 
 def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     report = bench.run([backend], [FORWARD], [LAYER], rounds=1)
     assert report.pytorch.startswith("not installed")
     (m,) = report.measurements
     assert m.pytorch is None
     assert m.speedup("cpu") is None
-    assert "PyTorch not installed" in printed(report)
+    assert "PyTorch not installed: pip install" in printed(report)
 
 
 def test_a_wrong_answer_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +136,7 @@ def test_a_wrong_answer_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_backend_without_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_equivalents, "session", missing)
+    without_pytorch(monkeypatch)
     half = registry.Backend("half", {FORWARD: backend.implementations[FORWARD]})
     report = bench.run([half], None, [LAYER], rounds=1, scaling=True)
     assert [set(m.backends) for m in report.measurements] == [{"half"}, set()]
@@ -294,38 +292,108 @@ def test_large_results_are_not_allocated_anew() -> None:
     assert outs[0].shape == (1, 6, 8, 200_000)
 
 
+def pytorch() -> Timing:
+    """Return the calls of PyTorch."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    timing = registry.get_backend("torch").timing
+    assert timing is not None
+    return timing
+
+
+def returned(call: Any) -> list[Array]:
+    """Return the tensors that a call returned as arrays, with the channels of images last."""
+    result = call()
+    tensors = [one for one in (result if isinstance(result, (tuple, list)) else [result]) if one is not None]
+    return [np.asarray(one.permute(0, 2, 3, 1) if one.dim() == 4 else one) for one in tensors]
+
+
 def test_pytorch_computes_every_layer_that_it_can_place() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    theirs = pytorch()
     small = [layer.small(channels=2, batch=2) for layer in layers.load("PoolingAverage")]
     placed = 0
     for layer in small:
         for operation in (FORWARD, GRADIENT):
             problem = layer.problem(operation.method)
             inputs = inputs_of(problem)
-            call = average_pooling(torch, problem, inputs, None)
-            if call is not None:
-                placed += 1
-                ours = registry.run(problem, *inputs, backend="reference")
-                bench._same(layer.name, "reference", ours, torch_equivalents.arrays(call()))
+            with theirs.session(1):
+                timed = theirs.timed(problem, inputs)
+                if timed is not None:
+                    placed += 1
+                    ours = registry.run(problem, *inputs, backend="reference")
+                    assert timing.difference(ours, timed.results) is None
+                    assert timing.difference(ours, returned(timed.call)) is None
     assert placed > len(small)
 
 
-@pytest.mark.parametrize("operation", [FORWARD, GRADIENT], ids=str)
-def test_pytorch_writes_into_given_memory(operation: registry.Operation) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    problem = layers.by_name("nin_cifar10.pool2").small().problem(operation.method)
+OPERATORS = """
+    PoolingAverage.gradient nin_cifar10.pool2 avg_pool2d_backward.default grad_input
+    PoolingMax.forward alexnet.pool1 max_pool2d_with_indices.default out
+    PoolingMax.gradient alexnet.pool1 max_pool2d_with_indices_backward.default grad_input
+    PoolingL2Norm.gradient torch_svhn.pool1 several none
+    Convolution.forward alexnet.conv3 _convolution_pointwise.default none
+    Convolution.gradient_weights alexnet.conv3 convolution_backward.default none
+    ConvolutionTranspose.gradient_data unet.up1 convolution_backward.default none
+    FullyConnected.gradient_data alexnet.fc6 mm.default out
+    GroupNormalization.gradient resnet50_gn.layer1 native_group_norm_backward.default none
+    BatchNormalization.statistics resnet50.bn1 batch_norm_update_stats.default none
+    BatchNormalization.gradient resnet50.bn1 none none
+    SoftMax.gradient resnet50.softmax _softmax_backward_data.default out
+    Neuron.forward alexnet.relu1 relu.default out
+    Arithmetic.gradient resnet18.layer1 several several
+    Dropout.mask alexnet.drop6 none none
+    Dropout.forward alexnet.drop6 native_dropout_backward.default out
+    Reduce.gradient global_mean.head div.Tensor none
+    Reshape.forward vgg16_flat.flatten none none
+    SpatialNormalization.gradient zf.norm1 several none
+    Adam.step vit_b16.mlp several several
+"""
+
+
+@pytest.mark.parametrize("row", OPERATORS.strip().splitlines())
+def test_the_call_of_pytorch_is_its_operator(row: str) -> None:
+    """Into new memory, then into given memory; several are a formula, or the backward pass of autograd."""
+    theirs = pytorch()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Operators(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not func.is_view:
+                seen.append(str(func).partition(".")[2])
+            return func(*args, **(kwargs or {}))
+
+    operation, layer, operator, variant = row.split()
+    into = variant if variant in ("none", "several") else f"{operator.partition('.')[0]}.{variant}"
+    problem = layers.by_name(layer).small(batch=2).problem(operation.partition(".")[2])
+    assert str(problem.operation) == operation
     inputs = inputs_of(problem)
-    out = np.full(problem.result_shapes[0], np.nan, np.float32)
-    call = average_pooling(torch, problem, inputs, (out,))
-    assert call is not None
-    call()
-    np.testing.assert_allclose(out, registry.run(problem, *inputs, backend="reference"), atol=1e-5)
+    for fresh, expected in ((True, operator), (False, into)):
+        with theirs.session(1):
+            timed = theirs.timed(problem, inputs, fresh=fresh)
+            if expected == "none":
+                assert timed is None
+                continue
+            assert timed is not None
+            seen.clear()
+            with Operators():
+                first = returned(timed.call)
+            assert seen == [expected] if expected != "several" else len(seen) > 1
+            second = returned(timed.call)
+        ours = registry.run(problem, *inputs, backend="reference")
+        assert timing.difference(ours, timed.results) is None
+        for one, other, result in zip(first, second, timed.results, strict=False):
+            assert np.array_equal(one, other)
+            assert np.array_equal(one.ravel(), result.ravel()) or operation.startswith("BatchNorm")
+            assert fresh or np.shares_memory(one, other) or operation == "Adam.step"
 
 
 def test_pytorch_cannot_place_a_window_behind_its_padding() -> None:
     for spec in (PoolingAverage(3, 2, 3), PoolingAverage(3, 2, -1), PoolingAverage(4, 2, (2, 1), "clamp", 3)):
-        layer = replace(LAYER, spec=spec)
-        assert avg_pool2d(layer.problem("forward")) is None
+        problem = replace(LAYER, spec=spec).problem("forward")
+        assert pytorch().timed(problem, inputs_of(problem)) is None
+    less = replace(LAYER, call={"output_size": (2, 4)}).problem("forward")
+    assert pytorch().timed(less, inputs_of(less)) is None, "PyTorch computes another row of windows"
 
 
 def test_importing_it_imports_neither_pytorch_nor_numba() -> None:
@@ -340,7 +408,7 @@ FOUR = [registry.Operation(BatchNormalization, method) for method in BatchNormal
 
 
 def test_what_pytorch_does_in_one_is_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_equivalents, "session", missing)
+    without_pytorch(monkeypatch)
     report = bench.run("cpu", FOUR, [NORM], rounds=1)
     assert [m.operation for m in report.measurements] == [*map(str, FOUR), "BatchNormalization.together"]
     *parts, together = report.measurements
@@ -352,18 +420,17 @@ def test_what_pytorch_does_in_one_is_measured_together(monkeypatch: pytest.Monke
 
 
 def test_the_training_step_of_pytorch_is_the_four_operations() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch, which this is about, is not installed")
     norm, draw = NORM.spec, np.random.default_rng(3).standard_normal
     g, x = (draw(NORM.source_shape).astype(np.float32) for _ in range(2))
     gamma, beta = (draw(5).astype(np.float32) for _ in range(2))
-    _, step = families.joint_equivalents()[BatchNormalization]
-    call = step(torch, norm, {"g": g, "x": x, "gamma": gamma, "beta": beta})
-    assert call is not None
-    y, dx, dgamma, dbeta = torch_equivalents.arrays(call())
+    step = pytorch().together
+    timed = step(norm, {"g": g, "x": x, "gamma": gamma, "beta": beta})
+    assert timed is not None
+    y, dx, dgamma, dbeta = timed.results
     seen = norm.statistics(x)
     given = seen.mean, seen.variance, gamma, beta
     sums = norm.statistics_gradient(g, x, *given)
     expected = norm.forward(x, *given), norm.gradient(g, x, *given, sums), sums.dgamma, sums.dbeta
     for theirs, ours in zip((y, dx, dgamma, dbeta), expected, strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
-    assert step(torch, replace(norm, neuron=Neuron("relu")), {"g": g, "x": x}) is None
+    assert step(replace(norm, neuron=Neuron("relu")), {"g": g, "x": x}) is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mpsref_torch.run import Tensor
+from mpsref.frameworks.adapter import Tensor
 
 if TYPE_CHECKING:
-    from mpsref.conformance.audit import Audit, Row
+    from mpsref.conformance.audit import Audit
+    from mpsref.operations import Problem
     from mpsref_torch.auditing.watch import Seen
 
 __all__ = ["audit"]
@@ -109,7 +111,16 @@ def audit(
                 buffer.copy_(values)
     runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"
     cases: dict[object, tuple[str, str]] = {}
-    rows = tuple(_row(seen, str(value.device.type), compiles, cases if shrinks else None) for seen in watch.compared())
+
+    def small(seen: Seen, problem: Problem) -> tuple[str, str]:
+        """Return a small case; one search for layers of the same kind."""
+        from mpsref_torch.auditing.again import small_case
+
+        if (key := seen.key(problem.method)) not in cases:
+            cases[key] = small_case(seen, problem.method, seen.dtype, str(value.device.type), compiles=compiles)
+        return cases[key]
+
+    rows = tuple(seen.row(partial(small, seen) if shrinks else None) for seen in watch.compared())
     others = tuple((layer, name, calls) for (layer, name), calls in watch.others.items())
     return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start)
 
@@ -142,27 +153,3 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, Sequence) and not isinstance(output, str):
         for one in output:
             yield from _tensors(one)
-
-
-def _row(seen: Seen, device: str, compiles: bool, cases: dict[object, tuple[str, str]] | None) -> Row:
-    """Return the row of a call; ``cases`` has the small cases of layers of the same kind."""
-    from mpsref.conformance.audit import Row
-
-    worst: dict[str, float] = {}
-    for one in seen.compared:
-        worst[one.what] = max(worst.get(one.what, 0.0), one.fraction)
-    wrong = [one for one in seen.compared if one.message]
-    message, case, replay, reasons = "", "", "", tuple(seen.reasons)
-    if wrong:
-        message = f"{wrong[0].what}: {wrong[0].message}"
-        if cases is not None and wrong[0].method:
-            from mpsref_torch.auditing.again import small_case
-
-            key = seen.key(wrong[0].method)
-            if key not in cases:
-                cases[key] = small_case(seen, wrong[0].method, seen.dtype, device, compiles=compiles)
-            case, replay = cases[key]
-            if not case:
-                reasons += ("no small case was found in which it is wrong",)
-    layouts = tuple((name, one) for name, one in seen.layouts.items() if one)
-    return Row(seen.place, seen.function, seen.shape, tuple(worst.items()), message, case, reasons, replay, layouts)

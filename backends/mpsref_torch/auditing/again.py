@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,11 +13,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from mpsref.backend import Backend, LazyImplementations
+from mpsref.backend import Backend
 from mpsref.conformance.audit import smallest
+from mpsref.frameworks.adapter import Function, Tensor
 from mpsref_torch.auditing.normalizing import Grouped, LayerNormalization
 from mpsref_torch.auditing.watch import Seen
-from mpsref_torch.run import Function, Tensor, Torch
+from mpsref_torch.operations import table
+from mpsref_torch.run import Torch
 
 
 @dataclass(eq=False)
@@ -35,14 +39,13 @@ def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bo
 
     Both are empty if no small case is wrong; the command is empty if no installed backend runs the layer.
     """
-    layer = seen.layer
+    layer = seen.translated
     problem = None if layer is None else layer.whole(method)
     own = _functions(seen)
     if problem is None or own is None:
         return "", ""
     run = Again(device, compiles, own=own)
-    implementations = LazyImplementations("mpsref_torch", lambda function: partial(function, run))
-    backend = Backend("audited layer", implementations, dtypes=(dtype,), rules=seen.rules)
+    backend = Backend("audited layer", table(run), dtypes=(dtype,), rules=seen.rules)
     tensors = {"weights": "weight"}
     layouts = tuple(seen.layouts.get(tensors.get(name, name), "") or "nhwc" for name in problem.input_shapes)
     case = smallest(problem, backend, dtype, layouts)
@@ -55,7 +58,7 @@ def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bo
 
 def _functions(seen: Seen) -> dict[str, Function] | None:
     """Return what runs instead of functions of PyTorch, or ``None`` for a module that cannot run on other images."""
-    layer, kind, module = seen.layer, seen.kind, seen.module
+    layer, kind, module = seen.translated, seen.kind, seen.module
     if module is None:
         if isinstance(layer, LayerNormalization):
             return {"group_norm": _layer_norm}
@@ -66,37 +69,16 @@ def _functions(seen: Seen) -> dict[str, Function] | None:
         if kind == "adaptive_max_pool2d":
             return {"max_pool2d": partial(_adaptive, F.adaptive_max_pool2d)}
         return {}
-    names = MODULE_FUNCTIONS.get(kind)
-    if names is None or isinstance(layer, LayerNormalization):
+    name = "instance_norm" if isinstance(layer, Grouped) and layer.joins_images else kind.removeprefix("adaptive_")
+    function = getattr(F, name, None)
+    if function is None or kind.endswith("1d") or isinstance(layer, LayerNormalization):
         return None
-    name = "instance_norm" if isinstance(layer, Grouped) and layer.joins_images else names[0]
-    return {name: partial(_module, module, names[1])}
+    # Functions that are built in have no signature; the table passes only tensors to them without names.
+    names = [*inspect.signature(function).parameters][1:] if inspect.isfunction(function) else ["weight", "bias"]
+    return {name: partial(_module, module, names)}
 
 
-MODULE_FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "conv2d": ("conv2d", ("weight", "bias")),
-    "conv_transpose2d": ("conv_transpose2d", ("weight", "bias")),
-    "linear": ("linear", ("weight", "bias")),
-    "avg_pool2d": ("avg_pool2d", ()),
-    "adaptive_avg_pool2d": ("avg_pool2d", ()),
-    "max_pool2d": ("max_pool2d", ()),
-    "lp_pool2d": ("lp_pool2d", ()),
-    "interpolate": ("interpolate", ()),
-    "instance_norm": ("instance_norm", ()),
-    "group_norm": ("group_norm", ("num_groups", "weight", "bias", "eps")),
-    "batch_norm": ("batch_norm", ("running_mean", "running_var", "weight", "bias")),
-    "local_response_norm": ("local_response_norm", ("size", "alpha", "beta", "k")),
-    "relu": ("relu", ()),
-    "leaky_relu": ("leaky_relu", ("negative_slope",)),
-    "hardtanh": ("hardtanh", ("min_val", "max_val")),
-    "elu": ("elu", ("alpha",)),
-    "gelu": ("gelu", ()),
-    "softplus": ("softplus", ()),
-}
-"""By the function of a module: that of the backend which it replaces, and the names of its arguments after x."""
-
-
-def _module(module: torch.nn.Module, names: tuple[str, ...], x: Tensor, *args: Any, **keywords: Any) -> Tensor:
+def _module(module: torch.nn.Module, names: Sequence[str], x: Tensor, *args: Any, **keywords: Any) -> Tensor:
     """Run a copy of a module with other tensors and attributes."""
     given = {**dict(zip(names, args, strict=False)), **keywords}
     tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}

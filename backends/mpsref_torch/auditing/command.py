@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from mpsref.conformance.audit import Audit
 from mpsref.errors import install
+from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import audit
-from mpsref_torch.run import Tensor
 
 
 def run(

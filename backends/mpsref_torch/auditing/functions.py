@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,10 +13,10 @@ from torch import nn
 
 from mpsref import LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import normalizing, pointwise, sliding
 from mpsref_torch.auditing.layer import Layer, Translate
 from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
-from mpsref_torch.run import Tensor
 
 
 def _neuron(make: Callable[..., Neuron], *, in_place: bool = False) -> Translate:
@@ -24,11 +25,10 @@ def _neuron(make: Callable[..., Neuron], *, in_place: bool = False) -> Translate
     def translate(input: Tensor, *args: Any, inplace: bool = False, **keywords: Any) -> Layer:
         return Activation(input, make(*args, **keywords), works_in_place=inplace or in_place)
 
+    own = inspect.signature(translate).parameters
+    given = own["input"], *inspect.signature(make).parameters.values(), own["inplace"]
+    translate.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
     return translate
-
-
-def _relu(inplace: bool = False) -> Neuron:
-    return Neuron("relu")
 
 
 def _clamped(min_val: float = -1.0, max_val: float = 1.0) -> Neuron:
@@ -218,8 +218,8 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
     ("group_norm", _builtin_group_norm, (torch.group_norm,)),
     ("layer_norm", normalizing.LayerNormalization, (F.layer_norm, torch.layer_norm)),
     ("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,)),
-    ("relu", _neuron(_relu), (F.relu, torch.relu, _T.relu)),
-    ("relu", _neuron(_relu, in_place=True), (torch.relu_, _T.relu_)),
+    ("relu", _neuron(lambda: Neuron("relu")), (F.relu, torch.relu, _T.relu)),
+    ("relu", _neuron(lambda: Neuron("relu"), in_place=True), (torch.relu_, _T.relu_)),
     ("leaky_relu", _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)), (F.leaky_relu,)),
     ("hardtanh", _neuron(_clamped), (F.hardtanh,)),
     ("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), (F.relu6,)),
@@ -259,18 +259,17 @@ KNOWN: Mapping[Any, tuple[str, Translate]] = {
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-_SAME = ("kernel_size", "stride", "padding")
 
-
-def _attributes(*names: str) -> Callable[[Any], Arguments]:
-    """Return what reads attributes of a module as positional arguments."""
-    return lambda module: (tuple(getattr(module, name) for name in names), {})
+def _attributes(function: Any, module: Any) -> Arguments:
+    """Return the arguments of a function that a module has as attributes of the same names."""
+    names = [*inspect.signature(KNOWN[function][1]).parameters][1:]
+    return (), {name: getattr(module, name) for name in names if hasattr(module, name)}
 
 
 def _convolution(module: Any) -> Arguments:
     if module.padding_mode != "zeros":
         raise UnsupportedError(f"padding_mode is {module.padding_mode!r}; its padding is a function of its own")
-    return _attributes("weight", "bias", "stride", "padding", "dilation", "groups")(module)
+    return _attributes(F.conv2d, module)
 
 
 def _batch(module: Any) -> Arguments:
@@ -283,58 +282,35 @@ def _instance(module: Any) -> Arguments:
     return (module.running_mean, module.running_var, module.weight, module.bias, own, 0.0, module.eps), {}
 
 
-MODULES: tuple[tuple[type[nn.Module], Any, Callable[[Any], Arguments]], ...] = (
-    (nn.Conv1d, F.conv1d, _convolution),
-    (nn.Conv2d, F.conv2d, _convolution),
-    (
-        nn.ConvTranspose1d,
-        F.conv_transpose1d,
-        _attributes("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
-    ),
-    (
-        nn.ConvTranspose2d,
-        F.conv_transpose2d,
-        _attributes("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
-    ),
-    (nn.Linear, F.linear, _attributes("weight", "bias")),
-    (
-        nn.AvgPool2d,
-        F.avg_pool2d,
-        _attributes(*_SAME, "ceil_mode", "count_include_pad", "divisor_override"),
-    ),
-    (nn.AvgPool1d, F.avg_pool1d, _attributes(*_SAME, "ceil_mode", "count_include_pad")),
-    (nn.MaxPool2d, F.max_pool2d, _attributes(*_SAME, "dilation", "ceil_mode")),
-    (nn.MaxPool1d, F.max_pool1d, _attributes(*_SAME, "dilation", "ceil_mode")),
-    (nn.LPPool2d, F.lp_pool2d, _attributes("norm_type", "kernel_size", "stride", "ceil_mode")),
-    (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d, _attributes("output_size")),
-    (nn.AdaptiveAvgPool1d, F.adaptive_avg_pool1d, _attributes("output_size")),
-    (nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d, _attributes("output_size")),
-    (nn.Upsample, F.interpolate, _attributes("size", "scale_factor", "mode", "align_corners")),
-    (nn.modules.batchnorm._BatchNorm, F.batch_norm, _batch),
-    (nn.modules.instancenorm._InstanceNorm, F.instance_norm, _instance),
-    (nn.GroupNorm, F.group_norm, _attributes("num_groups", "weight", "bias", "eps")),
-    (nn.LayerNorm, F.layer_norm, _attributes("normalized_shape", "weight", "bias", "eps")),
-    (nn.LocalResponseNorm, F.local_response_norm, _attributes("size", "alpha", "beta", "k")),
-    (nn.ReLU6, F.relu6, lambda module: ((), {"inplace": module.inplace})),
-    (nn.ReLU, F.relu, lambda module: ((), {"inplace": module.inplace})),
-    (nn.LeakyReLU, F.leaky_relu, lambda module: ((module.negative_slope,), {"inplace": module.inplace})),
-    (nn.Hardtanh, F.hardtanh, lambda module: ((module.min_val, module.max_val), {"inplace": module.inplace})),
-    (nn.Sigmoid, F.sigmoid, _attributes()),
-    (nn.Hardsigmoid, F.hardsigmoid, lambda module: ((), {"inplace": module.inplace})),
-    (nn.Tanh, F.tanh, _attributes()),
-    (nn.Softplus, F.softplus, _attributes("beta", "threshold")),
-    (nn.Softsign, F.softsign, _attributes()),
-    (nn.ELU, F.elu, lambda module: ((module.alpha,), {"inplace": module.inplace})),
-    (nn.GELU, F.gelu, lambda module: ((), {"approximate": module.approximate})),
-    (nn.PReLU, F.prelu, _attributes("weight")),
-    (nn.Softmax, F.softmax, _attributes("dim")),
-    (nn.LogSoftmax, F.log_softmax, _attributes("dim")),
-    (nn.Dropout, F.dropout, _attributes("p", "training", "inplace")),
-    (nn.Dropout2d, F.dropout2d, _attributes("p", "training", "inplace")),
-)
+_OF_MODULES = """
+    Conv1d conv1d  Conv2d conv2d  ConvTranspose1d conv_transpose1d  ConvTranspose2d conv_transpose2d  Linear linear
+    AvgPool1d avg_pool1d  AvgPool2d avg_pool2d  MaxPool1d max_pool1d  MaxPool2d max_pool2d  LPPool2d lp_pool2d
+    AdaptiveAvgPool1d adaptive_avg_pool1d  AdaptiveAvgPool2d adaptive_avg_pool2d
+    AdaptiveMaxPool2d adaptive_max_pool2d  Upsample interpolate
+    GroupNorm group_norm  LayerNorm layer_norm  LocalResponseNorm local_response_norm
+    ReLU6 relu6  ReLU relu  LeakyReLU leaky_relu  Hardtanh hardtanh  Sigmoid sigmoid  Hardsigmoid hardsigmoid
+    Tanh tanh  Softplus softplus  Softsign softsign  ELU elu  GELU gelu  PReLU prelu
+    Softmax softmax  LogSoftmax log_softmax  Dropout dropout  Dropout2d dropout2d
+""".split()  # noqa: SIM905
+
+MODULES: Mapping[type[nn.Module], Any] = {
+    nn.modules.batchnorm._BatchNorm: F.batch_norm,
+    nn.modules.instancenorm._InstanceNorm: F.instance_norm,
+    **{getattr(nn, m): getattr(F, f) for m, f in zip(_OF_MODULES[::2], _OF_MODULES[1::2], strict=True)},
+}
 """Modules whose function is compared with what the module returned, if the module calls no known function itself."""
+
+
+READ: Mapping[Any, Callable[[Any], Arguments]] = {
+    F.conv1d: _convolution,
+    F.conv2d: _convolution,
+    F.batch_norm: _batch,
+    F.instance_norm: _instance,
+}
+"""What reads the arguments of modules whose attributes are not the arguments."""
 
 
 def of_module(module: nn.Module) -> tuple[Any, Callable[[Any], Arguments]] | None:
     """Return the function of a module and what reads its arguments, or ``None``."""
-    return next(((function, read) for kind, function, read in MODULES if isinstance(module, kind)), None)
+    function = next((function for kind, function in MODULES.items() if isinstance(module, kind)), None)
+    return None if function is None else (function, READ.get(function, partial(_attributes, function)))

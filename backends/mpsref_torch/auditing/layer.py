@@ -8,9 +8,9 @@ from typing import Any
 
 from mpsref.arguments.arrays import Shape
 from mpsref.conformance.audit import Check
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_torch.auditing.sampled import Draw
-from mpsref_torch.run import Tensor
 
 DTYPES = ("float32", "float64")
 
@@ -85,3 +85,9 @@ def image_shape(tensor: Tensor) -> Shape:
     """Return the shape (N, H, W, C) of a tensor (N, C, H, W)."""
     n, c, height, width = tensor.shape
     return n, height, width, c
+
+
+def problem_of(spec: Any, method: str, *arguments: Any, **options: Any) -> Problem:
+    """Return a problem of a kernel."""
+    problem: Problem = spec.problems[method](spec, *arguments, **options)
+    return problem

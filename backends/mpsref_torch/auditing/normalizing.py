@@ -11,10 +11,10 @@ from mpsref import BatchNormalization, CrossChannelNormalization, GroupNormaliza
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
-from mpsref_torch.auditing.layer import Layer
+from mpsref_torch.auditing.layer import Layer, problem_of
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array
-from mpsref_torch.run import Tensor
 
 
 class Affine(Layer):
@@ -103,8 +103,7 @@ class Grouped(Affine):
         if self.joins_images:
             shape = (1, n * shape[1], shape[2], c)
         options = (self.weight is not None, self.bias is not None)[: 2 if method == "forward" else 1]
-        problem: Problem = self.layer.problems[method](self.layer, shape, *options)
-        return problem
+        return problem_of(self.layer, method, shape, *options)
 
 
 class FrozenBatch(Affine):
@@ -145,8 +144,7 @@ class FrozenBatch(Affine):
 
     def _problem(self, method: str, shape: Any) -> Problem:
         options = {"gamma": self.weight is not None, "beta": self.bias is not None}
-        problem: Problem = self.layer.problems[method](self.layer, shape, **options)
-        return problem
+        return problem_of(self.layer, method, shape, **options)
 
     def whole(self, method: str) -> Problem:
         n, c, *size = self.inputs["x"].shape
@@ -225,8 +223,7 @@ class LayerNormalization(Grouped):
     def whole(self, method: str) -> Problem:
         shape = (self.inputs["x"].numel() // self.size, 1, 1, self.size)
         options = (self.weight is not None, self.bias is not None)[: 2 if method == "forward" else 1]
-        problem: Problem = self.layer.problems[method](self.layer, shape, *options)
-        return problem
+        return problem_of(self.layer, method, shape, *options)
 
 
 class AcrossChannels(Layer):
@@ -253,8 +250,7 @@ class AcrossChannels(Layer):
 
     def whole(self, method: str) -> Problem:
         n, c, *size = self.shape
-        problem: Problem = self.layer.problems[method](self.layer, (n, *[*size, 1, 1][:2], c))
-        return problem
+        return problem_of(self.layer, method, (n, *[*size, 1, 1][:2], c))
 
 
 def rows(tensor: Tensor, axis: int, index: tuple[Any, ...]) -> Array:

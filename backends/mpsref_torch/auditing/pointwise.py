@@ -11,11 +11,11 @@ from mpsref import Arithmetic, Dropout, LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
-from mpsref_torch.auditing.layer import Layer
+from mpsref_torch.auditing.layer import Layer, problem_of
 from mpsref_torch.auditing.normalizing import rows
 from mpsref_torch.auditing.sampled import ALL, ELEMENTS, VALUES, Draw, array
-from mpsref_torch.run import Tensor
 
 
 def elements(tensor: Tensor, index: tuple[Any, ...]) -> Array:
@@ -57,8 +57,7 @@ class Activation(Layer):
     def whole(self, method: str) -> Problem:
         n, c, *size = (*self.shape, 1)[: max(2, len(self.shape))]
         shape = (n, *[*size, 1, 1][:2], c) if len(size) < 3 else flat_shape(self.inputs["x"])
-        problem: Problem = self.layer.problems[method](self.layer, shape)
-        return problem
+        return problem_of(self.layer, method, shape)
 
 
 class Slopes(Layer):
@@ -125,8 +124,7 @@ class OverChannels(Layer):
     def whole(self, method: str) -> Problem:
         c = self.shape[self.axis]
         before, after = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
-        problem: Problem = self.layer.problems[method](self.layer, (before, after, 1, c))
-        return problem
+        return problem_of(self.layer, method, (before, after, 1, c))
 
 
 class Masked(Layer):

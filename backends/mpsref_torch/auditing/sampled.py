@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.frameworks.adapter import Tensor
 from mpsref.geometry import Window
-from mpsref_torch.run import Tensor
 
 WORK = 2**20
 """Products of a convolution that are computed for one comparison."""

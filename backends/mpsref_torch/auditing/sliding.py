@@ -20,16 +20,18 @@ from mpsref import (
     UpsamplingNearest,
     frameworks,
 )
+from mpsref import padding as placement
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref.geometry import Window
 from mpsref.kernels.pooling import Pooling
 from mpsref.operations import Problem
+from mpsref.padding import Placement
 from mpsref_torch.auditing import sampled
-from mpsref_torch.auditing.layer import Layer, image_shape
+from mpsref_torch.auditing.layer import Layer, image_shape, problem_of
 from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
-from mpsref_torch.run import Tensor
 
 Pair = tuple[int, int]
 
@@ -43,6 +45,12 @@ def pair(value: Any, rank: int = 2) -> Pair:
     if len(values) == 1 and rank == 2:
         values *= 2
     return (int(values[-2]), int(values[-1])) if rank == 2 else (0, int(values[-1]))
+
+
+def _placed(shape: Sequence[int], *windows: Any) -> Placement:
+    """Return where the windows of PyTorch lie on images (N, C, H, W)."""
+    _, _, height, width = shape
+    return placement.pytorch((height, width), *windows)
 
 
 def as_images(tensor: Tensor, rank: int) -> Tensor:
@@ -180,8 +188,7 @@ class Weighted(Layer):
         n, inputs, *source = self.x_shape
         spec, outputs = self.spec(self.offsets, self.groups), self.y_shape[1]
         options = (self.bias is not None,) if method == "forward" else ()
-        problem: Problem = spec.problems[method](spec, (n, *source, inputs), outputs, self.y_shape[2:], *options)
-        return problem
+        return problem_of(spec, method, (n, *source, inputs), outputs, self.y_shape[2:], *options)
 
 
 class ConvolutionLayer(Weighted):
@@ -200,12 +207,11 @@ class ConvolutionLayer(Weighted):
         super().__init__(input, weight, bias, groups)
         s, d = pair(stride, self.rank), pair(dilation, self.rank)
         self.strides, self.dilations = (max(1, s[0]), s[1]), (max(1, d[0]), d[1])
-        extents = [(k - 1) * step + 1 for k, step in zip(self.size, self.dilations, strict=True)]
         if padding == "same":
-            pads = [(extent - 1) // 2 for extent in extents]
+            pads: Any = [(k - 1) * step // 2 for k, step in zip(self.size, self.dilations, strict=True)]
         else:
-            pads = list((0, 0) if padding == "valid" else pair(padding, self.rank))
-        self.offsets = (extents[0] // 2 - pads[0], extents[1] // 2 - pads[1])
+            pads = (0, 0) if padding == "valid" else pair(padding, self.rank)
+        self.offsets = _placed(self.x_shape, self.size, self.strides, pads, self.dilations).offset
 
     def spec(self, offsets: Pair, groups: int) -> Convolution:
         return Convolution(self.size, self.strides, self.dilations, offsets, groups)
@@ -330,8 +336,7 @@ class LinearLayer(Layer):
     @staticmethod
     def _problem(method: str, rows: int, features: int, outputs: int, *options: bool) -> Problem:
         spec = FullyConnected(1)
-        problem: Problem = spec.problems[method](spec, (rows, 1, 1, features), outputs, (1, 1), *options)
-        return problem
+        return problem_of(spec, method, (rows, 1, 1, features), outputs, (1, 1), *options)
 
     def whole(self, method: str) -> Problem | None:
         options = (self.bias is not None,) if method == "forward" else ()
@@ -439,8 +444,7 @@ class PoolingLayer(Layer):
             (a, b) = (window.offset for window in spec.windows)
             spec = replace(spec, offset=(a - y, b - x), edge_mode="clamp")
         source = (n, height - 2 * y, width - 2 * x, channels)
-        problem: Problem = spec.problems[method](spec, source, self.y_shape[2:])
-        return problem
+        return problem_of(spec, method, source, self.y_shape[2:])
 
 
 class MeanOfPixels(PoolingLayer):
@@ -485,13 +489,12 @@ def average(
 ) -> Layer:
     """Translate ``avg_pool1d`` and ``avg_pool2d``."""
     k, s, pads, _ = _windows(kernel_size, stride, padding, 1, rank)
-    offset = (k[0] // 2 - pads[0], k[1] // 2 - pads[1])
+    placed = _placed(as_images(input, rank).shape, k, s, pads, (1, 1), ceil_mode, count_include_pad)
     if divisor_override is not None:
         if divisor_override != math.prod(k):
             raise UnsupportedError(f"divisor_override is {divisor_override}; MPS divides by the size of the window")
-        return PoolingLayer(input, PoolingAverage(k, s, offset), rank)
-    zero_pad = pads if count_include_pad else (0, 0)
-    return PoolingLayer(input, PoolingAverage(k, s, offset, "clamp", zero_pad), rank)
+        return PoolingLayer(input, PoolingAverage(k, s, placed.offset), rank)
+    return PoolingLayer(input, PoolingAverage(k, s, placed.offset, placed.edge_mode, placed.zero_pad_size), rank)
 
 
 def largest(
@@ -507,11 +510,12 @@ def largest(
 ) -> Layer:
     """Translate ``max_pool1d`` and ``max_pool2d``."""
     k, s, pads, d = _windows(kernel_size, stride, padding, dilation, rank)
-    extents = [(size - 1) * step + 1 for size, step in zip(k, d, strict=True)]
+    shape = as_images(input, rank).shape
     if max(pads) and max(d) > 1:  # a clamped edge would read pixels that are in no window
-        return PoolingLayer(input, PoolingMax(k, s, (extents[0] // 2, extents[1] // 2), "zero", d), rank, pads)
-    offset = (extents[0] // 2 - pads[0], extents[1] // 2 - pads[1])
-    return PoolingLayer(input, PoolingMax(k, s, offset, "clamp", d), rank)
+        whole = (*shape[:2], shape[2] + 2 * pads[0], shape[3] + 2 * pads[1])
+        offset = _placed(whole, k, s, (0, 0), d, ceil_mode).offset
+        return PoolingLayer(input, PoolingMax(k, s, offset, "zero", d), rank, pads)
+    return PoolingLayer(input, PoolingMax(k, s, _placed(shape, k, s, pads, d, ceil_mode).offset, "clamp", d), rank)
 
 
 def norm(
@@ -521,7 +525,8 @@ def norm(
     if norm_type != 2:
         raise UnsupportedError(f"norm_type is {norm_type}; MPS has the L2 norm")
     k, s, _, _ = _windows(kernel_size, stride, 0, 1, rank)
-    return PoolingLayer(input, PoolingL2Norm(k, s, (k[0] // 2, k[1] // 2)), rank)
+    offset = _placed(as_images(input, rank).shape, k, s, (0, 0), (1, 1), ceil_mode).offset
+    return PoolingLayer(input, PoolingL2Norm(k, s, offset), rank)
 
 
 def adaptive(input: Tensor, output_size: Any, return_indices: bool = False, *, largest: bool, rank: int = 2) -> Layer:
@@ -536,7 +541,7 @@ def adaptive(input: Tensor, output_size: Any, return_indices: bool = False, *, l
         return UnevenAverage(input, lengths, sizes)
     k = (lengths[0] // sizes[0], lengths[1] // sizes[1])
     kind = PoolingMax if largest else PoolingAverage
-    return PoolingLayer(input, kind(k, k, (k[0] // 2, k[1] // 2)), rank)
+    return PoolingLayer(input, kind(k, k, placement.pytorch(lengths, k).offset), rank)
 
 
 class UpsamplingLayer(Layer):
@@ -582,5 +587,4 @@ class UpsamplingLayer(Layer):
         return [Check(problem, (image(g, *self.some),), {"gradient for x": actual})]
 
     def whole(self, method: str) -> Problem:
-        problem: Problem = self.layer.problems[method](self.layer, self.shape)
-        return problem
+        return problem_of(self.layer, method, self.shape)

@@ -7,7 +7,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from mpsref.conformance.audit import Check, Compared, compare
+from mpsref.conformance.audit import Compared, Step
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing.functions import KNOWN, of_module
 from mpsref_torch.auditing.layer import DTYPES, RULES, Layer, rules_on
 from mpsref_torch.auditing.sampled import Draw
-from mpsref_torch.run import Tensor
 
 NODES = 64
 """Nodes of autograd of one call; a larger graph is not that of one layer."""
@@ -31,41 +31,25 @@ HERE = str(Path(__file__).parent)
 
 
 @dataclass(eq=False)
-class Seen:
-    """One call of a known function, and what was compared."""
+class Seen(Step):
+    """One call of a known function."""
 
-    place: str
-    function: str
-    kind: str
+    kind: str = ""
     """Name in ``torch.nn.functional``."""
-    layer: Layer | None = None
+    translated: Layer | None = None
     module: nn.Module | None = None
     """The module, if what it returned was compared, not what a function in it did."""
-    compared: list[Compared] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    shape: tuple[int, ...] = ()
     dtype: str = ""
-    rules: tuple[str, ...] = ()
     repeated: bool = False
     """Whether the call is in the backward pass, which repeats a part of the forward pass."""
     differentiable: bool = False
     """Whether the result requires a gradient."""
-    layouts: dict[str, str] = field(default_factory=dict)
-    """Layout in memory of the tensors of the layer, by name."""
 
     def key(self, method: str) -> object:
         """Return what two calls have in common that are wrong in the same small cases."""
-        problem = None if self.layer is None else self.layer.whole(method)
+        problem = None if self.translated is None else self.translated.whole(method)
         kind = self.module if self.module is None else type(self.module).__qualname__
         return kind, self.kind, method, None if problem is None else problem.spec, tuple(self.layouts.items())
-
-    def run(self, checks: Callable[[], list[Check]]) -> None:
-        """Compare; a check that mpsref refuses is a reason."""
-        try:
-            for check in checks():
-                self.compared += compare(check, self.rules)
-        except UnsupportedError as error:
-            self.reasons.append(str(error))
 
 
 def layout(tensor: Tensor) -> str:
@@ -201,7 +185,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             self._other(func, args, output)
             return output
         call = self._begin(func, args, kwargs)
-        in_place = call is not None and call.seen.layer is not None and call.seen.layer.works_in_place
+        in_place = call is not None and call.seen.translated is not None and call.seen.translated.works_in_place
         output = (self._compiled_function(func) if self._compiles and not in_place else func)(*args, **kwargs)
         if call is not None:
             self._end(call, output)
@@ -231,31 +215,38 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             return None
         kind, translate = KNOWN[function]
         name = getattr(function, "__name__", "_") if module is None else type(module).__name__
-        seen = Seen("", kind if name.startswith("_") or name == "fn" else name, kind, module=module)
-        seen.repeated, seen.rules = self.in_backward, rules_on(x.device)
+        seen = Seen(
+            self._place(module),
+            kind if name.startswith("_") or name == "fn" else name,
+            tuple(x.shape),
+            rules_on(x.device),
+            kind=kind,
+            module=module,
+            dtype=str(x.dtype).removeprefix("torch."),
+            repeated=self.in_backward,
+        )
         self.rules = tuple(dict.fromkeys((*self.rules, *seen.rules)))
-        seen.place, seen.shape, seen.dtype = self._place(module), tuple(x.shape), str(x.dtype).removeprefix("torch.")
         try:
             if read is not None:
                 more, named = read(module)
                 args, keywords = (x, *more), named
-            seen.layer = translate(*args, **keywords)
-            if not all(one.numel() for one in seen.layer.inputs.values()):
+            seen.translated = translate(*args, **keywords)
+            if not all(one.numel() for one in seen.translated.inputs.values()):
                 raise UnsupportedError("a tensor without elements")
             if seen.dtype not in DTYPES:
                 raise UnsupportedError(f"{seen.dtype}; there are bounds for {' and '.join(DTYPES)}")
-            if seen.layer.works_in_place:
+            if seen.translated.works_in_place:
                 with torch.no_grad():
-                    seen.layer.prepare(self._draw)
+                    seen.translated.prepare(self._draw)
         except UnsupportedError as error:
-            seen.layer, seen.reasons = None, [str(error)]
+            seen.translated, seen.reasons = None, [str(error)]
         except (TypeError, AttributeError, ValueError) as error:
-            seen.layer, seen.reasons = None, [f"arguments that an audit does not take: {error}"]
-        return _Call(seen, {} if seen.layer is None else _edges(seen.layer))
+            seen.translated, seen.reasons = None, [f"arguments that an audit does not take: {error}"]
+        return _Call(seen, {} if seen.translated is None else _edges(seen.translated))
 
     def _end(self, call: _Call, output: Any) -> None:
         """Compare the result, and register what waits for the gradients."""
-        seen, layer = call.seen, call.seen.layer
+        seen, layer = call.seen, call.seen.translated
         self.seen.append(seen)
         y = output[0] if isinstance(output, tuple) else output
         seen.differentiable = y.requires_grad
@@ -267,7 +258,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         seen.reasons += layer.notes
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
         wanted = frozenset(call.edges) if y.requires_grad else frozenset()
-        seen.run(lambda: layer.result(y, wanted, self._draw))
+        seen.judge(lambda: layer.result(y, wanted, self._draw))
         same = y is layer.inputs["x"] and call.edges and _edges(layer) == call.edges
         layer.release()
         if same:
@@ -379,7 +370,7 @@ class Gradients:
                 return
         seen.layouts["g"] = layout(g)
         with torch.no_grad():
-            seen.run(lambda: layer.gradients(g, found, self._draw))
+            seen.judge(lambda: layer.gradients(g, found, self._draw))
 
     @staticmethod
     def _viewed(tensor: Tensor, shape: Any) -> Tensor:

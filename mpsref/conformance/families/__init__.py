@@ -20,7 +20,6 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter
 from mpsref.conformance.mutants import Mutant, common_mutants, memory_mutants, nonfinite_mutants
 from mpsref.conformance.runner import Property
-from mpsref.conformance.torch_equivalents import JointEquivalent, TorchEquivalent
 from mpsref.registry import Operation, Spec
 
 ENTRY_POINT_GROUP = "mpsref.families"
@@ -106,11 +105,6 @@ def golden_adapters() -> dict[str, Adapter]:
     return {name: adapter for family in load() for name, adapter in family.golden.items()}
 
 
-def torch_equivalents() -> dict[type[Spec], TorchEquivalent]:
-    """Return the PyTorch equivalent of each kernel that has one."""
-    return {kernel: one for family in load() for kernel, one in family.torch_equivalents.items()}
-
-
-def joint_equivalents() -> dict[type[Spec], JointEquivalent]:
-    """Return the kernels of which PyTorch computes several operations in one."""
-    return {kernel: one for family in load() for kernel, one in family.joint_equivalents.items()}
+def together() -> dict[type[Spec], tuple[str, ...]]:
+    """Return the methods of each kernel of which frameworks compute several in one."""
+    return {kernel: methods for family in load() for kernel, methods in family.together.items()}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,7 +20,6 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, nonfinite
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import (
     NAMES,
@@ -36,9 +34,6 @@ from mpsref.kernels.arithmetic import (
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.kernels.compare import COMPARISONS, CompareForward
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -445,59 +440,6 @@ def gradient(operation: Name) -> Adapter:
     return adapter
 
 
-# --- PyTorch equivalents ----------------------------------------------------------------------------------------------
-
-
-def torch_arithmetic(
-    torch: ModuleType, problem: ArithmeticForward | ArithmeticGradient, inputs: Arrays, outs: Outs
-) -> Call | None:
-    """Return a sum, product or quotient with scales but without clamp and offsets, or both gradients."""
-    spec = problem.spec
-    if spec.clamps or spec.bias or any(any(operand.offset) for operand in spec.operands):
-        return None
-    tensors = [nchw(torch, array) for array in inputs]
-    targets = [nchw(torch, out) for out in outs] if outs else [None, None]
-    if isinstance(problem, ArithmeticGradient):
-        return _gradient(torch, problem, tensors, targets)
-    x, y = tensors
-    if spec.operation in ("multiply", "divide"):
-        scale = spec.primary_scale * spec.secondary_scale
-        function = torch.mul if spec.operation == "multiply" else torch.div
-        return (lambda: function(x, y, out=targets[0])) if scale == 1 else None
-    sign = -1 if spec.operation == "subtract" else 1
-    if spec.primary_scale == 1:
-        return lambda: torch.add(x, y, alpha=sign * spec.secondary_scale, out=targets[0])
-    return lambda: torch.add(x * spec.primary_scale, y, alpha=sign * spec.secondary_scale, out=targets[0])
-
-
-def _gradient(
-    torch: ModuleType, problem: ArithmeticGradient, tensors: list[Tensor], targets: Sequence[Tensor | None]
-) -> Call | None:
-    """Return both gradients; that of an operand which is as large as the result, and not scaled, is a copy."""
-    spec = problem.spec
-    if (spec.primary_scale, spec.secondary_scale) != (1, 1):
-        return None
-    folded = [tuple((2, 3, 1)[axis] for axis, t in enumerate(operand.strides) if t == 0) for operand in spec.operands]
-    g, *operands = tensors
-
-    def terms(k: int, out: Tensor | None) -> object:
-        if spec.operation == "multiply":
-            return torch.mul(g, operands[1 - k], out=out)
-        if spec.operation == "subtract" and k == 1:
-            return torch.neg(g, out=out)
-        if folded[k]:
-            return g
-        return g.clone() if out is None else out.copy_(g)
-
-    def both() -> object:
-        return [
-            torch.sum(terms(k, None), axes, keepdim=True, out=targets[k]) if axes else terms(k, targets[k])
-            for k, axes in enumerate(folded)
-        ]
-
-    return both
-
-
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
@@ -558,6 +500,5 @@ FAMILY = Family(
         "MPSNNAdditionGradientNode": gradient("add"),
         "MPSNNMultiplicationGradientNode": gradient("multiply"),
     },
-    torch_equivalents={Arithmetic: torch_arithmetic},
     layer=PairedLayer.read,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -30,12 +29,10 @@ from mpsref.conformance.mutants import (
 )
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.torch_equivalents import Arrays, Call, JointEquivalent, Outs, nchw, tensor
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import (
     BatchNormalization,
     BatchProblem,
-    Counted,
     Gradient,
     Inputs,
     Reduction,
@@ -47,10 +44,7 @@ from mpsref.kernels.batch_normalization import (
 )
 from mpsref.kernels.neuron import slope, value
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.registry import Backend, Implementation, Problem, Spec
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -549,84 +543,6 @@ def _golden_matrix(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     yield Comparison("y", norm.forward(x, **given, backend=backend), entry.expected["y"])
 
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def torch_equivalent(torch: ModuleType, problem: BatchProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return the four operations; ``None`` with a neuron, and into given memory.
-
-    PyTorch has the statistics, the forward pass with given statistics, and the two sums of the gradient. Its gradient
-    for the images computes these sums itself, so it is equivalent only with frozen statistics, where there are none.
-    """
-    if outs or problem.spec.activates:
-        return None
-    given, counted = problem.named(inputs), isinstance(problem, Counted) and problem.count
-    x = nchw(torch, given.x)
-    aten = torch.ops.aten
-    if problem.method == "statistics":
-        return None if counted else _torch_statistics(aten, x, problem.pixels)
-    mean, variance, gamma, beta = (
-        None if vector is None else tensor(torch, vector)
-        for vector in (given.mean, given.variance, given.gamma, given.beta)
-    )
-    epsilon = problem.spec.epsilon
-    if problem.method == "forward":
-        return lambda: aten.native_batch_norm(x, gamma, beta, mean, variance, False, 0.0, epsilon)[0]
-    g = nchw(torch, given.g)
-    if x.is_cuda:
-        return _torch_cuda_gradient(torch, problem, g, x, gamma, given) if isinstance(problem, Gradient) else None
-    if counted:
-        return None
-    mask = [problem.method == "gradient", *[problem.method == "statistics_gradient"] * 2]
-
-    def backward() -> object:
-        dx, dgamma, dbeta = aten.native_batch_norm_backward(
-            g, x, gamma, mean, variance, None, None, False, epsilon, mask
-        )
-        return dx if problem.method == "gradient" else (dbeta, dgamma)
-
-    return backward
-
-
-def _torch_cuda_gradient(
-    torch: ModuleType, problem: Gradient, g: Tensor, x: Tensor, gamma: Tensor | None, given: Inputs
-) -> Call | None:
-    """Return the last step of the backward pass of synchronized batch normalization; ``None`` without sums."""
-    if not problem.count:
-        return None
-    mean, variance, dbeta, dgamma = (
-        tensor(torch, array) for array in (given.mean, given.variance, given.dbeta, given.dgamma)
-    )
-    root = (variance + problem.spec.epsilon).rsqrt()
-    count = torch.tensor([problem.count], dtype=torch.int32, device=x.device)
-    elements = torch.ops.aten.batch_norm_backward_elemt
-    return lambda: elements(g, x, mean, root, gamma, dbeta, dgamma / root, count)
-
-
-def _torch_statistics(aten: ModuleType, x: Tensor, n: int) -> Call:
-    def statistics() -> tuple[Tensor, Tensor]:
-        mean, variance = aten.batch_norm_update_stats(x, None, None, 0.0)
-        return mean, variance * n
-
-    return statistics
-
-
-def training_step(torch: ModuleType, spec: Spec, arrays: Mapping[str, Array]) -> Call | None:
-    """Return a forward pass with the statistics of its batch, and the backward pass; ``None`` with a neuron."""
-    assert isinstance(spec, BatchNormalization)
-    if spec.activates:
-        return None
-    aten, g, x = torch.ops.aten, nchw(torch, arrays["g"]), nchw(torch, arrays["x"])
-    gamma, beta = (tensor(torch, arrays[name]) if name in arrays else None for name in ("gamma", "beta"))
-
-    def step() -> tuple[Tensor, ...]:
-        y, mean, root = aten.native_batch_norm(x, gamma, beta, None, None, True, 0.0, spec.epsilon)
-        mask = [True, gamma is not None, beta is not None]
-        return y, *aten.native_batch_norm_backward(g, x, gamma, None, None, mean, root, True, spec.epsilon, mask)
-
-    return step
-
-
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
@@ -672,7 +588,6 @@ FAMILY = Family(
         "MPSCNNBatchNormalizationNode": _golden_inference,
         "MPSMatrixBatchNormalization": _golden_matrix,
     },
-    {BatchNormalization: torch_equivalent},
-    {BatchNormalization: JointEquivalent(("statistics", "forward", "statistics_gradient", "gradient"), training_step)},
+    {BatchNormalization: ("statistics", "forward", "statistics_gradient", "gradient")},
     layer=BatchLayer.read,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,9 +16,8 @@ from mpsref.conformance.mutants import MutantTable, computed, of_problem, of_res
 from mpsref.conformance.properties import one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Dropout, dropout
-from mpsref.kernels.dropout import DropoutProblem, MaskedProblem, MaskProblem
+from mpsref.kernels.dropout import DropoutProblem, MaskProblem
 from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -178,22 +176,6 @@ _IMAGE_MUTANTS: MutantTable = {
     "all channels have the mask of the first": _image(lambda p, x, m: np.where(m[..., :1], x * _scale(p), 0)),
 }
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def torch_equivalent(torch: ModuleType, problem: MaskedProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return the product with mask and scale, which is the gradient of PyTorch; it has no other masks than its own."""
-    if problem.method == "mask":
-        return None
-    image, mask = nchw(torch, inputs[0]), nchw(torch, inputs[1]).bool()
-    scale = float(problem.spec.scale)
-    backward = torch.ops.aten.native_dropout_backward
-    if not outs:
-        return lambda: backward(image, mask, scale)
-    out = nchw(torch, outs[0])
-    return lambda: backward.out(image, mask, scale, out=out)
-
-
 _OF_IMAGES = (repeatable, one_image_at_a_time, scaled_once, dropped_is_zero)
 
 # A mask has integers, no inputs, and depends on the problem alone.
@@ -217,5 +199,4 @@ FAMILY = Family(
         )
     },
     {(Dropout, "mask"): _MASK_MUTANTS, (Dropout, "forward"): _IMAGE_MUTANTS, (Dropout, "gradient"): _IMAGE_MUTANTS},
-    torch_equivalents={Dropout: torch_equivalent},
 )

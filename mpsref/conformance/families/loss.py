@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -20,7 +19,6 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_proble
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import agree, compute, expected
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels.loss import (
     LOSS_TYPES,
     REDUCTIONS,
@@ -32,9 +30,6 @@ from mpsref.kernels.loss import (
     weighted,
 )
 from mpsref.registry import Backend, Implementation, Problem
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -373,57 +368,6 @@ def _golden_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     yield Comparison("result_image", gradient, entry.expected["result_image"])
 
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def torch_equivalent(torch: ModuleType, problem: LossProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return a loss or its gradient by predictions, with the weight 1 and without weights and source gradient."""
-    spec = problem.spec
-    unweighted = spec.weight == 1 and not problem.weighted and problem.label_channels == problem.source_shape[3]
-    if not unweighted or spec.reduce_across_batch or getattr(problem, "chained", False):
-        return None
-    y, t = (nchw(torch, array) for array in inputs)
-    if problem.method == "forward":
-        each = _torch_elements(torch, spec, problem.source_shape[3], y, t)
-        if each is None or spec.reduction not in ("none", "sum"):
-            return None
-        if spec.reduction == "none":
-            return each if spec.type != "softmaxcrossentropy" else None
-        return lambda: each().reshape(len(y), -1).sum(1).reshape(-1, 1, 1, 1)
-    return _torch_gradient(torch, spec, y, t) if problem.method == "gradient" else None
-
-
-def _torch_elements(torch: ModuleType, spec: Loss, channels: int, y: Tensor, t: Tensor) -> Callable[[], Tensor] | None:
-    """Return the losses of all elements, of all pixels for softmax."""
-    functional = torch.nn.functional
-    smoothed = {"label_smoothing": spec.label_smoothing}
-    calls: dict[str, Callable[[], Tensor]] = {
-        "meanabsoluteerror": lambda: functional.l1_loss(y, t, reduction="none"),
-        "meansquarederror": lambda: functional.mse_loss(y, t, reduction="none"),
-        "huber": lambda: functional.huber_loss(y, t, reduction="none", delta=spec.delta),
-        "kullbackleiblerdivergence": lambda: functional.kl_div(y, t, reduction="none"),
-        "softmaxcrossentropy": lambda: functional.cross_entropy(y, t, reduction="none", **smoothed),
-        "sigmoidcrossentropy": lambda: functional.binary_cross_entropy_with_logits(y, t, reduction="none"),
-    }
-    same_classes = spec.type == "softmaxcrossentropy" and spec.number_of_classes == channels
-    return calls.get(spec.type) if not spec.label_smoothing or same_classes else None
-
-
-def _torch_gradient(torch: ModuleType, spec: Loss, y: Tensor, t: Tensor) -> Call | None:
-    """Return the gradient of the sum."""
-    if spec.label_smoothing:
-        return None
-    aten, one, summed = torch.ops.aten, y.new_ones(()), 2
-    calls: dict[str, Call] = {
-        "meanabsoluteerror": lambda: torch.sub(y, t).sign_(),
-        "meansquarederror": lambda: aten.mse_loss_backward(one, y, t, summed),
-        "huber": lambda: aten.huber_loss_backward(one, y, t, summed, spec.delta),
-        "softmaxcrossentropy": lambda: torch.softmax(y, 1).sub_(t),
-        "sigmoidcrossentropy": lambda: torch.sigmoid(y).sub_(t),
-    }
-    return calls.get(spec.type)
-
-
 _GRADIENT = (repeatable, every_type, images_apart, reduction_is_ignored, ones_change_nothing)
 
 FAMILY = Family(
@@ -440,5 +384,4 @@ FAMILY = Family(
     },
     MUTANTS,
     {"MPSNNForwardLoss": _golden_forward, "MPSCNNLossNode": _golden_node},
-    {Loss: torch_equivalent},
 )

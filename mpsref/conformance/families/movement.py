@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +20,6 @@ from mpsref.conformance.mutants import MutantTable, correct, of_problem, of_resu
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient, ConcatenationProblem
 from mpsref.kernels.pad import EDGES, Edge, PadForward, PadGradient, PadProblem
@@ -357,25 +355,6 @@ def golden_concatenation(entry: Entry, backend: Backend) -> Iterator[Comparison]
     yield Comparison("y", y, entry.expected["y"])
 
 
-# --- PyTorch equivalents ----------------------------------------------------------------------------------------------
-
-
-def torch_concatenation(torch: ModuleType, problem: ConcatenationProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return ``cat`` where no source is padded; of the gradient, copies in place of PyTorch's views."""
-    if any(problem.spec.aligned(c) != c for c in problem.channels):
-        return None
-    tensors = [nchw(torch, array) for array in inputs]
-    targets = [nchw(torch, out) for out in outs] if outs else None
-    if problem.method == "forward":
-        return lambda: torch.cat(tensors, 1, out=targets[0]) if targets else torch.cat(tensors, 1)
-    (g,) = tensors
-    slices = torch.split(g, list(problem.channels), 1)
-    channels_last = torch.channels_last
-    if targets:
-        return lambda: [target.copy_(one) for target, one in zip(targets, slices, strict=True)]
-    return lambda: [one.clone(memory_format=channels_last) for one in slices]
-
-
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
@@ -459,6 +438,5 @@ FAMILY = Family(
     },
     mutants=MUTANTS,
     golden={"MPSNNConcatenationNode": golden_concatenation},
-    torch_equivalents={Concatenation: torch_concatenation},
     layer=layer,
 )

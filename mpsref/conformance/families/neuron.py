@@ -6,8 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from hypothesis import strategies as st
@@ -31,13 +30,9 @@ from mpsref.conformance.mutants import (
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, slope, value
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Implementation, Problem
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -330,87 +325,6 @@ GOLDEN: dict[str, Adapter] = {
     "MPSMatrixNeuronGradient": _golden_matrix_gradient,
 }
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-Aten: TypeAlias = "tuple[Callable[..., Tensor], *tuple[object, ...]]"
-"""An operation of PyTorch and its arguments."""
-
-
-def torch_equivalent(
-    torch: ModuleType, problem: NeuronForward | NeuronGradient, inputs: Arrays, outs: Outs
-) -> Call | None:
-    """Return a neuron or its gradient; the other inputs of the gradients of PyTorch are computed in advance."""
-    spec = problem.spec
-    if problem.method == "parameter_gradient":
-        return None  # PyTorch computes it with the gradient for x, at no lower cost
-    tensors = [nchw(torch, array) for array in inputs]
-    if spec.type == "prelu":
-        return _torch_prelu(torch, spec, tensors, outs)
-    found = (_torch_forward if problem.method == "forward" else _torch_gradient)(torch.ops.aten, spec, *tensors)
-    if found is None:
-        return None
-    operation, *arguments = found
-    if outs is None:
-        return lambda: operation(*arguments)
-    out, name = nchw(torch, outs[0]), "grad_input" if "backward" in str(operation) else "out"
-    into = getattr(operation, "Tensor_Scalar_out" if "pow" in str(operation) else name)
-    return lambda: into(*arguments, **{name: out})
-
-
-def _torch_prelu(torch: ModuleType, spec: Neuron, tensors: list[Tensor], outs: Outs) -> Call | None:
-    slopes = tensors[-1].new_tensor(spec.data).reshape(1, -1, 1, 1)
-    if outs is not None:
-        return None
-    aten = torch.ops.aten
-    if len(tensors) == 1:
-        return lambda: aten._prelu_kernel(tensors[0], slopes)
-    g, x = tensors
-    return lambda: aten._prelu_kernel_backward(g, x, slopes)[0]
-
-
-def _torch_has_parameters(spec: Neuron) -> bool:
-    """Whether the parameters are those of the function of the same name in PyTorch."""
-    return (spec.a, spec.b, spec.c) in ((0, 0, 0), (1, 1, 0), (1, 0, -1))
-
-
-def _torch_forward(aten: ModuleType, spec: Neuron, x: Tensor) -> Aten | None:
-    a, b, c = spec.a, spec.b, spec.c
-    same_parameters = _torch_has_parameters(spec)
-    calls: Mapping[str, Callable[[], Aten | None]] = {
-        "relu": lambda: (aten.leaky_relu, x, a) if a else (aten.relu, x),
-        "hardsigmoid": lambda: (aten.hardsigmoid, x) if (a, b) == (1 / 6, 0.5) else None,
-        "softplus": lambda: (aten.softplus, x, b, 1e4 / b) if a * b == 1 else None,
-        "elu": lambda: (aten.elu, x, a),
-        "relun": lambda: (aten.hardtanh, x, 0, b) if a == 0 else None,
-        "power": lambda: (aten.pow, x, c) if (a, b) == (1, 0) else None,
-        "gelu": lambda: (aten.gelu, x),
-        "absolute": lambda: (aten.abs, x),
-        "sigmoid": lambda: (aten.sigmoid, x),
-        "tanh": lambda: (aten.tanh, x) if same_parameters else None,
-        "exponential": lambda: (aten.exp, x) if same_parameters else None,
-        "logarithm": lambda: (aten.log, x) if same_parameters else None,
-    }
-    return calls[spec.type]() if spec.type in calls else None
-
-
-def _torch_gradient(aten: ModuleType, spec: Neuron, g: Tensor, x: Tensor) -> Aten | None:
-    a, b = spec.a, spec.b
-    same_parameters = _torch_has_parameters(spec)
-    calls: Mapping[str, Callable[[], Aten | None]] = {
-        "relu": lambda: (aten.leaky_relu_backward, g, x, a, False) if a else (aten.threshold_backward, g, x, 0),
-        "sigmoid": lambda: (aten.sigmoid_backward, g, aten.sigmoid(x)),
-        "hardsigmoid": lambda: (aten.hardsigmoid_backward, g, x) if (a, b) == (1 / 6, 0.5) else None,
-        "tanh": lambda: (aten.tanh_backward, g, aten.tanh(x)) if same_parameters else None,
-        "softplus": lambda: (aten.softplus_backward, g, x, b, 1e4 / b) if a * b == 1 else None,
-        "elu": lambda: (aten.elu_backward, g, a, 1, 1, False, x),
-        "relun": lambda: (aten.hardtanh_backward, g, x, 0, b) if a == 0 else None,
-        "exponential": lambda: (aten.mul, g, aten.exp(x)) if same_parameters else None,
-        "logarithm": lambda: (aten.div, g, x) if same_parameters else None,
-        "gelu": lambda: (aten.gelu_backward, g, x),
-    }
-    return calls[spec.type]() if spec.type in calls else None
-
-
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
@@ -455,6 +369,5 @@ FAMILY = Family(
     },
     MUTANTS,
     GOLDEN,
-    {Neuron: torch_equivalent},
     layer=NeuronLayer.read,
 )

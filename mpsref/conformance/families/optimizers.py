@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -20,7 +19,6 @@ from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, co
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw, tensor
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizers import (
     REGULARIZATIONS,
@@ -33,9 +31,6 @@ from mpsref.kernels.optimizers import (
     sgd_update,
 )
 from mpsref.registry import Backend, Implementation, Problem, Spec
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -283,61 +278,6 @@ MUTANTS = {
     },
 }
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def _torch_step(step: Callable[..., object]) -> TorchEquivalent:
-    """Return the equivalent of ``step(problem, gradient, value, *moments)``, the formulas of ``torch.optim``."""
-
-    def equivalent(torch: ModuleType, problem: OptimizerStep, inputs: Arrays, outs: Outs) -> Call | None:
-        spec = problem.spec
-        if spec.apply_gradient_clipping or spec.gradient_rescale != 1 or spec.regularization_type == "l1":
-            return None
-        gradient, value, *moments = (
-            nchw(torch, array) if array.ndim == 4 else tensor(torch, array) for array in inputs
-        )
-        decay = spec.regularization_scale if spec.regularization_type == "l2" else 0
-
-        def call() -> object:
-            used = gradient.add(value, alpha=decay) if decay else gradient
-            return step(problem, used, value, *moments)
-
-        return call
-
-    return equivalent
-
-
-def _torch_sgd(problem: SGDStep, gradient: Tensor, value: Tensor, *moments: Tensor) -> object:
-    """Return the new values, and the new momentum where there is one."""
-    spec = problem.spec
-    if not moments:
-        return value.add(gradient, alpha=-spec.learning_rate)
-    factor = 1 if spec.use_nesterov_momentum else spec.learning_rate
-    m = moments[0].mul(spec.momentum_scale).add_(gradient, alpha=factor)
-    if not spec.use_nesterov_momentum:
-        return value - m, m
-    return value.add(gradient.add(m, alpha=spec.momentum_scale), alpha=-spec.learning_rate), m
-
-
-def _torch_rmsprop(problem: RMSPropStep, gradient: Tensor, value: Tensor, s: Tensor) -> tuple[Tensor, ...]:
-    """Return the new values and means of squares."""
-    spec = problem.spec
-    s = s.mul(spec.decay).addcmul_(gradient, gradient, value=1 - spec.decay)
-    return value.addcdiv(gradient, s.sqrt().add_(spec.epsilon), value=-spec.learning_rate), s
-
-
-def _torch_adam(
-    problem: AdamStep, gradient: Tensor, value: Tensor, m: Tensor, u: Tensor, *largest: Tensor
-) -> tuple[Tensor, ...]:
-    """Return the new values, momentum and velocities."""
-    spec = problem.spec
-    m = m.lerp(gradient, 1 - spec.beta1)
-    u = u.mul(spec.beta2).addcmul_(gradient, gradient, value=1 - spec.beta2)
-    most = [largest[0].maximum(u)] if largest else []
-    root = (most[0] if most else u).sqrt().add_(spec.epsilon)
-    return (value.addcdiv(m, root, value=-spec.corrected_rate(problem.time_step)), m, u, *most)
-
-
 _PROPERTIES = {"step": (repeatable, any_shape, half_of_the_bound, trajectory)}
 
 # Parameters have no height, width and channels.
@@ -347,9 +287,4 @@ FAMILY = Family(
     "optimizers",
     {spec_type: KernelTests(partial(problems, spec_type), _PROPERTIES, _EQUIVALENT) for spec_type in OWN},
     MUTANTS,
-    torch_equivalents={
-        StochasticGradientDescent: _torch_step(_torch_sgd),
-        RMSProp: _torch_step(_torch_rmsprop),
-        Adam: _torch_step(_torch_adam),
-    },
 )

@@ -1,4 +1,4 @@
-"""The pooling kernels under test: strategies, properties, mutants, golden values, PyTorch equivalents."""
+"""The pooling kernels under test: strategies, properties, mutants, golden values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,11 +26,9 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_input,
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, blank, keywords, nchw
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
-from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref.kernels.pooling_l2norm import norm
 from mpsref.padding import Placement
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
@@ -552,91 +550,6 @@ def pooling_node(name: str) -> Adapter:
     return adapter
 
 
-# --- PyTorch equivalents ----------------------------------------------------------------------------------------------
-
-
-def average_pooling(
-    torch: ModuleType, problem: AverageForward | AverageGradient, inputs: Arrays, outs: Outs
-) -> Call | None:
-    """Return average pooling; ``None`` for windows that PyTorch cannot place."""
-    arguments = avg_pool2d(problem)
-    if arguments is None:
-        return None
-    tensor = nchw(torch, inputs[0])
-    out = nchw(torch, outs[0]) if outs else None
-    aten = torch.ops.aten
-    if problem.method == "forward":
-        if out is None:
-            return lambda: aten.avg_pool2d(tensor, *arguments)
-        return lambda: aten.avg_pool2d.out(tensor, *arguments, out=out)
-    source = blank(torch, problem.source_shape, tensor)
-    if out is None:
-        return lambda: aten.avg_pool2d_backward(tensor, source, *arguments, None)
-    return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *arguments, None, grad_input=out)
-
-
-def _kernel_and_strides(spec: Pooling) -> tuple[list[int], list[int]]:
-    return [window.kernel for window in spec.windows], [window.stride for window in spec.windows]
-
-
-def avg_pool2d(problem: AverageForward | AverageGradient) -> tuple[object, ...] | None:
-    """Return (kernel, stride, padding, ceil_mode, count_include_pad) for these windows and weights, or ``None``."""
-    found = keywords(problem)
-    if found is None or found["divisor_override"] is not None:
-        return None
-    return *_kernel_and_strides(problem.spec), list(found["padding"]), found["ceil_mode"], found["count_include_pad"]
-
-
-def max_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return max pooling, whose gradient gets the positions of the maxima for free; ``None`` for other windows."""
-    arguments = max_pool2d(problem)
-    if arguments is None:
-        return None
-    *gradient, tensor = (nchw(torch, array) for array in inputs)
-    out = nchw(torch, outs[0]) if outs else None
-    aten = torch.ops.aten
-    value, positions = aten.max_pool2d_with_indices(tensor, *arguments)
-    if problem.method == "forward" and out is None:
-        return lambda: aten.max_pool2d_with_indices(tensor, *arguments)[0]
-    if problem.method == "forward":
-        return lambda: aten.max_pool2d_with_indices.out(tensor, *arguments, out=out, indices=positions)[0]
-    backward, (g,) = aten.max_pool2d_with_indices_backward, gradient
-    if g.shape != value.shape:
-        return None
-    if out is None:
-        return lambda: backward(g, tensor, *arguments, positions)
-    return lambda: backward.grad_input(g, tensor, *arguments, positions, grad_input=out)
-
-
-def max_pool2d(problem: PoolingProblem) -> tuple[object, ...] | None:
-    """Return (kernel, stride, padding, dilation, ceil_mode) for these windows, or ``None``."""
-    found = keywords(problem)
-    if found is None:
-        return None
-    return *_kernel_and_strides(problem.spec), list(found["padding"]), list(found["dilation"]), found["ceil_mode"]
-
-
-def l2norm_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return ``lp_pool2d`` or its gradient through autograd; ``None`` for padded windows, and into given memory."""
-    if outs or keywords(problem) is None:
-        return None
-    arguments = 2.0, *_kernel_and_strides(problem.spec)
-    pool = torch.nn.functional.lp_pool2d
-    if problem.method == "forward":
-        tensor = nchw(torch, inputs[0])
-        return lambda: pool(tensor, *arguments)
-    with torch.inference_mode(False), torch.enable_grad():
-        g, x = (nchw(torch, array) for array in inputs)
-        x.requires_grad_()
-        y = pool(x, *arguments)
-
-    def backward() -> object:
-        with torch.inference_mode(False):
-            return torch.autograd.grad(y, x, g, retain_graph=True)[0]
-
-    return backward
-
-
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
@@ -704,6 +617,5 @@ FAMILY = Family(
         "MPSCNNPoolingMax": pooling(PoolingMax, np.max),
         "MPSCNNPoolingMaxNode": pooling_node("MPSCNNPoolingMaxNode"),
     },
-    torch_equivalents={PoolingAverage: average_pooling, PoolingMax: max_pooling, PoolingL2Norm: l2norm_pooling},
     layer=layer,
 )

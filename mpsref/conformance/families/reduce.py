@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from mpsref.conformance.mutants import of_problem, of_result, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import agree, compute
 from mpsref.conformance.strategies import pairs
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Reduce
 from mpsref.kernels.reduce import (
     AXES,
@@ -222,24 +220,6 @@ def _golden_spatial_mean(entry: Entry, backend: Backend) -> Iterator[Comparison]
     yield Comparison("y", y, entry.expected["y"])
 
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def torch_equivalent(torch: ModuleType, problem: ReduceProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return a reduction of the whole image; none of an index, which PyTorch returns as an integer."""
-    spec = problem.spec
-    if spec.clip or spec.weight != 1 or spec.operation.startswith("argument") or outs:
-        return None
-    axes = {"row": [3], "column": [2], "featurechannels": [1], "spatial": [2, 3]}[spec.over]
-    (image,) = (nchw(torch, array) for array in inputs)
-    if problem.method == "gradient":
-        n, height, width, c = problem.source_shape
-        expanded = (image / problem.count).expand(n, c, height, width)
-        return lambda: (image / problem.count).expand_as(expanded).contiguous(memory_format=torch.channels_last)
-    function = {"sum": torch.sum, "mean": torch.mean, "min": torch.amin, "max": torch.amax}[spec.operation]
-    return lambda: function(image, axes, keepdim=True)
-
-
 _COMMON = (repeatable, one_image_at_a_time, adjoint(both))
 
 FAMILY = Family(
@@ -253,5 +233,4 @@ FAMILY = Family(
     },
     MUTANTS,
     {"MPSNNReductionSpatialMeanNode": _golden_spatial_mean},
-    {Reduce: torch_equivalent},
 )

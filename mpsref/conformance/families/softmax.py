@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.mutants import MutantTable, computed
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected, terms
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, tensor
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.registry import Backend, Implementation, Problem, Spec
 
@@ -204,27 +202,6 @@ GOLDEN: dict[str, Adapter] = {
     "MPSMatrixSoftMaxGradient": _golden_gradient,
 }
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def torch_equivalent(torch: ModuleType, problem: Problem, inputs: Arrays, outs: Outs) -> Call:
-    """Return the call of either kernel, or of its gradient, over the last axis: the fastest case of PyTorch."""
-    aten = torch.ops.aten
-    tensors = [tensor(torch, array) for array in inputs]
-    log = isinstance(problem.spec, LogSoftMax)
-    if problem.method == "forward":
-        operation, arguments = (aten._log_softmax if log else aten._softmax), (*tensors, 3, False)
-        into = "out"
-    else:
-        operation = aten._log_softmax_backward_data if log else aten._softmax_backward_data
-        arguments = (*tensors, 3, torch.float32)
-        into = "out" if log else "grad_input"
-    if outs is None:
-        return lambda: operation(*arguments).permute(0, 3, 1, 2)
-    out, store = tensor(torch, outs[0]), operation.out
-    return lambda: store(*arguments, **{into: out}).permute(0, 3, 1, 2)
-
-
 FAMILY = Family(
     "softmax",
     {
@@ -238,5 +215,4 @@ FAMILY = Family(
     },
     MUTANTS,
     GOLDEN,
-    dict.fromkeys((SoftMax, LogSoftMax), torch_equivalent),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -20,7 +19,6 @@ from mpsref.conformance.mutants import MutantTable, of_result, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.geometry import EDGE_MODES
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.crop_and_resize import Box, CropAndResizeForward
@@ -332,32 +330,6 @@ def golden_resize(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     yield Comparison("y00", spec.forward(x, backend=backend)[0, 0, 0], entry.expected["y00"])
 
 
-# --- PyTorch equivalents ----------------------------------------------------------------------------------------------
-
-
-def torch_upsampling(torch: ModuleType, problem: UpsamplingProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return nearest or aligned bilinear interpolation; PyTorch has no other positions."""
-    spec = problem.spec
-    aten, out = torch.ops.aten, nchw(torch, outs[0]) if outs else None
-    (image,) = (nchw(torch, array) for array in inputs)
-    n, large_height, large_width, c = problem.large_shape
-    small = [n, c, *problem.source_shape[1:3]]
-    size = [large_height, large_width]
-    if isinstance(spec, UpsamplingNearest):
-        forward, backward, corners = aten.upsample_nearest2d, aten.upsample_nearest2d_backward, []
-    elif isinstance(spec, UpsamplingBilinear) and spec.align_corners:
-        forward, backward, corners = aten.upsample_bilinear2d, aten.upsample_bilinear2d_backward, [True]
-    else:
-        return None
-    if problem.method == "forward":
-        if out is None:
-            return lambda: forward(image, size, *corners)
-        return lambda: forward.out(image, size, *corners, out=out)
-    if out is None:
-        return lambda: backward(image, size, small, *corners)
-    return lambda: backward.grad_input(image, size, small, *corners, grad_input=out)
-
-
 _FORWARD = (repeatable, one_image_at_a_time, adjoint(both), factor_1_is_a_copy)
 _GRADIENT = (*_FORWARD, the_total_stays)
 _RESIZE = {"forward": (repeatable, one_image_at_a_time)}
@@ -383,5 +355,4 @@ FAMILY = Family(
         "MPSCNNUpsamplingNearest": golden_nearest,
         "MPSNNResizeBilinear": golden_resize,
     },
-    torch_equivalents={UpsamplingNearest: torch_upsampling, UpsamplingBilinear: torch_upsampling},
 )

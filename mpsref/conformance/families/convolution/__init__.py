@@ -26,7 +26,6 @@ from mpsref.conformance.families.convolution.properties import (
     translation,
     transposed,
 )
-from mpsref.conformance.families.convolution.torch_equivalents import TORCH_EQUIVALENTS
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.properties import one_image_at_a_time, repeatable
@@ -293,6 +292,5 @@ FAMILY = Family(
     },
     mutants=MUTANTS,
     golden=ADAPTERS,
-    torch_equivalents=TORCH_EQUIVALENTS,
     layer=layer,
 )

@@ -43,9 +43,5 @@ FAMILY = Family(
     {**groups.KERNELS, **windows.KERNELS},
     {**groups.MUTANTS, **windows.MUTANTS},
     windows.GOLDEN,
-    {
-        **dict.fromkeys((InstanceNormalization, GroupNormalization), groups.torch_equivalent),
-        **windows.TORCH_EQUIVALENTS,
-    },
     layer=NormalizationLayer.read,
 )

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
-from mpsref.conformance.families.normalization.properties import near, torch_function
+from mpsref.conformance.families.normalization.properties import near
 from mpsref.conformance.family import KernelTests
 from mpsref.conformance.mutants import (
     MutantTable,
@@ -26,7 +25,6 @@ from mpsref.conformance.mutants import (
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw, tensor
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import (
     ALL_VALUES,
@@ -37,9 +35,6 @@ from mpsref.kernels.group_normalization import (
 )
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.registry import Backend, Implementation, Problem, Spec
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NormalizationProblem: TypeAlias = NormalizationForward | NormalizationGradient
 
@@ -310,28 +305,6 @@ MUTANTS = {
     (GroupNormalization, "forward"): {**_STATISTICS, **_FORWARD, **_GROUPS},
     (GroupNormalization, "gradient"): {**_STATISTICS, **_GRADIENT, **_GROUPS},
 }
-
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def torch_equivalent(torch: ModuleType, problem: NormalizationProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return ``group_norm`` or ``instance_norm``; their gradients sum those of gamma and beta over the batch."""
-    spec, functional = problem.spec, torch.nn.functional
-    scaled, shifted = problem.scaled, getattr(problem, "shifted", False)
-    instance = isinstance(spec, InstanceNormalization)
-    if instance and problem.method == "gradient" and problem.source_shape[0] == 1:
-        return None  # PyTorch 2.13 computes another gradient for a single channels_last image
-
-    def normalize(x: Tensor, *vectors: Tensor) -> object:
-        weight, bias = vectors[0] if scaled else None, vectors[-1] if shifted else None
-        if instance:
-            return functional.instance_norm(x, weight=weight, bias=bias, eps=spec.epsilon)
-        return functional.group_norm(x, problem.groups, weight, bias, spec.epsilon)
-
-    images = [nchw(torch, array) for array in inputs if array.ndim == 4]
-    vectors = [tensor(torch, array) for array in inputs if array.ndim == 1]
-    return torch_function(torch, normalize, images, outs, vectors)
-
 
 _BOTH = (repeatable, one_image_at_a_time, shift_invariant)
 _OF_FORWARD = (*_BOTH, scale_invariant, means_are_beta)

@@ -1,10 +1,6 @@
-"""Properties and PyTorch equivalents that the normalizations share."""
+"""Properties that the normalizations share."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +9,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same, with_limits
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.torch_equivalents import Call, Outs
 from mpsref.registry import Backend
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def near(name: str, first: Array, second: Array, limit: Array) -> None:
@@ -49,23 +41,3 @@ def odd_in_x(case: Case, backend: Backend) -> None:
     (x,) = case.inputs()
     (first,), (second,) = compute(problem, backend, x), compute(problem, backend, -x)
     same("odd in x", first, -second, expected(case)[0][1])
-
-
-def torch_function(
-    torch: ModuleType, function: Callable[..., object], images: list[Tensor], outs: Outs, vectors: Sequence[Tensor] = ()
-) -> Call | None:
-    """Return ``function(x, *vectors)`` or its gradients, by autograd; ``None`` into memory, which it cannot fill."""
-    if outs:
-        return None
-    *gradients, x = images
-    if not gradients:
-        return lambda: function(x, *vectors)
-    with torch.inference_mode(False), torch.enable_grad():
-        g, leaves = gradients[0].clone(), [leaf.clone().requires_grad_() for leaf in (x, *vectors)]
-        y = function(*leaves)
-
-    def backward() -> object:
-        with torch.inference_mode(False):
-            return torch.autograd.grad(y, leaves, g, retain_graph=True)[0]
-
-    return backward

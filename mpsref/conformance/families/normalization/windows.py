@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from mpsref.conformance.families.normalization.properties import (
     linear_in_g,
     near,
     odd_in_x,
-    torch_function,
 )
 from mpsref.conformance.family import KernelTests
 from mpsref.conformance.geometry_mutants import window_mutants
@@ -26,7 +24,6 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_proble
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs, seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw
 from mpsref.geometry import Window
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels import cross_channel_normalization as cross_channel
@@ -37,9 +34,6 @@ from mpsref.kernels.local_contrast_normalization import LocalContrastForward, Lo
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedNormalization, WindowedProblem
 from mpsref.kernels.spatial_normalization import SpatialForward, SpatialGradient
 from mpsref.registry import Backend, Implementation, Problem, Spec
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 AnyWindowed = TypeVar("AnyWindowed", bound=WindowedProblem)
 
@@ -479,53 +473,6 @@ GOLDEN: dict[str, Adapter] = {
     "MPSCNNSpatialNormalization": _golden_forward(SpatialNormalization),
     "MPSCNNLocalContrastNormalization": _golden_forward(LocalContrastNormalization),
     "MPSCNNCrossChannelNormalization": _golden_forward(CrossChannelNormalization),
-}
-
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
-
-
-def _torch_windowed(formula: Callable[..., Tensor]) -> TorchEquivalent:
-    """Return ``formula(spec, x, mean over the window)``; ``None`` unless there is one output for each pixel."""
-
-    def equivalent(torch: ModuleType, problem: WindowedProblem, inputs: Arrays, outs: Outs) -> Call | None:
-        spec, functional = problem.spec, torch.nn.functional
-        if problem.output_size != problem.source_shape[1:3] or any(window.offset for window in spec.windows):
-            return None
-        (top, height), (left, width) = ((window.center, window.kernel) for window in spec.windows)
-        pads = left, width - 1 - left, top, height - 1 - top
-
-        def mean(image: Tensor) -> Tensor:
-            pooled: Tensor = functional.avg_pool2d(functional.pad(image, pads), (height, width), stride=1)
-            return pooled
-
-        images = [nchw(torch, array) for array in inputs]
-        return torch_function(torch, lambda x: formula(spec, x, mean), images, outs)
-
-    return equivalent
-
-
-def _torch_spatial(spec: SpatialNormalization, x: Tensor, mean: Callable[[Tensor], Tensor]) -> Tensor:
-    return x * (spec.delta + spec.alpha * mean(x * x)) ** -spec.beta
-
-
-def _torch_local_contrast(spec: LocalContrastNormalization, x: Tensor, mean: Callable[[Tensor], Tensor]) -> Tensor:
-    m = mean(x)
-    base = spec.delta + spec.alpha * (mean(x * x) - m * m)
-    return spec.pm + spec.ps * (x - spec.p0 * m) * base**-spec.beta
-
-
-def _torch_cross_channel(torch: ModuleType, problem: CrossChannelProblem, inputs: Arrays, outs: Outs) -> Call | None:
-    """Return ``local_response_norm``, which has the same parameters."""
-    spec = problem.spec
-    parameters = spec.kernel_size, spec.alpha, spec.beta, spec.delta
-    images = [nchw(torch, array) for array in inputs]
-    return torch_function(torch, lambda x: torch.nn.functional.local_response_norm(x, *parameters), images, outs)
-
-
-TORCH_EQUIVALENTS: dict[type[Spec], TorchEquivalent] = {
-    SpatialNormalization: _torch_windowed(_torch_spatial),
-    LocalContrastNormalization: _torch_windowed(_torch_local_contrast),
-    CrossChannelNormalization: _torch_cross_channel,
 }
 
 _WINDOWED = (repeatable, one_image_at_a_time, zeros_around_change_nothing)
