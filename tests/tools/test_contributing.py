@@ -11,7 +11,7 @@ import pytest
 
 import mpsref
 
-ROOT = Path(mpsref.__file__).parents[2]
+ROOT = Path(mpsref.__file__).parents[1]
 GUIDE = ROOT / "CONTRIBUTING.md"
 
 pytestmark = pytest.mark.skipif(not GUIDE.is_file(), reason="CONTRIBUTING.md is not beside an installed package")
