@@ -62,6 +62,7 @@ def test_the_documentation_has_every_live_finding() -> None:
         assert f"live/{finding.script}.py\n" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.script)
 def test_a_script_shows_its_defect(finding: Finding) -> None:
     outcome = finding.show()

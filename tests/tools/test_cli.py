@@ -286,6 +286,7 @@ def test_replay():
     assert CASE in out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_isolation():
     faulty = FAULTY.replace("result * 1.001", "__import__('os').abort()")
@@ -342,6 +343,7 @@ def children(process):
         return []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are found in /proc")
 @pytest.mark.parametrize(("started", "delay"), [(1, 0), (2, 0), (2, 0.2), (3, 0), (3, 1)])
 def test_ctrl_c_while_workers_start(started, delay):

@@ -34,6 +34,7 @@ def plain(text):
     return " ".join(text.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_two_runs_add_up_to_one(tmp_path):
     first, second, third = (tmp_path / name for name in ("first.json", "second.json", "third.json"))
     options = ["-k", "Slice.forward", "-b", "cpu", "-j", "1"]

@@ -62,7 +62,7 @@ def test_sgd_learns_too() -> None:
     assert losses("cpu", 6, optimizer="sgd").history[-1].accuracy > 0.94
 
 
-@pytest.mark.parametrize("backend", ["reference", "metal:clang"])
+@pytest.mark.parametrize("backend", ["reference", pytest.param("metal:clang", marks=pytest.mark.slow)])
 def test_backends_agree(trained: Trainer, backend: str) -> None:
     reason = registry.get_backend(backend).unavailable()
     if reason:
