@@ -61,6 +61,7 @@ def copied_backend(folder: Path) -> Path:
     return copied
 
 
+@pytest.mark.slow
 def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
     helper = copied_backend(tmp_path) / "simd" / "half.py"
     assert outcome(tmp_path / "cache", root=tmp_path) == ("[6.0, 9.0] 0", "")
@@ -74,6 +75,7 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
     assert outcome(tmp_path / "cache", root=tmp_path) == ("[6.0, 9.0] 1", "")
 
 
+@pytest.mark.slow
 def test_a_cache_that_names_a_former_class_is_not_read(tmp_path: Path) -> None:
     family = copied_backend(tmp_path) / "pooling" / "pooling_average.py"
     assert outcome(tmp_path / "cache", POOLING, tmp_path) == ("4.0 0", "")
