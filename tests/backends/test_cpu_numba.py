@@ -127,6 +127,7 @@ def test_the_parts_that_are_hidden() -> None:
     assert len(PARTS) >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [*PARTS, CACHE])
 def test_a_missing_part_costs_time_and_no_bit(outcome: Outcome, expected: str, part: str) -> None:
     digest, shared, (warning,) = outcome(part)
