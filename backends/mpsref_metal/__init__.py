@@ -11,7 +11,7 @@ from types import ModuleType
 import mpsref
 from mpsref.arguments.device import DeviceArray
 from mpsref.backend import LazyImplementations
-from mpsref_metal.launch import Launcher
+from mpsref_metal.launch import APPLE, H200, Gpu, Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import cuda as cuda_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
@@ -22,9 +22,9 @@ __all__ = ["backend_on", "clang", "cuda", "metal"]
 DeviceArray.register(cuda_runtime.Array)
 
 
-def backend_on(name: str, runtime: ModuleType) -> mpsref.Backend:
-    """Return the backend that runs the MSL kernels on ``runtime``."""
-    launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device))
+def backend_on(name: str, runtime: ModuleType, gpu: Gpu = H200) -> mpsref.Backend:
+    """Return the backend that runs the MSL kernels on ``runtime``, with launches tuned for ``gpu``."""
+    launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device), gpu)
     recorded = getattr(runtime, "recorded", lambda implementation: implementation)
     return mpsref.Backend(
         name,
@@ -36,6 +36,6 @@ def backend_on(name: str, runtime: ModuleType) -> mpsref.Backend:
     )
 
 
-metal = backend_on("metal", metalcompute_runtime)
+metal = backend_on("metal", metalcompute_runtime, APPLE)
 clang = backend_on("metal:clang", clang_runtime)
 cuda = backend_on("metal:cuda", cuda_runtime)

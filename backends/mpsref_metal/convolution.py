@@ -21,19 +21,12 @@ SUMS = ("convolution_sums",)
 TILE = 4
 """Number of pixels in the tile of a thread, and number of its channels if a group has more than one."""
 
-THREADS = 2**17
-"""Approximate number of threads of a sum over pixels."""
-
 TILE_K = 8
 """Number of terms of a tile, as in the MSL source."""
 
 LEAST_CHANNELS, LEAST_PRODUCTS = 12, 2**16
 """Minimum numbers of channels of the source or the result in a group, and of multiplications, of convolutions that are
 computed as products of matrices, in tiles. The others have simpler kernels."""
-
-CORES = 132
-"""Number of cores of a large GPU (NVIDIA H200), to which the tiles of a product are distributed. The rounding of
-results depends on it."""
 
 LENGTHS = 128, 64, 32
 """Numbers of rows and of columns of the tiles of a product."""
@@ -55,9 +48,6 @@ WORKSPACE = 2**24
 PACKS, ROWS = (16, 8), 4
 """Numbers of packs and of rows that neighbouring threads of a depthwise convolution compute: 16 packs if at most an
 eighth of the threads is idle. ``ROWS`` is that of the MSL source."""
-
-DEPTHWISE_THREADS = 2**16
-"""Approximate number of threads of the weight gradient of a depthwise convolution."""
 
 REGISTERS = 32
 """Maximum number of taps whose sums a thread of a depthwise convolution keeps in registers."""
@@ -204,7 +194,7 @@ def _depthwise_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Ar
     lines, packs, taps = n * height, channels // width, math.prod(kernel)
     pixels = _pixels(problem.pixels()[1])
     tiles = -(-columns // pixels)
-    chunk = min(-(-lines * tiles * packs // DEPTHWISE_THREADS), LONGEST // pixels)
+    chunk = min(-(-lines * tiles * packs // (launch.gpu.threads // 2)), LONGEST // pixels)
     chunks = -(-lines // chunk) * tiles
     if taps > REGISTERS or chunks * taps > lines * columns:
         return None
@@ -248,10 +238,10 @@ def _summed(
 
 
 @lru_cache(4096)
-def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int) -> tuple[int, int, int]:
+def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int, cores: int) -> tuple[int, int, int]:
     """Return the rows and columns of the tiles of products of matrices, and the number of chunks of their terms.
 
-    The choice has the least estimated time on ``CORES`` cores. A core computes several tiles at once; with few, it
+    The choice has the least estimated time on ``cores`` cores. A core computes several tiles at once; with few, it
     mostly waits for memory.
     """
 
@@ -260,9 +250,9 @@ def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int) 
         size = down * across
         tiles = -(-rows // down) * -(-columns // across) * products * chunks
         each = (-(-terms // chunks) + START) * (size + LOAD * (down + across))
-        rounds, rest = divmod(-(-tiles // CORES), RESIDENT // size)
+        rounds, rest = divmod(-(-tiles // cores), RESIDENT // size)
         turns = rounds * 2 * (RESIDENT // size) + (rest + RESIDENT / size if rest else 0)
-        added = FINISH_COST + (chunks + 1) * rows * columns * products * ADDITION / CORES if chunks > 1 else 0
+        added = FINISH_COST + (chunks + 1) * rows * columns * products * ADDITION / cores if chunks > 1 else 0
         return turns * each + added
 
     most = max(1, min(terms // (4 * TILE_K), workspace, CHUNKS))
@@ -311,7 +301,7 @@ class _Product(NamedTuple):
         pixels = -(-math.prod(self.out.shape[:3]) // len(classes))
         terms = max(1, math.prod(self.weights.shape[1:3]) * inputs // len(classes))
         workspace = max(WORKSPACE, self.source.size, self.weights.size) // self.out.size
-        tiling = _tiling(pixels, outputs, terms, self.groups, workspace)
+        tiling = _tiling(pixels, outputs, terms, self.groups, workspace, launch.gpu.cores)
         steps = [self._step(taps, strides, first, added, tiling) for first in classes]
         _summed(launch, ("tiles", "convolution_tiles"), steps, tiling[2], self.out.shape, self.out, neuron)
 
@@ -433,8 +423,8 @@ def weight_sums(
         return _weight_products(launch, problem, g, x, out)
     tile = _tile_size(max(outputs, inputs))
     tiles = math.prod(kernel) * groups * math.ceil(outputs / tile) * math.ceil(inputs / tile)
-    # The sums of all chunks take no more memory than an image.
-    chunk = _chunk(g, tiles, most=max(g.size, x.size) // math.prod(shape))
+    most = max(g.size, x.size) // math.prod(shape)  # limits the workspace to the size of an image
+    chunk = _chunk(g, tiles, most, launch.gpu.threads)
     chunks = math.ceil(g.shape[0] * g.shape[1] / chunk)
     scalars = _sums(chunks * tiles, g, groups, inputs, (*x.shape[1:3], *kernel), chunk)
     step = Step("weight_sums", [g, x, *problem.pixels(), scalars], _known(x, g, tile), chunks * tiles)
@@ -451,7 +441,7 @@ def _weight_products(
     outputs, inputs = shape[0] // groups, shape[3]
     weights, size, pixels = math.prod(shape[1:]), math.prod(shape), math.prod(g.shape[:3])
     workspace = max(WORKSPACE, g.size, x.size) // size
-    down, across, chunks = _tiling(outputs, weights, pixels, groups, workspace)
+    down, across, chunks = _tiling(outputs, weights, pixels, groups, workspace, launch.gpu.cores)
     tiles = -(-outputs // down), -(-weights // across)
     chunk = -(-pixels // chunks // TILE_K) * TILE_K
     chunks = -(-pixels // chunk)
@@ -474,7 +464,7 @@ def bias_sums(launch: Launcher, g: Array, out: Array) -> None:
     channels = g.shape[3]
     width = width_of(channels, g)
     pixels, packs = math.prod(g.shape[:3]), channels // width
-    chunk = min(-(-pixels * packs // THREADS), LONGEST)
+    chunk = min(-(-pixels * packs // launch.gpu.threads), LONGEST)
     chunks = -(-pixels // chunk)
     scalars = np.array([chunks * packs, pixels, packs, chunk], np.uint32)
     known = types(width, Storage=np.float32, Gradient=g)
@@ -482,13 +472,13 @@ def bias_sums(launch: Launcher, g: Array, out: Array) -> None:
     _summed(launch, FINISH, [step], chunks, (channels,), out)
 
 
-def _chunk(g: Array, tiles: int, most: int) -> int:
-    """Return the number of rows of ``g`` per thread, such that ``tiles`` result in about ``THREADS`` threads.
+def _chunk(g: Array, tiles: int, most: int, threads: int) -> int:
+    """Return the number of rows of ``g`` per thread, such that ``tiles`` result in about ``threads`` threads.
 
-    It depends only on the shapes, and so does the order of the additions.
+    It depends only on the shapes and the GPU, and so does the order of the additions.
     """
     lines = int(g.shape[0] * g.shape[1])
-    chunks = max(1, min(-(-THREADS // tiles), lines, most, CHUNKS))
+    chunks = max(1, min(-(-threads // tiles), lines, most, CHUNKS))
     return -(-lines // chunks)
 
 

@@ -25,12 +25,6 @@ STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "u
 WIDE = 4
 """Number of neighbouring channels that a thread reads, computes and writes together, where they are aligned."""
 
-TOGETHER, THREADS = 16, 2**17
-"""Maximum number of floats that a thread computes, and the number of threads that fill a GPU.
-
-A thread of an Apple GPU has fewer registers: 8 floats would be better there.
-"""
-
 FEW_TERMS = 4
 """Maximum number of terms of the sums of which a thread computes several for single channels."""
 
@@ -47,6 +41,34 @@ MOST_THREADS = 2**32 - 2**12
 """Maximum number of threads: positions have 32 bits, and the grid is rounded up to whole threadgroups."""
 
 
+class Gpu(NamedTuple):
+    """The GPU for which launches are tuned. The numbers affect results by rounding."""
+
+    cores: int
+    threads: int
+    """The number of threads that fill the GPU."""
+    together: int
+    """Maximum number of floats that a thread computes one by one or in packs."""
+
+    def together_of(self, elements: int, channels: int, width: int, terms: float) -> int:
+        """Return how many packs of a pixel a thread computes: up to ``together`` floats if enough threads remain.
+
+        Neighbouring threads still access at least 64 bytes in sequence. Single channels are computed together only if
+        their sums have few terms.
+        """
+        packs, most = channels // width, min(self.together // width, elements // width // self.threads)
+        least = 16 if width > 1 else packs if terms > FEW_TERMS else 1
+        return max((k for k in range(2, most + 1) if packs % k == 0 and packs // k * width >= least), default=1)
+
+
+H200 = Gpu(cores=132, threads=2**17, together=16)
+"""An NVIDIA H200; the numbers are fitted to measured times."""
+
+APPLE = Gpu(cores=16, threads=2**14, together=8)
+"""An Apple GPU of 8 to 40 cores. The numbers are reasoned, not measured: about as many threads in a core as on an H200,
+and half of the floats in a thread, which has fewer registers."""
+
+
 class Step(NamedTuple):
     """A launch of several that fill one result."""
 
@@ -59,9 +81,9 @@ class Step(NamedTuple):
 class Launcher:
     """Runs MSL functions on a device, which is opened at the first launch."""
 
-    def __init__(self, device: Callable[[], Device]) -> None:
-        """Store ``device``, which returns the device of a call."""
-        self.device = device
+    def __init__(self, device: Callable[[], Device], gpu: Gpu = H200) -> None:
+        """Store ``device``, which returns the device of a call, and the GPU for which launches are tuned."""
+        self.device, self.gpu = device, gpu
         self._function: Callable[..., Function] = cache(self._compile)
 
     def run(
@@ -182,10 +204,10 @@ class Launcher:
 
         The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
         ``Shapes``, and the result. Sums have at most ``terms`` terms. With ``groups`` the function computes
-        ``TOGETHER`` packs of a pixel in a thread.
+        several packs of a pixel in a thread, see ``Gpu.together_of``.
         """
         width = width_of(out.shape[3], *images, out)
-        together = together_of(out.size, out.shape[3], width, terms) if groups else 1
+        together = self.gpu.together_of(out.size, out.shape[3], width, terms) if groups else 1
         known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms), *packs_together(together)
         buffers = [*images, *tables, shapes_of(images[0], out.shape, width, together)]
         self.into(files, function, buffers, out, known, out.size // width // together)
@@ -266,17 +288,6 @@ def shapes_of(gathered: Array, shape: Shape, width: int, together: int = 1) -> A
     packs = channels // width
     size = n * height * columns * packs // together, packs, height, columns
     return np.array([*size, *gathered.shape[1:3], *extent(height, columns, packs // together)], np.uint32)
-
-
-def together_of(elements: int, channels: int, width: int, terms: float) -> int:
-    """Return how many packs of a pixel a thread computes: up to ``TOGETHER`` floats if enough threads remain.
-
-    Neighbouring threads still access at least 64 bytes in sequence. Single channels are computed together only if their
-    sums have few terms.
-    """
-    packs, most = channels // width, min(TOGETHER // width, elements // width // THREADS)
-    least = 16 if width > 1 else packs if terms > FEW_TERMS else 1
-    return max((k for k in range(2, most + 1) if packs % k == 0 and packs // k * width >= least), default=1)
 
 
 def packs_together(number: int) -> tuple[str, ...]:

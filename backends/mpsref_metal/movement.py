@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
-from mpsref_metal.launch import WIDE, Launcher, extent, packs_together, short_sums, together_of, types, width_of
+from mpsref_metal.launch import WIDE, Launcher, extent, packs_together, short_sums, types, width_of
 
 
 def gather(launch: Launcher, table: Gather, fills: Array, source: Array, out: Array) -> None:
@@ -47,7 +47,8 @@ def _width(packs: Array | None, source: Array, out: Array) -> int:
 def _run(launch: Launcher, function: str, buffers: list[Array], out: Array, width: int, terms: int = 1) -> None:
     """Run a function with the buffers and the struct ``Layout``."""
     source, (_, height, columns, channels) = buffers[0], out.shape
-    together = together_of(out.size, channels, width, terms) if width == 1 else 1  # copies of packs are fast enough
+    # Copies of packs are fast enough.
+    together = launch.gpu.together_of(out.size, channels, width, terms) if width == 1 else 1
     count = out.size // width // together
     (_, *pixels, source_channels), groups = source.shape, channels // width // together
     layout = np.array([count, *pixels, source_channels // width, *extent(height, columns, groups)], np.uint32)

@@ -13,9 +13,8 @@ from mpsref_metal.launch import Launcher, divisor, store, types, width_of
 
 PARTS = "neuron", "neuron_kernels"
 
-LEAST, CHUNK, THREADS = 64, 1024, 2**17
-"""Minimum and maximum number of pixels of a chunk, which one thread adds up, and the number of threads above which
-chunks grow."""
+LEAST, CHUNK = 64, 1024
+"""Minimum and maximum number of pixels of a chunk, which a thread adds up; it grows when threads fill the GPU."""
 
 
 def neuron_parameters(neuron: Neuron | None) -> Array:
@@ -47,7 +46,7 @@ def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out:
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``parameter_gradient``, sums of g*x over chunks, then ``fold_rows``."""
     width = width_of(out.size, g, x)
-    chunk = max(LEAST, min(CHUNK, x.size // width // THREADS))
+    chunk = max(LEAST, min(CHUNK, x.size // width // launch.gpu.threads))
     chunks = -(-x.size // out.size // chunk)
     count = chunks * out.size // width
     buffers = [g, x, _sizes(problem, count, width, chunk)]

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.tables import Reads, Touching
-from mpsref_metal.launch import Launcher, packs_together, shapes_of, short_sums, together_of, types, width_of
+from mpsref_metal.launch import Launcher, packs_together, shapes_of, short_sums, types, width_of
 
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
 CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("start", "i4")])
@@ -168,7 +168,7 @@ def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array,
     """
     reads, touching, terms = problem.reads(), problem.touching(), _terms(problem)
     width, height = width_of(out.shape[3], g, x, out), x.shape[1]
-    together = together_of(min(g.size, out.size), out.shape[3], width, terms)
+    together = launch.gpu.together_of(min(g.size, out.size), out.shape[3], width, terms)
     rows, columns = (int(axis.count.max()) + 2 for axis in reads)  # the taps before and after are a group
     groups = 1 << max(4, (columns - 1).bit_length())
     tap = np.min_scalar_type(rows * groups - 1)

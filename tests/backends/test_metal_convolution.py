@@ -138,7 +138,7 @@ def test_tiles_and_chunks_of_products(
 @pytest.mark.parametrize(("lines", "tiles", "most"), [(1, 1, 9), (100, 10, 50), (5000, 1, 10**6), (7, 10**9, 0)])
 def test_chunks_cover_all_lines(lines: int, tiles: int, most: int) -> None:
     """There are never more than are added up in sequence, nor than the workspace allows, and always one."""
-    chunk = metal._chunk(np.empty((1, lines, 3, 1)), tiles, most)
+    chunk = metal._chunk(np.empty((1, lines, 3, 1)), tiles, most, 2**17)
     chunks = -(-lines // chunk)
     assert 1 <= chunks <= max(1, min(most, metal.CHUNKS))
     assert chunk * chunks >= lines

@@ -14,6 +14,7 @@ from mpsref.kernels.arithmetic import ArithmeticGradient
 from mpsref.kernels.cross_channel_normalization import CrossChannelForward
 from mpsref.kernels.group_normalization import NormalizationForward
 from mpsref_metal import (
+    convolution,
     cross_channel_normalization,
     group_normalization,
     launch,
@@ -65,11 +66,31 @@ def test_several_packs_a_thread_are_as_one(
 
     one = run()
     width = launch.width_of(channels)
-    assert launch.together_of(x.size, channels, width, 1) == 1
-    monkeypatch.setattr(launch, "THREADS", 1)
-    assert launch.together_of(x.size, channels, width, launch.FEW_TERMS) == together
+    assert launch.H200.together_of(x.size, channels, width, 1) == 1
+    one_thread = launch.H200._replace(threads=1)
+    monkeypatch.setattr(launch.Launcher, "gpu", property(lambda _: one_thread), raising=False)
+    assert one_thread.together_of(x.size, channels, width, launch.FEW_TERMS) == together
     for a, b in zip(one, run(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@ON_METAL
+def test_launches_are_tuned_for_the_gpu(metal_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weights, seen = integers(2, 12, 12, 16), integers(16, 3, 3, 16, seed=1), []
+    spec, tiling = mpsref.Convolution(3), convolution._tiling
+
+    def noted(*sizes: int) -> tuple[int, int, int]:
+        seen.append(sizes[-1])
+        return tiling(*sizes)
+
+    monkeypatch.setattr(convolution, "_tiling", noted)
+    for gpu in (launch.APPLE, launch.H200):
+        monkeypatch.setattr(launch.Launcher, "gpu", property(lambda _, gpu=gpu: gpu), raising=False)
+        y = spec.forward(x, weights, backend=metal_backend)
+        np.testing.assert_array_equal(y, spec.forward(x, weights))
+        for a, b in zip(spec.gradient_weights(y, x, backend=metal_backend), spec.gradient_weights(y, x), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert seen == [launch.APPLE.cores] * 2 + [launch.H200.cores] * 2
 
 
 @ON_METAL

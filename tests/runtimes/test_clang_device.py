@@ -586,6 +586,14 @@ def test_a_changed_source_is_another_kernel(device):
     assert device.kernel(COPY + " ") is not first
 
 
+def test_functions_that_no_kernel_needs_are_left_out(device, folder):
+    helpers = "float left_out(float v) { return v * 1234.567f; }\nfloat needed(float v) { return v * 7654.321f; }\n"
+    device.kernel(COPY.replace("kernel", f"{helpers}kernel").replace("= x[i]", "= needed(x[i])"))
+    library = b"".join(path.read_bytes() for path in folder.glob("*.so"))
+    assert np.float32(7654.321).tobytes() in library
+    assert np.float32(1234.567).tobytes() not in library
+
+
 def test_the_folder_for_want_of_another(monkeypatch):
     monkeypatch.setenv("MPSREF_CACHE_DIR", "/proc/nowhere")
     with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):

@@ -17,7 +17,7 @@ from mpsref_metal.runtimes.clang import flags, launcher, objects
 from mpsref_metal.runtimes.cuda import ptx
 from mpsref_metal.runtimes.frontend import source, strict, toolchain
 from mpsref_metal.runtimes.frontend.options import DEFAULTS
-from mpsref_metal.runtimes.frontend.source import Token
+from mpsref_metal.runtimes.frontend.source import UNUSED_LEFT_OUT, Token
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -120,6 +120,12 @@ def test_attacks_are_errors(unloaded, tmp_path, name):
     assert "7654321" not in str(caught.value)
 
 
+GLOBAL = f"""#pragma clang attribute mpsref.pop
+extern "C" __attribute__((used)) void NAME() {{}}
+{UNUSED_LEFT_OUT}
+"""
+
+
 @pytest.mark.parametrize(
     ("before", "reason"),
     [
@@ -135,8 +141,8 @@ def test_attacks_are_errors(unloaded, tmp_path, name):
             'static void* g() { return 0; }\n__attribute__((ifunc("_ZL1gv"))) float h();\nfloat k() { return h(); }',
             "ifunc",
         ),
-        ('extern "C" __attribute__((used)) void _init() {}', "DT_INIT"),
-        ('extern "C" __attribute__((used)) void _fini() {}', "DT_FINI"),
+        (GLOBAL.replace("NAME", "_init"), "DT_INIT"),
+        (GLOBAL.replace("NAME", "_fini"), "DT_FINI"),
     ],
 )
 def test_object_files_are_checked_whatever_the_source_says(unloaded, monkeypatch, before, reason):

@@ -47,9 +47,9 @@ def translated(
 
 def undefined(symbol: str, cpp: str) -> CompileError:
     """Return the error for a function that is declared and not defined, with the symbol of the compiler for it."""
-    name, rest = "", re.sub(r"^_Z(L|N[KVrRO]*)?", "", symbol)
-    while length := re.match(r"\d+", rest):
-        name, rest = rest[length.end() :][: int(length[0])], rest[length.end() + int(length[0]) :]
+    name, rest = "", re.sub(r"^_Z(N[KVrRO]*)?", "", symbol)
+    while length := re.match(r"L?(\d+)", rest):
+        name, rest = rest[length.end() :][: int(length[1])], rest[length.end() + int(length[1]) :]
     name = name or symbol
     declared = re.search(rf"\b{re.escape(name)}\b", cpp)
     message = f"the function `{name}` is declared and used, and not defined"

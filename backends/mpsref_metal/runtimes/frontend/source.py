@@ -47,6 +47,9 @@ DEEPEST = 256
 
 MOST_THREADS = "MPSREF_MAX_THREADS"
 
+UNUSED_LEFT_OUT = "#pragma clang attribute mpsref.push(__attribute__((internal_linkage)), apply_to = function)"
+"""Makes the functions of a source local to it: no code is generated for those that no kernel needs."""
+
 SCALARS = ("uint", "ushort")
 VECTORS = ("uint", "uint2", "uint3", "ushort", "ushort2", "ushort3")
 
@@ -404,7 +407,7 @@ def translate(
     for at, kernel in reversed(edits):
         text = text[:at] + f"static MPSREF_LOCAL({kernel})" + text[at + len("threadgroup") :]
     entries = "".join(f"{lines[i]}\n{entry(i, kernel).replace(chr(10), ' ')}\n" for i, kernel in enumerate(found))
-    return f"{text}\n{entries}", found
+    return f"{UNUSED_LEFT_OUT}\n{text}\n#pragma clang attribute mpsref.pop\n{entries}", found
 
 
 def call(kernel: KernelSource) -> str:
