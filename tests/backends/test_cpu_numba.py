@@ -136,6 +136,7 @@ def test_a_missing_part_costs_time_and_no_bit(outcome: Outcome, expected: str, p
     assert warning.startswith(f"RuntimeWarning numba {numba.__version__} lacks {part.replace(':', '.')}, which")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [[*PARTS, CACHE], MODULES], ids=["parts", "modules"])
 def test_one_warning_names_all_missing_parts(outcome: Outcome, expected: str, missing: list[str]) -> None:
     digest, shared, (warning,) = outcome(*missing)

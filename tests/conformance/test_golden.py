@@ -247,6 +247,7 @@ def test_a_backend_without_the_dtype_and_an_entry_without_its_data_do_not_apply(
 # The whole run and its table
 
 
+@pytest.mark.slow
 def test_run_finds_nothing_unexpected() -> None:
     results = golden.run(BACKENDS)
     assert len(results) == len(ENTRIES) * len(BACKENDS)

@@ -83,6 +83,7 @@ def test_a_crash_costs_one_case_and_shrinks(how, kind, message):
     assert f"odd, {kind}: {message}" in html_report.page(report)
 
 
+@pytest.mark.slow
 def test_cases_after_a_crash_run():
     """All of them, also those of which some are wrong."""
 
@@ -107,6 +108,7 @@ def test_the_outcomes_are_those_without_isolation():
     assert random_failures(here.rows[0])[0].kind == "wrong"
 
 
+@pytest.mark.slow
 def test_an_endless_loop_ends_at_the_time_limit_and_shrinks(monkeypatch):
     monkeypatch.setattr(checker, "SHRINK_SECONDS", 4.0)
     (row,) = check([fails(endless, when=lambda p: p.source_shape[3] > 6)], [FORWARD], isolate=Limits(seconds=0.6)).rows
@@ -133,12 +135,14 @@ def test_a_case_that_is_only_slow_is_not_reported_as_endless():
     assert (failure.kind, failure.case) == ("time", str(drawn))
 
 
+@pytest.mark.slow
 def test_a_block_ends_after_a_few_endless_layers():
     (row,) = check([fails(endless, when=lambda problem: True)], [FORWARD], isolate=Limits(seconds=0.2)).rows
     assert [failure.kind for failure in row.failures] == ["time"] * checker.SLOW_FAILURES
     assert row.cases == checker.SLOW_FAILURES
 
 
+@pytest.mark.slow
 def test_memory_that_grows_costs_one_case():
     (row,) = check([fails(growing)], [FORWARD], number=15, isolate=Limits(gib=0.3)).rows
     (failure,) = random_failures(row)
@@ -147,6 +151,7 @@ def test_memory_that_grows_costs_one_case():
     assert row.passed > 0
 
 
+@pytest.mark.slow
 def test_a_leak_over_many_cases_is_found():
     """Also if no case takes long."""
     held = []
@@ -194,6 +199,7 @@ def test_a_backend_declares_isolation():
         replace(backend, isolated=1)
 
 
+@pytest.mark.slow
 def test_several_backends_in_isolation_next_to_others():
     good = Backend("good", {FORWARD: registry.get_backend("cpu").implementations[FORWARD]})
     rows = check([fails(segfault), good, fails(os.abort)], [FORWARD], number=10, isolate=True).rows

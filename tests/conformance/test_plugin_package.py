@@ -102,6 +102,7 @@ def command(installed: Path, *arguments: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_it_is_listed_next_to_the_others(installed: Path) -> None:
     status, rows = command(installed, "backends")
     assert status == 0
@@ -122,6 +123,7 @@ def test_it_is_checked_like_the_others(installed: Path) -> None:
     assert all(row["cases"] >= 20 for row in report["rows"])
 
 
+@pytest.mark.slow
 def test_a_backend_that_takes_its_process_down_is_named_with_the_case(installed: Path) -> None:
     arguments = "check", "-b", "deadly", "-b", "theirs", "-k", "PoolingAverage", "--cases", "5", "--jobs", "2"
     status, report = command(installed, *arguments)
