@@ -314,6 +314,7 @@ def test_importing_the_backend_loads_neither_its_kernels_nor_blas() -> None:
     assert script(SETUP + f"print([name in sys.modules for name in {modules}])") == "[False, False]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads peak memory from /proc")
 def test_workspace_is_smaller_than_the_largest_operand() -> None:
     printed = script(

@@ -349,6 +349,7 @@ def command(*arguments: str) -> Any:
 FEW = "-k", "PoolingMax.gradient", "-k", "BatchNormalization.forward"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_the_command_runs_over_the_fake() -> None:
     done = command("-b", "mps:fake", *FEW, "--cases", "6")

@@ -172,6 +172,7 @@ def test_a_failure_that_never_comes_again_is_a_failure():
     assert Case.parse(failure.case) in checker.random_cases(GRADIENT, backend.dtypes, checker.CASES, 0)
 
 
+@pytest.mark.slow
 def test_a_failure_is_shrunk_from_the_round_that_it_came_in():
     """It is met again there, wherever among the random cases it was."""
     drawn = list(checker.random_cases(GRADIENT, RIGHT.dtypes, checker.CASES, 0))

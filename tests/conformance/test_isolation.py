@@ -119,6 +119,7 @@ def test_an_endless_loop_ends_at_the_time_limit_and_shrinks(monkeypatch):
     assert row.passed > LAYERS
 
 
+@pytest.mark.slow
 def test_a_case_that_is_only_slow_is_not_reported_as_endless():
     """Shrinking has a lower time limit; what it finds is confirmed with the whole one."""
     drawn = next(iter(checker.random_cases(FORWARD, ("float16", "float32"), 1, 0)))
