@@ -372,7 +372,9 @@ def test_backends_know_the_definition_and_not_each_other() -> None:
     assert all(name.startswith("mpsref_metal.runtimes") for names in metal.values() for name in names)
     found = offenders(BACKENDS / "mpsref_metal" / "runtimes", "mpsref").values()
     modules = {".".join(name.split(".")[:2]) for names in found for name in names}
-    assert modules == {"mpsref.disk_cache", "mpsref.errors", "mpsref.first_use"}, "the runtimes need nothing of the definition"
+    assert modules == {"mpsref.disk_cache", "mpsref.errors", "mpsref.first_use"}, (
+        "the runtimes need nothing of the definition"
+    )
 
 
 def run(code: str) -> list[str]:
