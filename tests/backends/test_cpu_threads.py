@@ -278,6 +278,7 @@ def test_a_forked_child_computes(set_threads: Any) -> None:
     assert in_child(lambda: in_child(child) == 0) == 0, "a grandchild"
 
 
+@pytest.mark.slow
 @needs_fork
 def test_forking_while_other_threads_compute(set_threads: Any) -> None:
     set_threads(2)
@@ -300,6 +301,7 @@ def test_forking_while_other_threads_compute(set_threads: Any) -> None:
             other.join()
 
 
+@pytest.mark.slow
 @needs_fork
 def test_forking_while_another_thread_compiles() -> None:
     stop = threading.Event()
@@ -318,6 +320,7 @@ def test_forking_while_another_thread_compiles() -> None:
         other.join()
 
 
+@pytest.mark.slow
 @needs_fork
 def test_forking_while_another_thread_imports_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "slow_backend"
@@ -410,6 +413,7 @@ print(mpsref.PoolingAverage(2, 2, 1).forward(x, backend=backend).sum())
 """
 
 
+@pytest.mark.slow
 def test_a_thread_that_outlives_the_main_thread() -> None:
     """While the interpreter ends it starts no new threads; a kernel called then runs in the calling thread."""
     late = """

@@ -263,6 +263,7 @@ def test_junit_form():
     assert second.find("testcase/skipped").attrib["message"] == "no such thing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_cases_draw_legal_problems_of_every_kind(operation):
     """The random cases cover what matters: both dtypes, all families, windows outside, and mostly real work."""

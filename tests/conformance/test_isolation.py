@@ -101,6 +101,7 @@ def test_cases_after_a_crash_run():
     assert [failure.kind for failure in random_failures(both)] == ["crashed SIGSEGV", "wrong"]
 
 
+@pytest.mark.slow
 def test_the_outcomes_are_those_without_isolation():
     backend = fails(lambda: None, otherwise=lambda out, problem: out.__imul__(1 + (problem.source_shape[3] == 4)))
     here, isolated = (check([backend], [FORWARD], number=30, isolate=isolate) for isolate in (False, True))

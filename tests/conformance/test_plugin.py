@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 THREE_LINES = """
 from mpsref.conformance import conformance_test
 from my_backend import backend
@@ -44,6 +46,7 @@ def test_a_right_backend(tmp_path):
     assert "backend 'mine' does not implement PoolingAverage.gradient" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_backend(tmp_path):
     run = _pytest(tmp_path, error="* 1.0001")
     assert run.returncode == 1

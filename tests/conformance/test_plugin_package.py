@@ -113,6 +113,7 @@ def test_it_is_listed_next_to_the_others(installed: Path) -> None:
     assert "cannot be loaded: ModuleNotFoundError" in known["broken"]["reason"]
 
 
+@pytest.mark.slow
 def test_it_is_checked_like_the_others(installed: Path) -> None:
     status, report = command(installed, "check", "--backend", "theirs", "--kernel", "PoolingAverage", "--cases", "20")
     assert status == 0

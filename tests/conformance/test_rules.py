@@ -19,6 +19,8 @@ from mpsref.conformance.rules import RULES
 from mpsref.conformance.runner import references, run_case
 from mpsref.kernels.pooling import window_of
 
+pytestmark = pytest.mark.slow
+
 Formula = Callable[..., Any]
 
 

@@ -74,6 +74,7 @@ def test_arguments_of_frameworks_are_drawn(name, argument, values):
     assert all(seen[value] >= 5 for value in values), seen
 
 
+@pytest.mark.slow
 def test_other_arguments_of_frameworks_are_drawn():
     asked = [found.keywords for case in drawn("PoolingAverage.forward") for found in words(case.problem)]
     assert sum(bool(each.get("divisor_override")) for each in asked) >= 3
@@ -102,6 +103,7 @@ def test_geometries_at_which_frameworks_fail_are_drawn(name):
     assert {problem.source_shape[3] for problem in problems} >= {*WIDTHS}
 
 
+@pytest.mark.slow
 def test_convolutions_of_one_column_are_drawn():
     """At these oneDNN computes wrong numbers, and ends the process: each several times in three default checks."""
     wrong, fatal = 0, 0
@@ -120,6 +122,7 @@ def _results(problem):
     return getattr(problem, "output_size", None) or problem.gradient_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("issue", ["oneDNN: conv2d, one channel, one column", "pytorch/pytorch#169688"])
 @pytest.mark.parametrize("seed", [0, 1000])
 def test_defects_of_onednn_are_found_in_few_cases(issue, seed):

@@ -98,6 +98,7 @@ def test_its_kernel_is_checked(environment: dict[str, str]) -> None:
     assert "1 passed" in ran.stdout
 
 
+@pytest.mark.slow
 def test_its_mistake_is_found_and_replays(environment: dict[str, str]) -> None:
     ran = run(environment, "check", "-k", "Scale", "-b", "toy:faulty", "--jobs", "1")
     assert ran.returncode == 1

@@ -395,6 +395,7 @@ def test_the_cache_is_used_and_mended(folder):
     assert not list(folder.glob(".build-*"))
 
 
+@pytest.mark.slow
 def test_headers_are_parsed_once_for_all_sources(folder):
     def parsed():
         return {file: file.stat().st_mtime_ns for file in folder.glob("*.pch")}
@@ -429,6 +430,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_what_the_compiler_keeps_may_be_lost(folder, loss):
     """Nothing that is compiled again comes from it, neither the launcher nor the headers nor a kernel."""
@@ -483,6 +485,7 @@ echo made > "$2"
     assert not list(folder.glob(".build-*"))
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once(folder):
     roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
     started = [
@@ -520,6 +523,7 @@ def test_a_forked_child_leaves_the_temporary_folder(tmp_path, folder):
     assert python(code, MPSREF_CACHE_DIR=str(blocked)) == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "reason"), [("size=64k", "No space left on device"), ("ro", "Read-only file system")]
 )
@@ -548,6 +552,7 @@ def test_a_mistake_in_a_source_is_not_taken_for_a_full_disk(device, folder, monk
     assert not recwarn.list
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
 def test_a_library_planted_by_another_user_is_not_loaded(tmp_path, folder):
     trace, shared = tmp_path / "trace", tmp_path / "shared" / "msl"

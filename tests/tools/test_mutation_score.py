@@ -73,12 +73,14 @@ def test_a_mutation_changes_one_place(script, kind, source):
         assert after == before[: one.column] + one.after + before[one.column + len(one.before) :]
 
 
+@pytest.mark.slow
 def test_every_mutant_of_python_is_a_program(script):
     for one in script.sample(60, 3):
         if one.file.endswith(".py"):
             compile(one.apply((script.ROOT / one.file).read_text("utf-8")), one.file, "exec")
 
 
+@pytest.mark.slow
 def test_the_sample_has_equal_shares_and_depends_on_the_seed_alone(script):
     first, again, other = script.sample(80, 7), script.sample(80, 7), script.sample(80, 8)
     assert first == again != other
@@ -106,6 +108,7 @@ def test_the_tests_of_a_file(script, file, operation, backend, test):
         assert 0 < len(operations) <= 2 * script.OPERATIONS
 
 
+@pytest.mark.slow
 def test_every_file_has_tests(script):
     for file in sorted({one.file for one in script.sample(10_000, 1)}):
         assert script.targets(script.ROOT / file)[0] or script.test_files(script.ROOT / file), file
