@@ -465,6 +465,14 @@ def test_masked_vectors(masked: str) -> None:
         mpsref.BatchNormalization().forward(X, **vectors)
 
 
+def test_masked_weights_of_a_data_source() -> None:
+    masked = np.ma.MaskedArray(np.ones((2, 3, 3, 2), np.float32), mask=True)
+    source = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(3, 3, 2, 2), np.ones((2, 3, 3, 2), "f4"))
+    source.weights = lambda: masked  # type: ignore[method-assign]
+    with pytest.raises(TypeError, match=r"^data_source.weights\(\) is a masked array"):
+        mps.MPSCNNConvolution(source)
+
+
 def test_the_overlap_with_a_subclass_is_found(backend: str) -> None:
     x, vector = X.copy(), np.ones(3, np.float32)
     with pytest.raises(ValueError, match="out shares memory with an input"):
