@@ -442,7 +442,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         biases_offset: int = 0,
         cnn_convolution_descriptor: MPSCNNConvolutionDescriptor | None = None,
     ) -> None:
-        if weights_offset is None or np.ndim(weights_offset):
+        if weights_offset is None or as_array("weights_offset", weights_offset).ndim:
             if biases is not None:
                 raise TypeError(f"weights_offset is {shown(weights_offset)}; it must be an integer, in bytes")
             weights_offset, biases = 0, weights_offset

@@ -157,7 +157,7 @@ def _vector(name: str, values: ArrayLike) -> tuple[float, ...]:
     """Return a vector of finite numbers as a tuple."""
     try:
         array = np.asarray(values)
-    except ValueError as error:
+    except Exception as error:  # an array library may raise anything at all
         raise TypeError(f"{name} is {shown(values)}; it must be a vector of numbers") from error
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has dtype {array.dtype}; it must be a vector of numbers")

@@ -469,11 +469,11 @@ class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
     ) -> None:
         short = filter_size if filter_size is not None else kernel_width if kernel_height is None else None
         if dilation_rate is not None:
-            if short is None or (dilation_rate_x, dilation_rate_y) != (None, None):
+            if short is None or dilation_rate_x is not None or dilation_rate_y is not None:
                 raise TypeError("dilation_rate belongs to filter_size; with kernel_width pass dilation_rate_x and _y")
             short = dilation_rate
         rates = [short if rate is None else rate for rate in (dilation_rate_x, dilation_rate_y)]
-        if None in rates:
+        if any(rate is None for rate in rates):
             raise TypeError(f"{type(self).__name__} lacks a dilation_rate_x or _y; pass both, or filter_size")
         fix(self, dilation_rate_x=rates[0], dilation_rate_y=rates[1])
         windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y

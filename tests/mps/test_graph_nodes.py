@@ -123,6 +123,8 @@ def test_a_gradient_node_belongs_to_its_forward_class() -> None:
     cat = graph.MPSNNConcatenationNode([x, x])
     with pytest.raises(ValueError, match=r"source_index is 2.*\[0, 1\]"):
         graph.MPSNNConcatenationGradientNode(g, x, cat.result_state, 2)
+    with pytest.raises(TypeError, match=r"^source_index is "):
+        graph.MPSNNConcatenationGradientNode(g, x, cat.result_state, [[1]])
     with pytest.raises(TypeError, match="result_state of a convolution node"):
         graph.MPSCNNConvolutionTransposeNode(x, relu.result_state, None)
     fused = MPSCNNConvolutionDescriptor(1, 1, 1, 1, fused_neuron_descriptor=MPSNNNeuronDescriptor("relu"))

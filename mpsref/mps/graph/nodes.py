@@ -18,7 +18,7 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import flag
+from mpsref.arguments.parameters import flag, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.first_use import cached_property
@@ -654,6 +654,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
             raise TypeError(
                 f"gradient_state is that of a {type(producer).__name__}, which {own}, not a {type(self).__name__}"
             )
+        source_index = integer("source_index", source_index)
         if source_index not in producer._gradients_of:
             raise ValueError(
                 f"source_index is {source_index}; {type(producer).__name__} has gradients of the sources "
