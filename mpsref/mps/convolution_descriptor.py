@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, Shape, copied
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
@@ -163,6 +163,7 @@ def _vector(name: str, values: ArrayLike) -> tuple[float, ...]:
         raise TypeError(f"{name} has dtype {array.dtype}; it must be a vector of numbers")
     if array.ndim != 1 or not array.size:
         raise ShapeError(f"{name} has shape {array.shape}; it must be a vector with one number for each channel")
+    array = copied(name, array, np.float64)  # an error with its bytes for an array beyond the memory
     if not np.isfinite(array).all():
         raise ValueError(f"{name} is not finite; every number must be")
     return tuple(float(number) for number in array)

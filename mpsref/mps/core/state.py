@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from mpsref.arguments.arrays import Shape, as_shape
+from mpsref.arguments.text import cut
 from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
@@ -170,7 +171,7 @@ class SynchronizedState(MPSState):
             else "a kernel has written the state since the last completed synchronization"
         )
         raise NotSynchronizedError(
-            f"{type(self).__name__}.{name} cannot be read: {reason}; call synchronize(command_buffer), then "
+            f"{type(self).__name__}.{cut(name)} cannot be read: {reason}; call synchronize(command_buffer), then "
             "command_buffer.wait_until_completed()"
         )
 
