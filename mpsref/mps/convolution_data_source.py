@@ -323,7 +323,7 @@ def _checked(descriptor: object) -> MPSCNNConvolutionDescriptor:
 
 def _array(method: str, value: object, dtype: str) -> Array:
     """Return the value of a method as an array, which must have this dtype."""
-    array = as_array(f"data_source.{method}", value)
+    array = np.asarray(as_array(f"data_source.{method}", value))  # parameters are decoded on the host
     if array.dtype.newbyteorder("=").name != dtype:
         raise TypeError(
             f"data_source.{method} has dtype {array.dtype}; it must be {dtype}: convert it with .astype(numpy.{dtype})"
