@@ -16,7 +16,7 @@ from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.layouts import LAYOUTS
 from mpsref.arguments.parameters import choice, flag
 from mpsref.arguments.text import shown
-from mpsref.first_use import cached_property, importing
+from kernelcache.first_use import cached_property, importing
 from mpsref.operations import Operation, OperationKey, Problem, Spec, operations
 
 Implementation: TypeAlias = Callable[..., None]

@@ -24,7 +24,7 @@ from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.first_use import importing
+from kernelcache.first_use import importing
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
 if TYPE_CHECKING:

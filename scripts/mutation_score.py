@@ -277,7 +277,7 @@ def _imported(file: Path) -> frozenset[Path]:
             msl = ROOT / "backends" / "mpsref_metal" / "msl"
             files += [msl / f"{word}.metal" for word in re.findall(r'"(\w+)"', text)] + [msl / "prelude.metal"]
         for new in files:
-            if new not in found and new.is_file() and "runtimes" not in new.parts:
+            if new not in found and new.is_file() and "anymetal" not in new.parts:
                 found.add(new)
                 if new.suffix == ".py":
                     left.append(new)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 import mpsref
-from mpsref import disk_cache
+from kernelcache import disk_cache
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
-from mpsref.first_use import hold_while_forking
+from kernelcache.first_use import hold_while_forking
 from mpsref_cpu import _numba, spin_pool
 from mpsref_cpu.simd.half import as_storage
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.first_use import importing
+from kernelcache.first_use import importing
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 

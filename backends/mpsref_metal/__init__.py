@@ -12,9 +12,9 @@ import mpsref
 from mpsref.arguments.device import DeviceArray
 from mpsref.backend import LazyImplementations
 from mpsref_metal.launch import APPLE, H200, Gpu, Launcher
-from mpsref_metal.runtimes import clang as clang_runtime
-from mpsref_metal.runtimes import cuda as cuda_runtime
-from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
+from anymetal import clang as clang_runtime
+from anymetal import cuda as cuda_runtime
+from anymetal import metalcompute as metalcompute_runtime
 
 __all__ = ["backend_on", "clang", "cuda", "metal"]
 

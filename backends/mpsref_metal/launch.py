@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
-from mpsref_metal.runtimes import ArrayDevice, Device, Function
+from anymetal import ArrayDevice, Device, Function
 
 STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "ushort", "uint32": "uint"}
 

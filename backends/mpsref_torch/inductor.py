@@ -26,10 +26,10 @@ import numpy as np
 from mpsref import Adam, Backend, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError, install
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.frameworks.adapter import Function, Table, Tensor
 from mpsref.operations import OperationKey, Problem
-from mpsref_metal.runtimes import clang
+from anymetal import clang
 from mpsref_torch import RULES, operations
 from mpsref_torch.run import Torch, identity
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 

@@ -19,7 +19,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
 from mpsref.explore.controls import FORMULAS
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref.operations import ImageProblem, Problem

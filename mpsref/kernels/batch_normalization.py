@@ -38,7 +38,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import OrderError, ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, slope, value
 from mpsref.kernels.normalization import FLT_MIN, chain
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound

@@ -21,7 +21,7 @@ from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.operations import ImageProblem, Spec
 
 AXES = ("H", "W", "C")

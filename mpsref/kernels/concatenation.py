@@ -25,7 +25,7 @@ from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import Argument, Problem, Spec, operation

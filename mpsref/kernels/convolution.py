@@ -36,7 +36,7 @@ from mpsref.arguments.parameters import Pair, PairLike
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound

@@ -18,7 +18,7 @@ from mpsref import codecs
 from mpsref.arguments.parameters import number
 from mpsref.arguments.text import shown
 from mpsref.codecs import parameter
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.resize import Resize, ResizeProblem, bound, forward
 from mpsref.operations import operation

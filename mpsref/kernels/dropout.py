@@ -31,7 +31,7 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import Argument, ImageProblem, Spec, operation
 from mpsref.registry import call

@@ -15,7 +15,7 @@ from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.convolution import (
     ConvolutionForward,

@@ -21,7 +21,7 @@ from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.normalization import RangedProblem
 from mpsref.operations import Spec

@@ -18,7 +18,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Clip, Pair, PairLike
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.kernels.windows import Padding, default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec

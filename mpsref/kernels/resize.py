@@ -20,7 +20,7 @@ from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels.interpolation import Sampling, sampled
 from mpsref.kernels.reference import ErrorBound
 from mpsref.kernels.upsampling import bilinear_bound

@@ -21,7 +21,7 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels.movement import Gather, bit_exact, index
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only

@@ -25,7 +25,7 @@ from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode
 from mpsref.kernels.interpolation import Sampling, sampled, spread_back
 from mpsref.kernels.movement import bit_exact

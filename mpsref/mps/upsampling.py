@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types

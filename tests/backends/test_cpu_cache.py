@@ -18,7 +18,7 @@ from numba.core.serialize import dumps
 
 import mpsref
 import mpsref_cpu
-from mpsref import disk_cache
+from kernelcache import disk_cache
 from mpsref_cpu import _numba, cache_fingerprint
 from mpsref_cpu.cache_fingerprint import fingerprint
 

@@ -375,7 +375,7 @@ def test_a_first_call_imports_only_where_a_fork_waits() -> None:
     """In sections that enter ``importing``, or under numba's lock."""
     code = """
 import sys, threading
-from mpsref.first_use import importing
+from kernelcache.first_use import importing
 class Spy:
     def find_spec(self, name, path=None, target=None):
         numba = sys.modules.get("mpsref_cpu._numba")

@@ -407,7 +407,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 
 def test_devices() -> None:
-    clang = pytest.importorskip("mpsref_metal.runtimes.clang")
+    clang = pytest.importorskip("anymetal.clang")
     if reason := clang.unavailable():
         pytest.skip(reason)
     random, device = Random(f"{SEED} devices"), clang.Device()

@@ -17,7 +17,7 @@ import importlib
 import pathlib
 from typing import Any
 
-from mpsref.first_use import importing
+from kernelcache.first_use import importing
 
 _MODULES = {
     alias.name: "." * node.level + (node.module or "")

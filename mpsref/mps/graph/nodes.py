@@ -21,7 +21,7 @@ from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
-from mpsref.first_use import cached_property
+from kernelcache.first_use import cached_property
 from mpsref.mps.core.kernel import PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, describe_parameters, initialize, optional

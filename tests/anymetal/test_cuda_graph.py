@@ -9,7 +9,7 @@ import mpsref
 from mpsref import mps
 from mpsref.mps import graph
 from mpsref.training.trainer import Settings, Trainer
-from mpsref_metal.runtimes import cuda
+from anymetal import cuda
 from tests.mps.graph_checks import check_backends
 from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 

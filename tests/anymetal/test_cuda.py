@@ -13,10 +13,10 @@ import mpsref
 import mpsref_metal
 from mpsref.conformance import checker
 from mpsref.operations import Operation
-from mpsref_metal.runtimes import CompileError, LaunchError, cuda
-from mpsref_metal.runtimes.cuda import driver, ptx
-from mpsref_metal.runtimes.frontend import toolchain
-from tests.runtimes import on_device
+from anymetal import CompileError, LaunchError, cuda
+from anymetal.cuda import driver, ptx
+from anymetal.frontend import toolchain
+from tests.anymetal import on_device
 
 COPY = """
 #include <metal_stdlib>

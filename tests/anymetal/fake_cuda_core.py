@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref_metal.runtimes import clang
+from anymetal import clang
 
 __version__ = "1.2.0"
 

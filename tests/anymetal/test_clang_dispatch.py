@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpsref_metal.runtimes import CompileError, LaunchError, clang
+from anymetal import CompileError, LaunchError, clang
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpsref import disk_cache
-from mpsref_metal.runtimes import CompileError, LaunchError, clang
-from mpsref_metal.runtimes.frontend import cache, toolchain
+from kernelcache import disk_cache
+from anymetal import CompileError, LaunchError, clang
+from anymetal.frontend import cache, toolchain
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -306,7 +306,7 @@ def test_faults_in_several_threads(device):
 def test_a_forked_child_launches():
     code = f"""
     import os, numpy as np, threading
-    from mpsref_metal.runtimes import clang
+    from anymetal import clang
     device = clang.Device()
     sums = device.kernel({SUM!r}).function("sums")
     def once():
@@ -340,7 +340,7 @@ def test_subnormal_numbers_stay_on(device, copy):
 def test_a_crash_elsewhere_is_still_a_crash(device):
     code = """
     import ctypes, faulthandler, numpy as np
-    from mpsref_metal.runtimes import clang
+    from anymetal import clang
     {}
     device = clang.Device()
     device.kernel('#include <metal_stdlib>\\nkernel void f(device int* x) {{ x[0] = 1; }}').function('f')(1, 4)
@@ -369,7 +369,7 @@ def folder(tmp_path, monkeypatch):
 
 RUN = f"""
 import numpy as np
-from mpsref_metal.runtimes import clang
+from anymetal import clang
 device = clang.Device()
 out = device.buffer(24)
 device.kernel({COPY!r}).function("copy")(6, np.arange(6, dtype=np.float32), out, np.array([6, 0], np.uint32))
@@ -418,7 +418,7 @@ def test_headers_of_another_time(tmp_path, folder):
     roots = os.pathsep.join([str(tmp_path), str(tmp_path / "backends")])
     for number in range(2):
         assert python(RUN.replace("copy", f"copy_{number}"), PYTHONPATH=roots) == "15.0"
-        for header in (tmp_path / "backends/mpsref_metal/runtimes/frontend/shim").rglob("*"):
+        for header in (tmp_path / "backends/anymetal/frontend/shim").rglob("*"):
             os.utime(header, (0, 0))
     assert len(list(folder.glob("*.pch"))) == 2
 
@@ -512,8 +512,8 @@ def test_a_forked_child_leaves_the_temporary_folder(tmp_path, folder):
     code = f"""
     import os, sys, warnings
     warnings.simplefilter("ignore")
-    from mpsref_metal.runtimes import clang
-    from mpsref_metal.runtimes.frontend import cache
+    from anymetal import clang
+    from anymetal.frontend import cache
     clang.Device().kernel({COPY!r})
     if os.fork() == 0:
         sys.exit()

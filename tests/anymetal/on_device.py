@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import mpsref
-from mpsref_metal.runtimes import cuda
+from anymetal import cuda
 
 FINISHED_ON_THE_HOST = ("Loss.forward", "Loss.gradient", "Loss.gradient_labels", "Neuron.parameter_gradient")
 """Operations that add up a few numbers in float64, which no GPU of Apple has."""

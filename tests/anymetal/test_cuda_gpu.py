@@ -16,9 +16,9 @@ import mpsref
 import mpsref_metal
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations as all_operations
-from mpsref_metal.runtimes import LaunchError, cuda
-from tests.runtimes import on_device
-from tests.runtimes.test_cuda import COPY, SUMS, size
+from anymetal import LaunchError, cuda
+from tests.anymetal import on_device
+from tests.anymetal.test_cuda import COPY, SUMS, size
 
 pytestmark = pytest.mark.nvidia
 
@@ -165,7 +165,7 @@ def test_many_registers(device, threads):
 
 FAULT = """
 import numpy as np
-from mpsref_metal.runtimes import LaunchError, cuda
+from anymetal import LaunchError, cuda
 device = cuda.open_device()
 bad = device.kernel('''#include <metal_stdlib>
 kernel void wild(device float* x [[buffer(0)]], device const ulong* at [[buffer(1)]],
@@ -192,7 +192,7 @@ def test_forks():
     code = f"""
     import os, warnings, numpy as np
     warnings.simplefilter("ignore")
-    from mpsref_metal.runtimes import LaunchError, cuda
+    from anymetal import LaunchError, cuda
     def once():
         device = cuda.open_device()
         out = device.buffer(24)
@@ -247,7 +247,7 @@ def test_jax():
     import os
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     import jax, jax.numpy as jnp, numpy as np
-    from mpsref_metal.runtimes import cuda
+    from anymetal import cuda
     device = cuda.open_device()
     x = jnp.arange(4096, dtype=jnp.float32)
     a = device.adopt(x)

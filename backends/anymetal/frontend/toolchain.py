@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpsref.first_use import importing
+from kernelcache.first_use import importing
 
 from .. import CompileError
 from . import cache

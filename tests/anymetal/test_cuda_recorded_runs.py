@@ -13,10 +13,10 @@ from mpsref.mps.graph.execute import Execution
 from mpsref.mps.graph.nodes import FunctionNode
 from mpsref.training.network import Network
 from mpsref.training.trainer import Settings
-from mpsref_metal.runtimes import cuda
-from mpsref_metal.runtimes.cuda import recording
-from mpsref_metal.runtimes.cuda.device import Device
-from mpsref_metal.runtimes.cuda.recording import Recording, RepeatedArrays
+from anymetal import cuda
+from anymetal.cuda import recording
+from anymetal.cuda.device import Device
+from anymetal.cuda.recording import Recording, RepeatedArrays
 from tests.mps.graph_checks import Trained
 from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 

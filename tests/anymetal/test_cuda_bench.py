@@ -9,8 +9,8 @@ import mpsref
 from mpsref import bench, registry
 from mpsref.bench import Measurement, on_device, timing
 from mpsref.conformance.layer import Layer
-from mpsref_metal.runtimes import cuda
-from mpsref_metal.runtimes.cuda import device as cuda_device
+from anymetal import cuda
+from anymetal.cuda import device as cuda_device
 from tests.tools.test_bench import (
     FORWARD,
     FOUR,

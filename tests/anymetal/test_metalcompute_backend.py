@@ -9,7 +9,7 @@ import pytest
 
 import mpsref
 import mpsref_metal
-from mpsref_metal.runtimes import metalcompute
+from anymetal import metalcompute
 
 POOL = mpsref.PoolingAverage(kernel_size=(2, 2), strides=(2, 1), offset=(1, 0), edge_mode="clamp")
 

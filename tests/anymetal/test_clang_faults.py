@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from mpsref_metal.runtimes import CompileError, LaunchError, clang
+from anymetal import CompileError, LaunchError, clang
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from mpsref.first_use import importing
+from kernelcache.first_use import importing
 
 from ..frontend import cache
 from ..frontend.options import Options

@@ -20,7 +20,7 @@ from __future__ import annotations
 import operator
 from typing import Any, NamedTuple, NoReturn
 
-from mpsref_metal.runtimes import CompileError, LaunchError, clang
+from anymetal import CompileError, LaunchError, clang
 
 __all__ = ["Device", "compile", "error", "get_devices", "init", "release", "rerun", "run"]
 

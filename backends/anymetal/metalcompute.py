@@ -49,8 +49,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from mpsref.errors import install
-from mpsref_metal.runtimes import CompileError, LaunchError
+from . import CompileError, LaunchError
 
 MAX_BUFFERS = 31
 """Entries of Metal's buffer argument table."""
@@ -58,6 +57,7 @@ MAX_BUFFERS = 31
 MAX_COUNT = 2**32 - 1024
 """Largest count with 32-bit thread positions after rounding up to whole threadgroups."""
 
+EXTRA = 'pip install -e ".[metal]"'
 _INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s CPU'
 _one_launch_at_a_time = threading.Lock()
 
@@ -69,7 +69,7 @@ def unavailable() -> str | None:
     try:
         package = _package()
     except ImportError as problem:
-        return f"cannot import metalcompute ({problem}): {install('metal')}; or else {_INSTEAD}"
+        return f"cannot import metalcompute ({problem}): {EXTRA}; or else {_INSTEAD}"
     if not package.get_devices():
         return f"metalcompute finds no Metal device on this machine; {_INSTEAD}"
     return None

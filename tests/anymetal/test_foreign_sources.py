@@ -13,12 +13,12 @@ import time
 import numpy as np
 import pytest
 
-from mpsref_metal.runtimes import CompileError, clang
-from mpsref_metal.runtimes.clang import flags, launcher, objects
-from mpsref_metal.runtimes.cuda import ptx
-from mpsref_metal.runtimes.frontend import source, strict, toolchain
-from mpsref_metal.runtimes.frontend.options import DEFAULTS
-from mpsref_metal.runtimes.frontend.source import UNUSED_LEFT_OUT, Token
+from anymetal import CompileError, clang
+from anymetal.clang import flags, launcher, objects
+from anymetal.cuda import ptx
+from anymetal.frontend import source, strict, toolchain
+from anymetal.frontend.options import DEFAULTS
+from anymetal.frontend.source import UNUSED_LEFT_OUT, Token
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -153,7 +153,7 @@ extern "C" __attribute__((used)) void NAME() {{}}
 )
 def test_object_files_are_checked_whatever_the_source_says(unloaded, monkeypatch, before, reason):
     """Without the checks of the source and of the compiler, what it wrote is refused."""
-    monkeypatch.setattr("mpsref_metal.runtimes.frontend.program.check", lambda *_: None)
+    monkeypatch.setattr("anymetal.frontend.program.check", lambda *_: None)
     lenient = tuple(flag for flag in flags.KERNEL_FLAGS if flag != "-Werror=global-constructors")
     monkeypatch.setattr(launcher, "KERNEL_FLAGS", lenient)
     with pytest.raises(CompileError, match=rf"code that runs when it is loaded \(.*{re.escape(reason)}"):

@@ -15,7 +15,7 @@ import mpsref_metal
 from mpsref.arguments.arrays import Array
 from mpsref_metal import convolution, launch
 from mpsref_metal.launch import SOURCES
-from mpsref_metal.runtimes import LaunchError, clang
+from anymetal import LaunchError, clang
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

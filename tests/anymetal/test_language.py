@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpsref_metal.runtimes import Device, clang, cuda
+from anymetal import Device, clang, cuda
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 

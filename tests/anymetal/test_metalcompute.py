@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref_metal.runtimes import CompileError, LaunchError, metalcompute
-from tests.runtimes import conftest
+from anymetal import CompileError, LaunchError, metalcompute
+from tests.anymetal import conftest
 
 ROOT = Path(__file__).parents[2]
 
@@ -271,7 +271,7 @@ def test_the_package_does_not_try_to_read_a_number_from_an_argument(device: meta
 
 
 def test_importing_it_does_not_import_the_package() -> None:
-    code = "import sys, mpsref_metal.runtimes.metalcompute; assert 'metalcompute' not in sys.modules"
+    code = "import sys, anymetal.metalcompute; assert 'metalcompute' not in sys.modules"
     path = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
 

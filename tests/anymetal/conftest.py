@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from mpsref_metal.runtimes import metalcompute
-from mpsref_metal.runtimes.cuda import device as cuda_device
-from mpsref_metal.runtimes.cuda import driver, ptx
-from mpsref_metal.runtimes.frontend import toolchain
-from tests.runtimes import fake_cuda_core, fake_metalcompute
+from anymetal import metalcompute
+from anymetal.cuda import device as cuda_device
+from anymetal.cuda import driver, ptx
+from anymetal.frontend import toolchain
+from tests.anymetal import fake_cuda_core, fake_metalcompute
 
 
 def demand_apple_gpu(reason: str | None) -> None:

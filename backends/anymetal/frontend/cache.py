@@ -1,6 +1,6 @@
 """Disk cache of compiled files: libraries (``.so``), PTX (``.ptx``) and precompiled headers (``.pch``).
 
-See :mod:`mpsref.disk_cache`. Compilers need a folder: without one for the cache, or on a full or read-only disk, it is
+See :mod:`kernelcache.disk_cache`. Compilers need a folder: without one for the cache, or on a full or read-only disk, it is
 a temporary one, removed at the end of the process.
 """
 
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from mpsref.disk_cache import Build, Entry, kept_by_compiler, key, load, private_folder, scratch, store, warn_unwritable
+from kernelcache.disk_cache import Build, Entry, kept_by_compiler, key, load, private_folder, scratch, store, warn_unwritable
 
 from .. import CompileError
 
