@@ -25,7 +25,7 @@ from . import driver
 from .array import CUDA, Array
 from .driver import Context, Explained
 from .memory import SMALL, Block, DeviceTables, Memory, Pinned, copy, out_of_memory
-from .ptx import Compiled, compile_source, libdevice
+from .ptx import Compiled, compile_kernel, libdevice
 
 MAX_BYTES = 1 << 46
 USUAL_THREADS = 256
@@ -88,18 +88,18 @@ class Handle:
 class Function:
     """A kernel function of a compiled source, bound to its device."""
 
-    def __init__(self, device: Device, name: str, loaded: Any, about: dict[str, Any]) -> None:
+    def __init__(self, device: Device, name: str, compiled: Compiled) -> None:
         """Returned by :meth:`Kernel.function`."""
         self._device, self.name = device, name
-        self._signature = signature = Signature.of(about, about["numbers"])
+        self._signature = signature = Signature.of(compiled.about, compiled.about["numbers"])
         signature.check_threads()
         context = device.context
         with device.active(), Explained(context, "kernel `{}` cannot be loaded", name):
-            self.kernel = loaded.get_kernel(about["entry"])
+            self.kernel = driver.core().ObjectCode.from_ptx(compiled.text).get_kernel("mpsref_thread")
             attributes = self.kernel.attributes
             signature.check_local(attributes.shared_size_bytes)
             most = attributes.max_threads_per_block
-        self._is_fixed = about["threads"] != "MPSREF_MAX_THREADS"
+        self._is_fixed = compiled.about["names_threads"]
         self.threads = signature.threads if self._is_fixed else min(USUAL_THREADS, most // 32 * 32)
         if self.threads > most:
             raise LaunchError(
@@ -171,23 +171,24 @@ class Function:
 
 
 class Kernel:
-    """A compiled source."""
+    """A checked source; each of its functions is compiled at its first use."""
 
-    def __init__(self, device: Device, compiled: Compiled) -> None:
+    def __init__(self, device: Device, program: Program, options: Options) -> None:
         """Returned by :meth:`Device.kernel`."""
-        self._device, self._about = device, compiled.kernels
-        self._loaded = driver.core().ObjectCode.from_ptx(compiled.text)
+        self._device, self._program, self._options = device, program, options
         self._functions: dict[str, Function] = {}
 
     def function(self, name: str, /) -> Function:
         """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
-        find_kernel(name, self._about)
+        kernel = find_kernel(name, self._program.kernels)
         if name not in self._functions:
-            self._functions[name] = Function(self._device, name, self._loaded, self._about[name])
+            with _compiling:
+                compiled = self._device.compiled(self._program, kernel, self._options)
+            self._functions[name] = Function(self._device, name, compiled)
         return self._functions[name]
 
     def __str__(self) -> str:
-        return f"cuda.Kernel({', '.join(self._about)})"
+        return f"cuda.Kernel({', '.join(self._program.kernels)})"
 
 
 class Device:
@@ -455,10 +456,13 @@ class Device:
         options = Options.of(version, include, fast_math)
         kernel = self._kernels.get((source, options))
         if kernel is None:
-            with _compiling:
-                compiled = compile_source(self._toolchain, self._library, source, self.capability, options)
-                kernel = self._kernels.setdefault((source, options), Kernel(self, compiled))
+            program = Program(checked(self._toolchain, source, options))
+            kernel = self._kernels.setdefault((source, options), Kernel(self, program, options))
         return kernel
+
+    def compiled(self, program: Program, kernel: frontend.Kernel, options: Options) -> Compiled:
+        """Return a kernel of a source as PTX for this device."""
+        return compile_kernel(self._toolchain, self._library, program, kernel, self.capability, options, {})
 
     def __str__(self) -> str:
         capability = ".".join(map(str, self.capability))

@@ -1,7 +1,6 @@
 """Compilation of MSL to PTX with clang and libdevice.
 
-Clang compiles the C++ of the front end as CUDA C++ to PTX, NVIDIA's portable assembly, which the driver compiles for
-the GPU. The only required component of the CUDA toolkit is libdevice, LLVM bitcode of the functions of the C library.
+Clang compiles the C++ of the front end to PTX, NVIDIA's portable assembly, which the driver compiles for the GPU. The only required component of the CUDA toolkit is libdevice, LLVM bitcode of the functions of the C library.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from .. import CompileError
 from ..frontend import cache
-from ..frontend.options import DEFAULTS, Options
-from ..frontend.program import translated, undefined
-from ..frontend.source import KernelSource, about, call
-from ..frontend.toolchain import EXPANDED_FLAGS, LIBRARY_HEADER, Toolchain
+from ..frontend.kernels import Kernel
+from ..frontend.options import Options
+from ..frontend.program import Program, undefined
+from ..frontend.toolchain import EXPANDED_FLAGS, LIBRARY_HEADER, LANGUAGE, Toolchain
 
 ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX version with all of its instructions
     (7, 0): ("sm_70", "+ptx63"),
@@ -40,20 +40,19 @@ OLDEST = min(ARCHITECTURES)
 """Older GPUs lack independent thread scheduling, which warp barriers require."""
 
 FLAGS = (
-    *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S", "-x", "cuda"),
-    *("-fcuda-is-device", "-DMPSREF_CUDA", "-std=c++17", "-O3", "-w", "-ffp-contract=fast"),
+    *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S"),
+    *(*LANGUAGE, "-DMPSREF_CUDA", "-O3", "-ffp-contract=fast"),
     *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
-    "-Wno-error=reserved-user-defined-literal",
     *(*EXPANDED_FLAGS, "-include", str(LIBRARY_HEADER)),
 )
 
 
 class Compiled(NamedTuple):
-    """A source as PTX."""
+    """A kernel as PTX."""
 
     text: bytes
-    kernels: dict[str, dict[str, Any]]
-    """By name: ``KernelSource.describe``, with ``entry`` and the ``numbers`` of ``Signature.of``."""
+    about: dict[str, Any]
+    """``Kernel.describe`` with the ``numbers`` of ``Signature.of``."""
 
 
 def libdevice() -> Path | None:
@@ -83,10 +82,16 @@ def architecture(capability: tuple[int, int]) -> tuple[int, int]:
     return max(known for known in ARCHITECTURES if known <= capability)
 
 
-def compile_source(
-    toolchain: Toolchain, library: Path, source: str, capability: tuple[int, int], options: Options = DEFAULTS
+def compile_kernel(
+    toolchain: Toolchain,
+    library: Path,
+    program: Program,
+    kernel: Kernel,
+    capability: tuple[int, int],
+    options: Options,
+    values: Mapping[str, str],
 ) -> Compiled:
-    """Return the PTX of an MSL source, from the disk cache or from clang; raise :class:`CompileError`.
+    """Return the PTX of a kernel, from the disk cache or from clang; raise :class:`CompileError`.
 
     Fast math is never on.
     """
@@ -94,40 +99,39 @@ def compile_source(
     target = "-target-cpu", processor, "-target-feature", version
     flags = (*FLAGS, *options.definitions, *target, "-mlink-builtin-bitcode")
 
-    def build(output: Path) -> dict[str, dict[str, Any]]:
-        cpp, found = translated(toolchain, source, options, entry)
+    def build(output: Path) -> dict[str, Any]:
+        cpp = program.cpp(kernel, values)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
         toolchain.make([*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
         text = output.read_text()
-        if declared := re.search(r"\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)", text):
+        if declared := re.search(r"\.extern \.(?:func\s+(?:\([^)]*\)\s*)?|global .*?)([\w$]+)(?:\[\d*\])?;", text):
             raise undefined(declared[1], cpp)
-        return {
-            kernel.name: kernel.describe() | {"entry": f"mpsref_entry_{i}", "numbers": numbers(text, i, kernel)}
-            for i, kernel in enumerate(found)
-        }
+        about = kernel.describe() | {"numbers": numbers(text)}
+        output.write_text(_bounded(text, about["numbers"][0]))
+        return about
 
     fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
-    compiled = cache.fetch(cache.key("ptx", fingerprint, *options.texts(source)), build, ".ptx")
+    known = cache.key("ptx", fingerprint, program.text, kernel.name, *sorted(values.items()))
+    compiled = cache.fetch(known, build, ".ptx")
     return Compiled(compiled.data, compiled.about)
 
 
-def entry(number: int, kernel: KernelSource) -> str:
-    """Return the C++ of the CUDA kernel of an MSL kernel, and of its description."""
-    count = max((known.index for known in kernel.parameters if known.index is not None), default=-1) + 1
-    names = [f"b{i}" for i in range(count)]
-    resident = f"({RESIDENT} + ({kernel.threads}) - 1) / ({kernel.threads})"
-    bounds = f"__attribute__((launch_bounds({kernel.threads}, {resident})))" if kernel.names_threads else ""
-    parameters = ", ".join(f"void *{name}" for name in names)
-    line = f"MPSREF_ENTRY({number}, {bounds}, ({parameters}), {call(kernel)}, {', '.join([*names, 'nullptr'])})"
-    return f"{line}\n{about(number, kernel)}"
-
-
-def numbers(ptx: str, number: int, kernel: KernelSource) -> list[int]:
-    """Return the data of ``MPSREF_ABOUT`` from the bytes in the PTX, which omits trailing zeros."""
-    count = 1 + 2 * sum(known.index is not None for known in kernel.parameters)
-    found = re.search(rf"\.b8 mpsref_about_{number}\[\d+\] = \{{([\d, ]+)\}};", ptx)
+def numbers(ptx: str) -> list[int]:
+    """Return the threads of a threadgroup, 0 if they are not named, and the data of ``MPSREF_ABOUT``."""
+    threads = re.search(r"\.\w+ \w*mpsref_threads\w* = (\d+);", ptx)
+    found = re.search(r"\.b8 mpsref_about\[\d+\] = \{([\d, ]+)\};", ptx)
     if found is None:
-        raise CompileError(f"the PTX has no mpsref_about_{number}: the format of constants of this clang is unknown")
-    written = bytes(map(int, found[1].split(",")))
-    return list(map(int, np.frombuffer(written.ljust(4 * count, b"\0"), "<u4")))
+        raise CompileError("the PTX has no mpsref_about: the format of constants of this clang is unknown")
+    length = re.search(r"\.b8 mpsref_about\[(\d+)\]", ptx)
+    written = bytes(map(int, found[1].split(",")))  # trailing zeros are left out
+    rows = np.frombuffer(written.ljust(int(length[1]) if length else 0, b"\0"), "<u4")
+    return [int(threads[1]) if threads else 0, *map(int, rows)]
+
+
+def _bounded(ptx: str, threads: int) -> str:
+    """Return PTX in which the entry says how many threads it is launched with."""
+    if not threads:
+        return ptx
+    bounds = f"\\1\n.maxntid {threads}, 1, 1\n.minnctapersm {-(-RESIDENT // threads)}"
+    return re.sub(r"(\.visible \.entry mpsref_thread\([^)]*\))", bounds, ptx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shorten
@@ -13,15 +13,14 @@ from typing import Any
 
 from .. import CompileError
 
-VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2")
+VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2", "4.0")
 """Versions of MSL. 2.4 adds ``atomic<T>`` and ``simd_shuffle_and_fill_*``, 3.0 atomic floats in device memory, 3.1
-``bfloat`` and parameters that are functions, 3.2 lambda expressions."""
+``bfloat`` and parameters that are functions, 3.2 lambda expressions, 4.0
+tensors."""
 
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*(?P<mark>[<"])(?P<name>[^>"\n]+)[>"]""", re.MULTILINE)
 
-
-TYPE_PARAMETER = re.compile(r"\b(?:typename|class)\s+([A-Za-z_]\w*)\s*[,>=]")
-NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+DEFINED = re.compile(r"(?!__METAL|MPSREF)[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,11 @@ class Options:
     include: tuple[Path, ...] = ()
     """Folders of files that the source includes."""
     fast_math: bool = True
+    define: tuple[tuple[str, str], ...] = ()
+    """Macros and what they stand for."""
 
     @classmethod
-    def of(cls, version: Any, include: Any, fast_math: Any) -> Options:
+    def of(cls, version: Any, include: Any, fast_math: Any, define: Mapping[str, Any] | None = None) -> Options:
         """Check and convert the arguments of ``Device.kernel``."""
         if version not in VERSIONS:
             raise CompileError(f"version={shorten(version)}: the versions of MSL are {', '.join(VERSIONS)}")
@@ -46,7 +47,13 @@ class Options:
         for folder in folders:
             if not folder.is_dir():
                 raise CompileError(f"include={str(folder)!r} is not a folder")
-        return cls(version, folders, fast_math)
+        macros = tuple((name, str(value)) for name, value in (define or {}).items())
+        for name, value in macros:
+            if not isinstance(name, str) or not DEFINED.fullmatch(name) or "\n" in value:
+                raise CompileError(
+                    f"define={{{name!r}: {shorten(value)}}}: a macro has a name that is not reserved, and one line of text"
+                )
+        return cls(version, folders, fast_math, macros)
 
     @property
     def number(self) -> int:
@@ -56,7 +63,14 @@ class Options:
     @property
     def definitions(self) -> tuple[str, ...]:
         """Flags that define the macros of this version."""
-        return "-D__METAL__=1", f"-D__METAL_VERSION__={self.number}"
+        known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
+        known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
+        return tuple(f"-D{macro}" for macro in known)
+
+    @property
+    def macros(self) -> tuple[str, ...]:
+        """Flags that define the macros of the caller."""
+        return tuple(f"-D{name}={value}" for name, value in self.define)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -64,7 +78,7 @@ class Options:
         return tuple(part for folder in self.include for part in ("-isystem", str(folder)))
 
     def files(self, source: str) -> dict[Path, str]:
-        """Return the files in the folders that a source includes, directly or indirectly, as :func:`constructed` texts.
+        """Return the files in the folders that a source includes, directly or indirectly, with their texts.
 
         A name that is computed by a macro, is absolute, or leaves the folders is not found.
         """
@@ -78,8 +92,8 @@ class Options:
         return dict(sorted(found.items()))
 
     def texts(self, source: str) -> tuple[str, ...]:
-        """Return a source, and the paths and texts of the files that it includes."""
-        return source, *(part for path, text in self.files(source).items() for part in (str(path), text))
+        """Return all that the preprocessor reads: macros, a source, and the files that it includes."""
+        return source, *self.macros, *(part for path, text in self.files(source).items() for part in (str(path), text))
 
     def _named(self, text: str, place: Path | None) -> Iterator[Path]:
         """Yield the files that the directives of a text name; ``place`` is its folder."""
@@ -97,12 +111,4 @@ DEFAULTS = Options()
 
 @functools.lru_cache(maxsize=256)
 def _text(path: Path, changed: int) -> str:
-    return constructed(path.read_text(errors="replace"))
-
-
-def constructed(text: str) -> str:
-    """Return a text in which vectors of a type parameter, ``T(a, b)``, are made by a function of the shim."""
-    names = "|".join(sorted(set(TYPE_PARAMETER.findall(text))))
-    if not names:
-        return text
-    return re.sub(rf"(?<![<\w:.~])({names})\((?=(?:[^(),;{{}}]|{NESTED})*,)", r"mpsref::construct<\1>(", text)
+    return path.read_text(errors="replace")

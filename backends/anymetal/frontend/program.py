@@ -1,56 +1,120 @@
-"""Translation of an MSL source to C++ for a runtime, after the strict pass."""
+"""An MSL source as kernels in C++: preprocessed, checked, and rewritten for one kernel at a time."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from .. import CompileError
+from . import cache, kernels
+from .kernels import Constant, Kernel
+from .lexer import NAME, Places, unified
 from .options import Options
-from .source import NAME, KernelSource, Places, tokens, translate, unified
+from .rewrites import Edit, Source, rewritten
 from .strict import check, diagnostics
+from .syntax import Syntax
 from .toolchain import Toolchain
 
+Constants: TypeAlias = Mapping[int | str, Any]
+"""Values of function constants, by index or by name."""
 
-def translated(
-    toolchain: Toolchain, source: str, options: Options, entry: Callable[[int, KernelSource], str]
-) -> tuple[str, list[KernelSource]]:
-    """Check and translate a source; raise :class:`CompileError` with line numbers of the source.
 
-    Parameters
+class Program:
+    """A checked source.
+
+    Attributes
     ----------
-    toolchain : Toolchain
-        The clang for the check and for preprocessing.
-    source : str
-        The MSL text.
-    options : Options
-        How it is compiled.
-    entry : callable
-        ``entry(number, kernel)`` returns the entry point of a kernel in C++.
-
-    Returns
-    -------
-    tuple
-        C++ to compile after the headers of the shim, and its kernels in order.
+    text : str
+        The preprocessed source.
+    kernels : dict of str to Kernel
+        Its kernels, by their names in a library.
+    constants : tuple of Constant
+        Its function constants.
     """
-    status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
-    if status:
-        raise CompileError("\n".join(diagnostics(errors)) or errors)
-    text = unified(text)
-    words = tuple(tokens(text))
-    check(toolchain, source, text, words, options)
-    cpp, found = translate(text, words, entry)
-    if not found:
-        raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
-    return cpp, found
+
+    def __init__(self, text: str) -> None:
+        """Read a source that :func:`checked` returned."""
+        self.text = text
+        self._syntax = Syntax(text)
+        self.kernels = kernels.kernels(self._syntax)
+        self.constants = tuple(kernels.constants(self._syntax))
+
+    def values(self, given: Constants) -> dict[str, str]:
+        """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
+        known = {**{one.name: one for one in self.constants}, **{_index(one): one for one in self.constants}}
+        values = {}
+        for key, value in given.items():
+            if key not in known:
+                names = ", ".join(f"{one.name} ({one.index})" for one in self.constants) or "none"
+                raise CompileError(f"constants: no function constant {shorten(key)}; the source has {names}")
+            one = known[key]
+            values[one.name] = _literal(one, value)
+        return values
+
+    def cpp(self, kernel: Kernel, values: Mapping[str, str]) -> str:
+        """Return C++ to compile after the headers of the shim, with the entry point of one kernel."""
+        kernels.supported(kernel)
+        return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}"))
+
+
+def checked(toolchain: Toolchain, source: str, options: Options) -> str:
+    """Preprocess and check a source; raise :class:`CompileError` with line numbers of the source.
+
+    The result is cached on disk.
+    """
+
+    def build(output: Path) -> None:
+        status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
+        if status:
+            raise CompileError("\n".join(diagnostics(errors)) or errors)
+        text = unified(text)
+        syntax = Syntax(text)
+        if not kernels.kernels(syntax):
+            raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
+        check(toolchain, source, syntax, options)
+        output.write_text(text)
+
+    key = cache.key("source", toolchain.fingerprint(), *options.definitions, *options.texts(source))
+    return cache.fetch(key, build, ".txt").data.decode()
+
+
+def _index(one: Constant) -> int | str:
+    return int(one.index) if one.index.isdecimal() else one.name
+
+
+def _literal(one: Constant, value: Any) -> str:
+    """Return a value of a function constant in C++."""
+    where = f"constants: {one.name} of type {one.type}"
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return ", ".join(_literal(one, part) for part in value)
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        if not -(2**63) <= value < 2**64:
+            raise CompileError(f"{where} is {shorten(int(value))}; an integer has at most 64 bits")
+        return f"{int(value)}{'u' if value >= 2**31 else ''}{'l' if not -(2**31) < value < 2**32 else ''}"
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if math.isnan(number):
+            return "NAN"
+        return f"{'-' if number < 0 else ''}INFINITY" if math.isinf(number) else f"{number.hex()}f"
+    raise TypeError(f"{where} is {shorten(value)}; it is a bool, a number, or a sequence of numbers for a vector")
 
 
 def undefined(symbol: str, cpp: str) -> CompileError:
-    """Return the error for a function that is declared and not defined, with the symbol of the compiler for it."""
+    """Return the error for a function or a function constant without a definition, from the symbol of the compiler."""
     name, rest = "", re.sub(r"^_Z(N[KVrRO]*)?", "", symbol)
     while length := re.match(r"L?(\d+)", rest):
         name, rest = rest[length.end() :][: int(length[1])], rest[length.end() + int(length[1]) :]
     name = name or symbol
+    if re.search(rf"\bextern constant [^;]*\b{re.escape(name)};", cpp):
+        return CompileError(f"{NAME}: error: the function constant `{name}` has no value: pass constants={{{name!r}: ...}}")
     declared = re.search(rf"\b{re.escape(name)}\b", cpp)
     message = f"the function `{name}` is declared and used, and not defined"
     return CompileError(Places(cpp).error(declared.start(), message) if declared else f"{NAME}: error: {message}")

@@ -2,7 +2,8 @@
 
 The source is compiled as C++ for OpenCL, which has Metal's address spaces under other names, no ``double``, no
 exceptions, no ``new``, no virtual functions, no mutable globals, and threadgroup variables only in kernels. This module
-implements the differences: constructs that C++ for OpenCL allows and MSL does not, and one that only MSL allows.
+implements the differences: constructs that C++ for OpenCL allows and MSL does not, and one that only MSL allows. C++
+for OpenCL lacks a part of MSL: :data:`DECIDED` are the errors that it is right about in every source.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from .. import CompileError
+from .lexer import NAME, Token
 from .options import Options
-from .source import NAME, Places, Token, attributes, chunks, closing, split
+from .rewrites import Source, strictly_rewritten
+from .syntax import SPACES, Kind, Syntax
 from .toolchain import LIBRARY_HEADER, SHIM, Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
-SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
 FORBIDDEN = {
     "goto": "MSL has no goto",
     **dict.fromkeys(("asm", "__asm", "__asm__"), "MSL has no inline assembly"),
@@ -58,21 +60,19 @@ LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, source: str, text: str, words: tuple[Token, ...], options: Options) -> None:
+def check(toolchain: Toolchain, source: str, syntax: Syntax, options: Options) -> None:
     """Raise :class:`CompileError` with the diagnostics of clang if a source is not legal MSL.
 
-    ``text`` and ``words`` are what the preprocessor made of it.
+    ``syntax`` is what the preprocessor made of it.
     """
+    text, words = strictly_rewritten(Source(syntax)), syntax.words[: syntax.count]
     library = LIBRARY.search(text)
     is_first = library is not None and not (words and words[0].at < library.start())
-    expanded = text
     if library is not None and not is_first:  # code before the inclusion of the library must not use it
-        expanded = f'{text[: library.start()]}#include "{LIBRARY_HEADER}"\n{text[library.start() :]}'
-    found = diagnostics(toolchain.check(expanded, is_first, options))
-    if found:  # the source has the columns, and the macros by name
-        found = diagnostics(toolchain.check(f'#line 1 "{NAME}"\n{source}', True, options)) or found
+        text = f'{text[: library.start()]}#include "{LIBRARY_HEADER}"\n{text[library.start() :]}'
+    found = diagnostics(toolchain.check(text, is_first, options))
     included = frozenset(map(str, options.files(source)))
-    found += itertools.islice(forbidden(text, words, included, options.number >= 320), MOST_ERRORS)
+    found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
         raise CompileError("\n".join(found))
 
@@ -110,49 +110,49 @@ def msl_words(line: str) -> str:
     return re.sub(r"\b__(private|generic) ?", "", line).replace("C++ for OpenCL", "MSL")
 
 
-def forbidden(text: str, words: tuple[Token, ...], included: Collection[str], has_lambdas: bool) -> Iterator[str]:
+def forbidden(syntax: Syntax, included: Collection[str], has_lambdas: bool) -> Iterator[str]:
     """Yield diagnostics for constructs of a preprocessed text that clang allows and MSL does not, or that run early.
 
     Those of the second kind are attributes such as ``constructor`` and ``section``, linkage specifications, assembly,
     names of the preprocessor and of the shim, and pragmas that apply attributes or name files.
     """
-    places = Places(text)
-    for row in PRAGMA.finditer(text):
+    places, words = syntax.places, syntax.words
+    for row in PRAGMA.finditer(syntax.text):
         if not PRAGMAS.match(row[1]):
             yield places.error(row.start(), f"`{row[0]}` is not supported")
-    for word, message in early(words):
-        yield places.error(word.at, message)
-    for before, word, after in zip((Token("", 0, False), *words), words, words[1:], strict=False):
-        is_lambda = word.text == "[" and before.text in LAMBDA_AFTER and after.text != "["
-        if is_lambda and not has_lambdas and places.file(word.at) not in included:
-            yield places.error(word.at, "MSL has no lambda expressions before 3.2")
-    for declared in [*parameters(words), *locals_of(words)]:
-        mark = next(word for word in declared if word.text in ("*", "&"))
+    for i, message in early(syntax):
+        yield places.error(words[i].at, message)
+    for i in range(syntax.count):
+        is_lambda = syntax[i] == "[" and syntax[i - 1] in LAMBDA_AFTER and syntax[i + 1] != "["
+        if is_lambda and not has_lambdas and places.file(words[i].at) not in included:
+            yield places.error(words[i].at, "MSL has no lambda expressions before 3.2")
+    for first, end in [*parameters(syntax), *locals_of(syntax)]:
+        mark = next(word for word in words[first:end] if word.text in ("*", "&"))
         kind = "pointer" if mark.text == "*" else "reference"
         spaces = "device, constant, threadgroup or thread"
         if places.file(mark.at) not in included:
             yield places.error(mark.at, f"a {kind} type must have an explicit address space qualifier: {spaces}")
 
 
-def early(words: tuple[Token, ...]) -> Iterator[tuple[Token, str]]:
-    """Yield tokens with a message for attributes, linkage, assembly and reserved names."""
-    for i, word in enumerate(words):
-        following = words[i + 1].text if i + 1 < len(words) else ""
-        if word.text in FORBIDDEN:
-            yield word, FORBIDDEN[word.text]
-        elif RESERVED.fullmatch(word.text):
-            yield word, f"the name `{word.text}` is reserved"
-        elif word.text in ("__attribute__", "__attribute"):
-            for part in filter(None, split(words[i + 3 : closing(words, i + 1) - 1], "([{")):
-                if part[0].text.strip("_") not in ATTRIBUTES:
-                    yield word, f"the attribute `{part[0].text}` is not supported"
-        elif word.text == following == "[":
-            for part in filter(None, split(words[i + 2 : closing(words, i) - 1], "([{")):
-                texts = [one.text for one in part]
+def early(syntax: Syntax) -> Iterator[tuple[int, str]]:
+    """Yield positions with a message for attributes, linkage, assembly and reserved names."""
+    for i in range(syntax.count):
+        text, following = syntax[i], syntax[i + 1]
+        if text in FORBIDDEN:
+            yield i, FORBIDDEN[text]
+        elif RESERVED.fullmatch(text):
+            yield i, f"the name `{text}` is reserved"
+        elif text in ("__attribute__", "__attribute") and following == "(":
+            for first, _ in syntax.split(i + 2) if syntax[i + 2] == "(" else ():
+                if syntax[first].strip("_") not in ATTRIBUTES:
+                    yield i, f"the attribute `{syntax[first]}` is not supported"
+        elif syntax.is_attribute(i):
+            for first, end in syntax.split(i + 1):
+                texts = syntax.texts(first, min(end, first + 3))
                 if texts[0] == "using" or (texts[1:2] == ["::"] and "".join(texts[2:3]).strip("_") not in ATTRIBUTES):
-                    yield word, f"the attribute `{' '.join(texts[:3])}` is not supported"
-        elif word.text == "extern" and following.endswith('"'):
-            yield word, "MSL has no linkage specifications"
+                    yield i, f"the attribute `{' '.join(texts)}` is not supported"
+        elif text == "extern" and following.endswith('"'):
+            yield i, "MSL has no linkage specifications"
 
 
 def is_bare(words: Sequence[Token]) -> bool:
@@ -161,24 +161,24 @@ def is_bare(words: Sequence[Token]) -> bool:
     return bool(texts & {"*", "&"}) and not texts & SPACES and "auto" not in texts
 
 
-def parameters(words: tuple[Token, ...]) -> Iterator[Sequence[Token]]:
-    """Yield parameters without an address space of functions at file scope."""
-    for part in chunks(words):
-        header, _ = attributes(part.header)
-        opening = next((i for i, word in enumerate(header) if word.text == "(" and i and header[i - 1].is_name), None)
-        if opening is not None and part.body:
-            yield from filter(is_bare, split(header[opening + 1 : closing(header, opening)]))
+def parameters(syntax: Syntax) -> Iterator[tuple[int, int]]:
+    """Yield parameters without an address space of functions that are no members."""
+    for one in syntax.declarations:
+        if one.kind is Kind.FUNCTION and (one.owner is None or one.owner.kind is Kind.NAMESPACE):
+            for first, end in syntax.split(one.parameters):
+                if is_bare(syntax.words[first:end]):
+                    yield first, end
 
 
-def locals_of(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def locals_of(syntax: Syntax) -> Iterator[tuple[int, int]]:
     """Yield declarations such as ``float *p = ...``; a statement with the value of a product has no effect."""
-    for i, word in enumerate(words):
-        if word.text not in ("*", "&") or i + 2 >= len(words) or not words[i + 1].is_name:
+    words = syntax.words
+    for i in range(syntax.count):
+        if syntax[i] not in ("*", "&") or not words[i + 1].is_name:
             continue
         start = i
-        while start and (words[start - 1].is_name or words[start - 1].text == "::"):
+        while start and (words[start - 1].is_name or syntax[start - 1] == "::"):
             start -= 1
-        declared = words[start : i + 2]
-        starts = start < i and words[start - 1].text in ("{", "}", ";") and words[start].text not in ("return", "case")
-        if starts and words[i + 2].text in ("=", ";") and is_bare(declared):
-            yield declared
+        starts = start < i and syntax[start - 1] in ("{", "}", ";") and syntax[start] not in ("return", "case")
+        if starts and syntax[i + 2] in ("=", ";") and is_bare(words[start : i + 2]):
+            yield start, i + 2

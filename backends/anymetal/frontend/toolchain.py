@@ -46,6 +46,12 @@ EXPANDED_FLAGS = (
 )
 """Flags of the passes that read preprocessed text, in which the macros of no target are left."""
 
+LANGUAGE = (
+    *("-x", "c++", "-std=c++17", "-fsycl-is-device", "-w", "-nostdsysteminc", "-nobuiltininc", "-ferror-limit", "20"),
+    *("-Wno-reserved-user-defined-literal", "-Wno-c++11-narrowing"),
+)
+"""Flags of clang's front end for what :mod:`.rewrites` makes of MSL."""
+
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
@@ -122,19 +128,20 @@ class Toolchain:
 
     def preprocess(self, source: str, options: Options) -> tuple[int, str, str]:
         """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
-        include = *headers_alone(files=options.files(source)), *options.definitions, *options.folders
+        alone = headers_alone(files=options.files(source))
+        include = *alone, *options.definitions, *options.macros, *options.folders
         return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT)
 
     def check(self, source: str, uses_library: bool, options: Options) -> str:
-        """Parse a source after the headers in the strict pass; return the diagnostics if it fails."""
-        flags, files = strict_flags(options), options.files(source)
+        """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails."""
+        flags = strict_flags(options)
         if uses_library:
             command = (*self.front, *flags, "-emit-pch", "-fno-pch-timestamp")
             parsed = self.parsed_headers(command, self.fingerprint())
-            include = *headers_alone(parsed, files=files), "-include-pch", str(parsed)
+            include = *headers_alone(parsed), "-include-pch", str(parsed)
         else:
-            include = *headers_alone(files=files), "-include", str(SHIM / "mpsref" / "prelude.h")
-        parse = *self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"
+            include = *headers_alone(), "-include", str(SHIM / "mpsref" / "prelude.h")
+        parse = *self.front, *flags, "-fsyntax-only", *include, "-"
         status, output, errors = self._run(parse, source)
         return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 

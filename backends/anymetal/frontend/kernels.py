@@ -1,0 +1,301 @@
+"""The kernels of a source: definitions, instantiations of templates, their parameters and function constants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .. import CompileError
+from .lexer import spell
+from .syntax import CLASSES, Declaration, Kind, Syntax
+
+MOST_BUFFERS = 31
+
+SCALARS = ("uint", "ushort", "int", "short", "ulong", "long", "uchar", "size_t", "uint32_t", "uint16_t", "int32_t")
+VECTORS = (*SCALARS, "uint2", "uint3", "ushort2", "ushort3")
+
+# attribute: (C++ expression of the group `g`, the thread `t` and the axis {0}, whether vectors are legal)
+ATTRIBUTES: dict[str, tuple[str, bool]] = {
+    "thread_position_in_grid": ("g->origin[{0}] + mpsref::place(g, t, {0})", True),
+    "thread_position_in_threadgroup": ("mpsref::place(g, t, {0})", True),
+    "threadgroup_position_in_grid": ("g->position[{0}]", True),
+    "threads_per_threadgroup": ("g->extent[{0}]", True),
+    "dispatch_threads_per_threadgroup": ("g->width[{0}]", True),
+    "threads_per_grid": ("g->grid[{0}]", True),
+    "threadgroups_per_grid": ("g->groups[{0}]", True),
+    "grid_origin": ("0", True),
+    "grid_size": ("g->grid[{0}]", True),
+    "thread_index_in_threadgroup": ("t", False),
+    "thread_index_in_simdgroup": ("t % 32", False),
+    "simdgroup_index_in_threadgroup": ("t / 32", False),
+    "threads_per_simdgroup": ("32", False),
+    "thread_execution_width": ("32", False),
+    "simdgroups_per_threadgroup": ("(g->size + 31) / 32", False),
+    "dispatch_simdgroups_per_threadgroup": ("(g->width[0] * g->width[1] * g->width[2] + 31) / 32", False),
+    "thread_index_in_quadgroup": ("t % 4", False),
+    "quadgroup_index_in_threadgroup": ("t / 4", False),
+    "quadgroups_per_threadgroup": ("(g->size + 3) / 4", False),
+    "dispatch_quadgroups_per_threadgroup": ("(g->width[0] * g->width[1] * g->width[2] + 3) / 4", False),
+}
+UNSUPPORTED = {
+    "texture": "textures are not supported",
+    "sampler": "samplers are not supported",
+    "stage_in": "inputs of a stage are not supported",
+    "payload": "mesh functions are not supported",
+}
+"""Attributes of parameters that no runtime has."""
+RENDER = ("vertex", "fragment", "mesh", "object", "intersection", "visible", "stitchable")
+"""Functions that are no kernels."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: a buffer, threadgroup memory with a length from the caller, or a number of the thread."""
+
+    text: str
+    kind: str
+    """``buffer``, ``threadgroup``, ``value`` or ``unsupported``."""
+    index: int | None = None
+    """The index of a buffer or of threadgroup memory; None if it is an expression."""
+    value: str = ""
+    """C++: the index, or the value for the thread; the reason for a parameter that is not supported."""
+    is_reference: bool = False
+    axes: int = 1
+    """The number of components of a value."""
+    condition: str = ""
+    """The function constant that says whether the parameter exists."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function, or an instantiation of a template of one."""
+
+    name: str
+    call: str
+    """The function in C++, as it is called at ``at``."""
+    at: int = field(compare=False)
+    """Position in the text behind which its entry stands."""
+    parameters: tuple[Parameter, ...]
+    names_threads: bool
+    """Whether it has the attribute ``max_total_threads_per_threadgroup``."""
+
+    @property
+    def axes(self) -> int:
+        """The number of components of the thread positions."""
+        return max((known.axes for known in self.parameters), default=1)
+
+    @property
+    def bindings(self) -> tuple[Parameter, ...]:
+        """The parameters that the caller binds."""
+        return tuple(known for known in self.parameters if known.kind in ("buffer", "threadgroup"))
+
+    def describe(self) -> dict[str, Any]:
+        """Return this kernel as JSON data."""
+        return asdict(self)
+
+    def arguments(self) -> str:
+        """Return the arguments of a call for the group ``g`` and the thread ``t`` (see abi.h)."""
+        parts = []
+        for known in self.parameters:
+            if known.kind == "value":
+                # Without y and z the position in the group is t, which saves a division.
+                value = known.value if self.axes > 1 else known.value.replace("mpsref::place(g, t, {0})", "t")
+                components = (f"uint32_t({value.format(axis)})" for axis in range(known.axes))
+                parts.append(f"mpsref::index{{{', '.join(components)}}}")
+            else:
+                table = "buffers" if known.kind == "buffer" else "locals"
+                proxy = "reference" if known.is_reference else "pointer"
+                parts.append(f"mpsref::{proxy}{{g->{table}[{known.value}]}}")
+        return ", ".join(parts)
+
+    def entry(self) -> str:
+        """Return the C++ of the entry point and of what Python must know of the parameters."""
+        rows = (
+            f"MPSREF_BINDING({i}, {known.value}, {known.condition or 'true'}, {self.call})"
+            for i, known in enumerate(self.parameters)
+            if known.kind in ("buffer", "threadgroup")
+        )
+        return f"MPSREF_ENTRY({self.call}({self.arguments()})) MPSREF_ABOUT({', '.join(['0', *rows])})"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A function constant."""
+
+    name: str
+    type: str
+    index: str
+    first: int
+    """Its declaration."""
+    last: int
+
+
+def is_kernel(syntax: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is that of a kernel or an instantiation of one."""
+    head = one.parameters if one.parameters >= 0 else one.last
+    return "kernel" in one.attributes or any(syntax[i] == "kernel" for i in range(one.first, head))
+
+
+def template_of(syntax: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is a template or a member of one."""
+    while True:
+        if syntax[one.first] == "template" and syntax[one.first + 1] == "<":
+            return True
+        if one.owner is None:
+            return False
+        one = one.owner
+
+
+def is_instantiation(syntax: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is an explicit instantiation, ``template ... name<...>;``."""
+    return one.kind is Kind.OTHER and syntax[one.first] == "template" and syntax[one.first + 1] != "<"
+
+
+def kernels(syntax: Syntax) -> dict[str, Kernel]:
+    """Return the kernels of a source by their names in the library, in order."""
+    found, templates = dict[str, Kernel](), dict[str, Declaration]()
+    for one in syntax.declarations:
+        if not is_kernel(syntax, one):
+            continue
+        if one.kind is Kind.FUNCTION:
+            kernel = _defined(syntax, one, found)
+            if template_of(syntax, one):
+                templates[syntax[one.parameters - 1]] = one
+            else:
+                found[kernel.name] = kernel
+        elif is_instantiation(syntax, one):
+            kernel = _instantiated(syntax, one, templates)
+            found[kernel.name] = kernel
+    return found
+
+
+def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel]) -> Kernel:
+    name = syntax[one.parameters - 1]
+    plain, _ = syntax.attributes(one.first, one.parameters)
+    words = [syntax[i] for i in plain if syntax[i] != "kernel"]
+    if "void" not in words[max(len(words) - 3, 0) :]:
+        raise syntax.error(one.parameters - 1, f"kernel `{name}` must return void")
+    host = _text(one.attributes.get("host_name", "")) or name
+    if not template_of(syntax, one) and host in known:
+        raise syntax.error(one.parameters - 1, f"there are two kernels `{host}`")
+    return _kernel(syntax, one, host, name, one)
+
+
+def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declaration]) -> Kernel:
+    plain = [i for i in syntax.attributes(one.first + 1, one.last)[0] if syntax[i] != "kernel"]
+    start = next((i for i in plain if i > syntax.partner[plain[1]]), 0) if syntax[plain[0]] == "decltype" else plain[0]
+    opening = next((i for i in syntax.top(start, one.last) if syntax[i] == "("), -1)
+    end = opening if opening >= 0 else one.last
+    angle = next((i for i in syntax.top(start, end) if syntax[i] == "<" and syntax.behind(i) == end), -1)
+    first = (angle if angle >= 0 else end) - 1
+    short = syntax[first]
+    while syntax[first - 1] == "::":
+        first -= 2 if syntax.words[first - 2].is_name else 1
+    call = spell(syntax.words[first:end])
+    if opening >= 0 and angle < 0:  # the types of the parameters select the instantiation
+        types = spell(syntax.words[i] for i in syntax.attributes(opening, syntax.partner[opening] + 1)[0])
+        call = f"((void (*){types}){call})"
+    if short not in templates:
+        raise syntax.error(first, f"there is no kernel template `{short}` to instantiate")
+    host = _text(one.attributes.get("host_name", "")) or call
+    return _kernel(syntax, templates[short], host, call, one)
+
+
+def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Declaration) -> Kernel:
+    marks = one.attributes
+    if marks.get("max_total_threads_per_threadgroup") == "":
+        raise syntax.error(one.first, f"kernel `{name}`: [[max_total_threads_per_threadgroup(N)]] needs a number")
+    return Kernel(
+        name,
+        call,
+        syntax.words[place.last].end,
+        tuple(_parameters(syntax, one, name)),
+        "max_total_threads_per_threadgroup" in marks,
+    )
+
+
+def _text(literals: str) -> str:
+    """Return the contents of string literals."""
+    return "".join(re.findall(r'"((?:\\.|[^"\\])*)"', literals))
+
+
+def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Parameter]:
+    """Yield the parameters; those without an index have the first that is free."""
+    rows = []
+    taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
+    for first, end in syntax.split(one.parameters):
+        plain, marks = syntax.attributes(first, end)
+        if [syntax[i] for i in plain] == ["void"]:
+            continue
+        rows.append((first, plain, marks))
+        for kind, known in taken.items():
+            if marks.get(kind, "").isdecimal():
+                index = int(marks[kind])
+                if index in known:
+                    raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {index}")
+                known.add(index)
+    for first, plain, marks in rows:
+        texts = [syntax[i] for i in plain]
+        text = spell(syntax.words[i] for i in plain)
+        where = f"parameter `{text}` of kernel `{name}`"
+        lacking = next((mark for mark in marks if mark in UNSUPPORTED), None)
+        if lacking or any(re.match(r"(texture|depth)(1d|2d|3d|cube|_buffer)|sampler$", word) for word in texts):
+            yield Parameter(text, "unsupported", value=f"{where}: {UNSUPPORTED[lacking or 'texture']}")
+            continue
+        condition = marks.pop("function_constant", "")
+        value = next((mark for mark in marks if mark in ATTRIBUTES), None)
+        if value is not None:
+            yield _value(syntax, first, where, text, texts, value)
+            continue
+        for mark in marks:
+            if mark not in ("buffer", "threadgroup", "id", "raster_order_group"):
+                yield Parameter(text, "unsupported", value=f"{where}: [[{mark}]] is not supported")
+                break
+        else:
+            if not {"*", "&", "["} & set(texts) and not marks:
+                raise syntax.error(first, f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]")
+            kind = "threadgroup" if "threadgroup" in texts else "buffer"
+            written = marks.get(kind, "")
+            free = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
+            index = free if not written else int(written) if written.isdecimal() else None
+            if index is not None:
+                if index >= MOST_BUFFERS:
+                    raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")
+                taken[kind].add(index)
+            yield Parameter(
+                text, kind, index, written or str(free), is_reference="&" in texts, condition=condition
+            )
+
+
+def _value(syntax: Syntax, first: int, where: str, text: str, texts: list[str], mark: str) -> Parameter:
+    value, has_vectors = ATTRIBUTES[mark]
+    types = VECTORS if has_vectors else SCALARS
+    named = next((word for word in texts if word in types), "")
+    if not named and not set(texts) & {"auto"}:
+        known = ", ".join(types[:2] + types[len(SCALARS) :])
+        raise syntax.error(first, f"{where}: [[{mark}]] must have one of the types {known}")
+    axes = int(named[-1]) if named in VECTORS[len(SCALARS) :] else 1
+    return Parameter(text, "value", value=value, axes=axes)
+
+
+def constants(syntax: Syntax) -> Iterator[Constant]:
+    """Yield the function constants of a source."""
+    for one in syntax.declarations:
+        if one.kind is not Kind.OTHER or "function_constant" not in one.attributes:
+            continue
+        plain, marks = syntax.attributes(one.first, one.last)
+        texts = [syntax[i] for i in plain]
+        end = texts.index("=") if "=" in texts else len(texts)
+        words = [word for word in texts[: end - 1] if word not in ("constant", "const", "constexpr", "static")]
+        if end < 2 or set(texts) & CLASSES:
+            raise syntax.error(one.first, "a function constant is `constant TYPE name [[function_constant(N)]];`")
+        yield Constant(texts[end - 1], " ".join(words), marks["function_constant"], one.first, one.last)
+
+
+def supported(kernel: Kernel) -> None:
+    """Raise CompileError for a kernel with a parameter that no runtime has."""
+    for known in kernel.parameters:
+        if known.kind == "unsupported":
+            raise CompileError(known.value)

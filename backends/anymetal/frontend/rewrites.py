@@ -1,0 +1,462 @@
+"""What an MSL source needs to be C++ of clang's SYCL device mode: a list of rewrites of its tokens.
+
+In this mode the address spaces of MSL are types (the words `device`, `threadgroup`, ... are macros of the shim), and
+deduction, overloads and templates are clang's. The rewrites are what remains: constructs of MSL that C++ lacks, and
+clang's vectors, which have no constructors. All of them read the same tokens and yield edits; an edit keeps the lines
+of the text. ``REWRITES`` lists them in order.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .kernels import RENDER, Constant, constants, is_instantiation, is_kernel, template_of
+from .syntax import SPACES, Declaration, Kind, Syntax
+
+VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
+BEFORE_EXPRESSION = frozenset(("return", "else", "case", "and", "or", "not", "do", "co_return"))
+"""Names that an expression may follow; behind another name a type declares something."""
+NO_CAST = frozenset(("const", "volatile", "noexcept", "override", "final", *SPACES))
+
+
+class Edit(NamedTuple):
+    """Replace the text from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+    text: str
+    removes: bool = False
+    """Whether the edits inside are dropped."""
+
+
+@dataclass
+class Source:
+    """A source with what the rewrites ask about it."""
+
+    syntax: Syntax
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the function constants, by name."""
+
+    def edit(self, first: int, last: int, text: str = "") -> Edit:
+        """Return the edit that replaces tokens."""
+        words = self.syntax.words
+        return Edit(words[first].at, words[last].end, text)
+
+    def insert(self, position: int, text: str) -> Edit:
+        """Return the edit that puts text before a token."""
+        at = self.syntax.words[position].at
+        return Edit(at, at, text)
+
+    def append(self, position: int, text: str) -> Edit:
+        """Return the edit that puts text behind a token."""
+        at = self.syntax.words[position].end
+        return Edit(at, at, text)
+
+    def remove(self, first: int, last: int, text: str = "") -> Edit:
+        """Return the edit that removes tokens and all edits among them, and keeps the lines and their markers."""
+        words = self.syntax.words
+        start, end = words[first].at, words[last].end
+        kept = "".join(re.findall(r"\n(?:# \d+ [^\n]*(?=\n))?", self.syntax.text[start:end]))
+        return Edit(start, end, text + kept, removes=True)
+
+    @functools.cached_property
+    def bodies(self) -> list[Declaration]:
+        """The functions with a body."""
+        return [one for one in self.syntax.declarations if one.kind is Kind.FUNCTION]
+
+    @functools.cached_property
+    def in_body(self) -> bytearray:
+        """For each token whether it is in the body of a function."""
+        inside = bytearray(len(self.syntax.words))
+        for one in self.bodies:
+            inside[one.opening : one.last] = b"\1" * (one.last - one.opening)
+        return inside
+
+    @functools.cached_property
+    def aliases(self) -> frozenset[str]:
+        """The names of ``using name = ...`` and ``typedef ... name``, which may be vectors."""
+        s, found = self.syntax, set[str]()
+        for i, word in enumerate(s.words):
+            if word.text == "using" and s[i + 2] == "=":
+                found.add(s[i + 1])
+            elif word.text == "typedef":
+                end = next((k for k in s.top(i, s.count) if s[k] == ";"), i)
+                found.add(s[end - 1])
+        return frozenset(found - {")", "]", ">", "typedef"})
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, list[tuple[int, int]]]:
+        """Where each name is a type parameter of a template."""
+        s, found = self.syntax, dict[str, list[tuple[int, int]]]()
+        kinds = {"typename", "class", *(s[i + 1] for i in range(s.count) if s[i] == "concept")}
+        for i, word in enumerate(s.words):
+            if word.text != "template" or s[i + 1] != "<" or (end := s.angle(i + 1)) is None:
+                continue
+            last = next((k for k in s.top(end + 1, s.count) if s[k] in ("{", ";")), end)
+            last = s.partner[last] if s[last] == "{" else last
+            for first, stop in s.split(i + 1):
+                if s[first] in kinds and stop > first + 1:
+                    found.setdefault(s[first + 1], []).append((i, last))
+        return found
+
+    def is_type(self, i: int) -> bool:
+        """Return whether a token names a type that may be a vector."""
+        name = self.syntax[i]
+        if VECTOR.fullmatch(name) or name in self.aliases:
+            return True
+        return any(first <= i <= last for first, last in self.parameters.get(name, ()))
+
+    @functools.cached_property
+    def initializers(self) -> frozenset[int]:
+        """The names in the heads of constructors, ``: name(value)``, which construct members and bases."""
+        s, found = self.syntax, set[int]()
+        for one in self.bodies:
+            colon = next((i for i in s.top(s.partner[one.parameters], one.opening) if s[i] == ":"), None)
+            if colon is not None:
+                found |= {i for i in s.top(colon, one.opening) if s[i - 1] in (":", ",")}
+        return frozenset(found)
+
+
+PLAIN = frozenset(
+    "bool char uchar short ushort int uint long ulong half float bfloat unsigned signed size_t auto const constant "
+    "int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t template".split()
+)
+"""Types of template parameters that are values."""
+
+
+def attributes(source: Source) -> Iterator[Edit]:
+    """``[[...]]`` is read by :mod:`.kernels`; C++ has other attributes."""
+    s = source.syntax
+    i = 0
+    while i < s.count:
+        if s.is_attribute(i):
+            yield source.remove(i, s.partner[i])
+            i = s.partner[i]
+        i += 1
+
+
+def kernel_words(source: Source) -> Iterator[Edit]:
+    """A kernel is a function that its entry calls."""
+    for i in range(source.syntax.count):
+        if source.syntax[i] == "kernel":
+            yield source.edit(i, i)
+
+
+def template_kernels(source: Source) -> Iterator[Edit]:
+    """In C++ for OpenCL a template is no kernel, and every other one has the word ``kernel``."""
+    s = source.syntax
+    for one in s.declarations:
+        if not is_kernel(s, one) or one.parameters < 0:
+            continue
+        words = [i for i in range(one.first, one.parameters) if s[i] == "kernel" and s[i - 1] not in ("[", ",")]
+        if template_of(s, one):
+            yield from (source.edit(i, i) for i in words)
+        elif not words:
+            yield source.insert(one.first, "kernel ")
+
+
+def threads(source: Source) -> Iterator[Edit]:
+    """``max_total_threads_per_threadgroup(N)`` moves into the body: ``N`` may name parameters of the template."""
+    for one in source.bodies:
+        number = one.attributes.get("max_total_threads_per_threadgroup")
+        if number and is_kernel(source.syntax, one):
+            yield source.append(one.opening, f" MPSREF_THREADS({number})")
+
+
+def render_functions(source: Source) -> Iterator[Edit]:
+    """Functions of other stages are removed."""
+    for one in source.bodies:
+        names = {*one.attributes, *source.syntax.texts(one.first, one.first + 1)}
+        if names & set(RENDER):
+            yield source.remove(one.first, one.last)
+
+
+def instantiations(source: Source) -> Iterator[Edit]:
+    """Explicit instantiations are removed: all of them would be compiled, and those of MSL have names for the host."""
+    for one in source.syntax.declarations:
+        if is_instantiation(source.syntax, one):
+            yield source.remove(one.first, one.last)
+
+
+def function_constants(source: Source) -> Iterator[Edit]:
+    """A function constant with a value is ``constexpr``; one without is a symbol that must not be needed."""
+    s = source.syntax
+    names = set()
+    for one in constants(s):
+        names.add(one.name)
+        yield source.remove(one.first, one.last, _constant(one, source.constants.get(one.name)))
+    for i in range(s.count):
+        if s[i] == "is_function_constant_defined" and s[i + 1] == "(":
+            name = s[s.partner[i + 1] - 1]
+            if name not in names:
+                raise s.error(i, f"`{name}` is no function constant")
+            is_defined = source.constants.get(name) is not None
+            yield source.edit(i, s.partner[i + 1], "true" if is_defined else "false")
+
+
+def _constant(one: Constant, value: str | None) -> str:
+    if value is None:
+        return f"extern constant {one.type} {one.name};"
+    return f"constexpr constant {one.type} {one.name} = mpsref::construct<{one.type}>({value});"
+
+
+def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
+    """``threadgroup float x[8];`` in a body is shared by the threads: a static variable in a section of its own."""
+    s = source.syntax
+    for i in range(s.count):
+        if s[i] in ("threadgroup", "constant") and source.in_body[i] and (first := _declares(s, i)) is not None:
+            yield source.insert(first, "static " + ("MPSREF_LOCAL " if s[i] == "threadgroup" else ""))
+
+
+def _declares(s: Syntax, i: int) -> int | None:
+    """Return the first token of the statement in which a qualifier declares a variable, or None."""
+    first = i
+    while s.words[first - 1].is_name and s[first - 1] not in BEFORE_EXPRESSION:
+        first -= 1
+    while s[first - 1] == ")" and s[s.partner[first - 1] - 1] in ("alignas", "__attribute__"):
+        first = s.partner[first - 1] - 1
+    if s[first - 1] not in ("{", "}", ";", ")", "]", ":") or "static" in s.texts(first, i) or "using" in s.texts(first, i):
+        return None
+    if s[first - 1] == ")" and s[s.partner[first - 1] - 1] not in ("if", "for", "while"):
+        return None
+    k = i + 1
+    while k < s.count and s[k] not in (";", "=", "[", ",", "{", ")"):
+        if s[k] in ("*", "&"):
+            return None
+        if s[k] == "(" and s[k - 1] not in ("alignas", "decltype", "__attribute__"):
+            break
+        if s[k] == "<":
+            end = s.angle(k)
+            if end is None:
+                return None
+            k = end
+        k = s.partner[k] + 1 if s[k] in ("(", "[") and s[k] else k + 1
+    return None if s[k] == ")" else first
+
+
+def member_spaces(source: Source) -> Iterator[Edit]:
+    """Members for several address spaces, ``T f() const device {...}``: one serves all, the others are removed."""
+    s, known = source.syntax, set[tuple[object, ...]]()
+    plain = {_member(s, one, one.parameters) for one in s.declarations if one.parameters >= 0 and not _spaces(s, one)}
+    for one in s.declarations:
+        if one.parameters < 0 or not (spaces := _spaces(s, one)):
+            continue
+        key = _member(s, one, one.parameters)
+        if key in known or key in plain:
+            yield source.remove(one.first, one.last)
+            continue
+        known.add(key)
+        for i in spaces:
+            yield source.edit(i, i)
+
+
+def _spaces(s: Syntax, one: Declaration) -> list[int]:
+    """Return the qualifiers of address spaces behind the parameters of a member function."""
+    found, i = [], s.partner[one.parameters] + 1
+    while s[i] in SPACES or s[i] in ("const", "volatile", "noexcept", "constexpr"):
+        if s[i] in SPACES:
+            found.append(i)
+        i += 1
+    return found if one.owner is not None and one.owner.kind is Kind.CLASS else []
+
+
+def _member(s: Syntax, one: Declaration, parameters: int) -> tuple[object, ...]:
+    """Return what tells two members of a class apart in C++: the words of the head without the space behind it."""
+    close, end = s.partner[parameters], s.partner[parameters] + 1
+    while s[end] in SPACES or s[end] in ("const", "volatile", "noexcept"):
+        end += 1
+    is_const = "const" in s.texts(close, end)
+    names = [word for word in s.texts(one.first, close) if word not in ("constexpr", "inline", "METAL_FUNC")]
+    return (one.owner and one.owner.first, is_const, *names)
+
+
+def array_parameters(source: Source) -> Iterator[Edit]:
+    """``device float x[4]`` as a parameter is a pointer; clang refuses the qualifier of the array."""
+    s = source.syntax
+    for one in s.declarations:
+        if one.parameters < 0:
+            continue
+        for first, end in s.split(one.parameters):
+            plain, _ = s.attributes(first, end)
+            if not SPACES & {s[i] for i in plain}:
+                continue
+            brackets = [i for i in s.top(first, end) if s[i] == "[" and not s.is_attribute(i) and s[i - 1] != ")"]
+            if not brackets or not s.words[brackets[0] - 1].is_name:
+                continue
+            rest = len(brackets) > 1
+            yield source.insert(brackets[0] - 1, "(*" if rest else "*")
+            yield source.remove(brackets[0], s.partner[brackets[0]], ")" if rest else "")
+
+
+def _follows_type(s: Syntax, i: int) -> bool:
+    """Return whether the token before ``i`` makes a type there declare something."""
+    before = s.words[i - 1]
+    return before.is_name and before.text not in BEFORE_EXPRESSION
+
+
+def constructors(source: Source) -> Iterator[Edit]:
+    """``float4(a, b)`` and ``T(x)`` are calls of a function of the shim: clang's vectors have no constructors."""
+    s = source.syntax
+    for i in range(1, s.count):
+        if not s.words[i].is_name:
+            continue
+        first, last = i, i
+        if s[i - 1] == "::" and s[i - 2] == "metal":
+            first = i - 2
+        if s[i] == "vec" and s[i + 1] == "<":
+            last = s.angle(i + 1) or i
+        elif not source.is_type(i):
+            continue
+        if s[first - 1] in (".", "~", "::", "operator", "struct", "class", "new", ">") or i in source.initializers:
+            continue
+        if s[last + 1] == "(" and not _follows_type(s, first) and not _is_pointer_to_function(s, last + 1):
+            yield source.edit(first, first, f"mpsref::construct<{s[first]}")
+            yield source.append(last, ">")
+        elif s.words[last + 1].is_name and s[last + 2] == "(" and source.in_body[i]:
+            if _is_statement(s, first) and s[s.partner[last + 2] + 1] in (";", ",") and _are_values(source, last + 2):
+                name = " ".join(s.texts(first, last + 1))
+                yield source.append(last + 1, f" = mpsref::construct<{name}>")
+
+
+def _is_pointer_to_function(s: Syntax, opening: int) -> bool:
+    close = s.partner[opening]
+    return s[opening + 1] in ("*", "&") and s[close + 1] == "(" and s.words[close - 1].is_name
+
+
+def _is_statement(s: Syntax, i: int) -> bool:
+    while s[i - 1] in ("const", "thread", "constexpr", "static"):
+        i -= 1
+    return s[i - 1] in ("{", "}", ";", ")")
+
+
+def _are_values(source: Source, opening: int) -> bool:
+    """Return whether a bracket holds arguments rather than parameters."""
+    s = source.syntax
+    first = opening + 1
+    if s.partner[opening] == first:
+        return False
+    is_declaration = (VECTOR.fullmatch(s[first]) or s[first] in PLAIN) and s.words[first + 1].is_name
+    return not (s[first] in SPACES or is_declaration)
+
+
+def casts(source: Source) -> Iterator[Edit]:
+    """``(half4)x`` and ``static_cast<half4>(x)`` convert vectors by a function of the shim."""
+    s = source.syntax
+    for i in range(1, s.count):
+        if s[i] == "static_cast" and s[i + 1] == "<":
+            end = s.angle(i + 1)
+            if end is not None and not {"*", "&"} & set(s.texts(i + 2, end)):
+                yield source.edit(i, i, "mpsref::cast")
+        elif s[i] == "(":
+            yield from _cast(source, i)
+
+
+def _cast(source: Source, i: int) -> Iterator[Edit]:
+    s, close = source.syntax, source.syntax.partner[i]
+    first = i + 1
+    while s[first] in ("const", "thread"):
+        first += 1
+    at = first + 2 if s[first] == "metal" and s[first + 1] == "::" else first
+    if s[at] == "vec" and s[at + 1] == "<":
+        if s.angle(at + 1) != close - 1:
+            return
+    elif at != close - 1 or not source.is_type(at):
+        return
+    before, after = s.words[i - 1], s.words[close + 1]
+    if (before.is_name and before.text not in BEFORE_EXPRESSION) or before.text in (")", "]", ">"):
+        return
+    is_operand = after.is_name and after.text not in NO_CAST
+    if is_operand or after.text in ("(", "-", "*", "&", "!", "~", "::", "+") or after.text[:1].isdigit() or after.text[:1] == ".":
+        name = " ".join(s.texts(first, close))
+        yield source.remove(i, close, f"mpsref::castto<{name}>() ->* ")
+
+
+def braces(source: Source) -> Iterator[Edit]:
+    """``f({a, b})``: a list as an argument converts to a vector, too."""
+    s = source.syntax
+    around = [-1]
+    for i in range(s.count):
+        text = s[i]
+        if text == "{" and s[i - 1] in ("(", ",") and around[-1] >= 0 and s[around[-1]] == "(":
+            close = s.partner[i]
+            if close > i + 1 and s[close + 1] in (",", ")") and s[i + 1] != "." and source.in_body[i]:
+                yield source.edit(i, i, "mpsref::braces(")
+                yield source.edit(close, close, ")")
+        if text and text in "([{":
+            around.append(i)
+        elif text and text in ")]}":
+            around.pop()
+
+
+def conditionals(source: Source) -> Iterator[Edit]:
+    """``c ? x[i] : y``: an element in an address space and a value have no common class type; the element is copied."""
+    s = source.syntax
+    for i in range(s.count):
+        if s[i] != "?" or not s.words[i + 1].is_name:
+            continue
+        last = i + 1
+        while s.words[last + 1].is_name or s[last + 1] in (".", "-", ">", "[", "::"):
+            last = s.partner[last + 1] if s[last + 1] == "[" else last + 1
+        if s[last] == "]" and s[last + 1] == ":":
+            yield source.insert(i + 1, "mpsref::loaded(")
+            yield source.append(last, ")")
+
+
+REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
+    attributes,
+    kernel_words,
+    threads,
+    render_functions,
+    instantiations,
+    function_constants,
+    locals_of_threadgroups,
+    member_spaces,
+    array_parameters,
+    constructors,
+    casts,
+    braces,
+    conditionals,
+)
+
+
+STRICT = (
+    attributes,
+    template_kernels,
+    render_functions,
+    instantiations,
+    function_constants,
+    array_parameters,
+    constructors,
+    casts,
+    braces,
+)
+"""The rewrites for the strict pass, whose language knows kernels and the spaces of members."""
+
+
+def strictly_rewritten(source: Source) -> str:
+    """Return the text of a source for the strict pass."""
+    return applied(source.syntax.text, list(itertools.chain.from_iterable(rewrite(source) for rewrite in STRICT)))
+
+
+def rewritten(source: Source, *more: Edit) -> str:
+    """Return the text of a source after all rewrites, and ``more`` edits."""
+    edits = [*itertools.chain.from_iterable(rewrite(source) for rewrite in REWRITES), *more]
+    return applied(source.syntax.text, edits)
+
+
+def applied(text: str, edits: list[Edit]) -> str:
+    """Return a text with edits; those inside of a removed range are dropped."""
+    parts, at, gone = list[str](), 0, 0
+    for one in sorted(edits, key=lambda one: (one.start, not one.removes, one.end)):
+        if one.start < gone:
+            continue
+        parts += (text[at : one.start], one.text)
+        at = one.end
+        if one.removes:
+            gone = one.end
+    return "".join((*parts, text[at:]))

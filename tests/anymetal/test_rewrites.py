@@ -1,0 +1,258 @@
+"""What the front end makes of the tokens of a source: one row a construct, what it was and what it becomes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from anymetal import CompileError
+from anymetal.frontend import kernels, rewrites
+from anymetal.frontend.lexer import unified
+from anymetal.frontend.rewrites import Source, applied
+from anymetal.frontend.syntax import Kind, Syntax
+
+
+def after(text: str, *names: str, **values: str) -> str:
+    source = Source(Syntax(text), values)
+    edits = [edit for name in names for edit in getattr(rewrites, name)(source)]
+    return applied(text, edits)
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+ROWS = {
+    "attributes": [
+        ("void f(device float* x [[buffer(0)]]) { [[likely]] x[0] = 1; }", "void f(device float* x ) { x[0] = 1; }"),
+        ("int a[b[0]];", "int a[b[0]];"),
+    ],
+    "kernel_words": [("kernel void f() {}", "void f() {}")],
+    "threads": [
+        (
+            "template <int N> [[kernel, max_total_threads_per_threadgroup(N * 2)]] void f(device int* x) { x[0] = N; }",
+            "template <int N> [[kernel, max_total_threads_per_threadgroup(N * 2)]] void f(device int* x) "
+            "{ MPSREF_THREADS(N * 2) x[0] = N; }",
+        ),
+    ],
+    "render_functions": [
+        ("vertex float4 v() { return 0; } int a;", "int a;"),
+        ("[[fragment]] half4 v() { return 0; } int a;", "int a;"),
+    ],
+    "instantiations": [
+        ('template [[host_name("a")]] [[kernel]] decltype(f<4>) f<4>; int x;', "int x;"),
+        ("template <int N> void f();", "template <int N> void f();"),
+    ],
+    "function_constants": [
+        (
+            "constant int n [[function_constant(0)]]; int m = is_function_constant_defined(n) ? n : 4;",
+            "constexpr constant int n = mpsref::construct<int>(3); int m = true ? n : 4;",
+        ),
+        (
+            "constant bool b [[function_constant(1)]]; bool c = is_function_constant_defined(b);",
+            "extern constant bool b; bool c = false;",
+        ),
+    ],
+    "locals_of_threadgroups": [
+        (
+            "void f() { threadgroup float a[8], b; constant int w[] = {1}; }",
+            "void f() { static MPSREF_LOCAL threadgroup float a[8], b; static constant int w[] = {1}; }",
+        ),
+        (
+            "void f() { if (x) { threadgroup Tile<float, 2 * 4> t; } for (;;) threadgroup int q; }",
+            "void f() { if (x) { static MPSREF_LOCAL threadgroup Tile<float, 2 * 4> t; } "
+            "for (;;) static MPSREF_LOCAL threadgroup int q; }",
+        ),
+        (
+            "void f() { threadgroup float* p = a; constant float& z = *w; using T = threadgroup float; g((device T*)p); }",
+            "void f() { threadgroup float* p = a; constant float& z = *w; using T = threadgroup float; g((device T*)p); }",
+        ),
+        ("void f() { alignas(16) threadgroup T a[2 * N]; }", "void f() { static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; }"),
+    ],
+    "member_spaces": [
+        (
+            "struct S { float g() const thread { return 1; } float g() const device { return 1; } };",
+            "struct S { float g() const { return 1; } };",
+        ),
+        (
+            "struct S { S(float a) thread : x{a} {} S(float a) constant : x{a} {} S(int a) {} S(int a) device {} };",
+            "struct S { S(float a) : x{a} {} S(int a) {} };",
+        ),
+        (
+            "struct S { T& operator[](int i) device; const T& operator[](int i) const device; };",
+            "struct S { T& operator[](int i) ; const T& operator[](int i) const ; };",
+        ),
+    ],
+    "array_parameters": [
+        ("void f(device float x[4], int n[2]);", "void f(device float *x, int n[2]);"),
+        ("void f(threadgroup half y[2][8], thread T (&z)[4]);", "void f(threadgroup half (*y)[8], thread T (&z)[4]);"),
+    ],
+    "constructors": [
+        ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(mpsref::construct<float4>(1, a.xy, 2)); }"),
+        ("void f() { return metal::half2(1); }", "void f() { return mpsref::construct<metal::half2>(1); }"),
+        ("void f() { a = vec<T, 4>(b); }", "void f() { a = mpsref::construct<vec<T, 4>>(b); }"),
+        ("using V = float4; void f() { a = V(b); }", "using V = float4; void f() { a = mpsref::construct<V>(b); }"),
+        ("typedef half4 V; V f(int a);", "typedef half4 V; V f(int a);"),
+        (
+            "template <class T> T f(T x) { return T(x); } void g() { T(x); }",
+            "template <class T> T f(T x) { return mpsref::construct<T>(x); } void g() { T(x); }",
+        ),
+        ("void f() { float4 v(1, 2), w; }", "void f() { float4 v = mpsref::construct<float4>(1, 2), w; }"),
+        ("struct A { float4 v(float4 b); };", "struct A { float4 v(float4 b); };"),
+        ("float4 (*p)(int);", "float4 (*p)(int);"),
+        ("struct A { operator float4() const; };", "struct A { operator float4() const; };"),
+        (
+            "using B = A; struct C : B { C(float2 x) : B(x), y(float2(0)) {} };",
+            "using B = A; struct C : B { C(float2 x) : B(x), y(mpsref::construct<float2>(0)) {} };",
+        ),
+    ],
+    "casts": [
+        ("void f() { a = (half4)b; }", "void f() { a = mpsref::castto<half4>() ->* b; }"),
+        ("void f() { a = (float4)-b; }", "void f() { a = mpsref::castto<float4>() ->* -b; }"),
+        ("void f() { a = (b) * 2 + sizeof(float4) * 2; }", "void f() { a = (b) * 2 + sizeof(float4) * 2; }"),
+        ("void f() { static_cast<T>(b); static_cast<device T*>(b); }", "void f() { mpsref::cast<T>(b); static_cast<device T*>(b); }"),
+        ("struct A { T f(float4) const; };", "struct A { T f(float4) const; };"),
+    ],
+    "braces": [
+        ("void f() { g({1, 2}, {}); }", "void f() { g(mpsref::braces(1, 2), {}); }"),
+        ("void f() { S s = {1, 2}; g(S{1, 2}); }", "void f() { S s = {1, 2}; g(S{1, 2}); }"),
+    ],
+    "conditionals": [
+        ("void f() { a = c ? x[i] : y; }", "void f() { a = c ? mpsref::loaded(x[i]) : y; }"),
+        ("void f() { a = c ? p->q[i][j] : 0; }", "void f() { a = c ? mpsref::loaded(p->q[i][j]) : 0; }"),
+        ("void f() { a = c ? x[i] + 1 : &x[i]; }", "void f() { a = c ? x[i] + 1 : &x[i]; }"),
+    ],
+    "template_kernels": [
+        ("[[kernel]] void f() {}", "kernel [[kernel]] void f() {}"),
+        ("template <class T> kernel void f() {}", "template <class T> void f() {}"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "before", "expected"), [(name, *row) for name, rows in ROWS.items() for row in rows])
+def test_rewrites(name, before, expected):
+    assert words(after(before, name, n="3")) == words(expected)
+
+
+def test_every_rewrite_has_a_row_and_a_reason():
+    used = {one.__name__: one.__doc__ for one in (*rewrites.REWRITES, *rewrites.STRICT)}
+    assert used.keys() == ROWS.keys()
+    assert all(used.values())
+
+
+def test_lines_stay():
+    text = 'template <class T>\nkernel void f(device T* x [[\nbuffer(0)]]) { }\ntemplate [[host_name("a")]]\nkernel void f<int>(\ndevice int*);\nint last;'
+    found = after(text, *(one.__name__ for one in rewrites.REWRITES))
+    assert found.split("\n").index("int last;") == text.split("\n").index("int last;")
+
+
+def test_removed_text_keeps_the_markers_of_lines():
+    text = 'template\n# 7 "a.h"\nvoid f<int>();\nint last;'
+    assert after(text, "instantiations") == '\n# 7 "a.h"\n\nint last;'
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("namespace a { struct B { void f(); int x = 1; }; void g() { if (1) {} } }", "OTHER OTHER CLASS FUNCTION NAMESPACE"),
+        ("struct alignas(16) A { A() : x{1}, y(2) {} };", "FUNCTION CLASS"),
+        ("constant float w[] = {1, f(2)}; constexpr int n{3};", "OTHER OTHER"),
+        ("template <class T, class = enable_if_t<(sizeof(T) > 2)>> inline T f(T x) { return x; }", "FUNCTION"),
+        ("typedef struct { int x; } A, *B; enum class E : uint { a, b };", "OTHER CLASS CLASS"),
+        ("struct S { bool operator()(int a) const { return a < 1 && 2 > a; } operator float4() { return 0; } };", "FUNCTION FUNCTION CLASS"),
+        ("struct A f() { return {}; } auto g = [](int x) { return x; };", "FUNCTION OTHER"),
+        ('extern "C" { int f(); }', "OTHER NAMESPACE"),
+    ],
+)
+def test_declarations(text, kinds):
+    assert [one.kind for one in Syntax(text).declarations] == [Kind[kind] for kind in kinds.split()]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("void f() { (] }", "`]` closes no bracket"),
+        ("void f() {", "`{` is never closed"),
+        ("}", "`}` closes no bracket"),
+        ("(" * 300 + ")" * 300, "brackets are nested more than 256 deep"),
+    ],
+)
+def test_brackets(text, message):
+    with pytest.raises(CompileError, match=re.escape(message)):
+        Syntax(text)
+
+
+KERNELS = """
+namespace ns { kernel void inside(device float* a) {} }
+[[kernel]] void plain(device const float* x, constant uint& n [[buffer(3)]], device float* y, uint i [[thread_position_in_grid]]) {}
+[[host_name("named")]] kernel void hosted(threadgroup half* t [[threadgroup(1)]], uint3 p [[thread_position_in_threadgroup]]) {}
+template <class T, int N> [[kernel, max_total_threads_per_threadgroup(N)]] void f(device T* x [[buffer(N)]]) {}
+template [[host_name("f_" "4")]] [[kernel]] decltype(f<float, 4>) f<float, 4>;
+template <class T> kernel void g(device T* x, device int* m [[buffer(1), function_constant(has)]]) {}
+template [[host_name("g_half")]] kernel void g(device half* x, device int*);
+typedef decltype(g<float>) g_t;
+template [[host_name("g_float")]] kernel g_t ns::g<float>;
+struct A { static kernel void member(device int* x) {} };
+"""
+
+
+def test_kernels():
+    found = kernels.kernels(Syntax(KERNELS))
+    assert list(found) == ["inside", "plain", "named", "f_4", "g_half", "g_float", "member"]
+    assert [(p.kind, p.index, p.is_reference) for p in found["plain"].parameters] == [
+        ("buffer", 0, False), ("buffer", 3, True), ("buffer", 1, False), ("value", None, False)
+    ]  # fmt: skip
+    assert [(p.kind, p.index) for p in found["named"].parameters] == [("threadgroup", 1), ("value", None)]
+    assert found["named"].call == "hosted"
+    assert found["f_4"].call == "f<float , 4>"
+    assert found["f_4"].names_threads
+    assert (found["f_4"].parameters[0].index, found["f_4"].parameters[0].value) == (None, "N")
+    assert found["g_half"].call == "((void (*)(device half *x , device int *))g)"
+    assert found["g_half"].parameters[1].condition == "has"
+    assert found["g_float"].call == "ns::g<float>"
+    assert found["named"].axes == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kernel int f() { return 1; }", "kernel `f` must return void"),
+        ("kernel void f() {} kernel void f(device int* x) {}", "there are two kernels `f`"),
+        ("kernel void f(device int* x [[buffer(1)]], device int* y [[buffer(1)]]) {}", "uses a buffer index twice: 1"),
+        ("kernel void f(device int* x [[buffer(31)]]) {}", "the buffer index is above 30"),
+        ("kernel void f(int x) {}", "needs an attribute such as [[buffer(0)]]"),
+        ("kernel void f(float x [[thread_position_in_grid]]) {}", "must have one of the types uint, ushort"),
+        ("template [[host_name(\"a\")]] kernel void f<int>();", "there is no kernel template `f` to instantiate"),
+        ("[[max_total_threads_per_threadgroup]] kernel void f() {}", "needs a number"),
+        ("constant [[function_constant(0)]];", "a function constant is `constant TYPE name"),
+    ],
+)
+def test_illegal_kernels(text, message):
+    with pytest.raises(CompileError, match=re.escape(message)):
+        syntax = Syntax(text)
+        kernels.kernels(syntax)
+        list(kernels.constants(syntax))
+
+
+def test_parameters_that_no_runtime_has():
+    kernel = kernels.kernels(Syntax("kernel void f(texture2d<float> t [[texture(0)]]) {}"))["f"]
+    with pytest.raises(CompileError, match=re.escape("parameter `texture2d<float> t` of kernel `f`: textures are not supported")):
+        kernels.supported(kernel)
+
+
+def test_the_walk_over_tokens_ends_with_a_result_or_an_error():
+    """Whatever the tokens are: parts of a source in any order."""
+    import random
+
+    parts = re.findall(r"\w+|\S", KERNELS + " threadgroup constant T(x) ? [ ] { } < > ( ) ; : :: is_function_constant_defined")
+    for seed in range(150):
+        chosen = random.Random(seed).choices(parts, k=40)
+        text = unified(" ".join(chosen))
+        try:
+            syntax = Syntax(text)
+            kernels.kernels(syntax)
+            rewrites.rewritten(Source(syntax))
+            rewrites.strictly_rewritten(Source(syntax))
+        except CompileError:
+            continue
