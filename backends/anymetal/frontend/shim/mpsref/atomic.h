@@ -1,95 +1,110 @@
-// Relaxed atomics on int, unsigned int and bool in device and threadgroup memory, and from MSL 3.0 on float in device
-// memory.
+// Atomic objects in device and threadgroup memory. MSL 2.3 has them for int, unsigned int and bool, 3.0 for float, and
+// 2.4 for minima and maxima of unsigned long.
 #pragma once
 
 #ifdef MPSREF_STRICT
-#define MPSREF_EACH_SPACE(M, T, OF) M(T, OF, device) M(T, OF, threadgroup)
 #define atomic_int mpsref_atomic_int // OpenCL knows these by itself, as other types
 #define atomic_uint mpsref_atomic_uint
-#if __METAL_VERSION__ >= 300
 #define atomic_float mpsref_atomic_float
+#define atomic_ulong mpsref_atomic_ulong
 #endif
-#else
-#define MPSREF_EACH_SPACE(M, T, OF) M(T, OF, )
-#endif
-
-#define MPSREF_RELAXED 0 // __ATOMIC_RELAXED, which is a macro of the target
 
 namespace metal {
 
-enum memory_order { memory_order_relaxed = 0 };
+enum memory_order {
+    memory_order_relaxed = 0, // as in C
+#if __METAL_VERSION__ >= 320
+    memory_order_acquire = 2,
+    memory_order_release = 3,
+    memory_order_acq_rel = 4,
+    memory_order_seq_cst = 5
+#endif
+};
 
 template <class T> struct mpsref_atomic;
-template <> struct mpsref_atomic<int> { int mpsref_value; };
-template <> struct mpsref_atomic<uint> { uint mpsref_value; };
-template <> struct mpsref_atomic<bool> { bool mpsref_value; };
-typedef mpsref_atomic<int> atomic_int;
-typedef mpsref_atomic<uint> atomic_uint;
-typedef mpsref_atomic<bool> atomic_bool;
+#define MPSREF_ATOMIC(T) \
+    template <> struct mpsref_atomic<T> { T mpsref_value; }; \
+    typedef mpsref_atomic<T> atomic_##T;
+MPSREF_ATOMIC(int)
+MPSREF_ATOMIC(uint)
+MPSREF_ATOMIC(bool)
 #if __METAL_VERSION__ >= 240
+MPSREF_ATOMIC(ulong)
 template <class T> using atomic = mpsref_atomic<T>;
+template <class T> using _atomic = mpsref_atomic<T>;
 #endif
 #if __METAL_VERSION__ >= 300
-template <> struct mpsref_atomic<float> { float mpsref_value; };
-typedef mpsref_atomic<float> atomic_float;
+MPSREF_ATOMIC(float)
 #endif
-
-#ifdef MPSREF_STRICT // a plain expression with the right types: this pass never runs it
-#define MPSREF_ATOMIC(BUILTIN, ...) (p->mpsref_value)
-#else
-#define MPSREF_ATOMIC(BUILTIN, ...) BUILTIN(&p->mpsref_value, ##__VA_ARGS__, MPSREF_RELAXED)
-#endif
-
-#define MPSREF_ATOMIC_ACCESS(T, OF, SPACE) \
-    inline OF atomic_load_explicit(const volatile SPACE T *p, memory_order) { return MPSREF_ATOMIC(__atomic_load_n); } \
-    inline void atomic_store_explicit(volatile SPACE T *p, OF v, memory_order) { (void)MPSREF_ATOMIC(__atomic_store_n, v); } \
-    inline OF atomic_exchange_explicit(volatile SPACE T *p, OF v, memory_order) { \
-        return MPSREF_ATOMIC(__atomic_exchange_n, v); \
-    } \
-    inline bool atomic_compare_exchange_weak_explicit(volatile SPACE T *p, thread OF *expected, OF v, memory_order, \
-                                                      memory_order) { \
-        return MPSREF_ATOMIC(__atomic_compare_exchange_n, expected, v, true, MPSREF_RELAXED); \
-    }
-#define MPSREF_ATOMIC_FETCH(T, OF, SPACE, NAME) \
-    inline OF atomic_fetch_##NAME##_explicit(volatile SPACE T *p, OF v, memory_order) { \
-        return MPSREF_ATOMIC(__atomic_fetch_##NAME, v); \
-    }
-#define MPSREF_ATOMIC_ARITHMETIC(T, OF, SPACE) \
-    MPSREF_ATOMIC_ACCESS(T, OF, SPACE) \
-    MPSREF_ATOMIC_FETCH(T, OF, SPACE, add) MPSREF_ATOMIC_FETCH(T, OF, SPACE, sub) \
-    MPSREF_ATOMIC_FETCH(T, OF, SPACE, min) MPSREF_ATOMIC_FETCH(T, OF, SPACE, max) \
-    MPSREF_ATOMIC_FETCH(T, OF, SPACE, and) MPSREF_ATOMIC_FETCH(T, OF, SPACE, or) \
-    MPSREF_ATOMIC_FETCH(T, OF, SPACE, xor)
-MPSREF_EACH_SPACE(MPSREF_ATOMIC_ARITHMETIC, atomic_int, int)
-MPSREF_EACH_SPACE(MPSREF_ATOMIC_ARITHMETIC, atomic_uint, uint)
-MPSREF_EACH_SPACE(MPSREF_ATOMIC_ACCESS, atomic_bool, bool)
-#if __METAL_VERSION__ >= 300
-#ifdef MPSREF_STRICT
-MPSREF_ATOMIC_ACCESS(atomic_float, float, device)
-#else // the builtins take integers
-inline float atomic_load_explicit(const volatile atomic_float *p, memory_order) {
-    return __builtin_bit_cast(float, __atomic_load_n((const volatile int *)p, MPSREF_RELAXED));
-}
-inline void atomic_store_explicit(volatile atomic_float *p, float v, memory_order) {
-    __atomic_store_n((volatile int *)p, __builtin_bit_cast(int, v), MPSREF_RELAXED);
-}
-inline float atomic_exchange_explicit(volatile atomic_float *p, float v, memory_order) {
-    int before = __atomic_exchange_n((volatile int *)p, __builtin_bit_cast(int, v), MPSREF_RELAXED);
-    return __builtin_bit_cast(float, before);
-}
-inline bool atomic_compare_exchange_weak_explicit(volatile atomic_float *p, float *expected, float v, memory_order,
-                                                  memory_order) {
-    return __atomic_compare_exchange_n((volatile int *)p, (int *)expected, __builtin_bit_cast(int, v), true,
-                                       MPSREF_RELAXED, MPSREF_RELAXED);
-}
-#endif
-MPSREF_ATOMIC_FETCH(atomic_float, float, device, add)
-MPSREF_ATOMIC_FETCH(atomic_float, float, device, sub)
-#endif
-#undef MPSREF_ATOMIC_ARITHMETIC
-#undef MPSREF_ATOMIC_FETCH
-#undef MPSREF_ATOMIC_ACCESS
 #undef MPSREF_ATOMIC
-#undef MPSREF_EACH_SPACE
+
+} // namespace metal
+
+namespace mpsref {
+
+// What a pointer to an atomic object, in any address space where these may be, points to.
+template <class A> struct atomic_of {};
+#ifdef MPSREF_STRICT
+template <class T> struct atomic_of<device metal::mpsref_atomic<T>> { typedef T type; };
+template <class T> struct atomic_of<threadgroup metal::mpsref_atomic<T>> : only<__is_integral(T) && sizeof(T) < 8, T> {};
+template <class A> using atomic_value = typename atomic_of<metal::remove_cv_t<A>>::type;
+#define MPSREF_ATOMIC(BUILTIN, ...) (p->mpsref_value) // the type is right, and this pass never runs it
+#else
+template <class T> struct atomic_of<metal::mpsref_atomic<T>> { typedef T type; };
+template <class A> using atomic_value = typename atomic_of<metal::remove_cvref_t<metal::remove_cv_t<A>>>::type;
+#define MPSREF_ATOMIC(BUILTIN, ...) BUILTIN(&p->mpsref_value, ##__VA_ARGS__)
+#endif
+template <class A, bool C> using atomic_if = typename only<C, atomic_value<A>>::type;
+template <class A> using atomic_bits = atomic_if<A, __is_integral(atomic_value<A>) && sizeof(atomic_value<A>) == 4>;
+template <class A> using atomic_sum = atomic_if<A, sizeof(atomic_value<A>) == 4>;
+template <class A> using atomic_long = atomic_if<A, sizeof(atomic_value<A>) == 8>;
+
+} // namespace mpsref
+
+namespace metal {
+
+template <class A> MPSREF_TOUCHES mpsref::atomic_value<A> atomic_load_explicit(A *p, memory_order order) {
+    mpsref::atomic_value<A> value;
+    (void)MPSREF_ATOMIC(__atomic_load, &value, int(order));
+    return value;
+}
+template <class A> MPSREF_TOUCHES void atomic_store_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) {
+    (void)MPSREF_ATOMIC(__atomic_store, &v, int(order));
+}
+template <class A>
+MPSREF_TOUCHES mpsref::atomic_value<A> atomic_exchange_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) {
+    mpsref::atomic_value<A> before;
+    (void)MPSREF_ATOMIC(__atomic_exchange, &v, &before, int(order));
+    return before;
+}
+template <class A>
+MPSREF_TOUCHES bool atomic_compare_exchange_weak_explicit(
+    A *p, thread mpsref::atomic_value<A> *expected, mpsref::atomic_value<A> v, memory_order success, memory_order failure
+) {
+    return MPSREF_ATOMIC(__atomic_compare_exchange, expected, &v, true, int(success), int(failure));
+}
+
+#define MPSREF_FETCH(NAME, KIND) \
+    template <class A> \
+    MPSREF_TOUCHES mpsref::KIND<A> atomic_fetch_##NAME##_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) { \
+        return MPSREF_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
+    }
+MPSREF_FETCH(add, atomic_sum)
+MPSREF_FETCH(sub, atomic_sum)
+MPSREF_FETCH(min, atomic_bits)
+MPSREF_FETCH(max, atomic_bits)
+MPSREF_FETCH(and, atomic_bits)
+MPSREF_FETCH(or, atomic_bits)
+MPSREF_FETCH(xor, atomic_bits)
+#undef MPSREF_FETCH
+#define MPSREF_EXTREME(NAME) \
+    template <class A, class = mpsref::atomic_long<A>> \
+    MPSREF_TOUCHES void atomic_##NAME##_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) { \
+        (void)MPSREF_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
+    }
+MPSREF_EXTREME(min)
+MPSREF_EXTREME(max)
+#undef MPSREF_EXTREME
+#undef MPSREF_ATOMIC
 
 } // namespace metal

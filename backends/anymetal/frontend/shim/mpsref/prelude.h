@@ -1,13 +1,10 @@
-// What MSL knows before any include: the qualifiers, the scalar and vector types, and their constructors.
+// What MSL knows before any include: the qualifiers, the scalar, vector and packed types, and their constructors.
 //
 // Read by two passes. The strict pass (MPSREF_STRICT) is C++ for OpenCL, whose address spaces are those of Metal; it
-// only checks. The running pass is C++ for the processor, or for an NVIDIA GPU (MPSREF_CUDA), where pointers of all
-// address spaces are alike.
+// only checks. The running pass is C++ in clang's SYCL device mode for the processor, or for an NVIDIA GPU
+// (MPSREF_CUDA). Its address spaces are types as well: templates and overloads see them. All of them convert to the
+// default one, so structs can be copied and members called.
 #pragma once
-
-#ifdef MPSREF_CUDA
-#pragma clang force_cuda_host_device begin // every function may run on the GPU
-#endif
 
 #ifdef MPSREF_STRICT
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -27,15 +24,15 @@
 #define write_only mpsref_name_write_only
 #define read_write mpsref_name_read_write
 #else
-#define kernel static inline
-#define device
-#define constant const
-#define threadgroup
+#define device __attribute__((opencl_global))
+#define constant __attribute__((opencl_global_host)) const
+#define threadgroup __attribute__((opencl_local))
 #define thread
-typedef _Float16 half;
-constexpr half operator""h(long double x) { return half(float(x)); }
-constexpr half operator""H(long double x) { return half(float(x)); }
 #endif
+
+
+// A function that accesses memory on behalf of a kernel, beside its arguments.
+#define MPSREF_TOUCHES inline
 
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -51,139 +48,172 @@ typedef long int64_t;
 typedef unsigned long uint64_t;
 typedef unsigned long size_t;
 typedef long ptrdiff_t;
+typedef long intptr_t;
+typedef unsigned long uintptr_t;
 
+#ifndef MPSREF_STRICT // which has half and its literals
+typedef _Float16 half;
+constexpr half operator""h(long double x) { return half(x); }
+constexpr half operator""_h(long double x) { return half(x); } // C++ reserves H, bf and BF: the front end writes _H ...
+constexpr half operator""_H(long double x) { return half(x); }
+#endif
 #if __METAL_VERSION__ >= 310
 #ifdef MPSREF_STRICT
 typedef _Float16 bfloat; // a type of its own with the arithmetic of half: this pass never runs it
 #else
 typedef __bf16 bfloat;
+constexpr bfloat operator""_bf(long double x) { return bfloat(x); }
+constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
 #endif
+#define MPSREF_BFLOAT(M) M(bfloat)
+#else
+#define MPSREF_BFLOAT(M)
+#endif
+#define MPSREF_INTEGERS(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong)
+#define MPSREF_NUMBERS(M) MPSREF_INTEGERS(M) M(half) M(float) MPSREF_BFLOAT(M)
+
+// In the strict pass a member has one `this` for each address space that its result is in.
+#ifdef MPSREF_STRICT
+#define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) \
+    thread TYPE &operator[](INDEX i) __private { return ELEMENT; } \
+    threadgroup TYPE &operator[](INDEX i) __local { return ELEMENT; } \
+    device TYPE &operator[](INDEX i) __global { return ELEMENT; } \
+    const thread TYPE &operator[](INDEX i) const __private { return ELEMENT; } \
+    const threadgroup TYPE &operator[](INDEX i) const __local { return ELEMENT; } \
+    const device TYPE &operator[](INDEX i) const __global { return ELEMENT; } \
+    const constant TYPE &operator[](INDEX i) const __constant { return ELEMENT; }
+#else
+#define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) \
+    constexpr TYPE &operator[](INDEX i) { return ELEMENT; } \
+    constexpr const TYPE &operator[](INDEX i) const { return ELEMENT; }
 #endif
 
 #define MPSREF_VECTOR(ELEMENT, NAME) \
     typedef ELEMENT NAME##2 __attribute__((ext_vector_type(2))); \
     typedef ELEMENT NAME##3 __attribute__((ext_vector_type(3))); \
     typedef ELEMENT NAME##4 __attribute__((ext_vector_type(4)));
-#define MPSREF_INTEGERS(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong)
-#define MPSREF_TWICE(T) MPSREF_VECTOR(T, T)
-MPSREF_INTEGERS(MPSREF_TWICE)
-MPSREF_TWICE(half)
-MPSREF_TWICE(float)
-#if __METAL_VERSION__ >= 310
-MPSREF_TWICE(bfloat)
-#endif
+#define MPSREF_VECTORS(T) MPSREF_VECTOR(T, T)
+MPSREF_NUMBERS(MPSREF_VECTORS)
 MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and anything else for true
-#undef MPSREF_TWICE
-
-#define MPSREF_PACKED(T) \
-    typedef T packed_##T##2 __attribute__((ext_vector_type(2), aligned(sizeof(T)))); \
-    typedef T packed_##T##4 __attribute__((ext_vector_type(4), aligned(sizeof(T))));
-MPSREF_INTEGERS(MPSREF_PACKED)
-MPSREF_PACKED(half)
-MPSREF_PACKED(float)
-#undef MPSREF_PACKED
+#undef MPSREF_VECTORS
+#undef MPSREF_VECTOR
 
 namespace mpsref {
 
+template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
+
+// A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
+template <class T> struct packed3 {
+    T x, y, z;
+    packed3() = default;
+    constexpr packed3(T all) : x(all), y(all), z(all) {}
+    constexpr packed3(T a, T b, T c) : x(a), y(b), z(c) {}
+    constexpr packed3(vector<T, 3> v) : x(v.x), y(v.y), z(v.z) {}
+    constexpr operator vector<T, 3>() const { return vector<T, 3>{x, y, z}; }
+#ifdef MPSREF_STRICT
+    constexpr operator vector<T, 3>() const __constant { return vector<T, 3>{x, y, z}; }
+#endif
+    MPSREF_SUBSCRIPT(T, uint, (&x)[i])
+    template <class U> packed3 &operator+=(U v) { return *this = packed3(vector<T, 3>(*this) + v); }
+    template <class U> packed3 &operator-=(U v) { return *this = packed3(vector<T, 3>(*this) - v); }
+    template <class U> packed3 &operator*=(U v) { return *this = packed3(vector<T, 3>(*this) * v); }
+    template <class U> packed3 &operator/=(U v) { return *this = packed3(vector<T, 3>(*this) / v); }
+};
+
+// The components of a type; `whole` is the vector that it converts to.
 template <class T> struct shape {
     typedef T element;
-    enum { size = 1 };
+    typedef T whole;
+    enum { size = 1, is_vector = 0 };
 };
 template <class T, int N> struct shape<T __attribute__((ext_vector_type(N)))> {
     typedef T element;
-    enum { size = N };
+    typedef vector<T, N> whole;
+    enum { size = N, is_vector = 1 };
 };
+template <class T> struct shape<packed3<T>> : shape<vector<T, 3>> {};
+template <class T> struct shape<const T> : shape<T> {};
+template <class T> struct shape<volatile T> : shape<T> {};
 
-template <class V, class A> inline void append(thread V &v, thread int &at, A part) {
-    typedef typename shape<V>::element element;
-    if constexpr (shape<A>::size == 1)
-        v[at++] = element(part);
+template <class T> struct is_narrow { enum { value = 0 }; };
+template <> struct is_narrow<half> { enum { value = 1 }; };
+#if __METAL_VERSION__ >= 310
+template <> struct is_narrow<bfloat> { enum { value = 1 }; };
+#endif
+
+template <class T> constexpr constant bool is_floating = __is_same(T, float) || is_narrow<T>::value;
+template <class T> constexpr constant bool is_number = __is_integral(T) || is_floating<T>;
+
+// half and bfloat do not convert to each other.
+template <class T, class U> constexpr T scalar(U x) {
+    if constexpr (is_narrow<T>::value && is_narrow<U>::value && !__is_same(T, U))
+        return T(float(x));
     else
-        for (int i = 0; i < shape<A>::size; i++) v[at++] = element(part[i]);
+        return T(x);
 }
 
-// float4(a, b.xyz), float4(0), float4(int4), ...: a vector from parts, from one scalar, or by conversion.
+// Component i of a vector; a scalar has the same one everywhere.
+template <class T, class A> constexpr T lane(A a, int i) {
+    if constexpr (shape<A>::is_vector)
+        return scalar<T>(a[i]);
+    else
+        return scalar<T>(a);
+}
+
+template <class V, class A> constexpr void append(thread V &v, thread int &at, A part) {
+    for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<typename shape<V>::element>(part, i);
+}
+
+// float4(a, b.xyz), float4(0), float4(int4), T(x), T(a, b), ...: a vector from parts, from one scalar, or by conversion;
+// a scalar or an object of a class.
 template <class V> constexpr V construct() { return V{}; }
 template <class V, class A> constexpr V construct(A a) {
-    typedef typename shape<V>::element element;
-    if constexpr (shape<A>::size == 1) {
-        return V(element(a));
+    if constexpr (!shape<V>::is_vector || __is_class(A) && !shape<A>::is_vector) {
+        return scalar<V>(a);
+    } else if constexpr (__is_same(A, typename shape<V>::whole)) {
+        return a;
     } else {
-        static_assert(int(shape<A>::size) == int(shape<V>::size), "a vector is converted from one of the same size");
-        return __builtin_convertvector(a, V);
-    }
-}
-template <class V, class... Parts> constexpr V construct(Parts... parts) {
-    static_assert((0 + ... + int(shape<Parts>::size)) == int(shape<V>::size),
-                  "a vector is built from as many components as it has");
-    if constexpr (sizeof...(Parts) == int(shape<V>::size)) {
-        return V{typename shape<V>::element(parts)...};
-    } else {
+        static_assert(!shape<A>::is_vector || int(shape<A>::size) == int(shape<V>::size),
+                      "a vector is converted from one of the same size");
         V v{};
-        int at = 0;
-        (append(v, at, parts), ...);
+        for (int i = 0; i < shape<V>::size; i++) v[i] = lane<typename shape<V>::element>(a, i);
         return v;
     }
+}
+template <class V, class A, class B, class... Parts>
+constexpr V construct(A a, B b, Parts... parts) {
+    if constexpr (shape<V>::is_vector) {
+        static_assert((int(shape<A>::size + shape<B>::size) + ... + int(shape<Parts>::size)) == int(shape<V>::size),
+                      "a vector is built from as many components as it has");
+        V v{};
+        int at = 0;
+        append(v, at, a);
+        append(v, at, b);
+        (append(v, at, parts), ...);
+        return v;
+    } else if constexpr (__is_constructible(V, A, B, Parts...)) {
+        return V(a, b, parts...);
+    } else {
+        return V{a, b, parts...};
+    }
+}
+
+template <class To, class From> constexpr To bits(From value) {
+    static_assert(sizeof(To) == sizeof(From), "as_type needs two types of the same size");
+    return __builtin_bit_cast(To, value);
 }
 
 } // namespace mpsref
 
-// `float4(...)` is a call of `construct`; `float4` without a parenthesis stays the type.
-#define char2(...) mpsref::construct<char2>(__VA_ARGS__)
-#define char3(...) mpsref::construct<char3>(__VA_ARGS__)
-#define char4(...) mpsref::construct<char4>(__VA_ARGS__)
-#define uchar2(...) mpsref::construct<uchar2>(__VA_ARGS__)
-#define uchar3(...) mpsref::construct<uchar3>(__VA_ARGS__)
-#define uchar4(...) mpsref::construct<uchar4>(__VA_ARGS__)
-#define short2(...) mpsref::construct<short2>(__VA_ARGS__)
-#define short3(...) mpsref::construct<short3>(__VA_ARGS__)
-#define short4(...) mpsref::construct<short4>(__VA_ARGS__)
-#define ushort2(...) mpsref::construct<ushort2>(__VA_ARGS__)
-#define ushort3(...) mpsref::construct<ushort3>(__VA_ARGS__)
-#define ushort4(...) mpsref::construct<ushort4>(__VA_ARGS__)
-#define int2(...) mpsref::construct<int2>(__VA_ARGS__)
-#define int3(...) mpsref::construct<int3>(__VA_ARGS__)
-#define int4(...) mpsref::construct<int4>(__VA_ARGS__)
-#define uint2(...) mpsref::construct<uint2>(__VA_ARGS__)
-#define uint3(...) mpsref::construct<uint3>(__VA_ARGS__)
-#define uint4(...) mpsref::construct<uint4>(__VA_ARGS__)
-#define long2(...) mpsref::construct<long2>(__VA_ARGS__)
-#define long3(...) mpsref::construct<long3>(__VA_ARGS__)
-#define long4(...) mpsref::construct<long4>(__VA_ARGS__)
-#define ulong2(...) mpsref::construct<ulong2>(__VA_ARGS__)
-#define ulong3(...) mpsref::construct<ulong3>(__VA_ARGS__)
-#define ulong4(...) mpsref::construct<ulong4>(__VA_ARGS__)
-#define half2(...) mpsref::construct<half2>(__VA_ARGS__)
-#define half3(...) mpsref::construct<half3>(__VA_ARGS__)
-#define half4(...) mpsref::construct<half4>(__VA_ARGS__)
-#define float2(...) mpsref::construct<float2>(__VA_ARGS__)
-#define float3(...) mpsref::construct<float3>(__VA_ARGS__)
-#define float4(...) mpsref::construct<float4>(__VA_ARGS__)
-#define bool2(...) mpsref::construct<bool2>(__VA_ARGS__)
-#define bool3(...) mpsref::construct<bool3>(__VA_ARGS__)
-#define bool4(...) mpsref::construct<bool4>(__VA_ARGS__)
-#if __METAL_VERSION__ >= 310
-#define bfloat2(...) mpsref::construct<bfloat2>(__VA_ARGS__)
-#define bfloat3(...) mpsref::construct<bfloat3>(__VA_ARGS__)
-#define bfloat4(...) mpsref::construct<bfloat4>(__VA_ARGS__)
+#define MPSREF_PACKED(T) \
+    typedef T packed_##T##2 __attribute__((ext_vector_type(2), aligned(sizeof(T)))); \
+    typedef mpsref::packed3<T> packed_##T##3; \
+    typedef T packed_##T##4 __attribute__((ext_vector_type(4), aligned(sizeof(T))));
+MPSREF_NUMBERS(MPSREF_PACKED)
+#undef MPSREF_PACKED
+
+#ifdef MPSREF_STRICT
+#include "strict.h"
+#else
+#include "casts.h"
 #endif
-#define packed_char2(...) mpsref::construct<packed_char2>(__VA_ARGS__)
-#define packed_char4(...) mpsref::construct<packed_char4>(__VA_ARGS__)
-#define packed_uchar2(...) mpsref::construct<packed_uchar2>(__VA_ARGS__)
-#define packed_uchar4(...) mpsref::construct<packed_uchar4>(__VA_ARGS__)
-#define packed_short2(...) mpsref::construct<packed_short2>(__VA_ARGS__)
-#define packed_short4(...) mpsref::construct<packed_short4>(__VA_ARGS__)
-#define packed_ushort2(...) mpsref::construct<packed_ushort2>(__VA_ARGS__)
-#define packed_ushort4(...) mpsref::construct<packed_ushort4>(__VA_ARGS__)
-#define packed_int2(...) mpsref::construct<packed_int2>(__VA_ARGS__)
-#define packed_int4(...) mpsref::construct<packed_int4>(__VA_ARGS__)
-#define packed_uint2(...) mpsref::construct<packed_uint2>(__VA_ARGS__)
-#define packed_uint4(...) mpsref::construct<packed_uint4>(__VA_ARGS__)
-#define packed_long2(...) mpsref::construct<packed_long2>(__VA_ARGS__)
-#define packed_long4(...) mpsref::construct<packed_long4>(__VA_ARGS__)
-#define packed_ulong2(...) mpsref::construct<packed_ulong2>(__VA_ARGS__)
-#define packed_ulong4(...) mpsref::construct<packed_ulong4>(__VA_ARGS__)
-#define packed_half2(...) mpsref::construct<packed_half2>(__VA_ARGS__)
-#define packed_half4(...) mpsref::construct<packed_half4>(__VA_ARGS__)
-#define packed_float2(...) mpsref::construct<packed_float2>(__VA_ARGS__)
-#define packed_float4(...) mpsref::construct<packed_float4>(__VA_ARGS__)

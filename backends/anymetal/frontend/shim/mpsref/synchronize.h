@@ -1,42 +1,51 @@
-// Barriers and simdgroup functions. On a processor each one stops its thread until the launcher lets it go on; the place
-// in the source tells apart the places where threads of one group may wait. On an NVIDIA GPU a simdgroup is a warp.
+// Barriers and the functions of simdgroups and quadgroups. On a processor each one stops its thread until the launcher
+// lets it go on; the place in the source tells apart the places where threads of one group may wait. On an NVIDIA GPU a
+// simdgroup is a warp.
 #pragma once
 
 #define MPSREF_HERE uint mpsref_line = __builtin_LINE(), uint mpsref_column = __builtin_COLUMN()
+#define MPSREF_PLACE mpsref_line, mpsref_column
 
-#ifdef MPSREF_STRICT
-#define MPSREF_SYNC(...)
-#define MPSREF_GATHER(VALUE) const thread mpsref::lanes<T> x{}
-#elif defined(MPSREF_CUDA)
-#define MPSREF_SYNC(...) mpsref::__VA_ARGS__
-#define MPSREF_GATHER(VALUE) const mpsref::lanes<T> x(VALUE)
-#define MPSREF_SIMD_WIDTH 32
-#define MPSREF_SIMD_BYTES 16
-#else
-#define MPSREF_SYNC(...) mpsref_sync->__VA_ARGS__
-#define MPSREF_GATHER(VALUE) const mpsref::lanes<T> x(VALUE, mpsref_line, mpsref_column)
+#if !defined(MPSREF_STRICT) && !defined(MPSREF_CUDA)
 #include "abi.h"
-extern "C" const mpsref_sync_table *mpsref_sync;
+#else
+#define MPSREF_SIMD_WIDTH 32
+#define MPSREF_SIMD_BYTES 64
 #endif
 
 namespace mpsref {
 
-#ifdef MPSREF_CUDA
-inline void barrier(uint, uint) { asm volatile("bar.sync 0;" ::: "memory"); }
-inline void exchange(const void *, uint, uint, uint) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+#ifdef MPSREF_STRICT
+inline void barrier(uint, uint, uint) {}
+inline void simd_barrier(uint, uint, uint) {}
+inline uint lane() { return 0; }
+#elif defined(MPSREF_CUDA)
+inline void barrier(uint, uint, uint) { asm volatile("bar.sync 0;" ::: "memory"); }
+inline void simd_barrier(uint, uint, uint) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+inline uint lane() {
+    uint self;
+    asm("mov.u32 %0, %%laneid;" : "=r"(self));
+    return self;
+}
+#else
+inline void barrier(uint flags, uint line, uint column) { mpsref_barrier(flags, line, column); }
+inline void simd_barrier(uint flags, uint line, uint column) {
+    mpsref_exchange_values(&flags, sizeof flags, flags, line, column);
+}
+inline uint lane() { return mpsref_lane(); }
 #endif
 
-// What the active lanes of this simdgroup brought along, after all of them have arrived.
+// What the active lanes of this simdgroup brought along, after all of them have arrived. A function reads it before the
+// thread synchronizes again.
 template <class T> struct lanes {
+    static_assert(sizeof(T) <= MPSREF_SIMD_BYTES, "simdgroup functions take scalars and vectors of up to 64 bytes");
+    uint self, active;
 #ifdef MPSREF_STRICT
-    uint active, self;
+    lanes(T, uint, uint) {}
     T operator[](uint) const { return T(); }
 #elif defined(MPSREF_CUDA) // all lanes that have not returned take part, and read the value of a lane together
-    uint self, active;
     T mine;
-    lanes(T value) : mine(value) {
-        static_assert(sizeof(T) <= MPSREF_SIMD_BYTES, "simdgroup functions take scalars and vectors of up to 16 bytes");
-        asm("mov.u32 %0, %%laneid;" : "=r"(self));
+    lanes(T value, uint, uint) : self(lane()), mine(value) {
         asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(active));
     }
     T operator[](uint lane) const {
@@ -50,131 +59,193 @@ template <class T> struct lanes {
         return value;
     }
 #else
-    uint self, active;
-    T value[MPSREF_SIMD_WIDTH];
-    lanes(T mine, uint line, uint column) : self(mpsref_sync->lane()) {
-        static_assert(sizeof(T) <= MPSREF_SIMD_BYTES, "simdgroup functions take scalars and vectors of up to 16 bytes");
-        const mpsref_exchange *all = mpsref_sync->exchange(&mine, sizeof mine, line, column);
+    const mpsref_exchange *all;
+    MPSREF_TOUCHES lanes(T mine, uint line, uint column) : self(lane()) {
+        all = mpsref_exchange_values(&mine, sizeof mine, 0, line, column);
         active = all->active;
-        for (uint i = 0; i < MPSREF_SIMD_WIDTH; i++) __builtin_memcpy(&value[i], all->value[i], sizeof(T));
     }
-    T operator[](uint lane) const { return value[lane % MPSREF_SIMD_WIDTH]; }
+    MPSREF_TOUCHES T operator[](uint lane) const {
+        T value;
+        __builtin_memcpy(&value, all->value[lane % MPSREF_SIMD_WIDTH], sizeof(T));
+        return value;
+    }
 #endif
-    bool has(uint lane) const { return lane < 32 && (active >> lane & 1); }
-    uint first() const { return uint(__builtin_ctz(active)); }
+    bool has(uint lane) const { return lane < MPSREF_SIMD_WIDTH && (active >> lane & 1); }
+    uint first(uint width) const { // active lane of this quadgroup or simdgroup
+        const uint start = self & -width;
+        return start + uint(__builtin_ctz(active >> start));
+    }
 };
 
 } // namespace mpsref
 
 namespace metal {
 
-enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
+enum class mem_flags : uint {
+    mem_none = 0,
+    mem_device = 1,
+    mem_threadgroup = 2,
+    mem_texture = 4,
+    mem_threadgroup_imageblock = 8,
+    mem_object_data = 16
+};
 inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
+inline constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flags(uint(a) & uint(b)); }
 
-inline void threadgroup_barrier(mem_flags, MPSREF_HERE) { MPSREF_SYNC(barrier(mpsref_line, mpsref_column)); }
-inline void simdgroup_barrier(mem_flags, MPSREF_HERE) {
-    uint nothing = 0;
-    (void)nothing;
-    MPSREF_SYNC(exchange(&nothing, sizeof nothing, mpsref_line, mpsref_column));
+inline void threadgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::barrier(uint(flags), MPSREF_PLACE); }
+inline void simdgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::simd_barrier(uint(flags), MPSREF_PLACE); }
+#if __METAL_VERSION__ >= 320
+#define __METAL_MEMORY_SCOPE_THREAD__ 0
+#define __METAL_MEMORY_SCOPE_THREADGROUP__ 1
+#define __METAL_MEMORY_SCOPE_DEVICE__ 2
+#define __METAL_MEMORY_SCOPE_SIMDGROUP__ 4
+#define __METAL_MEMORY_SCOPE_SYSTEM__ 5
+enum thread_scope {
+    thread_scope_thread = __METAL_MEMORY_SCOPE_THREAD__,
+    thread_scope_threadgroup = __METAL_MEMORY_SCOPE_THREADGROUP__,
+    thread_scope_device = __METAL_MEMORY_SCOPE_DEVICE__,
+    thread_scope_simdgroup = __METAL_MEMORY_SCOPE_SIMDGROUP__,
+    thread_scope_system = __METAL_MEMORY_SCOPE_SYSTEM__
+};
+inline void threadgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) {
+    mpsref::barrier(uint(flags), MPSREF_PLACE);
 }
+inline void simdgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) {
+    mpsref::simd_barrier(uint(flags), MPSREF_PLACE);
+}
+inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = thread_scope_device) {
+#ifndef MPSREF_STRICT
+    __atomic_thread_fence(int(order));
+#endif
+}
+#endif
 
-#define MPSREF_REDUCE(NAME, COMBINE) \
+// Each function of a quadgroup is that of a simdgroup with a WIDTH of 4. `start` is the first of these lanes, `rank` the
+// place of this lane among them. All lanes read the same ones: they can do so together only. Apple's headers call each
+// of these functions by a second name, and so do sources.
+#define MPSREF_GATHER(VALUE, WIDTH) \
+    const mpsref::lanes<T> x(VALUE, MPSREF_PLACE); \
+    const uint start = x.self & -WIDTH##u, rank = x.self - start; \
+    (void)rank
+#define MPSREF_BOTH(MACRO, NAME, ...) MACRO(simd_##NAME, 32, __VA_ARGS__) MACRO(quad_##NAME, 4, __VA_ARGS__)
+
+#define MPSREF_REDUCE(NAME, WIDTH, COMBINE) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
-        MPSREF_GATHER(v); \
-        uint i = x.first(); \
-        T a = x[i]; \
-        while (++i < 32) \
-            if (x.has(i)) { T b = x[i]; a = COMBINE; } \
+        MPSREF_GATHER(v, WIDTH); \
+        const uint first = x.first(WIDTH); \
+        T a = x[first]; \
+        for (uint i = 1; i < WIDTH; i++) { \
+            const T b = x[start + i]; \
+            if (start + i > first && x.has(start + i)) a = COMBINE; \
+        } \
         return a; \
-    }
-MPSREF_REDUCE(simd_sum, T(a + b))
-MPSREF_REDUCE(simd_product, T(a * b))
-MPSREF_REDUCE(simd_max, max(a, b))
-MPSREF_REDUCE(simd_min, min(a, b))
-MPSREF_REDUCE(simd_and, T(a & b))
-MPSREF_REDUCE(simd_or, T(a | b))
-MPSREF_REDUCE(simd_xor, T(a ^ b))
+    } \
+    template <class T> inline T __metal_##NAME(T v, MPSREF_HERE) { return NAME(v, MPSREF_PLACE); }
+MPSREF_BOTH(MPSREF_REDUCE, sum, T(a + b))
+MPSREF_BOTH(MPSREF_REDUCE, product, T(a * b))
+MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b))
+MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
+MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b))
+MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
+MPSREF_BOTH(MPSREF_REDUCE, xor, T(a ^ b))
 #undef MPSREF_REDUCE
 
-#define MPSREF_SCAN(NAME, START, COMBINE, LIMIT) \
+#define MPSREF_SCAN(NAME, WIDTH, START, COMBINE, LIMIT) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
-        MPSREF_GATHER(v); \
-        T a = START; \
-        for (uint i = 0; i < 32; i++) \
-            if (x.has(i)) { \
-                T b = x[i]; \
-                if (i < x.self + LIMIT) a = COMBINE; \
-            } \
+        MPSREF_GATHER(v, WIDTH); \
+        T a = T(START); \
+        for (uint i = 0; i < WIDTH; i++) { \
+            const T b = x[start + i]; \
+            if (i < rank + LIMIT && x.has(start + i)) a = COMBINE; \
+        } \
         return a; \
-    }
-MPSREF_SCAN(simd_prefix_exclusive_sum, T(0), T(a + b), 0)
-MPSREF_SCAN(simd_prefix_inclusive_sum, T(0), T(a + b), 1)
-MPSREF_SCAN(simd_prefix_exclusive_product, T(1), T(a * b), 0)
-MPSREF_SCAN(simd_prefix_inclusive_product, T(1), T(a * b), 1)
+    } \
+    template <class T> inline T __metal_##NAME(T v, MPSREF_HERE) { return NAME(v, MPSREF_PLACE); }
+MPSREF_BOTH(MPSREF_SCAN, prefix_exclusive_sum, 0, T(a + b), 0)
+MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_sum, 0, T(a + b), 1)
+MPSREF_BOTH(MPSREF_SCAN, prefix_exclusive_product, 1, T(a * b), 0)
+MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
 #undef MPSREF_SCAN
 
 // From a lane that is not active the value is undefined: all bits are set.
-#define MPSREF_MOVE(NAME, ARGUMENT, SOURCE) \
-    template <class T> inline T NAME(T v, ushort ARGUMENT, MPSREF_HERE) { \
-        MPSREF_GATHER(v); \
-        return x[SOURCE]; \
-    }
-MPSREF_MOVE(simd_shuffle, lane, lane)
-MPSREF_MOVE(simd_broadcast, lane, lane)
-MPSREF_MOVE(simd_shuffle_xor, mask, x.self ^ mask)
-MPSREF_MOVE(simd_shuffle_up, delta, x.self >= delta ? x.self - delta : x.self)
-MPSREF_MOVE(simd_shuffle_down, delta, x.self + delta < 32 ? x.self + delta : x.self)
-MPSREF_MOVE(simd_shuffle_rotate_up, delta, x.self + 32 - delta % 32)
-MPSREF_MOVE(simd_shuffle_rotate_down, delta, x.self + delta)
+#define MPSREF_MOVE(NAME, WIDTH, SOURCE) \
+    template <class T> inline T NAME(T v, ushort n, MPSREF_HERE) { \
+        MPSREF_GATHER(v, WIDTH); \
+        const uint width = WIDTH; \
+        return x[start + (SOURCE) % width]; \
+    } \
+    template <class T> inline T __metal_##NAME(T v, ushort n, MPSREF_HERE) { return NAME(v, n, MPSREF_PLACE); }
+MPSREF_BOTH(MPSREF_MOVE, shuffle, n)
+MPSREF_BOTH(MPSREF_MOVE, broadcast, n)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_xor, rank ^ n)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_up, rank >= n ? rank - n : rank)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_down, rank + n < width ? rank + n : rank)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
 #undef MPSREF_MOVE
 
 #if __METAL_VERSION__ >= 240
-#define MPSREF_FILL(NAME, INSIDE, SOURCE, REST) \
-    template <class T> inline T NAME(T v, T fill, ushort delta, MPSREF_HERE) { \
+// Segments of `modulo` lanes take what they lack from `fill`.
+#define MPSREF_FILL(NAME, WIDTH, IS_INSIDE, SOURCE) \
+    template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo, MPSREF_HERE) { \
         T moved; \
         { \
-            MPSREF_GATHER(v); \
-            moved = x[SOURCE]; \
+            MPSREF_GATHER(v, WIDTH); \
+            const uint place = rank % modulo; \
+            moved = x[x.self - place + (SOURCE) % modulo]; \
         } \
-        MPSREF_GATHER(fill); \
-        return INSIDE ? moved : x[REST]; \
+        MPSREF_GATHER(fill, WIDTH); \
+        const uint place = rank % modulo; \
+        const T filled = x[x.self - place + (SOURCE) % modulo]; \
+        return IS_INSIDE ? moved : filled; \
+    } \
+    template <class T> inline T NAME(T v, T fill, ushort n, MPSREF_HERE) { \
+        return NAME(v, fill, n, ushort(WIDTH), MPSREF_PLACE); \
+    } \
+    template <class T> inline T __metal_##NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
+        return NAME(v, fill, n, modulo, MPSREF_PLACE); \
     }
-MPSREF_FILL(simd_shuffle_and_fill_down, x.self + delta < 32, x.self + delta, x.self + delta - 32)
-MPSREF_FILL(simd_shuffle_and_fill_up, x.self >= delta, x.self - delta, x.self + 32 - delta)
+MPSREF_BOTH(MPSREF_FILL, shuffle_and_fill_down, place + n < modulo, place + n)
+MPSREF_BOTH(MPSREF_FILL, shuffle_and_fill_up, place >= n, place + modulo - n)
 #undef MPSREF_FILL
 #endif
 
-template <class T> inline T simd_broadcast_first(T v, MPSREF_HERE) {
-    MPSREF_GATHER(v);
-    return x[x.first()];
-}
-inline bool simd_all(bool v, MPSREF_HERE) { return simd_and(uint(v), mpsref_line, mpsref_column) != 0; }
-inline bool simd_any(bool v, MPSREF_HERE) { return simd_or(uint(v), mpsref_line, mpsref_column) != 0; }
-inline bool simd_is_first(MPSREF_HERE) {
-    typedef uint T;
-    MPSREF_GATHER(0);
-    return x.self == x.first();
-}
-
-struct simd_vote {
-    typedef ulong vote_t;
-    vote_t mpsref_votes;
-    bool all() const { return mpsref_votes == 0xffffffffu; }
-    bool any() const { return mpsref_votes != 0; }
-    explicit operator vote_t() const { return mpsref_votes; }
-};
-inline simd_vote simd_ballot(bool v, MPSREF_HERE) {
-    typedef uint T;
-    MPSREF_GATHER(v);
-    ulong votes = 0;
-    for (uint i = 0; i < 32; i++)
-        if (x.has(i) && x[i]) votes |= 1ul << i;
-    return simd_vote{votes};
-}
-inline simd_vote simd_active_threads_mask(MPSREF_HERE) { return simd_ballot(true, mpsref_line, mpsref_column); }
+#define MPSREF_VOTE(NAME, WIDTH, ALL) \
+    struct NAME##_vote { \
+        typedef ulong vote_t; \
+        vote_t mpsref_votes; \
+        NAME##_vote() = default; \
+        constexpr explicit NAME##_vote(vote_t votes) : mpsref_votes(votes) {} \
+        constexpr bool all() const { return (mpsref_votes & ALL) == ALL; } \
+        constexpr bool any() const { return (mpsref_votes & ALL) != 0; } \
+        constexpr explicit operator vote_t() const { return mpsref_votes; } \
+    }; \
+    inline NAME##_vote NAME##_ballot(bool v, MPSREF_HERE) { \
+        typedef uint T; \
+        MPSREF_GATHER(v, WIDTH); \
+        ulong votes = 0; \
+        for (uint i = 0; i < WIDTH; i++) { \
+            const uint is_set = x[start + i]; \
+            if (is_set && x.has(start + i)) votes |= 1ul << i; \
+        } \
+        return NAME##_vote(votes); \
+    } \
+    inline NAME##_vote NAME##_active_threads_mask(MPSREF_HERE) { return NAME##_ballot(true, MPSREF_PLACE); } \
+    template <class T> inline T NAME##_broadcast_first(T v, MPSREF_HERE) { \
+        MPSREF_GATHER(v, WIDTH); \
+        return x[x.first(WIDTH)]; \
+    } \
+    inline bool NAME##_all(bool v, MPSREF_HERE) { return NAME##_and(uint(v), MPSREF_PLACE) != 0; } \
+    inline bool NAME##_any(bool v, MPSREF_HERE) { return NAME##_or(uint(v), MPSREF_PLACE) != 0; } \
+    inline bool NAME##_is_first(MPSREF_HERE) { \
+        typedef uint T; \
+        MPSREF_GATHER(0, WIDTH); \
+        return x.self == x.first(WIDTH); \
+    }
+MPSREF_VOTE(simd, 32, 0xffffffff)
+MPSREF_VOTE(quad, 4, 0xf)
+#undef MPSREF_VOTE
+#undef MPSREF_BOTH
+#undef MPSREF_GATHER
 
 } // namespace metal
-
-#undef MPSREF_HERE
-#undef MPSREF_SYNC
-#undef MPSREF_GATHER

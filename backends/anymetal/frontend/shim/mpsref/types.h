@@ -1,76 +1,141 @@
-// <metal_type_traits> and <metal_array>.
+// <metal_types>, <metal_type_traits>, <metal_array> and other parts without arithmetic.
 #pragma once
+
+template <class To, class From> constexpr To as_type(From value) { return mpsref::bits<To>(value); }
 
 namespace metal {
 
+using ::as_type;
+template <class T, int N> using vec = T __attribute__((ext_vector_type(N)));
+#define MPSREF_USING(T) \
+    using ::T##2; using ::T##3; using ::T##4; \
+    using ::packed_##T##2; using ::packed_##T##3; using ::packed_##T##4;
+MPSREF_NUMBERS(MPSREF_USING)
+#undef MPSREF_USING
+using ::bool2; using ::bool3; using ::bool4;
+using ::uchar; using ::ushort; using ::uint; using ::ulong; using ::size_t; using ::ptrdiff_t; using ::uintptr_t;
+using ::int8_t; using ::uint8_t; using ::int16_t; using ::uint16_t; using ::int32_t; using ::uint32_t;
+using ::int64_t; using ::uint64_t; using ::intptr_t;
+#ifndef MPSREF_STRICT
+using ::half;
+#endif
+#if __METAL_VERSION__ >= 310
+using ::bfloat;
+#endif
+
 template <class T, T V> struct integral_constant {
     static constexpr constant T value = V;
+    typedef T value_type;
+    typedef integral_constant type;
+    constexpr operator T() const { return V; }
 };
-typedef integral_constant<bool, true> true_type;
-typedef integral_constant<bool, false> false_type;
+template <bool B> using bool_constant = integral_constant<bool, B>;
+typedef bool_constant<true> true_type;
+typedef bool_constant<false> false_type;
 
 template <bool C, class T = void> struct enable_if {};
 template <class T> struct enable_if<true, T> { typedef T type; };
-template <bool C, class T = void> using enable_if_t = typename enable_if<C, T>::type;
-
 template <bool C, class A, class B> struct conditional { typedef A type; };
 template <class A, class B> struct conditional<false, A, B> { typedef B type; };
+template <bool C, class T = void> using enable_if_t = typename enable_if<C, T>::type;
 template <bool C, class A, class B> using conditional_t = typename conditional<C, A, B>::type;
 
-template <class T> struct remove_const { typedef T type; };
-template <class T> struct remove_const<const T> { typedef T type; };
-template <class T> using remove_const_t = typename remove_const<T>::type;
-
-template <class A, class B> struct is_same : false_type {};
-template <class A> struct is_same<A, A> : true_type {};
-
-template <class T> struct is_floating_point : false_type {};
-template <> struct is_floating_point<float> : true_type {};
-template <> struct is_floating_point<half> : true_type {};
-#if __METAL_VERSION__ >= 310
-template <> struct is_floating_point<bfloat> : true_type {};
+// MPSREF_TRAIT(name, of): name<T>::type is `of`, which is of T. The MPSREF_PART after it covers the types that match.
+#define MPSREF_TRAIT(NAME, ...) \
+    template <class T> struct NAME { typedef __VA_ARGS__ type; }; \
+    template <class T> using NAME##_t = typename NAME<T>::type;
+#define MPSREF_PART(NAME, ...) template <class T> struct NAME<__VA_ARGS__> { typedef T type; };
+MPSREF_TRAIT(type_identity, T)
+MPSREF_TRAIT(remove_const, T) MPSREF_PART(remove_const, const T)
+MPSREF_TRAIT(remove_volatile, T) MPSREF_PART(remove_volatile, volatile T)
+MPSREF_TRAIT(remove_cv, remove_const_t<remove_volatile_t<T>>)
+MPSREF_TRAIT(remove_reference, T) MPSREF_PART(remove_reference, T &) MPSREF_PART(remove_reference, T &&)
+MPSREF_TRAIT(remove_pointer, T) MPSREF_PART(remove_pointer, T *) MPSREF_PART(remove_pointer, T *const)
+MPSREF_TRAIT(remove_extent, T) MPSREF_PART(remove_extent, T[])
+template <class T, size_t N> struct remove_extent<T[N]> { typedef T type; };
+MPSREF_TRAIT(remove_addrspace, T) MPSREF_PART(remove_addrspace, device T) MPSREF_PART(remove_addrspace, threadgroup T)
+#ifdef MPSREF_STRICT
+MPSREF_PART(remove_addrspace, constant T) MPSREF_PART(remove_addrspace, thread T)
+#else
+MPSREF_PART(remove_addrspace, __attribute__((opencl_global_host)) T)
 #endif
+MPSREF_TRAIT(remove_cvref, remove_cv_t<remove_addrspace_t<remove_reference_t<T>>>)
+MPSREF_TRAIT(decay, remove_cvref_t<T>)
+template <class T, size_t N> struct decay<T[N]> { typedef T *type; };
+MPSREF_TRAIT(add_const, const T)
+MPSREF_TRAIT(add_volatile, volatile T)
+MPSREF_TRAIT(add_pointer, remove_reference_t<T> *)
+MPSREF_TRAIT(add_lvalue_reference, T &)
+MPSREF_TRAIT(add_rvalue_reference, T &&)
+MPSREF_TRAIT(make_signed, __make_signed(T))
+MPSREF_TRAIT(make_unsigned, __make_unsigned(T))
+MPSREF_TRAIT(underlying_type, __underlying_type(T))
+MPSREF_TRAIT(make_scalar, typename mpsref::shape<T>::element)
+#undef MPSREF_TRAIT
+#undef MPSREF_PART
 
-template <class T> struct is_integral : false_type {};
-template <> struct is_integral<bool> : true_type {};
-#define MPSREF_INTEGRAL(T) template <> struct is_integral<T> : true_type {};
-MPSREF_INTEGERS(MPSREF_INTEGRAL)
-#undef MPSREF_INTEGRAL
+#define MPSREF_TEST(NAME, ...) \
+    template <class T> struct NAME : bool_constant<__VA_ARGS__> {}; \
+    template <class T> constexpr constant bool NAME##_v = NAME<T>::value;
+#define MPSREF_TEST_OF_TWO(NAME) \
+    template <class T, class U> struct NAME : bool_constant<__##NAME(T, U)> {}; \
+    template <class T, class U> constexpr constant bool NAME##_v = __##NAME(T, U);
+MPSREF_TEST_OF_TWO(is_same)
+MPSREF_TEST_OF_TWO(is_convertible)
+MPSREF_TEST_OF_TWO(is_base_of)
+MPSREF_TEST_OF_TWO(is_assignable)
+template <class T, class... A> struct is_constructible : bool_constant<__is_constructible(T, A...)> {};
+template <class T, class... A> constexpr constant bool is_constructible_v = __is_constructible(T, A...);
+MPSREF_TEST(is_floating_point, __is_same(remove_cv_t<T>, float) || mpsref::is_narrow<remove_cv_t<T>>::value)
+MPSREF_TEST(is_integral, __is_integral(T))
+MPSREF_TEST(is_arithmetic, is_integral<T>::value || is_floating_point<T>::value)
+MPSREF_TEST(is_scalar, is_arithmetic<T>::value)
+MPSREF_TEST(is_signed, is_floating_point<T>::value || __is_signed(T))
+MPSREF_TEST(is_unsigned, __is_unsigned(T))
+MPSREF_TEST(is_vector, mpsref::shape<T>::is_vector)
+MPSREF_TEST(is_void, __is_void(T))
+MPSREF_TEST(is_enum, __is_enum(T))
+MPSREF_TEST(is_union, __is_union(T))
+MPSREF_TEST(is_class, __is_class(T))
+MPSREF_TEST(is_array, __is_array(T))
+MPSREF_TEST(is_function, __is_function(T))
+MPSREF_TEST(is_pointer, __is_pointer(T))
+MPSREF_TEST(is_reference, __is_reference(T))
+MPSREF_TEST(is_lvalue_reference, __is_lvalue_reference(T))
+MPSREF_TEST(is_rvalue_reference, __is_rvalue_reference(T))
+MPSREF_TEST(is_const, __is_const(T))
+MPSREF_TEST(is_volatile, __is_volatile(T))
+MPSREF_TEST(is_empty, __is_empty(T))
+MPSREF_TEST(is_trivially_copyable, __is_trivially_copyable(T))
+#undef MPSREF_TEST
+#undef MPSREF_TEST_OF_TWO
 
-template <class T> struct is_arithmetic : integral_constant<bool, is_integral<T>::value || is_floating_point<T>::value> {};
-template <class T> struct is_scalar : is_arithmetic<T> {};
-template <class T, bool = is_arithmetic<T>::value> struct is_signed : false_type {};
-template <class T> struct is_signed<T, true> : integral_constant<bool, T(-1) < T(0)> {};
-template <class T> struct is_unsigned : integral_constant<bool, is_arithmetic<T>::value && !is_signed<T>::value> {};
+template <class... B> struct conjunction : bool_constant<(B::value && ...)> {};
+template <class... B> struct disjunction : bool_constant<(B::value || ...)> {};
+template <class B> struct negation : bool_constant<!B::value> {};
+template <class... B> constexpr constant bool conjunction_v = (B::value && ...);
+template <class... B> constexpr constant bool disjunction_v = (B::value || ...);
+template <class B> constexpr constant bool negation_v = !B::value;
+template <class... B> using _conjunction = conjunction<B...>;
+template <class... B> using _disjunction = disjunction<B...>;
+template <class T>
+struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
 
-#define MPSREF_VALUE(NAME) template <class T> constexpr constant bool NAME##_v = NAME<T>::value;
-MPSREF_VALUE(is_floating_point)
-MPSREF_VALUE(is_integral)
-MPSREF_VALUE(is_arithmetic)
-MPSREF_VALUE(is_scalar)
-MPSREF_VALUE(is_signed)
-MPSREF_VALUE(is_unsigned)
-#undef MPSREF_VALUE
-template <class A, class B> constexpr constant bool is_same_v = is_same<A, B>::value;
-
-template <class T> T declval();
+template <class T> T &&declval();
+template <class T, T... I> struct integer_sequence {
+    static constexpr size_t size() { return sizeof...(I); }
+};
+template <size_t... I> using index_sequence = integer_sequence<size_t, I...>;
+template <class T, T N> using make_integer_sequence = __make_integer_seq<integer_sequence, T, N>;
+template <size_t N> using make_index_sequence = make_integer_sequence<size_t, N>;
 
 template <class T, size_t N> struct array {
     T mpsref_elements[N];
     constexpr size_t size() const { return N; }
 #ifdef MPSREF_STRICT
     constexpr size_t size() const __constant { return N; }
-    thread T &operator[](size_t i) __private { return mpsref_elements[i]; }
-    threadgroup T &operator[](size_t i) __local { return mpsref_elements[i]; }
-    device T &operator[](size_t i) __global { return mpsref_elements[i]; }
-    const thread T &operator[](size_t i) const __private { return mpsref_elements[i]; }
-    const threadgroup T &operator[](size_t i) const __local { return mpsref_elements[i]; }
-    const device T &operator[](size_t i) const __global { return mpsref_elements[i]; }
-    const constant T &operator[](size_t i) const __constant { return mpsref_elements[i]; }
-#else
-    constexpr T &operator[](size_t i) { return mpsref_elements[i]; }
-    constexpr const T &operator[](size_t i) const { return mpsref_elements[i]; }
 #endif
+    MPSREF_SUBSCRIPT(T, size_t, mpsref_elements[i])
 };
 
 } // namespace metal
