@@ -106,18 +106,18 @@ class Kernel:
                 parts.append(f"mpsref::index{{{', '.join(components)}}}")
             else:
                 table = "buffers" if known.kind == "buffer" else "locals"
-                proxy = "reference" if known.is_reference else "pointer"
-                parts.append(f"mpsref::{proxy}{{g->{table}[{known.value}]}}")
+                parts.append(f"mpsref::pointer{{g->{table}[{known.value}]}}")
         return ", ".join(parts)
 
     def entry(self) -> str:
         """Return the C++ of the entry point and of what Python must know of the parameters."""
-        rows = (
-            f"MPSREF_BINDING({i}, {known.value}, {known.condition or 'true'}, {self.call})"
-            for i, known in enumerate(self.parameters)
-            if known.kind in ("buffer", "threadgroup")
-        )
-        return f"MPSREF_ENTRY({self.call}({self.arguments()})) MPSREF_ABOUT({', '.join(['0', *rows])})"
+        rows = ", ".join(f"uint({known.value}), bool({known.condition or 'true'})" for known in self.bindings)
+        indices = [known.index for known in self.bindings if known.kind == "buffer"]
+        count = MOST_BUFFERS if None in indices else max((i for i in indices if i is not None), default=0) + 1
+        names = [f"b{i}" for i in range(count)]
+        parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
+        call = f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self.call}({self.arguments()}))"
+        return f"{call} MPSREF_ABOUT({self.call}, {rows})"
 
 
 @dataclass(frozen=True)

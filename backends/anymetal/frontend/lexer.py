@@ -32,6 +32,8 @@ FLOATING = re.compile(
     r"(?:[\d']+\.[\d']*|\.[\d']+)(?:[eE][+-]?[\d']+)?|[\d']+[eE][+-]?[\d']+|0[xX][\da-fA-F'.]+[pP][+-]?[\d']+"
 )
 """A floating literal without a suffix, of type ``float`` in MSL."""
+SUFFIXED = re.compile(rf"({FLOATING.pattern})(H|bf|BF)?")
+"""Such a literal, or one with a suffix that C++ reserves: the shim has it behind a `_`."""
 DROPPED = re.compile(r"#pragma ((clang|GCC) diagnostic|(clang loop |GCC )?(no)?unroll)\b")
 """Pragmas without an effect on results; in those of unrolling the preprocessor leaves macros."""
 MARKER = re.compile(r'# (\d+) ("(?:\\.|[^"\\])*")')
@@ -108,8 +110,8 @@ def unified(text: str) -> str:
     parts = []
     for match in scan(text):
         part = match.group()
-        if match.lastgroup == "number" and FLOATING.fullmatch(part):
-            part += "f"
+        if match.lastgroup == "number" and (literal := SUFFIXED.fullmatch(part)):
+            part = f"{literal[1]}_{literal[2]}" if literal[2] else f"{part}f"
         elif match.lastgroup == "directive":
             marker = MARKER.match(part)
             part = marker[0] if marker else "" if DROPPED.match(part) else part

@@ -432,10 +432,8 @@ STRICT = (
     function_constants,
     array_parameters,
     constructors,
-    casts,
-    braces,
 )
-"""The rewrites for the strict pass, whose language knows kernels and the spaces of members."""
+"""The rewrites for the strict pass, whose language knows kernels, the spaces of members, and casts of vectors."""
 
 
 def strictly_rewritten(source: Source) -> str:

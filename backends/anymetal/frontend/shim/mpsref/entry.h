@@ -25,7 +25,7 @@ struct index {
 };
 
 // For each parameter that is memory: bytes of what it points or refers to, alignment, whether it is written, whether it
-// is a reference. The first number is that of the threads of a threadgroup.
+// is a reference.
 template <class T> struct target {
     enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0 };
 };
@@ -41,7 +41,7 @@ template <class F> struct about;
 template <class R, class... P> struct about<R (*)(P...)> {
     enum { count = (1 + ... + target<P>::count) };
     uint numbers[count];
-    constexpr about(uint threads) : numbers{threads} {
+    constexpr about() : numbers{count} {
         uint at = 1;
         (add<target<P>>(at), ...);
     }
@@ -49,6 +49,10 @@ template <class R, class... P> struct about<R (*)(P...)> {
         const uint found[] = {T::bytes, T::alignment, T::is_writable, T::is_reference};
         for (int i = 0; i < T::count; i++) numbers[at++] = found[i];
     }
+};
+
+template <int N> struct bindings {
+    uint numbers[N];
 };
 
 #ifndef MPSREF_CUDA
@@ -70,46 +74,56 @@ struct out_of_bounds {
 } // namespace mpsref
 
 #define MPSREF_CODE extern "C" [[clang::sycl_external]]
+#define MPSREF_LIST(...) {__VA_ARGS__}
 // Only functions are emitted on their own: this one takes data along.
 #define MPSREF_DATA(TYPE, NAME, ...) \
     extern "C" const TYPE NAME; \
     const TYPE NAME = __VA_ARGS__; \
     MPSREF_CODE const void *NAME##_address() { return &NAME; }
 
-#define MPSREF_ABOUT(THREADS, ...) MPSREF_DATA(mpsref::about<decltype(__VA_ARGS__)>, mpsref_about, {THREADS})
+// The types of the parameters, and for those that are memory the index and whether the parameter exists.
+#define MPSREF_ABOUT(KERNEL, ...) \
+    MPSREF_DATA(mpsref::about<decltype(&KERNEL)>, mpsref_about, {}) \
+    MPSREF_DATA(mpsref::bindings<mpsref::about<decltype(&KERNEL)>::count>, mpsref_bindings, {{__VA_ARGS__}})
 
 #ifdef MPSREF_CUDA
-// A kernel of one thread a call. The launcher passes the buffers, by index.
-struct mpsref_arguments {
-    void *buffers[MPSREF_MAX_BUFFERS];
-};
+// A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define MPSREF_LOCAL
-#define MPSREF_ENTRY(THREADS, ...) \
-    MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread(const mpsref_arguments arguments) { \
+#define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
+#define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
+    MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread PARAMETERS { \
+        void *const buffers[] = BUFFERS; \
         const uint size = __nvvm_read_ptx_sreg_ntid_x(), index = __nvvm_read_ptx_sreg_ctaid_x(); \
         const uint groups = __nvvm_read_ptx_sreg_nctaid_x(); \
-        const mpsref_group group = {arguments.buffers, nullptr, size, index, 0, 1, {index * size, 0, 0}, {index, 0, 0}, \
+        const mpsref_group group = {buffers, nullptr, size, index, 0, 1, {index * size, 0, 0}, {index, 0, 0}, \
                                     {size, 1, 1}, {size, 1, 1}, {groups * size, 1, 1}, {groups, 1, 1}}; \
         const mpsref_group *const g = &group; \
         const uint t = __nvvm_read_ptx_sreg_tid_x(); \
         __VA_ARGS__; \
     }
 #else
-// The threadgroup variables lie in a section of their own. The linker marks its ends; without variables both are null.
+// The threadgroup variables lie in a section of their own, and the threads that a kernel names in another. The linker
+// marks their ends; without variables both are null.
 #ifdef MPSREF_APPLE
-#define MPSREF_LOCAL __attribute__((used, section("__DATA,mpsref_locals")))
-#define MPSREF_LOCAL_END(END) __asm("section$" #END "$__DATA$mpsref_locals")
+#define MPSREF_SECTION(NAME) __attribute__((used, section("__DATA," #NAME)))
+#define MPSREF_BOUND(END, NAME) __asm("section$" #END "$__DATA$" #NAME)
 #else
-#define MPSREF_LOCAL __attribute__((used, retain, section("mpsref_locals")))
-#define MPSREF_LOCAL_END(END) __asm("__" #END "_mpsref_locals")
+#define MPSREF_SECTION(NAME) __attribute__((used, retain, section(#NAME)))
+#define MPSREF_BOUND(END, NAME) __asm("__" #END "_" #NAME)
 #endif
-extern "C" __attribute__((weak, visibility("hidden"))) uint8_t mpsref_local_first[] MPSREF_LOCAL_END(start);
-extern "C" __attribute__((weak, visibility("hidden"))) uint8_t mpsref_local_end[] MPSREF_LOCAL_END(stop);
+#define MPSREF_LOCAL MPSREF_SECTION(mpsref_locals)
+#define MPSREF_THREADS(...) static constexpr uint mpsref_threads MPSREF_SECTION(mpsref_threads) = __VA_ARGS__;
+#define MPSREF_EXTENT(NAME) \
+    extern "C" __attribute__((weak, visibility("hidden"))) uint8_t NAME##_first[] MPSREF_BOUND(start, NAME); \
+    extern "C" __attribute__((weak, visibility("hidden"))) uint8_t NAME##_end[] MPSREF_BOUND(stop, NAME);
+MPSREF_EXTENT(mpsref_locals)
+MPSREF_EXTENT(mpsref_threads)
 struct mpsref_extent {
     uint8_t *first, *end;
 };
-#define MPSREF_ENTRY(THREADS, ...) \
-    MPSREF_DATA(mpsref_extent, mpsref_local, {mpsref_local_first, mpsref_local_end}) \
+#define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
+    MPSREF_DATA(mpsref_extent, mpsref_local, {mpsref_locals_first, mpsref_locals_end}) \
+    MPSREF_DATA(mpsref_extent, mpsref_named, {mpsref_threads_first, mpsref_threads_end}) \
     MPSREF_CODE void mpsref_thread(const mpsref_group *g, uint t) { __VA_ARGS__; }
 
 MPSREF_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(

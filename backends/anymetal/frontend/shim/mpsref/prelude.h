@@ -212,8 +212,6 @@ template <class To, class From> constexpr To bits(From value) {
 MPSREF_NUMBERS(MPSREF_PACKED)
 #undef MPSREF_PACKED
 
-#ifdef MPSREF_STRICT
-#include "strict.h"
-#else
+#ifndef MPSREF_STRICT
 #include "casts.h"
 #endif
