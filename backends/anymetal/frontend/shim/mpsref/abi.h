@@ -1,50 +1,76 @@
 // What compiled kernels (glue.h) and, on a processor, the launcher (runtime.c) and Python (launcher.py) agree on.
+//
+// A library has one kernel: `void mpsref_thread(const mpsref_group *g, uint32_t t)` runs thread t of a threadgroup, and
+// `const uint32_t mpsref_about[]` describes it: the threads of a threadgroup, then for each parameter that is a buffer or
+// threadgroup memory four numbers: bytes and alignment of its element, whether it can be written, whether it is a
+// reference. Its static threadgroup memory is the section MPSREF_LOCAL_SECTION.
 #pragma once
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.
 #define MPSREF_MAX_THREADS 1024
 #define MPSREF_MAX_BUFFERS 31
+#define MPSREF_MAX_LOCALS 31
 #define MPSREF_SIMD_WIDTH 32
-#define MPSREF_SIMD_BYTES 16
+#define MPSREF_SIMD_BYTES 64
 #define MPSREF_STACK_BYTES (256 * 1024)
+
+#ifdef MPSREF_APPLE
+#define MPSREF_LOCAL_SECTION "__DATA,mpsref_local"
+#else
+#define MPSREF_LOCAL_SECTION "mpsref_local"
+#endif
 
 // The threadgroup that is running. Its threads take their turns as start, start + step, ... modulo size.
 typedef struct {
-    void *const *buffers;
-    uint32_t size, index, start, step;                        // threads; the number of the group
-    uint32_t origin[3], position[3], extent[3];               // of the group: its first thread, its place, its threads
-    uint32_t width[3], grid[3], groups[3];                    // of the launch: threads of a full group, all threads, groups
+    void *const *buffers, *const *locals;      // locals: the threadgroup memory of parameters
+    uint32_t size, index, start, step;         // threads; the number of the group
+    uint32_t origin[3], position[3], extent[3]; // of the group: its first thread, its place, its threads
+    uint32_t width[3], grid[3], groups[3];     // of the launch: threads of a full group, all threads, groups
 } mpsref_group;
 
 // The values that the active lanes of a simdgroup brought to a simdgroup function.
 typedef struct {
     uint32_t active;
-    uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(16)));
+    uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(64)));
 } mpsref_exchange;
 
-// What a kernel can ask of the launcher while it runs. `line` and `column` say where in the MSL source it asks.
-typedef struct {
-    void (*barrier)(uint32_t line, uint32_t column);
-    uint32_t (*lane)(void);
-    const mpsref_exchange *(*exchange)(const void *value, uint32_t bytes, uint32_t line, uint32_t column);
-    void (*out_of_bounds)(int64_t index, uint64_t length, uint32_t line, uint32_t column);
-} mpsref_sync_table;
+// What a kernel can ask of the launcher while it runs. `line` and `column` say where in the MSL source it asks, `flags`
+// are those of the barrier. A kernel synchronizes if its library needs one of the first two.
+#ifdef __cplusplus
+extern "C" {
+#endif
+void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column);
+const mpsref_exchange *mpsref_exchange_values(
+    const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column);
+uint32_t mpsref_lane(void);
+void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column);
+#ifdef __cplusplus
+}
+#endif
 
 typedef struct {
     uint8_t *data, *copy; // copy: pages for the second pass
-    uint64_t bytes;
+    uint64_t bytes, offset; // offset: where in it the kernel's pointer points
     uint32_t writable;
 } mpsref_buffer;
 
+// Threadgroup memory of a parameter, in pages of its own.
+typedef struct {
+    uint8_t *pages;
+    uint64_t bytes; // 0: the kernel has no such parameter
+} mpsref_local;
+
 typedef struct {
     const mpsref_buffer *buffers;
-    void (*run_group)(const mpsref_group *);            // runs every thread of a group, or
-    void (*run_thread)(const mpsref_group *, uint32_t); // runs one thread, for kernels that synchronize
-    uint8_t *local;                                 // threadgroup memory
+    const mpsref_local *locals;
+    void (*run_thread)(const mpsref_group *, uint32_t);
+    uint8_t *local; // static threadgroup memory
     uint64_t local_bytes, seed;
+    uint64_t nanoseconds; // limit of processor time
     uint64_t grid[3]; // threads; groups at the end of a grid that is no multiple of a group have fewer
     uint32_t width[3], groups[3];
-    uint32_t buffer_count, check_order;
+    uint32_t buffer_count, local_count;
+    uint32_t check_order, synchronizes, flush_denormals;
 } mpsref_launch;
 
 enum {
@@ -55,12 +81,13 @@ enum {
     MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
     MPSREF_ARRAY,         // offset = index, count = length, line, column
     MPSREF_MEMORY,
-    MPSREF_UNEXPECTED     // a barrier in a kernel that source.py took for one without
+    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, line:column of the last barrier or 0
+    MPSREF_NO_TIMER
 };
 
 typedef struct {
     int64_t offset;
     uint32_t kind;
-    int32_t buffer;
+    int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter
     uint32_t group, count, line, column, others, other_line;
 } mpsref_report;
