@@ -68,7 +68,10 @@ ROWS = {
             "void f() { threadgroup float* p = a; constant float& z = *w; using T = threadgroup float; g((device T*)p); }",
             "void f() { threadgroup float* p = a; constant float& z = *w; using T = threadgroup float; g((device T*)p); }",
         ),
-        ("void f() { alignas(16) threadgroup T a[2 * N]; }", "void f() { static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; }"),
+        (
+            "void f() { alignas(16) threadgroup T a[2 * N]; }",
+            "void f() { static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; }",
+        ),
     ],
     "member_spaces": [
         (
@@ -111,7 +114,10 @@ ROWS = {
         ("void f() { a = (half4)b; }", "void f() { a = mpsref::castto<half4>() ->* b; }"),
         ("void f() { a = (float4)-b; }", "void f() { a = mpsref::castto<float4>() ->* -b; }"),
         ("void f() { a = (b) * 2 + sizeof(float4) * 2; }", "void f() { a = (b) * 2 + sizeof(float4) * 2; }"),
-        ("void f() { static_cast<T>(b); static_cast<device T*>(b); }", "void f() { mpsref::cast<T>(b); static_cast<device T*>(b); }"),
+        (
+            "void f() { static_cast<T>(b); static_cast<device T*>(b); }",
+            "void f() { mpsref::cast<T>(b); static_cast<device T*>(b); }",
+        ),
         ("struct A { T f(float4) const; };", "struct A { T f(float4) const; };"),
     ],
     "braces": [
@@ -155,12 +161,18 @@ def test_removed_text_keeps_the_markers_of_lines():
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
-        ("namespace a { struct B { void f(); int x = 1; }; void g() { if (1) {} } }", "OTHER OTHER CLASS FUNCTION NAMESPACE"),
+        (
+            "namespace a { struct B { void f(); int x = 1; }; void g() { if (1) {} } }",
+            "OTHER OTHER CLASS FUNCTION NAMESPACE",
+        ),
         ("struct alignas(16) A { A() : x{1}, y(2) {} };", "FUNCTION CLASS"),
         ("constant float w[] = {1, f(2)}; constexpr int n{3};", "OTHER OTHER"),
         ("template <class T, class = enable_if_t<(sizeof(T) > 2)>> inline T f(T x) { return x; }", "FUNCTION"),
         ("typedef struct { int x; } A, *B; enum class E : uint { a, b };", "OTHER CLASS CLASS"),
-        ("struct S { bool operator()(int a) const { return a < 1 && 2 > a; } operator float4() { return 0; } };", "FUNCTION FUNCTION CLASS"),
+        (
+            "struct S { bool operator()(int a) const { return a < 1 && 2 > a; } operator float4() { return 0; } };",
+            "FUNCTION FUNCTION CLASS",
+        ),
         ("struct A f() { return {}; } auto g = [](int x) { return x; };", "FUNCTION OTHER"),
         ('extern "C" { int f(); }', "OTHER NAMESPACE"),
     ],
@@ -208,7 +220,7 @@ def test_kernels():
     assert found["f_4"].call == "f<float , 4>"
     assert found["f_4"].names_threads
     assert (found["f_4"].parameters[0].index, found["f_4"].parameters[0].value) == (None, "N")
-    assert found["g_half"].call == "((void (*)(device half *x , device int *))g)"
+    assert found["g_half"].call == "((void (*)( device half *x , device int * ))g)"
     assert found["g_half"].parameters[1].condition == "has"
     assert found["g_float"].call == "ns::g<float>"
     assert found["named"].axes == 3
@@ -223,7 +235,7 @@ def test_kernels():
         ("kernel void f(device int* x [[buffer(31)]]) {}", "the buffer index is above 30"),
         ("kernel void f(int x) {}", "needs an attribute such as [[buffer(0)]]"),
         ("kernel void f(float x [[thread_position_in_grid]]) {}", "must have one of the types uint, ushort"),
-        ("template [[host_name(\"a\")]] kernel void f<int>();", "there is no kernel template `f` to instantiate"),
+        ('template [[host_name("a")]] kernel void f<int>();', "there is no kernel template `f` to instantiate"),
         ("[[max_total_threads_per_threadgroup]] kernel void f() {}", "needs a number"),
         ("constant [[function_constant(0)]];", "a function constant is `constant TYPE name"),
     ],
@@ -237,7 +249,9 @@ def test_illegal_kernels(text, message):
 
 def test_parameters_that_no_runtime_has():
     kernel = kernels.kernels(Syntax("kernel void f(texture2d<float> t [[texture(0)]]) {}"))["f"]
-    with pytest.raises(CompileError, match=re.escape("parameter `texture2d<float> t` of kernel `f`: textures are not supported")):
+    with pytest.raises(
+        CompileError, match=re.escape("parameter `texture2d<float> t` of kernel `f`: textures are not supported")
+    ):
         kernels.supported(kernel)
 
 
@@ -245,7 +259,9 @@ def test_the_walk_over_tokens_ends_with_a_result_or_an_error():
     """Whatever the tokens are: parts of a source in any order."""
     import random
 
-    parts = re.findall(r"\w+|\S", KERNELS + " threadgroup constant T(x) ? [ ] { } < > ( ) ; : :: is_function_constant_defined")
+    parts = re.findall(
+        r"\w+|\S", KERNELS + " threadgroup constant T(x) ? [ ] { } < > ( ) ; : :: is_function_constant_defined"
+    )
     for seed in range(150):
         chosen = random.Random(seed).choices(parts, k=40)
         text = unified(" ".join(chosen))

@@ -6,8 +6,8 @@ import math
 import os
 import platform
 import zlib
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from ctypes import POINTER, byref, cast
 from reprlib import repr as shorten
 from typing import Any
@@ -16,13 +16,27 @@ import numpy as np
 
 from .. import LaunchError
 from ..frontend.options import Options
-from ..frontend.signature import Extent, Signature, bytes_of, device_index, find_kernel, whole
+from ..frontend.program import Constants
+from ..frontend.signature import At, Extent, Signature, bytes_of, device_index, find_kernel, is_value, whole
 from ..frontend.toolchain import find
 from .flags import unavailable
-from .launcher import BufferRecord, FaultReport, LaunchRecord, Library, NativeLauncher, compile_source, launcher
+from .launcher import (
+    BufferRecord,
+    FaultReport,
+    LaunchRecord,
+    LocalRecord,
+    NativeLauncher,
+    Source,
+    compile_source,
+    launcher,
+)
 from .report import explain
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
+MAX_SECONDS = 999_999_999
+SECONDS = 60
+"""Limit of the processor time of a launch; ``MPSREF_LAUNCH_SECONDS`` is another one."""
+DENORMALS = ("keep", "flush")
 
 
 class HostMemory:
@@ -64,26 +78,61 @@ class Handle:
         return "clang.Handle"
 
 
+def launch_seconds(value: Any) -> float:
+    """Return the limit of the processor time of a launch; ``None`` is that of the environment."""
+    name = "MPSREF_LAUNCH_SECONDS" if value is None else "seconds"
+    given = os.environ.get(name) or SECONDS if value is None else value
+    try:
+        seconds = math.nan if isinstance(given, (bool, np.bool_)) else float(given)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 < seconds <= MAX_SECONDS:
+        raise LaunchError(f"{name}={shorten(given)} is not a number of seconds above 0 and up to {MAX_SECONDS}")
+    return seconds
+
+
+def lengths_of(local: Any) -> dict[int, int]:
+    """Return lengths of threadgroup memory by index."""
+    if not isinstance(local, Mapping | None):
+        raise TypeError(f"local is of type {type(local).__name__}; it is a mapping from an index to a length in bytes")
+    named = (local or {}).items()
+    return {whole("local", key, "an index"): whole(f"local[{key}]", value, "a length") for key, value in named}
+
+
+def indirect(groups: Any) -> tuple[int, ...]:
+    """Return the numbers of threadgroups in a buffer."""
+    buffer, offset = groups if isinstance(groups, At) else (groups, 0)
+    found = bytes_of(buffer)
+    if isinstance(found, int) or offset % 4 or offset + 12 > found.nbytes:
+        size = "no buffer" if isinstance(found, int) else f"{found.nbytes} bytes"
+        raise LaunchError(
+            f"the numbers of threadgroups are three of type uint32 (12 bytes) at an offset that is a multiple of 4: "
+            f"the offset is {shorten(offset)}, in {size}"
+        )
+    return tuple(map(int, found[offset : offset + 12].view(np.uint32)))
+
+
 class Function:
     """A kernel function of a compiled source, bound to its device."""
 
-    def __init__(self, device: Device, library: Library, name: str) -> None:
+    def __init__(self, device: Device, source: Source, name: str, constants: Constants) -> None:
         """Returned by :meth:`Kernel.function`."""
-        number, about = library.kernels[name]
-        buffers = sum(parameter["index"] is not None for parameter in about["parameters"])
-        known = library.numbers(f"mpsref_about_{number}", 1 + 2 * buffers)
-        self._device, self._library, self._name = device, library, name
-        self._signature = signature = Signature.of(about, known)
-        self._record = LaunchRecord(buffer_count=signature.buffers)
-        if about["synchronizes"]:
-            self._record.run_thread = library.address(f"mpsref_thread_{number}")
-        else:
-            self._record.run_group = library.address(f"mpsref_group_{number}")
-        self._is_exclusive = about["has_threadgroup_memory"]
-        if self._is_exclusive:
-            first, end = library.addresses(f"mpsref_local_{number}", 2)
-            signature.check_local(end - first)
-            self._record.local, self._record.local_bytes = first, end - first
+        kernel, library = find_kernel(name, source.program.kernels), source.library(name, constants)
+        self._device, self._library = device, library
+        about = library.numbers("mpsref_about", 1 + 4 * len(kernel.bindings))
+        bindings = library.numbers("mpsref_bindings", 2 * len(kernel.bindings))
+        self.signature = signature = Signature.of(kernel, library.threads, about, bindings)
+        signature.check_local(library.local_bytes)
+        self._record = LaunchRecord(
+            run_thread=library.entry,
+            synchronizes=library.synchronizes,
+            local=library.local,
+            local_bytes=library.local_bytes,
+            local_count=max(signature.locals, default=-1) + 1,
+            buffer_count=signature.buffers,
+            check_order=device.check_order,
+            flush_denormals=device.flush_denormals,
+        )
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())
 
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
@@ -91,14 +140,20 @@ class Function:
 
         Raises :class:`LaunchError` for illegal arguments and for undefined behaviour of the kernel.
         """
-        signature = self._signature
+        signature = self.signature
         signature.check_threads()
         size = signature.threads
         groups = signature.groups(count, size)
         return self._launch((groups * size, 1, 1), (size, 1, 1), f"count={count}", count, arguments)
 
     def dispatch(
-        self, threads: int | Sequence[int], /, *arguments: Any, threadgroup: int | Sequence[int] | None = None
+        self,
+        threads: int | Sequence[int],
+        /,
+        *arguments: Any,
+        threadgroup: int | Sequence[int] | None = None,
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
     ) -> Handle:
         """Run exactly ``threads`` threads, as Metal's ``dispatchThreads``, with ``arguments`` as buffers 0, 1, ...
 
@@ -107,81 +162,154 @@ class Function:
         threads : int or sequence of int
             The threads of the grid along one to three axes. Threadgroups at its end have fewer threads.
         *arguments : object
-            The buffers, as for a call.
+            The buffers, as for a call; ``anymetal.at(buffer, offset)`` binds the part of a buffer from an offset in
+            bytes on. The size of ``bytes`` and scalars must be that of what a reference refers to.
         threadgroup : int or sequence of int, optional
             The threads of a threadgroup, at most the kernel's ``[[max_total_threads_per_threadgroup(N)]]``, else 1024.
             The default is as many along the first axis.
+        local : mapping of int to int, optional
+            The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
+        seconds : float, optional
+            Limit of the processor time of the launch. The default is in ``MPSREF_LAUNCH_SECONDS``, else 60.
 
         Raises
         ------
         LaunchError
             For illegal arguments and for undefined behaviour of the kernel.
         """
-        grid, width = self._signature.grid(threads, threadgroup)
-        return self._launch(grid, width, f"threads={threads}", math.prod(grid), arguments)
+        grid, width = self.signature.grid(threads, threadgroup)
+        return self._launch(grid, width, f"threads={threads}", math.prod(grid), arguments, local, seconds)
 
-    def _launch(self, grid: Extent, width: Extent, wanted: str, count: int, arguments: tuple[Any, ...]) -> Handle:
-        self._signature.check_arguments(len(arguments))
+    def dispatch_threadgroups(
+        self,
+        groups: Any,
+        /,
+        *arguments: Any,
+        threadgroup: int | Sequence[int],
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Handle:
+        """Run whole threadgroups, as Metal's ``dispatchThreadgroups``.
+
+        Parameters
+        ----------
+        groups : int, sequence of int, Buffer or At
+            The threadgroups along one to three axes. A buffer, or ``anymetal.at(buffer, offset)``, holds three numbers
+            of type ``uint32``, which are read now; if one is 0, nothing runs.
+        *arguments : object
+            The buffers, as for :meth:`dispatch`.
+        threadgroup : int or sequence of int
+            The threads of a threadgroup.
+        local : mapping of int to int, optional
+            The bytes of threadgroup memory, as for :meth:`dispatch`.
+        seconds : float, optional
+            Limit of the processor time, as for :meth:`dispatch`.
+
+        Raises
+        ------
+        LaunchError
+            For illegal arguments and for undefined behaviour of the kernel.
+        """
+        if isinstance(groups, (Buffer, At)):
+            groups = indirect(groups)
+            if 0 in groups:
+                return Handle([])
+        grid, width = self.signature.whole_grid(groups, threadgroup)
+        return self._launch(grid, width, f"groups={groups}", math.prod(grid), arguments, local, seconds)
+
+    def _launch(
+        self,
+        grid: Extent,
+        width: Extent,
+        wanted: str,
+        count: int,
+        arguments: tuple[Any, ...],
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Handle:
+        signature, runtime, library = self.signature, self._device.runtime, self._library
+        signature.check_arguments(len(arguments))
+        lengths = lengths_of(local)
+        signature.check_lengths(library.local_bytes, lengths)
+        limit = launch_seconds(seconds)
         groups = tuple(-(-threads // size) for threads, size in zip(grid, width, strict=True))
-        buffers = [self._bind(index, argument) for index, argument in enumerate(arguments)]
-        runtime = self._device.runtime
-        records = (BufferRecord * max(len(buffers), 1))()
-        for index, (record, buffer) in enumerate(zip(records, buffers, strict=False)):
-            record.data, record.bytes = buffer.memory.address, buffer.nbytes  # type: ignore[union-attr]
-            record.writable = self._signature.is_written(index)
+        bound = [self._bind(index, argument) for index, argument in enumerate(arguments)]
         launch = LaunchRecord.from_buffer_copy(self._record)
-        launch.buffers = cast(records, POINTER(BufferRecord))
+        records = (BufferRecord * max(len(bound), 1))()
+        locals_ = (LocalRecord * max(launch.local_count, 1))()
+        for index, (record, (buffer, offset)) in enumerate(zip(records, bound, strict=False)):
+            record.data, record.bytes, record.offset = buffer.memory.address, buffer.nbytes, offset  # type: ignore[union-attr]
+            record.writable = signature.is_written(index)
+        launch.buffers, launch.locals = cast(records, POINTER(BufferRecord)), cast(locals_, POINTER(LocalRecord))
         launch.grid[:], launch.width[:], launch.groups[:] = grid, width, groups
         launch.seed = self._seed + count
-        launch.check_order = self._device.check_order
+        launch.nanoseconds = int(limit * 1e9)
         report = FaultReport()
-        try:
-            if self._device.check_order:
-                for record in records[: len(buffers)]:
+        with ExitStack() as stack:
+            try:
+                for record in records[: len(bound)] if launch.check_order else ():
                     record.copy, _ = runtime.take(record.bytes)
-            with self._library.lock if self._is_exclusive else nullcontext():
-                runtime.run(byref(launch), byref(report))
-        except MemoryError as error:
-            raise LaunchError(str(error)) from None
-        finally:
-            for record in records[: len(buffers)]:
-                if record.copy:
-                    runtime.release(record.copy, record.bytes)
+                    stack.callback(runtime.release, record.copy, record.bytes)
+                for index, nbytes in lengths.items():
+                    locals_[index].pages, _ = runtime.take(nbytes)
+                    locals_[index].bytes = nbytes
+                    stack.callback(runtime.release, locals_[index].pages, nbytes)
+            except MemoryError as error:
+                raise LaunchError(str(error)) from None
+            if launch.local_bytes:
+                stack.enter_context(library.lock)
+            runtime.run(byref(launch), byref(report))
         if report.kind:
             number, size = math.prod(groups), math.prod(width)
             shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
-            raise LaunchError(explain(report, self._name, size, shape, self._signature.parameters, buffers))
-        return Handle(buffers)
+            bindings = [(buffer.nbytes, offset) for buffer, offset in bound]
+            raise LaunchError(explain(report, signature, size, shape, bindings, lengths, limit))
+        return Handle([buffer for buffer, _ in bound])
 
-    def _bind(self, index: int, argument: Any) -> Buffer:
+    def _bind(self, index: int, argument: Any) -> tuple[Buffer, int]:
+        """Return the memory of an argument, and the offset in it."""
+        known = self.signature.parameters.get(index)
+        argument, offset = argument if isinstance(argument, At) else (argument, 0)
         if isinstance(argument, Buffer) and argument.memory is not None:
             buffer = argument
         else:
             try:
                 buffer = self._device.buffer(argument)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"buffer({index}) of kernel `{self._name}`: {error}") from None
-        self._signature.check_size(index, buffer.nbytes)
-        return buffer
+                raise type(error)(f"buffer({index}) of kernel `{self.signature.name}`: {error}") from None
+        if offset >= buffer.nbytes or (known and offset % known.alignment):
+            raise LaunchError(
+                f"buffer({index}) of kernel `{self.signature.name}`: the offset {shorten(offset)} is not a multiple of "
+                f"{known.alignment if known else 1} below {buffer.nbytes}, the bytes of the buffer"
+            )
+        self.signature.check_size(index, buffer.nbytes - offset, is_value=is_value(argument))
+        return buffer, offset
 
     def __str__(self) -> str:
-        return f"clang.Function({self._name})"
+        return f"clang.Function({self.signature.name})"
 
 
 class Kernel:
     """A compiled source."""
 
-    def __init__(self, device: Device, library: Library) -> None:
+    def __init__(self, device: Device, source: Source) -> None:
         """Returned by :meth:`Device.kernel`."""
-        self._device, self._library = device, library
+        self._device, self.source = device, source
 
-    def function(self, name: str, /) -> Function:
-        """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
-        find_kernel(name, self._library.kernels)
-        return Function(self._device, self._library, name)
+    def function(self, name: str, /, *, constants: Constants | None = None) -> Function:
+        """Return the kernel function of this name, compiled; raise :class:`LaunchError` if there is none.
+
+        Parameters
+        ----------
+        name : str
+            The name of the function, or that of ``[[host_name("name")]]``.
+        constants : mapping, optional
+            Values of the function constants, by index or by name.
+        """
+        return Function(self._device, self.source, name, constants or {})
 
     def __str__(self) -> str:
-        return f"clang.Kernel({', '.join(self._library.kernels)})"
+        return f"clang.Kernel({', '.join(self.source.program.kernels)})"
 
 
 class Device:
@@ -197,6 +325,8 @@ class Device:
         depends on the order (for example, slots allocated with an atomic counter), or to halve the time.
     seed : int, optional
         Selects the order.
+    denormals : {"keep", "flush"}, optional
+        Whether subnormal numbers (of ``float``) are kept in arithmetic, or are zero as in MLX and PyTorch on a GPU.
 
     Examples
     --------
@@ -215,17 +345,19 @@ class Device:
     array([1., 4., 9.], dtype=float32)
     """
 
-    def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0) -> None:
+    def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0, denormals: str = "keep") -> None:
         """Open the device; raise :class:`LaunchError` if there is no clang."""
         device_index(index, 1)
         if not isinstance(check_order, (bool, np.bool_)):
             raise TypeError(f"check_order is of type {type(check_order).__name__}; it is True or False")
         whole("seed", seed, "a seed")
+        if denormals not in DENORMALS:
+            raise LaunchError(f"denormals={shorten(denormals)}: legal values are {' and '.join(map(repr, DENORMALS))}")
         reason = unavailable()
         toolchain = find()
         if reason or toolchain is None:
             raise LaunchError(reason)
-        self.check_order, self.seed = bool(check_order), seed
+        self.check_order, self.seed, self.flush_denormals = bool(check_order), seed, denormals == "flush"
         self.name = f"{toolchain.name} on {platform.machine()}"
         self.runtime = launcher(toolchain)
         self._toolchain = toolchain
@@ -239,6 +371,7 @@ class Device:
         version: str = "2.3",
         include: Sequence[str | os.PathLike[str]] = (),
         fast_math: bool = True,
+        define: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal.
 
@@ -246,16 +379,18 @@ class Device:
         ----------
         source : str
             The MSL text.
-        version : {"2.3", "2.4", "3.0", "3.1", "3.2"}, optional
+        version : {"2.3", "2.4", "3.0", "3.1", "3.2", "4.0"}, optional
             The version of MSL.
         include : sequence of path, optional
             Folders of files that the source includes; other files are refused.
         fast_math : bool, optional
             Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
+        define : mapping of str to str, optional
+            Macros.
         """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        options = Options.of(version, include, fast_math)
+        options = Options.of(version, include, fast_math, define)
         kernel = self._kernels.get((source, options))
         if kernel is None:
             kernel = Kernel(self, compile_source(self._toolchain, source, options))

@@ -1,9 +1,10 @@
-"""Compiler flags of kernels and the launcher for this CPU."""
+"""Commands that compile kernels and the launcher for this CPU."""
 
 from __future__ import annotations
 
 import platform
 import sys
+from functools import cache
 from pathlib import Path
 
 from ..frontend import toolchain
@@ -11,36 +12,91 @@ from ..frontend.options import Options
 from ..frontend.toolchain import EXPANDED_FLAGS, SHIM, Toolchain
 
 MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
+IS_MAC = sys.platform == "darwin"
+IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
+TRIPLE = f"{'arm64' if IS_MAC and IS_ARM else 'aarch64' if IS_ARM else 'x86_64'}-" + (
+    "apple-macosx11.0.0" if IS_MAC else "unknown-linux-gnu"
+)
 
+V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+"""Features in ``/proc/cpuinfo`` that tell the CPUs of x86-64-v3 from older ones."""
+
+# The components of fast math. A component that clang drops on its own, without -ffast-math, changes no other part.
+FAST_MATH = (
+    *("-menable-no-infs", "-menable-no-nans", "-ffinite-math-only", "-fapprox-func"),
+    *("-fno-signed-zeros", "-mreassociate", "-freciprocal-math"),
+)
+# SYCL's device mode, for the processor itself, keeps address spaces as types and emits what an entry point reaches. It
+# needs the second triple for __bf16. Most kernels run for less time than they compile, so -O1.
+LANGUAGE_FLAGS = (
+    *("-cc1", "-triple", TRIPLE, "-aux-triple", TRIPLE, "-std=c++17", "-fsycl-is-device"),
+    *("-Wno-everything", "-Wno-c++11-narrowing", "-Wno-reserved-user-defined-literal", "-Werror=global-constructors"),
+    *("-nostdsysteminc", "-nobuiltininc", "-fno-rtti", "-fno-threadsafe-statics", "-USYCL_LANGUAGE_VERSION"),
+    *(EXPANDED_FLAGS if not IS_MAC else (*EXPANDED_FLAGS, "-DMPSREF_APPLE")),
+)
+CODE_FLAGS = (
+    *("-O1", "-mrelocation-model", "pic", "-pic-level", "2", "-ffp-contract=fast", "-mrecip=none"),
+    *("-ffloat16-excess-precision=none", "-fbfloat16-excess-precision=none", "-fsanitize=array-bounds"),
+    *("-debug-info-kind=line-tables-only", "-dwarf-version=4"),
+)
 # On Linux the symbols of the C library are resolved at load time by the one of the Python process. Linking one would
 # make zig build its start-up files at the first use, which takes 5 seconds.
-LIBRARIES = ("-nostdlib",) if sys.platform == "linux" else ("-lm",)
-# The components of -ffast-math; the option itself links start-up code in some versions of clang that flushes subnormal
-# numbers to zero in the whole process.
-FAST_MATH = ("-fno-signed-zeros", "-fassociative-math", "-freciprocal-math", "-ffinite-math-only", "-fapprox-func")
-# Most kernels run for less time than they compile. As an option of zig, -O1 means -O2.
-RUNNING_FLAGS = (
-    *("-std=c++17", "-O3", "-Xclang", "-O1", "-march=native", "-fPIC"),
-    *("-Wno-everything", "-Werror=global-constructors"),
-    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-mrecip=none"),
-    *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc", "-nostdinc++", "-nostdlib++"),
-    *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fsanitize=array-bounds"),
-    *(EXPANDED_FLAGS if sys.platform != "darwin" else (*EXPANDED_FLAGS, "-DMPSREF_APPLE")),
-)
-KERNEL_FLAGS = ("-x", "c++", *RUNNING_FLAGS, "-shared", *LIBRARIES)
-HEADER_FLAGS = ("-x", "c++-header", *RUNNING_FLAGS, "-Xclang", "-fno-pch-timestamp")
+LIBRARIES = ("-lm",) if IS_MAC else ("-nostdlib",)
 LAUNCHER_FLAGS = ("-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-w", "-I", str(SHIM), *LIBRARIES)
 
 
-def fingerprint(compiler: Toolchain) -> str:
-    """Return a hash of the compiler, the flags, this runtime and the CPU."""
-    flags = KERNEL_FLAGS, HEADER_FLAGS, FAST_MATH, LAUNCHER_FLAGS, processor()
-    return compiler.fingerprint(*flags, runtime=Path(__file__).parent)
+@cache
+def target() -> tuple[str, ...]:
+    """Return the flags that name the CPU: the newest of a few kinds that this one is."""
+    known = _features()
+    if not IS_ARM:
+        return "-target-cpu", "x86-64-v3" if known >= V3 else "x86-64"
+    if IS_MAC:
+        return "-target-cpu", "apple-m1"
+    return "-target-cpu", "generic", *(("-target-feature", "+fullfp16") if {"fphp", "asimdhp"} <= known else ())
+
+
+def _features() -> set[str]:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return set()
+    return set(found.partition(":")[2].split())
 
 
 def of_options(options: Options) -> tuple[str, ...]:
     """Return the flags of a compilation that depend on its options."""
     return *options.definitions, *(FAST_MATH if options.fast_math else ())
+
+
+def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
+    """Return the command that precompiles headers; a file and ``-o`` with its output follow."""
+    return *_compiler(compiler, options), "-x", "c++", "-emit-pch", "-fno-pch-timestamp"
+
+
+def compile_command(compiler: Toolchain, options: Options, headers: Path) -> tuple[str, ...]:
+    """Return the command that compiles a kernel."""
+    return *_compiler(compiler, options), "-x", "c++", "-emit-obj", "-include-pch", str(headers)
+
+
+def _compiler(compiler: Toolchain, options: Options) -> tuple[str, ...]:
+    return *compiler.front, *LANGUAGE_FLAGS, *CODE_FLAGS, *target(), *of_options(options)
+
+
+def link_command(compiler: Toolchain) -> tuple[str, ...]:
+    """Return the command that makes a library of an object: functions that it lacks are found when it is loaded."""
+    if IS_MAC:
+        return *compiler.driver, "-shared", *LIBRARIES, "-undefined", "dynamic_lookup"
+    if compiler.name == "ziglang":
+        return compiler.driver[0], "ld.lld", "-shared", "--allow-shlib-undefined"
+    return *compiler.driver, "-shared", *LIBRARIES
+
+
+def fingerprint(compiler: Toolchain) -> str:
+    """Return a hash of the compiler, the flags, this runtime and the CPU."""
+    flags = LANGUAGE_FLAGS, CODE_FLAGS, FAST_MATH, LAUNCHER_FLAGS, target(), link_command(compiler)
+    return compiler.fingerprint(*flags, runtime=Path(__file__).parent)
 
 
 def unavailable() -> str | None:
@@ -50,14 +106,3 @@ def unavailable() -> str | None:
     if platform.machine().lower() not in MACHINES:
         return f"the clang runtime supports x86-64 and arm64 processors, not {platform.machine()!r}"
     return toolchain.missing()
-
-
-def processor() -> str:
-    """Return the properties of the CPU that -march=native depends on."""
-    try:
-        with open("/proc/cpuinfo") as lines:
-            first = "".join(iter(lines.readline, "\n"))
-    except OSError:
-        return platform.processor() or platform.machine()
-    keys = ("vendor_id", "cpu family", "model\t", "model name", "flags", "Features", "CPU part")
-    return "".join(line for line in first.splitlines(keepends=True) if line.startswith(keys))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import os
 import sys
@@ -14,13 +13,14 @@ from typing import Any
 
 from kernelcache.first_use import importing
 
+from .. import LaunchError
 from ..frontend import cache
 from ..frontend.options import Options
-from ..frontend.program import translated, undefined
-from ..frontend.source import KernelSource, about, call
+from ..frontend.program import Constants, Program, checked, undefined
+from ..frontend.signature import find_kernel
 from ..frontend.toolchain import Toolchain
-from .flags import HEADER_FLAGS, KERNEL_FLAGS, LAUNCHER_FLAGS, fingerprint, of_options
-from .objects import check_loading
+from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command
+from .objects import ENTRY, contents
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
@@ -34,8 +34,15 @@ class BufferRecord(ctypes.Structure):
         ("data", ctypes.c_void_p),
         ("copy", ctypes.c_void_p),
         ("bytes", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
         ("writable", ctypes.c_uint32),
     )
+
+
+class LocalRecord(ctypes.Structure):
+    """``mpsref_local`` of abi.h."""
+
+    _fields_ = (("pages", ctypes.c_void_p), ("bytes", ctypes.c_uint64))
 
 
 class LaunchRecord(ctypes.Structure):
@@ -43,16 +50,20 @@ class LaunchRecord(ctypes.Structure):
 
     _fields_ = (
         ("buffers", ctypes.POINTER(BufferRecord)),
-        ("run_group", ctypes.c_void_p),
+        ("locals", ctypes.POINTER(LocalRecord)),
         ("run_thread", ctypes.c_void_p),
         ("local", ctypes.c_void_p),
         ("local_bytes", ctypes.c_uint64),
         ("seed", ctypes.c_uint64),
+        ("nanoseconds", ctypes.c_uint64),
         ("grid", ctypes.c_uint64 * 3),
         ("width", ctypes.c_uint32 * 3),
         ("groups", ctypes.c_uint32 * 3),
         ("buffer_count", ctypes.c_uint32),
+        ("local_count", ctypes.c_uint32),
         ("check_order", ctypes.c_uint32),
+        ("synchronizes", ctypes.c_uint32),
+        ("flush_denormals", ctypes.c_uint32),
     )
 
 
@@ -76,11 +87,16 @@ class NativeLauncher:
     """The functions of the launcher library."""
 
     def __init__(self, path: Path) -> None:
-        """Load the library."""
+        """Load the library so that kernels find its functions; raise LaunchError if they would find those of another."""
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # musl has no separate libm
                 ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # functions that kernels call, see flags.LIBRARIES
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        found, own = (ctypes.cast(one.mpsref_barrier, ctypes.c_void_p).value for one in (ctypes.CDLL(None), library))
+        if found != own:
+            raise LaunchError(
+                "another installation of anymetal runs kernels in this process: use one installation, or two processes"
+            )
         self.run = library.mpsref_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(FaultReport))
         self.run.restype = None
@@ -94,7 +110,6 @@ class NativeLauncher:
         self._place.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
         self._place.restype = ctypes.c_void_p
         self._idle: dict[int, list[int]] = {}
-        self.sync_functions = ctypes.addressof(ctypes.c_char.in_dll(library, "mpsref_sync_functions"))
 
     def allocate(self, nbytes: int) -> tuple[int, int]:
         """Allocate zeroed guarded memory; return the address of its pages, for ``release``, and its own address.
@@ -135,86 +150,105 @@ _loading = threading.RLock()  # not held during a fork, which waits until no oth
 
 def _renew_locks() -> None:
     """Replace the locks of launches in a child of fork: one held by another thread would stay locked."""
-    for library in _libraries.values():
-        library.lock = threading.Lock()
+    for source in _sources.values():
+        for library in source.libraries.values():
+            library.lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-@functools.cache
 def launcher(toolchain: Toolchain) -> NativeLauncher:
-    """Return the launcher library, compiled if it is not in the cache."""
+    """Return the launcher library of this process, compiled at first use if it is not in the cache."""
 
     def build(output: Path) -> None:
         toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
 
     with importing, _loading:
-        return NativeLauncher(cache.fetch(cache.key("launcher", fingerprint(toolchain)), build).file)
+        if not _launchers:
+            _launchers.append(NativeLauncher(cache.fetch(cache.key("launcher", fingerprint(toolchain)), build).file))
+        return _launchers[0]
+
+
+_launchers: list[NativeLauncher] = []
+"""None or one: all kernels of a process call the same functions."""
 
 
 class Library:
-    """A compiled source: one shared library with an entry point for each kernel.
+    """A compiled kernel: a shared library with one entry point.
 
-    ``lock`` is held while a kernel with threadgroup memory runs, because that memory is static in the library.
+    ``lock`` is held while a kernel with static threadgroup memory runs, because that is memory of the library.
     """
 
-    def __init__(self, path: Path, about: list[dict[str, Any]], sync_functions: int) -> None:
-        """Load the library; ``about`` are the results of ``KernelSource.describe`` of its kernels."""
-        self.kernels = {kernel["name"]: (number, kernel) for number, kernel in enumerate(about)}
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        """Load the library; ``about`` is the result of ``build_kernel``."""
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))
-        ctypes.c_void_p.in_dll(self._library, "mpsref_sync").value = sync_functions
-
-    def address(self, name: str) -> int:
-        """Return the address of a function of the library."""
-        return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
+        self.entry: int = ctypes.cast(self._library[ENTRY], ctypes.c_void_p).value or 0
+        self.synchronizes: bool = about["synchronizes"]
+        self.local, self.local_bytes = self.entry + about["local_offset"], about["local_bytes"]
+        self.threads: int = about["threads"]
 
     def numbers(self, name: str, count: int) -> list[int]:
-        """Return the elements of an array of ``uint32_t``."""
+        """Return the first elements of an array of ``uint32_t``."""
         return list((ctypes.c_uint32 * count).in_dll(self._library, name))
 
-    def addresses(self, name: str, count: int) -> list[int]:
-        """Return the elements of an array of pointers."""
-        return list((ctypes.c_uint64 * count).in_dll(self._library, name))
+
+SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
+"""Functions of the launcher for which a thread has to wait."""
 
 
-_libraries: dict[str, Library] = {}
+def build_kernel(toolchain: Toolchain, options: Options, program: Program, cpp: str, output: Path) -> dict[str, Any]:
+    """Write the library of the kernel in a C++ text; return what ``Library`` has to know of it."""
+    key = fingerprint(toolchain), *options.definitions, str(options.fast_math)
+    headers = toolchain.parsed_headers(header_command(toolchain, options), *key)
+    file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
+    file.write_text(cpp)
+    program.compile(toolchain, [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)])
+    toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
+    found = contents(output.read_bytes())
+    for symbol in found.needed:
+        if not hasattr(ctypes.CDLL(None), symbol):
+            raise undefined(symbol, cpp)
+    return found._asdict() | {"needed": None, "synchronizes": not SYNCHRONIZING.isdisjoint(found.needed)}
 
 
-def compile_source(toolchain: Toolchain, source: str, options: Options) -> Library:
-    """Return the library of an MSL source: from memory, from the disk cache, or from the compiler."""
-    flags = of_options(options)
+class Source:
+    """A checked source. Each of its kernels is a library, compiled when it is first used; the only one at once."""
 
-    def build(output: Path) -> list[dict[str, Any]]:
-        cpp, found = translated(toolchain, source, options, entry)
-        file = output.with_suffix(".cpp")
-        file.write_text(cpp)
-        headers = toolchain.parsed_headers((*toolchain.driver, *HEADER_FLAGS, *flags), fingerprint(toolchain))
-        command = (*toolchain.driver, *KERNEL_FLAGS, *flags, "-include-pch", str(headers))
-        toolchain.make([*command, str(file), "-o", str(output)])
-        for symbol in check_loading(output.read_bytes()):
-            if not hasattr(ctypes.CDLL(None), symbol):
-                raise undefined(symbol, cpp)
-        return [kernel.describe() for kernel in found]
+    def __init__(self, toolchain: Toolchain, options: Options, program: Program) -> None:
+        """Hold a source."""
+        self.program, self.libraries = program, dict[str, Library]()
+        self._toolchain, self._options = toolchain, options
+        if len(program.kernels) == 1 and not program.constants:
+            self.library(*program.kernels, {})
 
-    key = cache.key(fingerprint(toolchain), *flags, *options.texts(source))
+    def library(self, name: str, constants: Constants) -> Library:
+        """Return the library of a kernel: from memory, from the disk cache, or from the compiler."""
+        program, values = self.program, self.program.values(constants)
+        kernel = find_kernel(name, program.kernels)
+
+        def build(output: Path) -> dict[str, Any]:
+            cpp = program.cpp(kernel, values)
+            return build_kernel(self._toolchain, self._options, program, cpp, output)
+
+        flags = fingerprint(self._toolchain), str(self._options.fast_math), *self._options.definitions
+        key = cache.key("kernel", *flags, program.text, name, *sorted(values.items()))
+        with importing, _loading:
+            if key not in self.libraries:
+                launcher(self._toolchain)
+                compiled = cache.fetch(key, build)
+                self.libraries[key] = Library(compiled.file, compiled.about)
+            return self.libraries[key]
+
+
+_sources: dict[tuple[str, Options], Source] = {}
+
+
+def compile_source(toolchain: Toolchain, source: str, options: Options) -> Source:
+    """Return an MSL source: from memory, from the disk cache, or from the front end; raise CompileError."""
     with importing, _loading:
-        if key not in _libraries:
-            runtime = launcher(toolchain)
-            compiled = cache.fetch(key, build)
-            _libraries[key] = Library(compiled.file, compiled.about, runtime.sync_functions)
-        return _libraries[key]
-
-
-def entry(number: int, kernel: KernelSource) -> str:
-    """Return the C++ of the entry point of a kernel, and of its description.
-
-    ``mpsref_group_N`` runs all threads of a threadgroup, ``mpsref_thread_N`` one thread of a kernel with barriers.
-    """
-    form = "THREAD" if kernel.synchronizes else "GROUP"
-    lines = [f"MPSREF_{form}_ENTRY({number}, {call(kernel)})", about(number, kernel)]
-    if kernel.has_threadgroup_memory:
-        lines.append(f"MPSREF_LOCAL_EXTENT({number})")
-    return "\n".join(lines)
+        if (source, options) not in _sources:
+            _sources[source, options] = Source(toolchain, options, checked(toolchain, source, options))
+        return _sources[source, options]

@@ -5,32 +5,42 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..frontend.signature import Signature
 from .launcher import FaultReport
 
-FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, UNEXPECTED = range(1, 8)
+FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER = range(1, 9)
+MOST_BUFFERS = 31
+"""``MPSREF_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
 
 
 def explain(
     report: FaultReport,
-    kernel: str,
+    signature: Signature,
     size: int,
     grid: str,
-    parameters: Mapping[int, str],
-    buffers: Sequence[NDArray[np.uint8]],
+    bindings: Sequence[tuple[int, int]],
+    local: Mapping[int, int],
+    seconds: float,
 ) -> str:
-    """Return the message for a report that is not empty; ``size`` is that of a full threadgroup."""
+    """Return the message for a report that is not empty.
 
-    def buffer(index: int) -> str:
-        text = parameters.get(index, "not a parameter")
-        return f"buffer({index}), `{text}`, of {buffers[index].nbytes} bytes"
+    ``size`` is that of a full threadgroup, ``bindings`` are the bytes of the buffers and the offsets in them, ``local``
+    the bytes of threadgroup memory.
+    """
 
-    def side(index: int, offset: int) -> str:
-        return "before its start" if offset < 0 else "past its end" if offset >= buffers[index].nbytes else "inside it"
+    def place(index: int, at: int) -> str:
+        if index >= MOST_BUFFERS:
+            kind, number, known = "threadgroup", index - MOST_BUFFERS, signature.locals
+            nbytes, offset = local[number], 0
+        else:
+            kind, number, known = "buffer", index, signature.parameters
+            nbytes, offset = bindings[index]
+        text = known[number].text if number in known else "not a parameter"
+        bound = f" bound at offset {offset}" if offset else ""
+        side = "before its start" if at < 0 else "past its end" if at >= nbytes else "inside it"
+        return f"at byte offset {at} of {kind}({number}), `{text}`, of {nbytes} bytes{bound}, {side}"
 
-    start = f"kernel `{kernel}` "
+    start = f"kernel `{signature.name}` "
     if report.kind == FAULT and report.count in (signal.SIGFPE, signal.SIGILL):
         what = "divided an integer by zero" if report.count == signal.SIGFPE else "reached undefined behaviour"
         return f"{start}{what} ({grid})"
@@ -38,15 +48,9 @@ def explain(
         return f"{start}accessed memory far outside all of its buffers, or overran its stack ({grid})"
     if report.kind == FAULT:
         did = {1: "read", 2: "wrote"}.get(report.others, "accessed memory")
-        return (
-            f"{start}{did} out of bounds: at byte offset {report.offset} of {buffer(report.buffer)}, "
-            f"{side(report.buffer, report.offset)} ({grid})"
-        )
+        return f"{start}{did} out of bounds: {place(report.buffer, report.offset)} ({grid})"
     if report.kind == GUARD:
-        return (
-            f"{start}wrote out of bounds: at byte offset {report.offset} of {buffer(report.buffer)}, "
-            f"{side(report.buffer, report.offset)} ({grid})"
-        )
+        return f"{start}wrote out of bounds: {place(report.buffer, report.offset)} ({grid})"
     if report.kind == DIVERGENCE:
         missing = size - report.count - report.others
         rest = [f"{missing} have returned"] * (missing > 0)
@@ -57,8 +61,8 @@ def explain(
         )
     if report.kind == ORDER:
         return (
-            f"{start}gives a result that depends on the order of its threads: the first difference is at byte offset "
-            f"{report.offset} of {buffer(report.buffer)}. A barrier is missing or too weak, or threads write the same "
+            f"{start}gives a result that depends on the order of its threads: the first difference is "
+            f"{place(report.buffer, report.offset).removesuffix(', inside it')}. A barrier is missing or too weak, or threads write the same "
             f"place; if this is intended, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
@@ -66,6 +70,14 @@ def explain(
             f"{start}used index {report.offset} of an array of {report.count} elements, "
             f"at line {report.line}, column {report.column} ({grid})"
         )
-    if report.kind == UNEXPECTED:
-        return f"{start}synchronizes in a way that this runtime cannot detect: call the barrier from a plain function"
-    return f"{start}could not run: no memory ({grid})"
+    if report.kind == STOPPED:
+        after = f"after the barrier at line {report.line}, column {report.column}" if report.line else "with no barrier"
+        where = f"in threadgroup {report.group}, {after} ({grid})"
+        if report.count == signal.SIGINT:
+            return f"{start}was interrupted {where}"
+        return (
+            f"{start}did not end within {seconds:g} seconds of processor time: it was stopped {where}. If it is not "
+            "endless, raise MPSREF_LAUNCH_SECONDS"
+        )
+    reason = "the system gave it no timer" if report.kind == NO_TIMER else "no memory"
+    return f"{start}could not run: {reason} ({grid})"

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import LaunchError
+from ..frontend.kernels import Kernel as KernelSource
 from ..frontend.options import Options
+from ..frontend.program import Program, checked
 from ..frontend.signature import Signature, bytes_of, device_index, find_kernel
 from ..frontend.toolchain import find
 from . import driver
@@ -88,10 +90,11 @@ class Handle:
 class Function:
     """A kernel function of a compiled source, bound to its device."""
 
-    def __init__(self, device: Device, name: str, compiled: Compiled) -> None:
+    def __init__(self, device: Device, kernel: KernelSource, compiled: Compiled) -> None:
         """Returned by :meth:`Kernel.function`."""
-        self._device, self.name = device, name
-        self._signature = signature = Signature.of(compiled.about, compiled.about["numbers"])
+        self._device, self.name = device, (name := kernel.name)
+        about = compiled.about
+        self._signature = signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
         signature.check_threads()
         context = device.context
         with device.active(), Explained(context, "kernel `{}` cannot be loaded", name):
@@ -99,7 +102,7 @@ class Function:
             attributes = self.kernel.attributes
             signature.check_local(attributes.shared_size_bytes)
             most = attributes.max_threads_per_block
-        self._is_fixed = compiled.about["names_threads"]
+        self._is_fixed = kernel.names_threads
         self.threads = signature.threads if self._is_fixed else min(USUAL_THREADS, most // 32 * 32)
         if self.threads > most:
             raise LaunchError(
@@ -184,7 +187,7 @@ class Kernel:
         if name not in self._functions:
             with _compiling:
                 compiled = self._device.compiled(self._program, kernel, self._options)
-            self._functions[name] = Function(self._device, name, compiled)
+            self._functions[name] = Function(self._device, kernel, compiled)
         return self._functions[name]
 
     def __str__(self) -> str:
@@ -456,11 +459,11 @@ class Device:
         options = Options.of(version, include, fast_math)
         kernel = self._kernels.get((source, options))
         if kernel is None:
-            program = Program(checked(self._toolchain, source, options))
+            program = checked(self._toolchain, source, options)
             kernel = self._kernels.setdefault((source, options), Kernel(self, program, options))
         return kernel
 
-    def compiled(self, program: Program, kernel: frontend.Kernel, options: Options) -> Compiled:
+    def compiled(self, program: Program, kernel: KernelSource, options: Options) -> Compiled:
         """Return a kernel of a source as PTX for this device."""
         return compile_kernel(self._toolchain, self._library, program, kernel, self.capability, options, {})
 

@@ -20,7 +20,7 @@ from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Program, undefined
-from ..frontend.toolchain import EXPANDED_FLAGS, LIBRARY_HEADER, LANGUAGE, Toolchain
+from ..frontend.toolchain import EXPANDED_FLAGS, LANGUAGE, LIBRARY_HEADER, Toolchain
 
 ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX version with all of its instructions
     (7, 0): ("sm_70", "+ptx63"),
@@ -52,7 +52,7 @@ class Compiled(NamedTuple):
 
     text: bytes
     about: dict[str, Any]
-    """``Kernel.describe`` with the ``numbers`` of ``Signature.of``."""
+    """The last arguments of ``Signature.of``, by name."""
 
 
 def libdevice() -> Path | None:
@@ -103,13 +103,15 @@ def compile_kernel(
         cpp = program.cpp(kernel, values)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
-        toolchain.make([*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
+        program.compile(toolchain, [*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
         text = output.read_text()
         if declared := re.search(r"\.extern \.(?:func\s+(?:\([^)]*\)\s*)?|global .*?)([\w$]+)(?:\[\d*\])?;", text):
             raise undefined(declared[1], cpp)
-        about = kernel.describe() | {"numbers": numbers(text)}
-        output.write_text(_bounded(text, about["numbers"][0]))
-        return about
+        named = re.search(r"\.\w+ \w*mpsref_threads\w* = (\d+);", text)
+        threads = int(named[1]) if named else 0
+        output.write_text(_bounded(text, threads))
+        arrays = {name: numbers(text, f"mpsref_{name}") for name in ("about", "bindings")}
+        return {"threads": threads, **arrays}
 
     fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
     known = cache.key("ptx", fingerprint, program.text, kernel.name, *sorted(values.items()))
@@ -117,16 +119,13 @@ def compile_kernel(
     return Compiled(compiled.data, compiled.about)
 
 
-def numbers(ptx: str) -> list[int]:
-    """Return the threads of a threadgroup, 0 if they are not named, and the data of ``MPSREF_ABOUT``."""
-    threads = re.search(r"\.\w+ \w*mpsref_threads\w* = (\d+);", ptx)
-    found = re.search(r"\.b8 mpsref_about\[\d+\] = \{([\d, ]+)\};", ptx)
+def numbers(ptx: str, name: str) -> list[int]:
+    """Return an array of ``uint`` in PTX, which leaves out trailing zeros."""
+    found = re.search(rf"\.b8 {name}\[(\d+)\] = \{{([\d, ]+)\}};", ptx)
     if found is None:
-        raise CompileError("the PTX has no mpsref_about: the format of constants of this clang is unknown")
-    length = re.search(r"\.b8 mpsref_about\[(\d+)\]", ptx)
-    written = bytes(map(int, found[1].split(",")))  # trailing zeros are left out
-    rows = np.frombuffer(written.ljust(int(length[1]) if length else 0, b"\0"), "<u4")
-    return [int(threads[1]) if threads else 0, *map(int, rows)]
+        raise CompileError(f"the PTX has no {name}: the format of constants of this clang is unknown")
+    written = bytes(map(int, found[2].split(",")))
+    return list(map(int, np.frombuffer(written.ljust(int(found[1]), b"\0"), "<u4")))
 
 
 def _bounded(ptx: str, threads: int) -> str:

@@ -15,7 +15,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelcache.disk_cache import Build, Entry, kept_by_compiler, key, load, private_folder, scratch, store, warn_unwritable
+from kernelcache.disk_cache import (
+    Build,
+    Entry,
+    kept_by_compiler,
+    key,
+    load,
+    private_folder,
+    scratch,
+    store,
+    warn_unwritable,
+)
 
 from .. import CompileError
 

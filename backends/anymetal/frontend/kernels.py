@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -94,6 +94,11 @@ class Kernel:
     def describe(self) -> dict[str, Any]:
         """Return this kernel as JSON data."""
         return asdict(self)
+
+    @classmethod
+    def described(cls, row: Mapping[str, Any]) -> Kernel:
+        """Return the kernel that :meth:`describe` describes."""
+        return cls(**{**row, "parameters": tuple(Parameter(**parameter) for parameter in row["parameters"])})
 
     def arguments(self) -> str:
         """Return the arguments of a call for the group ``g`` and the thread ``t`` (see abi.h)."""
@@ -255,7 +260,9 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
                 break
         else:
             if not {"*", "&", "["} & set(texts) and not marks:
-                raise syntax.error(first, f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]")
+                raise syntax.error(
+                    first, f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]"
+                )
             kind = "threadgroup" if "threadgroup" in texts else "buffer"
             written = marks.get(kind, "")
             free = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
@@ -264,9 +271,7 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
                 if index >= MOST_BUFFERS:
                     raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")
                 taken[kind].add(index)
-            yield Parameter(
-                text, kind, index, written or str(free), is_reference="&" in texts, condition=condition
-            )
+            yield Parameter(text, kind, index, written or str(free), is_reference="&" in texts, condition=condition)
 
 
 def _value(syntax: Syntax, first: int, where: str, text: str, texts: list[str], mark: str) -> Parameter:

@@ -72,14 +72,9 @@ class Places:
             marker = MARKER.match(row)
             file, line = (marker[2][1:-1], int(marker[1])) if marker else (file, line + 1)
 
-    def file(self, at: int) -> str:
-        """Return the file of a position."""
-        return self._lines[bisect.bisect_right(self._starts, at) - 1][0]
-
-    def marker(self, at: int) -> str:
-        """Return a line marker for a position."""
-        file, line = self._lines[bisect.bisect_right(self._starts, at) - 1]
-        return f'# {line} "{file}"'
+    def line(self, at: int) -> tuple[str, int]:
+        """Return the file and the line of a position."""
+        return self._lines[bisect.bisect_right(self._starts, at) - 1]
 
     def error(self, at: int, message: str) -> str:
         """Return an error at a position in the format of clang."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any, TypeAlias
@@ -17,7 +19,7 @@ from .kernels import Constant, Kernel
 from .lexer import NAME, Places, unified
 from .options import Options
 from .rewrites import Edit, Source, rewritten
-from .strict import check, diagnostics
+from .strict import check, diagnostics, with_sources
 from .syntax import Syntax
 from .toolchain import Toolchain
 
@@ -38,12 +40,15 @@ class Program:
         Its function constants.
     """
 
-    def __init__(self, text: str) -> None:
-        """Read a source that :func:`checked` returned."""
-        self.text = text
-        self._syntax = Syntax(text)
-        self.kernels = kernels.kernels(self._syntax)
-        self.constants = tuple(kernels.constants(self._syntax))
+    def __init__(self, text: str, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
+        """Read what :func:`checked` found; ``files`` are the texts of the source and of what it includes."""
+        self.text, self._files = text, files
+        self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
+        self.constants = tuple(Constant(**row) for row in about["constants"])
+
+    @functools.cached_property
+    def _syntax(self) -> Syntax:
+        return Syntax(self.text)
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
@@ -62,26 +67,39 @@ class Program:
         kernels.supported(kernel)
         return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}"))
 
+    def compile(self, toolchain: Toolchain, command: Sequence[str]) -> None:
+        """Run a command that compiles the C++ of a kernel; raise CompileError with lines of the source."""
+        try:
+            toolchain.make(command)
+        except cache.BuildError as error:
+            found = diagnostics(str(error))
+            raise CompileError("\n".join(with_sources(found, self._files))) if found else error from None
 
-def checked(toolchain: Toolchain, source: str, options: Options) -> str:
+
+def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
     """Preprocess and check a source; raise :class:`CompileError` with line numbers of the source.
 
     The result is cached on disk.
     """
+    files = {NAME: source, **{str(path): text for path, text in options.files(source).items()}}
 
-    def build(output: Path) -> None:
+    def build(output: Path) -> dict[str, Any]:
         status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
         if status:
             raise CompileError("\n".join(diagnostics(errors)) or errors)
         text = unified(text)
         syntax = Syntax(text)
-        if not kernels.kernels(syntax):
+        found = kernels.kernels(syntax)
+        if not found:
             raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
-        check(toolchain, source, syntax, options)
+        check(toolchain, syntax, options, files)
         output.write_text(text)
+        constants = [asdict(one) for one in kernels.constants(syntax)]
+        return {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants}
 
     key = cache.key("source", toolchain.fingerprint(), *options.definitions, *options.texts(source))
-    return cache.fetch(key, build, ".txt").data.decode()
+    found = cache.fetch(key, build, ".txt")
+    return Program(found.data.decode(), found.about, files)
 
 
 def _index(one: Constant) -> int | str:
@@ -114,7 +132,9 @@ def undefined(symbol: str, cpp: str) -> CompileError:
         name, rest = rest[length.end() :][: int(length[1])], rest[length.end() + int(length[1]) :]
     name = name or symbol
     if re.search(rf"\bextern constant [^;]*\b{re.escape(name)};", cpp):
-        return CompileError(f"{NAME}: error: the function constant `{name}` has no value: pass constants={{{name!r}: ...}}")
+        return CompileError(
+            f"{NAME}: error: the function constant `{name}` has no value: pass constants={{{name!r}: ...}}"
+        )
     declared = re.search(rf"\b{re.escape(name)}\b", cpp)
     message = f"the function `{name}` is declared and used, and not defined"
     return CompileError(Places(cpp).error(declared.start(), message) if declared else f"{NAME}: error: {message}")

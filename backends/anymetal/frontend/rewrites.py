@@ -123,8 +123,35 @@ class Source:
 
 
 PLAIN = frozenset(
-    "bool char uchar short ushort int uint long ulong half float bfloat unsigned signed size_t auto const constant "
-    "int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t template".split()
+    [
+        "bool",
+        "char",
+        "uchar",
+        "short",
+        "ushort",
+        "int",
+        "uint",
+        "long",
+        "ulong",
+        "half",
+        "float",
+        "bfloat",
+        "unsigned",
+        "signed",
+        "size_t",
+        "auto",
+        "const",
+        "constant",
+        "int8_t",
+        "uint8_t",
+        "int16_t",
+        "uint16_t",
+        "int32_t",
+        "uint32_t",
+        "int64_t",
+        "uint64_t",
+        "template",
+    ]
 )
 """Types of template parameters that are values."""
 
@@ -220,7 +247,11 @@ def _declares(s: Syntax, i: int) -> int | None:
         first -= 1
     while s[first - 1] == ")" and s[s.partner[first - 1] - 1] in ("alignas", "__attribute__"):
         first = s.partner[first - 1] - 1
-    if s[first - 1] not in ("{", "}", ";", ")", "]", ":") or "static" in s.texts(first, i) or "using" in s.texts(first, i):
+    if (
+        s[first - 1] not in ("{", "}", ";", ")", "]", ":")
+        or "static" in s.texts(first, i)
+        or "using" in s.texts(first, i)
+    ):
         return None
     if s[first - 1] == ")" and s[s.partner[first - 1] - 1] not in ("if", "for", "while"):
         return None
@@ -371,7 +402,12 @@ def _cast(source: Source, i: int) -> Iterator[Edit]:
     if (before.is_name and before.text not in BEFORE_EXPRESSION) or before.text in (")", "]", ">"):
         return
     is_operand = after.is_name and after.text not in NO_CAST
-    if is_operand or after.text in ("(", "-", "*", "&", "!", "~", "::", "+") or after.text[:1].isdigit() or after.text[:1] == ".":
+    if (
+        is_operand
+        or after.text in ("(", "-", "*", "&", "!", "~", "::", "+")
+        or after.text[:1].isdigit()
+        or after.text[:1] == "."
+    ):
         name = " ".join(s.texts(first, close))
         yield source.remove(i, close, f"mpsref::castto<{name}>() ->* ")
 

@@ -12,34 +12,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import LaunchError
+from .kernels import MOST_BUFFERS, Kernel
 
 MOST_LOCAL_BYTES = 32768
+LOCAL_MULTIPLE = 16
 MOST_THREADS = 1024
+LAYOUT = (
+    ". Its size is a multiple of its alignment, and members are aligned: a vector of 3 components has the size and the "
+    "alignment of one of 4, unless its type is packed"
+)
 
 Extent: TypeAlias = tuple[int, int, int]
 """Numbers of threads or threadgroups along the axes of a grid."""
 
 
+class Parameter(NamedTuple):
+    """A buffer of a kernel, or its threadgroup memory of a length that the caller chooses."""
+
+    text: str
+    """The declaration."""
+    nbytes: int
+    """The size of its element; for a reference, of what it refers to."""
+    alignment: int
+    is_written: int
+    is_reference: int
+
+
 class Signature(NamedTuple):
-    """The buffers of a kernel and the size of its threadgroups."""
+    """The parameters of a kernel and the size of its threadgroups."""
 
     name: str
     threads: int
     """The attribute ``max_total_threads_per_threadgroup``, with a default defined by the runtime."""
-    parameters: Mapping[int, str]
-    """The declaration of each buffer as text, by index."""
-    needs: Mapping[int, tuple[int, int]]
-    """The minimum number of bytes of each buffer and whether it is written, by index."""
+    parameters: Mapping[int, Parameter]
+    """The buffers, by index."""
+    locals: Mapping[int, Parameter]
+    """The threadgroup memory, by index."""
     axes: int = 1
     """The number of components of the thread positions."""
 
     @classmethod
-    def of(cls, about: Mapping[str, Any], numbers: Sequence[int]) -> Signature:
-        """Create it from ``KernelSource.describe`` and ``MPSREF_ABOUT``: threads, then two numbers per buffer."""
-        parameters = {p["index"]: p["text"] for p in about["parameters"] if p["index"] is not None}
-        needs = dict(zip(parameters, zip(numbers[1::2], numbers[2::2], strict=True), strict=True))
-        axes = max((parameter["axes"] for parameter in about["parameters"]), default=1)
-        return cls(about["name"], numbers[0], parameters, needs, axes)
+    def of(cls, kernel: Kernel, threads: int, about: Sequence[int], bindings: Sequence[int]) -> Signature:
+        """Create it from a kernel, the threads that it names or 0, and the arrays of its library (see abi.h)."""
+        found: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
+        rows = zip(*(iter(about[1:]),) * 4, strict=True)
+        for parameter, row, index, exists in zip(kernel.bindings, rows, bindings[::2], bindings[1::2], strict=False):
+            if index >= MOST_BUFFERS:
+                raise LaunchError(
+                    f"kernel `{kernel.name}`: `{parameter.text}` has the index {index}, above {MOST_BUFFERS - 1}"
+                )
+            if exists:
+                found[parameter.kind][index] = Parameter(parameter.text, *row)
+        return cls(kernel.name, threads or MOST_THREADS, found["buffer"], found["threadgroup"], kernel.axes)
 
     @property
     def buffers(self) -> int:
@@ -48,7 +72,7 @@ class Signature(NamedTuple):
 
     def is_written(self, index: int) -> int:
         """Return whether the kernel may write a buffer."""
-        return self.needs.get(index, (0, 0))[1]
+        return self.parameters[index].is_written if index in self.parameters else 0
 
     def check_threads(self) -> None:
         """Raise for a threadgroup size that metalcompute cannot launch; it divides by the number of simdgroups."""
@@ -58,28 +82,48 @@ class Signature(NamedTuple):
                 "legal values are the multiples of 32 from 32 to 1024"
             )
 
-    def check_local(self, nbytes: int) -> None:
+    def check_local(self, nbytes: int, parts: str = "") -> None:
         """Raise if a kernel has more threadgroup memory than Metal provides."""
         if nbytes > MOST_LOCAL_BYTES:
             raise LaunchError(
-                f"kernel `{self.name}` has {nbytes} bytes of threadgroup memory; the maximum is {MOST_LOCAL_BYTES}"
+                f"kernel `{self.name}` has {shorten(nbytes)} bytes of threadgroup memory{parts}; "
+                f"the maximum is {MOST_LOCAL_BYTES}"
             )
+
+    def check_lengths(self, static: int, local: Mapping[int, int]) -> None:
+        """Raise for an illegal length of threadgroup memory; ``static`` are the bytes of variables."""
+        for index, known in self.locals.items():
+            nbytes = local.get(index, 0)
+            if nbytes < max(known.nbytes, 1) or nbytes % LOCAL_MULTIPLE:
+                raise LaunchError(
+                    f"threadgroup({index}) of kernel `{self.name}`, `{known.text}`, needs a length in bytes, a multiple "
+                    f"of {LOCAL_MULTIPLE} from {known.nbytes} on, not {shorten(nbytes)}: local={{{index}: ...}}"
+                )
+        for index in local:
+            if index not in self.locals:
+                known_indices = ", ".join(f"threadgroup({i})" for i in self.locals) or "none"
+                raise LaunchError(
+                    f"kernel `{self.name}` has no parameter threadgroup({shorten(index)}); it has {known_indices}"
+                )
+        self.check_local(static + sum(local.values()), f", {static} of them in variables" if local else "")
 
     def check_arguments(self, given: int) -> None:
         """Raise for a wrong number of buffers."""
         if given != self.buffers:
             raise LaunchError(
                 f"kernel `{self.name}` takes {self.buffers} buffers, not {given}: "
-                + ", ".join(f"buffer({i}) is `{text}`" for i, text in sorted(self.parameters.items()))
+                + ", ".join(f"buffer({i}) is `{known.text}`" for i, known in sorted(self.parameters.items()))
             )
 
-    def check_size(self, index: int, nbytes: int) -> None:
-        """Raise for a buffer that is smaller than its struct."""
-        needed = self.needs.get(index, (0, 0))[0]
-        if nbytes < needed:
+    def check_size(self, index: int, nbytes: int, *, is_value: bool = False) -> None:
+        """Raise for a buffer that is smaller than what its reference refers to, or for a value of another size."""
+        known = self.parameters.get(index)
+        if known is None or not known.is_reference or nbytes == known.nbytes:
+            return
+        if nbytes < known.nbytes or is_value:
             raise LaunchError(
-                f"buffer({index}) of kernel `{self.name}`, `{self.parameters[index]}`, needs {needed} bytes "
-                f"and has {nbytes}"
+                f"buffer({index}) of kernel `{self.name}`, `{known.text}`, needs {known.nbytes} bytes and has {nbytes}"
+                + (LAYOUT if known.nbytes > 8 else "")
             )
 
     def groups(self, count: Any, threads: int) -> int:
@@ -95,7 +139,20 @@ class Signature(NamedTuple):
     def grid(self, threads: Any, threadgroup: Any) -> tuple[Extent, Extent]:
         """Return the threads of an exact grid and of its threadgroups, along three axes."""
         grid = _extent("threads", threads)
-        chosen = (min(grid[0], self.threads), 1, 1) if threadgroup is None else _extent("threadgroup", threadgroup)
+        return grid, self._width("threads", grid, (min(grid[0], self.threads),) if threadgroup is None else threadgroup)
+
+    def whole_grid(self, groups: Any, threadgroup: Any) -> tuple[Extent, Extent]:
+        """Return the threads of a grid of whole threadgroups, and of its threadgroups, along three axes."""
+        counts = _extent("groups", groups, "a number of threadgroups")
+        width = _extent("threadgroup", threadgroup)
+        x, y, z = (count * size for count, size in zip(counts, width, strict=True))
+        if max(x, y, z) > 2**32 - 1:
+            raise LaunchError(f"groups={counts} of threadgroup={width}: the threads along an axis are 1 to 2**32 - 1")
+        return (x, y, z), self._width("groups", (x, y, z), width)
+
+    def _width(self, name: str, grid: Extent, threadgroup: Any) -> Extent:
+        """Return the threads of a threadgroup, checked with the threads of the grid."""
+        chosen = _extent("threadgroup", threadgroup)
         most = min(self.threads, MOST_THREADS)
         if math.prod(chosen) > most:
             raise LaunchError(f"threadgroup={chosen}: a threadgroup of kernel `{self.name}` has at most {most} threads")
@@ -104,18 +161,45 @@ class Signature(NamedTuple):
                 f"threads={grid}: kernel `{self.name}` has thread positions of one component, for grids of one axis"
             )
         if math.prod(grid) > 2**32:
-            raise LaunchError(f"threads={grid}: the number of threads is 1 to 2**32")
-        return grid, chosen
+            raise LaunchError(f"{name}={grid}: the number of threads is 1 to 2**32")
+        return chosen
 
 
-def _extent(name: str, value: Any) -> Extent:
+class At(NamedTuple):
+    """A buffer from an offset in bytes on, made by :func:`at`."""
+
+    buffer: Any
+    offset: int
+
+
+def at(buffer: Any, offset: int, /) -> At:
+    """Return a buffer from an offset in bytes on, as an argument of a launch.
+
+    Raises
+    ------
+    LaunchError
+        If the offset is negative.
+    """
+    if whole("offset", offset, "an offset in bytes") < 0:
+        raise LaunchError(f"offset={shorten(offset)}: an offset in bytes is 0 or more")
+    return At(buffer, whole("offset", offset, "an offset in bytes"))
+
+
+def is_value(argument: Any) -> bool:
+    """Return whether an argument is a value for a reference, rather than memory that may be longer."""
+    if isinstance(argument, np.ndarray):
+        return argument.ndim == 0 or (argument.dtype.fields is not None and argument.size == 1)
+    return isinstance(argument, (bytes, np.generic))
+
+
+def _extent(name: str, value: Any, what: str = "a number of threads") -> Extent:
     """Return one to three numbers of threads as three."""
     parts = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(parts) <= 3:
         raise LaunchError(f"{name}={shorten(value)} has one to three components")
-    sizes = tuple(whole(name, part, "a number of threads") for part in parts)
+    sizes = tuple(whole(name, part, what) for part in parts)
     if min(sizes) < 1 or max(sizes) > 2**32 - 1:
-        raise LaunchError(f"{name}={shorten(value)}: a number of threads is 1 to 2**32 - 1")
+        raise LaunchError(f"{name}={shorten(value)}: {what} is 1 to 2**32 - 1")
     x, y, z = *sizes, *(1 for _ in range(3 - len(sizes)))
     return x, y, z
 

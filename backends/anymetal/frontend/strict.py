@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .. import CompileError
+from .kernels import is_kernel, template_of
 from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, strictly_rewritten
@@ -60,18 +61,20 @@ LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, source: str, syntax: Syntax, options: Options) -> None:
+def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str]) -> None:
     """Raise :class:`CompileError` with the diagnostics of clang if a source is not legal MSL.
 
-    ``syntax`` is what the preprocessor made of it.
+    ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes.
     """
     text, words = strictly_rewritten(Source(syntax)), syntax.words[: syntax.count]
     library = LIBRARY.search(text)
     is_first = library is not None and not (words and words[0].at < library.start())
     if library is not None and not is_first:  # code before the inclusion of the library must not use it
         text = f'{text[: library.start()]}#include "{LIBRARY_HEADER}"\n{text[library.start() :]}'
-    found = diagnostics(toolchain.check(text, is_first, options))
-    included = frozenset(map(str, options.files(source)))
+    found = with_sources(diagnostics(toolchain.check(text, is_first, options)), files)
+    own = local_lines(syntax)
+    found = [one for one in found if not ((place := LOCAL.match(one)) and (place[1], int(place[2])) in own)]
+    included = files.keys() - {NAME}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
         raise CompileError("\n".join(found))
@@ -91,6 +94,45 @@ def diagnostics(text: str) -> list[str]:
             continue
     whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
     return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]
+
+
+LOCAL = re.compile(r"(\S.*?):(\d+):\d+: error: non-kernel function variable cannot be declared in local address space")
+
+
+def local_lines(syntax: Syntax) -> set[tuple[str, int]]:
+    """Return the lines of template kernels: they declare threadgroup memory, and are no kernels in C++ for OpenCL."""
+    lines = set[tuple[str, int]]()
+    for one in syntax.declarations:
+        if one.kind is Kind.FUNCTION and is_kernel(syntax, one) and template_of(syntax, one):
+            (file, first), (_, last) = (syntax.places.line(syntax.words[i].at) for i in (one.first, one.last))
+            lines |= {(file, line) for line in range(first, last + 1)}
+    return lines
+
+
+PLACE = re.compile(r"(\S.*?):(\d+):\d+: (?:fatal )?(?:error|note|warning): ")
+EXCERPT = re.compile(r" *(\d*) \| ?(.*)")
+
+
+def with_sources(found: Sequence[str], files: Mapping[str, str]) -> list[str]:
+    """Return diagnostics with lines of the files in place of what the compiler read, and marks where both are equal."""
+    rows = {name: text.splitlines() for name, text in files.items()}
+    results = []
+    for message in found:
+        kept, is_same = list[str](), True
+        file = ""
+        for line in message.splitlines():
+            if place := PLACE.match(line):
+                file, is_same = place[1], True
+            elif excerpt := EXCERPT.fullmatch(line):
+                if excerpt[1] and file in rows and int(excerpt[1]) <= len(rows[file]):
+                    own = rows[file][int(excerpt[1]) - 1]
+                    is_same = own == excerpt[2]
+                    line = f"{excerpt[1]:>5} | {own}"
+                elif not excerpt[1] and not is_same:
+                    continue
+            kept.append(line)
+        results.append("\n".join(kept))
+    return results
 
 
 def msl_words(line: str) -> str:
@@ -124,13 +166,13 @@ def forbidden(syntax: Syntax, included: Collection[str], has_lambdas: bool) -> I
         yield places.error(words[i].at, message)
     for i in range(syntax.count):
         is_lambda = syntax[i] == "[" and syntax[i - 1] in LAMBDA_AFTER and syntax[i + 1] != "["
-        if is_lambda and not has_lambdas and places.file(words[i].at) not in included:
+        if is_lambda and not has_lambdas and places.line(words[i].at)[0] not in included:
             yield places.error(words[i].at, "MSL has no lambda expressions before 3.2")
     for first, end in [*parameters(syntax), *locals_of(syntax)]:
         mark = next(word for word in words[first:end] if word.text in ("*", "&"))
         kind = "pointer" if mark.text == "*" else "reference"
         spaces = "device, constant, threadgroup or thread"
-        if places.file(mark.at) not in included:
+        if places.line(mark.at)[0] not in included:
             yield places.error(mark.at, f"a {kind} type must have an explicit address space qualifier: {spaces}")
 
 

@@ -19,7 +19,9 @@ DEEPEST = 256
 
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
 CLASSES = frozenset(("struct", "class", "union", "enum"))
-NO_NAME = frozenset(("__attribute__", "__attribute", "alignas", "decltype", "requires", "explicit", "noexcept", "typeof"))
+NO_NAME = frozenset(
+    ("__attribute__", "__attribute", "alignas", "decltype", "requires", "explicit", "noexcept", "typeof")
+)
 """Words before a parenthesis that do not name a function."""
 
 OPENING, CLOSING = "([{", ")]}"

@@ -1,27 +1,33 @@
-// The launcher: guarded memory, one fibre a thread, barriers, simdgroups, and the report of what a kernel did wrong.
+// The launcher: guarded memory, one fibre a thread, barriers, simdgroups, a limit of time, and the report of what a kernel
+// did wrong.
 //
-// Compiled once per machine, without fast math, into a library of its own; compiled kernels know it only through the
-// table `mpsref_sync` (abi.h). All state of a launch lives in a `run` that the launching OS thread owns, so launches
+// Compiled once per machine, without fast math, into a library of its own, whose functions compiled kernels call by name
+// (abi.h). All state of a launch lives in a `run` that the launching OS thread owns, so launches
 // in several threads do not meet; the only shared state is the list of idle fibre stacks, which is lock-free.
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "mpsref/abi.h"
 #include "fibre.h"
 #include "memory.h"
+#include "watch.h"
 
 enum { READY, AT_SIMD, AT_BARRIER, DONE };
 
 typedef struct {
     void *stack_pointer;
-    uint32_t state, line, column;
+    uint32_t state, line, column, bytes;
     uint8_t post[MPSREF_SIMD_BYTES]; // the value this lane brings to a simdgroup function
 } fibre;
 
@@ -29,7 +35,8 @@ typedef struct {
     uint32_t start, step, size; // visits (start + k * step) mod size for k = 0 .. size-1; step and size are coprime
 } order;
 
-// Stacks and records for every thread of a threadgroup; kept between launches, because mapping them takes a millisecond.
+// Records and, behind them, stacks for every thread of a threadgroup; kept between launches, because mapping them takes a
+// millisecond.
 typedef struct {
     fibre fibres[MPSREF_MAX_THREADS];
     mpsref_exchange exchanges[MPSREF_MAX_THREADS / MPSREF_SIMD_WIDTH];
@@ -42,8 +49,12 @@ typedef struct {
     pool *pool;
     void *host; // stack pointer of the launching thread while a fibre runs
     mpsref_group group;
-    void *buffers[MPSREF_MAX_BUFFERS]; // of this pass
+    uint8_t *buffers[MPSREF_MAX_BUFFERS]; // the memory of this pass
+    uint8_t *locals[MPSREF_MAX_LOCALS];
+    void *bound[MPSREF_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
     uint32_t running, pass;
+    uint64_t deadline;           // in processor time of the thread
+    volatile sig_atomic_t ended; // the signal that ended the launch, or 0
 } run;
 
 static _Thread_local run *current;
@@ -84,13 +95,15 @@ static uint32_t following(order o, uint32_t item) {
 
 static pool *_Atomic idle[16];
 
+static uint64_t stack_pitch(void) { return MPSREF_STACK_BYTES + page_size(); }
+
+static uint64_t pool_bytes(void) { return round_up(sizeof(pool), page_size()) + stack_pitch() * MPSREF_MAX_THREADS; }
+
 static pool *pool_new(void) {
-    uint64_t page = page_size(), pitch = MPSREF_STACK_BYTES + page;
-    pool *p = calloc(1, sizeof *p);
-    if (!p) return NULL;
-    p->stacks = mmap(NULL, pitch * MPSREF_MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-    if (p->stacks == MAP_FAILED) { free(p); return NULL; }
-    for (uint32_t t = 0; t < MPSREF_MAX_THREADS; t++) mprotect(p->stacks + t * pitch, page, PROT_NONE);
+    pool *p = mmap(NULL, pool_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    p->stacks = (uint8_t *)p + round_up(sizeof *p, page_size());
+    for (uint32_t t = 0; t < MPSREF_MAX_THREADS; t++) mprotect(p->stacks + t * stack_pitch(), page_size(), PROT_NONE);
     return p;
 }
 
@@ -107,8 +120,7 @@ static void pool_give(pool *p) {
         pool *none = NULL;
         if (__c11_atomic_compare_exchange_strong(&idle[i], &none, p, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;
     }
-    munmap(p->stacks, (MPSREF_STACK_BYTES + page_size()) * MPSREF_MAX_THREADS);
-    free(p);
+    munmap(p, pool_bytes());
 }
 
 // ---------------------------------------------------------------------------------------------- fibres
@@ -127,10 +139,10 @@ static void plain_groups(run *r);
 
 static void fibre_main(void) {
     run *r = current;
-    if (r->launch->run_group)
-        plain_groups(r);
-    else
+    if (r->launch->synchronizes)
         r->launch->run_thread(&r->group, r->running);
+    else
+        plain_groups(r);
     r->pool->fibres[r->running].state = DONE;
     to_host();
     __builtin_trap();
@@ -139,8 +151,8 @@ static void fibre_main(void) {
 static void fibre_start(run *r, uint32_t t) {
     fibre *f = &r->pool->fibres[t];
     f->state = READY;
-    uint64_t pitch = MPSREF_STACK_BYTES + page_size();
-    f->stack_pointer = fibre_prepare(r->pool->stacks + (t + 1) * pitch, fibre_main);
+    f->line = f->column = 0;
+    f->stack_pointer = fibre_prepare(r->pool->stacks + (t + 1) * stack_pitch(), fibre_main);
 }
 
 // Leaves the kernel for good; the abandoned stacks are reset by the next launch.
@@ -158,25 +170,30 @@ static void wait_at(uint32_t state, uint32_t line, uint32_t column) {
     to_host();
 }
 
-static void sync_barrier(uint32_t line, uint32_t column) { wait_at(AT_BARRIER, line, column); }
+void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column) {
+    (void)flags;
+    wait_at(AT_BARRIER, line, column);
+}
 
-static uint32_t sync_lane(void) { return current->running % MPSREF_SIMD_WIDTH; }
+uint32_t mpsref_lane(void) { return current->running % MPSREF_SIMD_WIDTH; }
 
-static const mpsref_exchange *sync_exchange(const void *value, uint32_t bytes, uint32_t line, uint32_t column) {
+const mpsref_exchange *mpsref_exchange_values(
+    const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column) {
+    (void)flags;
     run *r = current;
-    memcpy(r->pool->fibres[r->running].post, value, bytes);
+    fibre *f = &r->pool->fibres[r->running];
+    f->bytes = bytes;
+    memcpy(f->post, value, bytes);
     wait_at(AT_SIMD, line, column);
     return &r->pool->exchanges[r->running / MPSREF_SIMD_WIDTH];
 }
 
-static void sync_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column) {
+void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column) {
     run *r = current;
     mpsref_report found = {.kind = MPSREF_ARRAY, .offset = index, .count = (uint32_t)length, .line = line, .column = column};
     *r->report = found;
     abandon(r);
 }
-
-const mpsref_sync_table mpsref_sync_functions = {sync_barrier, sync_lane, sync_exchange, sync_out_of_bounds};
 
 // Lets the waiting lanes of one simdgroup go on. Lanes that wait at different places have diverged: the ones that are
 // furthest behind in the source go first, as they would on hardware that reconverges. Returns whether any did.
@@ -184,18 +201,21 @@ static int simd_release(run *r, uint32_t first) {
     fibre *f = r->pool->fibres;
     uint32_t end = first + MPSREF_SIMD_WIDTH < r->group.size ? first + MPSREF_SIMD_WIDTH : r->group.size;
     uint64_t place = UINT64_MAX;
+    uint32_t bytes = 0;
     for (uint32_t t = first; t < end; t++) {
         uint64_t here = (uint64_t)f[t].line << 32 | f[t].column;
-        if (f[t].state == AT_SIMD && here < place) place = here;
+        if (f[t].state == AT_SIMD && here <= place) place = here, bytes = f[t].bytes > bytes ? f[t].bytes : bytes;
     }
     if (place == UINT64_MAX) return 0;
     mpsref_exchange *x = &r->pool->exchanges[first / MPSREF_SIMD_WIDTH];
-    memset(x->value, 0xff, sizeof x->value); // what an inactive lane holds is undefined
     x->active = 0;
-    for (uint32_t t = first; t < end; t++) {
-        if (f[t].state != AT_SIMD || ((uint64_t)f[t].line << 32 | f[t].column) != place) continue;
+    for (uint32_t t = first; t < first + MPSREF_SIMD_WIDTH; t++) {
+        if (t >= end || f[t].state != AT_SIMD || ((uint64_t)f[t].line << 32 | f[t].column) != place) {
+            memset(x->value[t - first], 0xff, bytes); // what an inactive lane holds is undefined
+            continue;
+        }
         x->active |= 1u << (t - first);
-        memcpy(x->value[t - first], f[t].post, MPSREF_SIMD_BYTES);
+        memcpy(x->value[t - first], f[t].post, bytes);
         f[t].state = READY;
     }
     return 1;
@@ -247,6 +267,7 @@ static void group_begin(run *r, uint32_t index) {
     g->start = o.start;
     g->step = o.step;
     fill_uninitialised(l->local, l->local_bytes, r->pass);
+    for (uint32_t i = 0; i < l->local_count; i++) fill_uninitialised(r->locals[i], l->locals[i].bytes, r->pass);
 }
 
 static order group_order(const run *r) {
@@ -258,7 +279,11 @@ static void plain_groups(run *r) {
     order groups = group_order(r);
     for (uint32_t k = 0, g = groups.start; k < groups.size; k++, g = following(groups, g)) {
         group_begin(r, g);
-        r->launch->run_group(&r->group);
+        for (uint32_t j = 0, t = r->group.start; j < r->group.size; j++) {
+            r->launch->run_thread(&r->group, t);
+            t += r->group.step;
+            t = t < r->group.size ? t : t - r->group.size;
+        }
     }
 }
 
@@ -277,23 +302,38 @@ static void fibre_group(run *r) {
                 for (uint32_t j = 0, lane = lanes.start; j < lanes.size; j++, lane = following(lanes, lane)) {
                     if (r->pool->fibres[first + lane].state != READY) continue;
                     to_fibre(r, first + lane);
-                    if (r->report->kind) return;
+                    if (r->report->kind || r->ended) return;
                 }
             } while (simd_release(r, first));
         }
     } while (barrier_release(r));
 }
 
+// Threadgroup memory of a parameter ends at a protected page in the first pass, and begins at one in the second.
+static void place_memory(run *r) {
+    const mpsref_launch *l = r->launch;
+    for (uint32_t i = 0; i < l->buffer_count; i++) r->bound[i] = r->buffers[i] + l->buffers[i].offset;
+    for (uint32_t i = 0; i < l->local_count; i++) {
+        const mpsref_local *m = &l->locals[i];
+        if (!m->bytes) continue;
+        r->locals[i] = m->pages;
+        if (r->pass)
+            guard_repair(m->pages, m->bytes);
+        else
+            r->locals[i] = guarded_place(m->pages, round_up(m->bytes, page_size()), m->bytes);
+    }
+}
+
 static void run_pass(run *r) {
     const mpsref_launch *l = r->launch;
-    if (l->run_group) {
+    place_memory(r);
+    if (!l->synchronizes) {
         fibre_start(r, 0);
         to_fibre(r, 0);
-        if (r->pool->fibres[0].state != DONE) r->report->kind = MPSREF_UNEXPECTED; // it waits, and nobody else runs
         return;
     }
     order groups = group_order(r);
-    for (uint32_t k = 0, g = groups.start; k < groups.size && !r->report->kind; k++, g = following(groups, g)) {
+    for (uint32_t k = 0, g = groups.start; k < groups.size && !r->report->kind && !r->ended; k++, g = following(groups, g)) {
         group_begin(r, g);
         fibre_group(r);
     }
@@ -301,8 +341,9 @@ static void run_pass(run *r) {
 
 // ---------------------------------------------------------------------------------------------- faults
 
-static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-static struct sigaction previous[4];
+enum { SIGNALS = 6 };
+static const int signals[SIGNALS] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU, SIGINT};
+static struct sigaction previous[SIGNALS];
 
 static uint32_t is_write(void *context) {
 #if defined(__linux__) && defined(__x86_64__)
@@ -313,44 +354,75 @@ static uint32_t is_write(void *context) {
 #endif
 }
 
-static void on_fault(int number, siginfo_t *info, void *context) {
+static int is_near(const uint8_t *address, const uint8_t *data, uint64_t bytes) {
+    return data && address >= data - MPSREF_GUARD && address < data + bytes + MPSREF_GUARD;
+}
+
+static void report_fault(run *r, int number, const uint8_t *address, void *context) {
+    mpsref_report found = {.kind = MPSREF_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++)
+        if (is_near(address, r->buffers[i], r->launch->buffers[i].bytes))
+            found.buffer = (int32_t)i, found.offset = address - r->buffers[i];
+    for (uint32_t i = 0; i < r->launch->local_count; i++)
+        if (is_near(address, r->locals[i], r->launch->locals[i].bytes))
+            found.buffer = (int32_t)(MPSREF_MAX_BUFFERS + i), found.offset = address - r->locals[i];
+    *r->report = found;
+    abandon(r);
+}
+
+// Ends the launch: at once if the signal came while a fibre ran, whose stack pointer it has saved, else at the next tick.
+static void end_launch(run *r, int number, void *context) {
+    if (!r->ended) r->ended = number;
+    const uint8_t *at = interrupted_at(context), *stacks = r->pool->stacks;
+    if (at >= stacks && at < stacks + stack_pitch() * MPSREF_MAX_THREADS) abandon(r);
+}
+
+static void on_signal(int number, siginfo_t *info, void *context) {
     run *r = current;
-    if (r) {
-        mpsref_report found = {.kind = MPSREF_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
-        const uint8_t *address = info->si_addr;
-        for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
-            const mpsref_buffer *b = &r->launch->buffers[i];
-            const uint8_t *data = r->buffers[i];
-            if (address >= data - MPSREF_GUARD && address < data + b->bytes + MPSREF_GUARD) {
-                found.buffer = (int32_t)i;
-                found.offset = address - data;
-            }
-        }
-        *r->report = found;
-        abandon(r);
+    const int is_fault = number != SIGXCPU && number != SIGINT;
+    if (r && is_fault) report_fault(r, number, info->si_addr, context);
+    if (number == SIGXCPU && r && (r->ended || processor_time() >= r->deadline)) {
+        end_launch(r, r->ended ? r->ended : number, context);
+        return;
     }
+    if (number == SIGXCPU && is_tick(info, r)) return;
     struct sigaction *old = NULL;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < SIGNALS; i++)
         if (signals[i] == number) old = &previous[i];
     if (old->sa_flags & SA_SIGINFO) {
         old->sa_sigaction(number, info, context);
     } else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {
         old->sa_handler(number);
-    } else {
-        signal(number, SIG_DFL); // on return the fault happens again and takes its usual course
+    } else if (is_fault || old->sa_handler == SIG_DFL) {
+        signal(number, SIG_DFL); // on return a fault happens again and takes its usual course
+        if (!is_fault) raise(number);
     }
+    if (r && number == SIGINT) end_launch(r, number, context);
 }
 
-// Others (Python's faulthandler) may have taken the signals since the last launch, so this looks each time.
-static void catch_faults(void) {
-    for (int i = 0; i < 4; i++) {
-        struct sigaction now, ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
-        ours.sa_sigaction = on_fault;
+static int is_ours(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_signal;
+}
+
+// Others (Python's faulthandler) may have taken the signals since the last launch, so this looks each time. An interrupt
+// from the keyboard is for the main thread, and ours only while a launch runs there. Returns whether it is.
+static int catch_signals(void) {
+    struct sigaction now, ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART};
+    ours.sa_sigaction = on_signal;
+    for (int i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], NULL, &now);
-        if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) continue;
+        if (signals[i] == SIGINT && (!is_main_thread() || (!(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_IGN))) return 0;
+        if (is_ours(&now)) continue;
         sigaction(signals[i], &ours, &now);
-        if (!((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)) previous[i] = now;
+        if (!is_ours(&now)) previous[i] = now;
     }
+    return 1;
+}
+
+static void release_interrupt(void) {
+    struct sigaction now;
+    sigaction(SIGINT, NULL, &now);
+    if (is_ours(&now)) sigaction(SIGINT, &previous[SIGNALS - 1], NULL);
 }
 
 // ---------------------------------------------------------------------------------------------- launch
@@ -362,15 +434,19 @@ static const mpsref_buffer *memory_of(const mpsref_launch *l, uint32_t i) {
     return b;
 }
 
+static void check_guard(run *r, int32_t number, uint8_t *data, uint64_t bytes) {
+    int64_t at;
+    if (!data || !guard_damaged(data, bytes, &at)) return;
+    mpsref_report found = {.kind = MPSREF_GUARD_DAMAGED, .buffer = number, .offset = at};
+    if (!r->report->kind) *r->report = found;
+    guard_repair(data, bytes);
+}
+
 static void check_guards(run *r) {
-    for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
-        int64_t at;
-        const uint64_t bytes = r->launch->buffers[i].bytes;
-        if (!guard_damaged(r->buffers[i], bytes, &at)) continue;
-        mpsref_report found = {.kind = MPSREF_GUARD_DAMAGED, .buffer = (int32_t)i, .offset = at};
-        if (!r->report->kind) *r->report = found;
-        guard_repair(r->buffers[i], bytes);
-    }
+    const mpsref_launch *l = r->launch;
+    for (uint32_t i = 0; i < l->buffer_count; i++) check_guard(r, (int32_t)i, r->buffers[i], l->buffers[i].bytes);
+    for (uint32_t i = 0; i < l->local_count; i++)
+        check_guard(r, (int32_t)(MPSREF_MAX_BUFFERS + i), r->locals[i], l->locals[i].bytes);
 }
 
 // Runs the kernel in an order and, on copies of the buffers, in its opposite; results that differ depend on the order.
@@ -385,12 +461,12 @@ static void run_both_ways(run *r) {
     }
     run_pass(r);
     check_guards(r);
-    if (r->report->kind) return;
+    if (r->report->kind || r->ended) return;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = memory_of(l, i)->copy;
     r->pass = 1;
     run_pass(r);
     check_guards(r);
-    for (uint32_t i = 0; i < l->buffer_count && !r->report->kind; i++) {
+    for (uint32_t i = 0; i < l->buffer_count && !r->report->kind && !r->ended; i++) {
         const uint8_t *first = l->buffers[i].data, *second = r->buffers[i];
         if (!l->buffers[i].writable || !memcmp(first, second, l->buffers[i].bytes)) continue;
         int64_t at = 0;
@@ -401,12 +477,12 @@ static void run_both_ways(run *r) {
 }
 
 void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
-    static _Thread_local uint8_t signal_stack[32768];
+    static _Thread_local uint8_t signal_stack[65536];
     memset(report, 0, sizeof *report);
     run r = {.launch = launch, .report = report, .pool = pool_take()};
     if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
     for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;
-    r.group = (mpsref_group){.buffers = r.buffers};
+    r.group = (mpsref_group){.buffers = r.bound, .locals = (void *const *)r.locals};
     for (uint32_t i = 0; i < 3; i++) {
         r.group.width[i] = launch->width[i];
         r.group.grid[i] = (uint32_t)launch->grid[i];
@@ -415,16 +491,33 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
 
     stack_t ours = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, theirs;
     sigaltstack(&ours, &theirs); // so that a kernel that overruns its stack is caught too
-    catch_faults();
+    const uint64_t mode = floating_mode();
+    r.deadline = processor_time() + launch->nanoseconds;
     current = &r;
-    if (launch->check_order) {
-        run_both_ways(&r);
+    const int has_interrupt = catch_signals();
+    watch ticks;
+    if (watch_begin(&ticks)) {
+        set_floating_mode((mode & ~FLUSH_DENORMALS) | (launch->flush_denormals ? FLUSH_DENORMALS : 0));
+        if (launch->check_order) {
+            run_both_ways(&r);
+        } else {
+            run_pass(&r);
+            check_guards(&r);
+        }
+        set_floating_mode(mode); // a signal handler that is left has other bits, too
+        watch_end(&ticks);
     } else {
-        run_pass(&r);
-        check_guards(&r);
+        report->kind = MPSREF_NO_TIMER;
     }
+    if (has_interrupt) release_interrupt();
     current = NULL;
     sigaltstack(&theirs, NULL);
+    if (r.ended && !report->kind) {
+        const fibre *f = &r.pool->fibres[r.running];
+        mpsref_report found = {.kind = MPSREF_STOPPED, .group = r.group.index, .count = (uint32_t)r.ended,
+                               .line = f->line, .column = f->column};
+        *report = found;
+    }
     pool_give(r.pool);
 }
 

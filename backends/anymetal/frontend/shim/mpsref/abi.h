@@ -1,37 +1,43 @@
 // What compiled kernels (entry.h) and, on a processor, the launcher (runtime.c) and Python (launcher.py) agree on.
+//
+// A library has one kernel: `void mpsref_thread(const mpsref_group *g, uint32_t t)` runs thread t of a threadgroup. Two
+// arrays describe its parameters that are memory: `const uint32_t mpsref_about[]` has the number of its elements, then
+// for each the bytes and the alignment of what it points to, whether that can be written, whether it is a reference;
+// `const uint32_t mpsref_bindings[]` has for each the index and whether it exists. Static threadgroup memory is a section,
+// as are the threads of a threadgroup if the kernel names them.
 #pragma once
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.
 #define MPSREF_MAX_THREADS 1024
 #define MPSREF_MAX_BUFFERS 31
+#define MPSREF_MAX_LOCALS 31
 #define MPSREF_SIMD_WIDTH 32
-#define MPSREF_SIMD_BYTES 64 // a vector of the widest numbers
+#define MPSREF_SIMD_BYTES 64
 #define MPSREF_STACK_BYTES (256 * 1024)
 
 // The threadgroup that is running. Its threads take their turns as start, start + step, ... modulo size.
 typedef struct {
-    void *const *buffers;
-    void *const *locals;                                      // threadgroup parameters, by index
-    uint32_t size, index, start, step;                        // threads; the number of the group
-    uint32_t origin[3], position[3], extent[3];               // of the group: its first thread, its place, its threads
-    uint32_t width[3], grid[3], groups[3];                    // of the launch: threads of a full group, all threads, groups
+    void *const *buffers, *const *locals;      // locals: the threadgroup memory of parameters
+    uint32_t size, index, start, step;         // threads; the number of the group
+    uint32_t origin[3], position[3], extent[3]; // of the group: its first thread, its place, its threads
+    uint32_t width[3], grid[3], groups[3];     // of the launch: threads of a full group, all threads, groups
 } mpsref_group;
 
 // The values that the active lanes of a simdgroup brought to a simdgroup function.
 typedef struct {
     uint32_t active;
-    uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(16)));
+    uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(64)));
 } mpsref_exchange;
 
-// What a kernel asks of the launcher while it runs. `flags` are those of metal::mem_flags, `line` and `column` say where
-// in the MSL source it asks. A simdgroup function has the flags 0.
+// What a kernel can ask of the launcher while it runs. `line` and `column` say where in the MSL source it asks, `flags`
+// are those of the barrier. A kernel synchronizes if its library needs one of the first two.
 #ifdef __cplusplus
 extern "C" {
 #endif
 void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column);
+const mpsref_exchange *mpsref_exchange_values(
+    const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column);
 uint32_t mpsref_lane(void);
-const mpsref_exchange *mpsref_exchange_values(const void *value, uint32_t bytes, uint32_t flags, uint32_t line,
-                                              uint32_t column);
 void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column);
 #ifdef __cplusplus
 }
@@ -39,18 +45,27 @@ void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_
 
 typedef struct {
     uint8_t *data, *copy; // copy: pages for the second pass
-    uint64_t bytes;
+    uint64_t bytes, offset; // offset: where in it the kernel's pointer points
     uint32_t writable;
 } mpsref_buffer;
 
+// Threadgroup memory of a parameter, in pages of its own.
+typedef struct {
+    uint8_t *pages;
+    uint64_t bytes; // 0: the kernel has no such parameter
+} mpsref_local;
+
 typedef struct {
     const mpsref_buffer *buffers;
+    const mpsref_local *locals;
     void (*run_thread)(const mpsref_group *, uint32_t);
-    uint8_t *local;                                 // threadgroup memory
+    uint8_t *local; // static threadgroup memory
     uint64_t local_bytes, seed;
+    uint64_t nanoseconds; // limit of processor time
     uint64_t grid[3]; // threads; groups at the end of a grid that is no multiple of a group have fewer
     uint32_t width[3], groups[3];
-    uint32_t buffer_count, check_order;
+    uint32_t buffer_count, local_count;
+    uint32_t check_order, synchronizes, flush_denormals;
 } mpsref_launch;
 
 enum {
@@ -61,12 +76,13 @@ enum {
     MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
     MPSREF_ARRAY,         // offset = index, count = length, line, column
     MPSREF_MEMORY,
-    MPSREF_UNEXPECTED     // a barrier in a kernel that source.py took for one without
+    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, line:column of the last barrier or 0
+    MPSREF_NO_TIMER
 };
 
 typedef struct {
     int64_t offset;
     uint32_t kind;
-    int32_t buffer;
+    int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter
     uint32_t group, count, line, column, others, other_line;
 } mpsref_report;
