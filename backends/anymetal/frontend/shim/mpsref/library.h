@@ -9,8 +9,12 @@
 #include "integer.h"
 #include "math.h"
 #include "relational.h"
+#include "matrix.h"
+#include "pack.h"
 #include "atomic.h"
 #include "synchronize.h"
+#include "simdgroup_matrix.h"
+#include "builtins.h"
 #ifndef MPSREF_STRICT
 #include "entry.h"
 #endif

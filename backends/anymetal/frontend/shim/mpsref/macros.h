@@ -1,15 +1,31 @@
-// Numerical constants. A source sees these as macros.
+// What a source sees as macros: numerical constants, and names of Apple's headers that sources use.
 #pragma once
+
+#define METAL_FUNC inline __attribute__((__always_inline__))
+#define METAL_CONST
+#define METAL_INTERNAL
+#define __METAL_PRECISE_MATH__ 0
+#define __METAL_FAST_MATH__ 1
+#define __METAL_MAYBE_FAST_MATH__ 2
+#define __METAL_MEMORY_SCOPE_THREAD__ 0
+#define __METAL_MEMORY_SCOPE_THREADGROUP__ 1
+#define __METAL_MEMORY_SCOPE_DEVICE__ 2
+#define __METAL_MEMORY_SCOPE_SIMDGROUP__ 4
+#define __METAL_MEMORY_SCOPE_SYSTEM__ 5
+#define assert(...) ((void)0)
 
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define HUGE_VALF __builtin_inff()
+#define HUGE_VALH half(__builtin_inff())
 #define MAXFLOAT 0x1.fffffep127f
 
 #define FLT_DIG 6
 #define FLT_MANT_DIG 24
 #define FLT_MAX_EXP 128
 #define FLT_MIN_EXP (-125)
+#define FLT_MAX_10_EXP 38
+#define FLT_MIN_10_EXP (-37)
 #define FLT_RADIX 2
 #define FLT_MAX 0x1.fffffep127f
 #define FLT_MIN 0x1p-126f
@@ -18,6 +34,9 @@
 #define HALF_MANT_DIG 11
 #define HALF_MAX_EXP 16
 #define HALF_MIN_EXP (-13)
+#define HALF_MAX_10_EXP 4
+#define HALF_MIN_10_EXP (-4)
+#define HALF_RADIX 2
 #define HALF_MAX half(0x1.ffcp15f)
 #define HALF_MIN half(0x1p-14f)
 #define HALF_EPSILON half(0x1p-10f)
@@ -66,6 +85,13 @@
 #define M_SQRT2_H half(M_SQRT2_F)
 #define M_SQRT1_2_H half(M_SQRT1_2_F)
 #if __METAL_VERSION__ >= 310
+#define BFLT_DIG 2
+#define BFLT_MANT_DIG 8
+#define BFLT_MAX_EXP 128
+#define BFLT_MIN_EXP (-125)
+#define BFLT_MAX_10_EXP 38
+#define BFLT_MIN_10_EXP (-37)
+#define BFLT_RADIX 2
 #define BFLT_MIN bfloat(0x1p-126f)
 #define BFLT_MAX bfloat(0x1.fep127f)
 #define BFLT_EPSILON bfloat(0x1p-7f)

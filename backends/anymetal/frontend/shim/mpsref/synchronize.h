@@ -95,11 +95,6 @@ inline constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flag
 inline void threadgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::barrier(uint(flags), MPSREF_PLACE); }
 inline void simdgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::simd_barrier(uint(flags), MPSREF_PLACE); }
 #if __METAL_VERSION__ >= 320
-#define __METAL_MEMORY_SCOPE_THREAD__ 0
-#define __METAL_MEMORY_SCOPE_THREADGROUP__ 1
-#define __METAL_MEMORY_SCOPE_DEVICE__ 2
-#define __METAL_MEMORY_SCOPE_SIMDGROUP__ 4
-#define __METAL_MEMORY_SCOPE_SYSTEM__ 5
 enum thread_scope {
     thread_scope_thread = __METAL_MEMORY_SCOPE_THREAD__,
     thread_scope_threadgroup = __METAL_MEMORY_SCOPE_THREADGROUP__,

@@ -121,6 +121,9 @@ template <class... B> using _disjunction = disjunction<B...>;
 template <class T>
 struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
 
+template <class T> using uniform = T;
+template <class T> constexpr T make_uniform(T value) { return value; }
+
 template <class T> T &&declval();
 template <class T, T... I> struct integer_sequence {
     static constexpr size_t size() { return sizeof...(I); }
