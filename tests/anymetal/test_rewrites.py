@@ -216,13 +216,13 @@ def test_kernels():
         ("buffer", 0, False), ("buffer", 3, True), ("buffer", 1, False), ("value", None, False)
     ]  # fmt: skip
     assert [(p.kind, p.index) for p in found["named"].parameters] == [("threadgroup", 1), ("value", None)]
-    assert found["named"].call == "hosted"
-    assert found["f_4"].call == "f<float , 4>"
+    assert found["named"].call == "::hosted"
+    assert found["f_4"].call == "::f<float , 4>"
     assert found["f_4"].names_threads
     assert (found["f_4"].parameters[0].index, found["f_4"].parameters[0].value) == (None, "N")
-    assert found["g_half"].call == "((void (*)( device half *x , device int * ))g)"
+    assert found["g_half"].call == "((void (*)( device half *x , device int * ))::g)"
     assert found["g_half"].parameters[1].condition == "has"
-    assert found["g_float"].call == "ns::g<float>"
+    assert found["g_float"].call == "::ns::g<float>"
     assert found["named"].axes == 3
 
 
@@ -264,9 +264,8 @@ def test_the_walk_over_tokens_ends_with_a_result_or_an_error():
     )
     for seed in range(150):
         chosen = random.Random(seed).choices(parts, k=40)
-        text = unified(" ".join(chosen))
         try:
-            syntax = Syntax(text)
+            syntax = Syntax(unified(" ".join(chosen)))
             kernels.kernels(syntax)
             rewrites.rewritten(Source(syntax))
             rewrites.strictly_rewritten(Source(syntax))

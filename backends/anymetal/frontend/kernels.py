@@ -145,12 +145,15 @@ def is_kernel(syntax: Syntax, one: Declaration) -> bool:
 
 def template_of(syntax: Syntax, one: Declaration) -> bool:
     """Return whether a declaration is a template or a member of one."""
-    while True:
-        if syntax[one.first] == "template" and syntax[one.first + 1] == "<":
-            return True
-        if one.owner is None:
-            return False
+    around = (one, *_owners(one))
+    return any(syntax[one.first] == "template" and syntax[one.first + 1] == "<" for one in around)
+
+
+def _owners(one: Declaration) -> Iterator[Declaration]:
+    """Yield the classes and namespaces around a declaration, the innermost first."""
+    while one.owner is not None:
         one = one.owner
+        yield one
 
 
 def is_instantiation(syntax: Syntax, one: Declaration) -> bool:
@@ -185,7 +188,8 @@ def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel]) -> Kern
     host = _text(one.attributes.get("host_name", "")) or name
     if not template_of(syntax, one) and host in known:
         raise syntax.error(one.parameters - 1, f"there are two kernels `{host}`")
-    return _kernel(syntax, one, host, name, one)
+    owners = [syntax[owner.opening - 1] for owner in _owners(one) if syntax[owner.opening - 1] != "namespace"]
+    return _kernel(syntax, one, host, "::".join(("", *reversed(owners), name)), one)
 
 
 def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declaration]) -> Kernel:
@@ -199,6 +203,8 @@ def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declara
     while syntax[first - 1] == "::":
         first -= 2 if syntax.words[first - 2].is_name else 1
     call = spell(syntax.words[first:end])
+    if one.owner is None and not call.startswith("::"):
+        call = f"::{call}"  # not a function of metal, of which all are visible after `using namespace metal`
     if opening >= 0 and angle < 0:  # the types of the parameters select the instantiation
         types = spell(syntax.words[i] for i in syntax.attributes(opening, syntax.partner[opening] + 1)[0])
         call = f"((void (*){types}){call})"
@@ -215,10 +221,15 @@ def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Decla
     return Kernel(
         name,
         call,
-        syntax.words[place.last].end,
+        syntax.words[_outermost_class(place).last].end,
         tuple(_parameters(syntax, one, name)),
         "max_total_threads_per_threadgroup" in marks,
     )
+
+
+def _outermost_class(one: Declaration) -> Declaration:
+    """Return the outermost class around a declaration, or itself: what follows it is at the scope of a namespace."""
+    return [one, *(owner for owner in _owners(one) if owner.kind is Kind.CLASS)][-1]
 
 
 def _text(literals: str) -> str:

@@ -142,3 +142,19 @@ template <class T, size_t N> struct array {
 };
 
 } // namespace metal
+
+#ifndef MPSREF_STRICT
+namespace mpsref {
+
+// An element as the middle operand of `?:`. An object in an address space and one without have no common type: it is
+// copied. Other types are left as they are.
+template <class T, bool = __is_class(T)> struct if_loaded {
+    typedef const T &is;
+};
+template <class T> struct if_loaded<T, true> {
+    typedef metal::remove_cvref_t<T> is;
+};
+template <class T> constexpr typename if_loaded<T>::is loaded(const T &x) { return x; }
+
+} // namespace mpsref
+#endif
