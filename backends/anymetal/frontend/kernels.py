@@ -122,7 +122,7 @@ class Kernel:
         names = [f"b{i}" for i in range(count)]
         parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
         call = f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self.call}({self.arguments()}))"
-        return f"{call} MPSREF_ABOUT({self.call}, {rows})"
+        return f"{call} MPSREF_ABOUT(({self.call}), {rows})"
 
 
 @dataclass(frozen=True)

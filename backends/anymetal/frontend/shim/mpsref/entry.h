@@ -83,8 +83,8 @@ struct out_of_bounds {
 
 // The types of the parameters, and for those that are memory the index and whether the parameter exists.
 #define MPSREF_ABOUT(KERNEL, ...) \
-    MPSREF_DATA(mpsref::about<decltype(&KERNEL)>, mpsref_about, {}) \
-    MPSREF_DATA(mpsref::bindings<mpsref::about<decltype(&KERNEL)>::count>, mpsref_bindings, {{__VA_ARGS__}})
+    MPSREF_DATA(mpsref::about<decltype(+KERNEL)>, mpsref_about, {}) \
+    MPSREF_DATA(mpsref::bindings<mpsref::about<decltype(+KERNEL)>::count>, mpsref_bindings, {{__VA_ARGS__}})
 
 #ifdef MPSREF_CUDA
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
