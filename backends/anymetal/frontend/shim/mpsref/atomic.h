@@ -52,7 +52,7 @@ template <class A> using atomic_value = typename atomic_of<metal::remove_cv_t<A>
 #else
 template <class T> struct atomic_of<metal::mpsref_atomic<T>> { typedef T type; };
 template <class A> using atomic_value = typename atomic_of<metal::remove_cvref_t<metal::remove_cv_t<A>>>::type;
-#define MPSREF_ATOMIC(BUILTIN, ...) BUILTIN(&p->mpsref_value, ##__VA_ARGS__)
+#define MPSREF_ATOMIC(BUILTIN, ...) BUILTIN((volatile mpsref::atomic_value<A> *)&p->mpsref_value, ##__VA_ARGS__)
 #endif
 template <class A, bool C> using atomic_if = typename only<C, atomic_value<A>>::type;
 template <class A> using atomic_bits = atomic_if<A, __is_integral(atomic_value<A>) && sizeof(atomic_value<A>) == 4>;

@@ -182,7 +182,7 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
 #if __METAL_VERSION__ >= 240
 // Segments of `modulo` lanes take what they lack from `fill`.
 #define MPSREF_FILL(NAME, WIDTH, IS_INSIDE, SOURCE) \
-    template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo, MPSREF_HERE) { \
+    template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
         T moved; \
         { \
             MPSREF_GATHER(v, WIDTH); \
@@ -193,9 +193,6 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
         const uint place = rank % modulo; \
         const T filled = x[x.self - place + (SOURCE) % modulo]; \
         return IS_INSIDE ? moved : filled; \
-    } \
-    template <class T> inline T NAME(T v, T fill, ushort n, MPSREF_HERE) { \
-        return NAME(v, fill, n, ushort(WIDTH), MPSREF_PLACE); \
     } \
     template <class T> inline T __metal_##NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
         return NAME(v, fill, n, modulo, MPSREF_PLACE); \
