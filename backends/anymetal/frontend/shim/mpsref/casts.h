@@ -4,25 +4,23 @@
 
 namespace mpsref {
 
-template <class T, class U> constexpr T cast(U &&x) {
-    typedef __remove_cvref(U) from;
+template <class T, class U> constexpr T cast(U x) { // no reference: components of vectors have none
     constexpr bool is_value = shape<T>::is_vector || is_narrow<T>::value;
-    if constexpr (__is_reference(T) || __is_class(T) && !shape<T>::is_vector || __is_class(from) && !is_value)
-        return static_cast<T>(static_cast<U &&>(x));
+    if constexpr (__is_class(T) && !shape<T>::is_vector || __is_class(U) && !is_value)
+        return static_cast<T>(x);
     else if constexpr (is_value)
-        return construct<T>(from(x));
+        return construct<T>(x);
     else
         return (T)x;
 }
 
 // castto<T>() ->* x has the precedence of a cast. A chain of them binds from the left: it is collected first.
 template <class T, class... Then> struct castto {};
-template <class T, class... Then, class U> constexpr T operator->*(castto<T, Then...>, U &&x) {
-    typedef __remove_cvref(U) from;
+template <class T, class... Then, class U> constexpr T operator->*(castto<T, Then...>, U x) {
     if constexpr (sizeof...(Then) != 0)
         return castto<T>() ->* (castto<Then...>() ->* x);
     else if constexpr (shape<T>::is_vector || is_narrow<T>::value)
-        return construct<T>(from(x));
+        return construct<T>(x);
     else
         return (T)x;
 }

@@ -30,10 +30,9 @@ template <class T> struct target {
     enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0 };
 };
 template <class T> struct target<T *> {
-    enum { count = 4, bytes = sizeof(T), alignment = alignof(T), is_writable = !__is_const(T), is_reference = 0 };
+    typedef typename metal::conditional<__is_void(T), char, T>::type to;
+    enum { count = 4, bytes = sizeof(to), alignment = alignof(to), is_writable = !__is_const(T), is_reference = 0 };
 };
-template <> struct target<void *> : target<char *> {};
-template <> struct target<const void *> : target<const char *> {};
 template <class T> struct target<T &> : target<T *> {
     enum { is_reference = 1 };
 };

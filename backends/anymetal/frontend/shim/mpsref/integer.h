@@ -65,8 +65,8 @@ MPSREF_INTEGER_2(rhadd, (a | b) - ((a ^ b) >> 1))
 MPSREF_INTEGER_2(mulhi, mpsref::upper_product(a, b))
 MPSREF_INTEGER_2(addsat, __builtin_add_overflow(a, b, &a) ? mpsref::saturated<T>(b < 0) : a)
 MPSREF_INTEGER_2(subsat, __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(T(-1) > T(0) || b > 0) : a)
-MPSREF_INTEGER_2(rotate, U(ulong(U(a)) << (U(b) % mpsref::width<T>()) |
-                           ulong(U(a)) >> (-U(b) % mpsref::width<T>())))
+MPSREF_INTEGER_2(rotate, ulong(U(a)) << (U(b) % mpsref::width<T>()) |
+                             ulong(U(a)) >> (U(-U(b)) % mpsref::width<T>()))
 MPSREF_INTEGER_3(madhi, U(mpsref::upper_product(a, b)) + U(c))
 
 // The bits of a * b + c beyond T are all zeros, or with a sign all like its uppermost bit, if the sum is in range.

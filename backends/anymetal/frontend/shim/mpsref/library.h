@@ -9,6 +9,7 @@
 #include "integer.h"
 #include "relational.h"
 #include "math.h"
+#include "geometric.h"
 #include "matrix.h"
 #include "pack.h"
 #include "atomic.h"

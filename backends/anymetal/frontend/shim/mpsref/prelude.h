@@ -114,10 +114,12 @@ template <class T> struct packed3 {
     constexpr operator vector<T, 3>() const __constant { return vector<T, 3>{x, y, z}; }
 #endif
     MPSREF_SUBSCRIPT(T, uint, (&x)[i])
-    template <class U> packed3 &operator+=(U v) { return *this = packed3(vector<T, 3>(*this) + v); }
-    template <class U> packed3 &operator-=(U v) { return *this = packed3(vector<T, 3>(*this) - v); }
-    template <class U> packed3 &operator*=(U v) { return *this = packed3(vector<T, 3>(*this) * v); }
-    template <class U> packed3 &operator/=(U v) { return *this = packed3(vector<T, 3>(*this) / v); }
+#define MPSREF_OPERATOR(SIGN) \
+    friend constexpr vector<T, 3> operator SIGN(packed3 a, packed3 b) { return vector<T, 3>(a) SIGN vector<T, 3>(b); } \
+    packed3 &operator SIGN##=(packed3 b) { return *this = packed3(*this SIGN b); }
+    MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/)
+#undef MPSREF_OPERATOR
+    friend constexpr vector<T, 3> operator-(packed3 a) { return -vector<T, 3>(a); }
 };
 
 // The components of a type; `whole` is the vector that it converts to.
@@ -201,6 +203,16 @@ constexpr V construct(A a, B b, Parts... parts) {
 template <class To, class From> constexpr To bits(From value) {
     static_assert(sizeof(To) == sizeof(From), "as_type needs two types of the same size");
     return __builtin_bit_cast(To, value);
+}
+
+// A number as an integer with the same bits.
+template <class T> constexpr auto integer(T x) {
+    if constexpr (!is_floating<T>)
+        return x;
+    else if constexpr (sizeof(T) == sizeof(uint))
+        return bits<uint>(x);
+    else
+        return bits<ushort>(x);
 }
 
 } // namespace mpsref

@@ -123,6 +123,8 @@ inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = th
     (void)rank
 #define MPSREF_BOTH(MACRO, NAME, ...) MACRO(simd_##NAME, 32, __VA_ARGS__) MACRO(quad_##NAME, 4, __VA_ARGS__)
 
+#define MPSREF_BITWISE(OPERATOR) \
+    mpsref::bits<T>(decltype(mpsref::integer(a))(mpsref::integer(a) OPERATOR mpsref::integer(b)))
 #define MPSREF_REDUCE(NAME, WIDTH, COMBINE) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
         MPSREF_GATHER(v, WIDTH); \
@@ -139,10 +141,11 @@ MPSREF_BOTH(MPSREF_REDUCE, sum, T(a + b))
 MPSREF_BOTH(MPSREF_REDUCE, product, T(a * b))
 MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b))
 MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
-MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b))
-MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
-MPSREF_BOTH(MPSREF_REDUCE, xor, T(a ^ b))
+MPSREF_BOTH(MPSREF_REDUCE, and, MPSREF_BITWISE(&))
+MPSREF_BOTH(MPSREF_REDUCE, or, MPSREF_BITWISE(|))
+MPSREF_BOTH(MPSREF_REDUCE, xor, MPSREF_BITWISE(^))
 #undef MPSREF_REDUCE
+#undef MPSREF_BITWISE
 
 #define MPSREF_SCAN(NAME, WIDTH, START, COMBINE, LIMIT) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
@@ -181,7 +184,7 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
 #if __METAL_VERSION__ >= 240
 // Segments of `modulo` lanes take what they lack from `fill`.
 #define MPSREF_FILL(NAME, WIDTH, IS_INSIDE, SOURCE) \
-    template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo, MPSREF_HERE) { \
+    template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
         T moved; \
         { \
             MPSREF_GATHER(v, WIDTH); \
@@ -192,9 +195,6 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
         const uint place = rank % modulo; \
         const T filled = x[x.self - place + (SOURCE) % modulo]; \
         return IS_INSIDE ? moved : filled; \
-    } \
-    template <class T> inline T NAME(T v, T fill, ushort n, MPSREF_HERE) { \
-        return NAME(v, fill, n, ushort(WIDTH), MPSREF_PLACE); \
     } \
     template <class T> inline T __metal_##NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
         return NAME(v, fill, n, modulo, MPSREF_PLACE); \

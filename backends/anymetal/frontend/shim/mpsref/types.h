@@ -105,7 +105,6 @@ MPSREF_TEST(is_lvalue_reference, __is_lvalue_reference(T))
 MPSREF_TEST(is_rvalue_reference, __is_rvalue_reference(T))
 MPSREF_TEST(is_const, __is_const(T))
 MPSREF_TEST(is_volatile, __is_volatile(T))
-MPSREF_TEST(is_empty, __is_empty(T))
 MPSREF_TEST(is_trivially_copyable, __is_trivially_copyable(T))
 #undef MPSREF_TEST
 #undef MPSREF_TEST_OF_TWO
@@ -120,6 +119,10 @@ template <class... B> using _conjunction = conjunction<B...>;
 template <class... B> using _disjunction = disjunction<B...>;
 template <class T>
 struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
+
+// Whether functions of a simdgroup take values of a type.
+template <class T> struct __is_valid_simdgroup_type
+    : bool_constant<mpsref::is_number<typename mpsref::shape<T>::element> && sizeof(typename mpsref::shape<T>::element) <= 4> {};
 
 template <class T> using uniform = T;
 template <class T> constexpr T make_uniform(T value) { return value; }
