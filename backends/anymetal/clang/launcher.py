@@ -188,7 +188,7 @@ class Library:
         self.entry: int = ctypes.cast(self._library[ENTRY], ctypes.c_void_p).value or 0
         self.synchronizes: bool = about["synchronizes"]
         self.local, self.local_bytes = self.entry + about["local_offset"], about["local_bytes"]
-        self.threads: int = about["threads"]
+        self.threads: int | None = about["threads"]
 
     def numbers(self, name: str, count: int) -> list[int]:
         """Return the first elements of an array of ``uint32_t``."""
@@ -243,12 +243,13 @@ class Source:
             return self.libraries[key]
 
 
-_sources: dict[tuple[str, Options], Source] = {}
+_sources: dict[tuple[Options, tuple[str, ...]], Source] = {}
 
 
 def compile_source(toolchain: Toolchain, source: str, options: Options) -> Source:
     """Return an MSL source: from memory, from the disk cache, or from the front end; raise CompileError."""
+    key = options, options.texts(source)
     with importing, _loading:
-        if (source, options) not in _sources:
-            _sources[source, options] = Source(toolchain, options, checked(toolchain, source, options))
-        return _sources[source, options]
+        if key not in _sources:
+            _sources[key] = Source(toolchain, options, checked(toolchain, source, options))
+        return _sources[key]

@@ -34,8 +34,8 @@ class Contents(NamedTuple):
     local_offset: int
     """Bytes from the entry point to the threadgroup memory."""
     local_bytes: int
-    threads: int
-    """The attribute ``max_total_threads_per_threadgroup``; 0 without it."""
+    threads: int | None
+    """The attribute ``max_total_threads_per_threadgroup``."""
 
 
 def contents(data: bytes) -> Contents:
@@ -53,7 +53,7 @@ def contents(data: bytes) -> Contents:
         )
     needed = [name for name, place in symbols.items() if place is None]
     (local, _, nbytes), (_, at, named) = section(data, LOCAL), section(data, THREADS)
-    threads = struct.unpack_from("<I", data, at)[0] if named else 0
+    threads = struct.unpack_from("<I", data, at)[0] if named else None
     return Contents(needed, local - (symbols.get(ENTRY) or 0), nbytes, threads)
 
 

@@ -108,7 +108,7 @@ def compile_kernel(
         if declared := re.search(r"\.extern \.(?:func\s+(?:\([^)]*\)\s*)?|global .*?)([\w$]+)(?:\[\d*\])?;", text):
             raise undefined(declared[1], cpp)
         named = re.search(r"\.\w+ \w*mpsref_threads\w* = (\d+);", text)
-        threads = int(named[1]) if named else 0
+        threads = int(named[1]) if named else None
         output.write_text(_bounded(text, threads))
         arrays = {name: numbers(text, f"mpsref_{name}") for name in ("about", "bindings")}
         return {"threads": threads, **arrays}
@@ -128,7 +128,7 @@ def numbers(ptx: str, name: str) -> list[int]:
     return list(map(int, np.frombuffer(written.ljust(int(found[1]), b"\0"), "<u4")))
 
 
-def _bounded(ptx: str, threads: int) -> str:
+def _bounded(ptx: str, threads: int | None) -> str:
     """Return PTX in which the entry says how many threads it is launched with."""
     if not threads:
         return ptx

@@ -91,7 +91,8 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
         syntax = Syntax(text)
         found = kernels.kernels(syntax)
         if not found:
-            raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
+            what = "no kernel function (`kernel void name(...) {...}`: a template of one needs an instantiation)"
+            raise CompileError(f"{NAME}: error: the source has {what}")
         check(toolchain, syntax, options, files)
         output.write_text(text)
         constants = [asdict(one) for one in kernels.constants(syntax)]

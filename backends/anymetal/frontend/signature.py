@@ -52,8 +52,8 @@ class Signature(NamedTuple):
     """The number of components of the thread positions."""
 
     @classmethod
-    def of(cls, kernel: Kernel, threads: int, about: Sequence[int], bindings: Sequence[int]) -> Signature:
-        """Create it from a kernel, the threads that it names or 0, and the arrays of its library (see abi.h)."""
+    def of(cls, kernel: Kernel, threads: int | None, about: Sequence[int], bindings: Sequence[int]) -> Signature:
+        """Create it from a kernel, the threads that it names, and the arrays of its library (see abi.h)."""
         found: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
         rows = zip(*(iter(about[1:]),) * 4, strict=True)
         for parameter, row, index, exists in zip(kernel.bindings, rows, bindings[::2], bindings[1::2], strict=False):
@@ -63,7 +63,7 @@ class Signature(NamedTuple):
                 )
             if exists:
                 found[parameter.kind][index] = Parameter(parameter.text, *row)
-        return cls(kernel.name, threads or MOST_THREADS, found["buffer"], found["threadgroup"], kernel.axes)
+        return cls(kernel.name, MOST_THREADS if threads is None else threads, found["buffer"], found["threadgroup"], kernel.axes)
 
     @property
     def buffers(self) -> int:

@@ -109,30 +109,41 @@ def local_lines(syntax: Syntax) -> set[tuple[str, int]]:
     return lines
 
 
-PLACE = re.compile(r"(\S.*?):(\d+):\d+: (?:fatal )?(?:error|note|warning): ")
+PLACE = re.compile(r"(\S.*?):(\d+):(\d+)(: (?:fatal )?(?:error|note|warning): .*)")
 EXCERPT = re.compile(r" *(\d*) \| ?(.*)")
 
 
 def with_sources(found: Sequence[str], files: Mapping[str, str]) -> list[str]:
-    """Return diagnostics with lines of the files in place of what the compiler read, and marks where both are equal."""
+    """Return diagnostics with the lines of the files in place of what the compiler read.
+
+    Where both differ, by macros or rewrites, the column is that of the same word, or is left out.
+    """
     rows = {name: text.splitlines() for name, text in files.items()}
-    results = []
-    for message in found:
-        kept, is_same = list[str](), True
-        file = ""
-        for line in message.splitlines():
-            if place := PLACE.match(line):
-                file, is_same = place[1], True
-            elif excerpt := EXCERPT.fullmatch(line):
-                if excerpt[1] and file in rows and int(excerpt[1]) <= len(rows[file]):
-                    own = rows[file][int(excerpt[1]) - 1]
-                    is_same = own == excerpt[2]
-                    line = f"{excerpt[1]:>5} | {own}"
-                elif not excerpt[1] and not is_same:
-                    continue
-            kept.append(line)
-        results.append("\n".join(kept))
-    return results
+    return ["\n".join(_with_sources(message.splitlines(), rows)) for message in found]
+
+
+def _with_sources(lines: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for i, line in enumerate(lines):
+        place, excerpt = PLACE.fullmatch(line), EXCERPT.fullmatch(lines[i + 1]) if i + 1 < len(lines) else None
+        if EXCERPT.fullmatch(line):
+            continue  # follows its place
+        number = int(place[2]) if place else 0
+        if not place or not excerpt or place[1] not in rows or not 0 < number <= len(rows[place[1]]):
+            yield line
+            yield from itertools.takewhile(EXCERPT.fullmatch, lines[i + 1 :])
+            continue
+        own = rows[place[1]][number - 1]
+        if own == excerpt[2]:
+            yield line
+            yield from itertools.takewhile(EXCERPT.fullmatch, lines[i + 1 :])
+            continue
+        word = re.match(r"\w+|.?", excerpt[2][int(place[3]) - 1 :])
+        same = [match.start() for match in re.finditer(rf"(?<!\w){re.escape(word[0] if word else '')}(?!\w)", own)]
+        column = f":{same[0] + 1}" if len(same) == 1 else ""
+        yield f"{place[1]}:{number}{column}{place[4]}"
+        yield f"{number:5} | {own}"
+        if column:
+            yield f"{'':5} | {' ' * same[0]}^"
 
 
 def msl_words(line: str) -> str:
