@@ -77,6 +77,13 @@ template <class T> struct lanes {
     }
 };
 
+template <class T> inline T exclusive_or(T a, T b) { // sources have it for float, too
+    if constexpr (__is_same(T, float))
+        return bits<float>(bits<uint>(a) ^ bits<uint>(b));
+    else
+        return T(a ^ b);
+}
+
 } // namespace mpsref
 
 namespace metal {
@@ -142,7 +149,7 @@ MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b))
 MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
 MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b))
 MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
-MPSREF_BOTH(MPSREF_REDUCE, xor, T(a ^ b))
+MPSREF_BOTH(MPSREF_REDUCE, xor, mpsref::exclusive_or(a, b))
 #undef MPSREF_REDUCE
 
 #define MPSREF_SCAN(NAME, WIDTH, START, COMBINE, LIMIT) \
