@@ -106,8 +106,7 @@ enum thread_scope {
     thread_scope_thread = __METAL_MEMORY_SCOPE_THREAD__,
     thread_scope_threadgroup = __METAL_MEMORY_SCOPE_THREADGROUP__,
     thread_scope_device = __METAL_MEMORY_SCOPE_DEVICE__,
-    thread_scope_simdgroup = __METAL_MEMORY_SCOPE_SIMDGROUP__,
-    thread_scope_system = __METAL_MEMORY_SCOPE_SYSTEM__
+    thread_scope_simdgroup = __METAL_MEMORY_SCOPE_SIMDGROUP__
 };
 inline void threadgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) {
     mpsref::barrier(uint(flags), MPSREF_PLACE);

@@ -105,7 +105,6 @@ MPSREF_TEST(is_lvalue_reference, __is_lvalue_reference(T))
 MPSREF_TEST(is_rvalue_reference, __is_rvalue_reference(T))
 MPSREF_TEST(is_const, __is_const(T))
 MPSREF_TEST(is_volatile, __is_volatile(T))
-MPSREF_TEST(is_empty, __is_empty(T))
 MPSREF_TEST(is_trivially_copyable, __is_trivially_copyable(T))
 #undef MPSREF_TEST
 #undef MPSREF_TEST_OF_TWO
