@@ -90,7 +90,16 @@ template <class V> V take(V v) { return v; }
 """
 f2, f3, f4, i4 = (f"mpsref::construct<{name}>" for name in ("float2", "float3", "float4", "int4"))
 Rows = list[tuple[str, str, Any]]
-INTEGERS = {"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "long": "i8", "ulong": "u8"}
+INTEGERS = {
+    "char": "i1",
+    "uchar": "u1",
+    "short": "i2",
+    "ushort": "u2",
+    "int": "i4",
+    "uint": "u4",
+    "long": "i8",
+    "ulong": "u8",
+}
 SIZES = {**{name: int(code[1]) for name, code in INTEGERS.items()}, "half": 2, "bfloat": 2, "float": 4}
 
 
@@ -149,13 +158,21 @@ TABLES: dict[str, Rows] = {
         ("[] { packed_short3 p(1, 2, v(short(3))); p += short3{1, 1, 1}; p[0] = 9; return p; }()", "i2", [9, 3, 4]),
         ("float4{v(1.0f), 2, 3, 4}.wzyx.yz", "f4", [3, 2]),
         (f"take<float4>(mpsref::braces(1, v(2.0f), {f2}(3)))", "f4", [1, 2, 3, 3]),
-        ("[] { struct pair { int a; float b; }; return take<pair>(mpsref::braces(v(1), 2.5f)); }()", "i4", [1, 0x40200000]),
+        (
+            "[] { struct pair { int a; float b; }; return take<pair>(mpsref::braces(v(1), 2.5f)); }()",
+            "i4",
+            [1, 0x40200000],
+        ),
         ("mpsref::cast<int>(v(2.7f))", "i4", 2),
         ("mpsref::cast<bfloat>(half(v(2.5f)))", "u2", 0x4020),
         ("mpsref::castto<uint>() ->* mpsref::castto<int>() ->* v(-1.5f)", "u4", 2**32 - 1),
         ("mpsref::castto<float4>() ->* v(3)", "f4", [3] * 4),
         ("mpsref::castto<uchar>() ->* v(300) + 1", "i4", 45),
-        ("[] { enum class e : uint { a = 7 }; return mpsref::cast<uint>(e::a) + uint(mpsref::cast<e>(v(2))); }()", "u4", 9),
+        (
+            "[] { enum class e : uint { a = 7 }; return mpsref::cast<uint>(e::a) + uint(mpsref::cast<e>(v(2))); }()",
+            "u4",
+            9,
+        ),
         ("as_type<uint>(v(1.0f))", "u4", 0x3F800000),
         ("as_type<half2>(v(0xc0003c00u))", "f2", [1, -2]),
         ("as_type<ushort>(bfloat(v(1.0f)))", "u2", 0x3F80),
@@ -220,32 +237,64 @@ TABLES: dict[str, Rows] = {
         ("fract(half(v(-0x1p-20f)))", "f2", np.nextafter(np.float16(1), np.float16(0))),
         ("float4{sinpi(v(1.0f)), sinpi(v(1e7f + 1)), cospi(v(0.5f)), cospi(v(3.0f))}", "f4", [0, 0, 0, -1]),
         ("[] { float w; float f = modf(v(-2.75f), w); return float2{f, w}; }()", "f4", [-0.75, -2]),
-        ("[] { float2 w; float2 f = modf(float2{v(INFINITY), -2}, w); return float4{f.x, f.y, w.x, w.y}; }()", "f4", [0, 0, inf, -2]),
+        (
+            "[] { float2 w; float2 f = modf(float2{v(INFINITY), -2}, w); return float4{f.x, f.y, w.x, w.y}; }()",
+            "f4",
+            [0, 0, inf, -2],
+        ),
         ("[] { int e; float f = frexp(v(0x1.8p-140f), e); return float2{f, float(e)}; }()", "f4", [0.75, -139]),
-        ("[] { int2 e; half2 f = frexp(half2{half(v(6.0f)), 0}, e); return float4{f.x, f.y, e.x, e.y}; }()", "f4", [0.75, 0, 3, 0]),
+        (
+            "[] { int2 e; half2 f = frexp(half2{half(v(6.0f)), 0}, e); return float4{f.x, f.y, e.x, e.y}; }()",
+            "f4",
+            [0.75, 0, 3, 0],
+        ),
         ("ldexp(float2{v(0.75f), 1}, int2{3, -2})", "f4", [6, 0.25]),
         ("[] { float c, s = sincos(v(0.0f), c); return float2{s, c}; }()", "f4", [0, 1]),
-        ("nextafter(float4{v(0.0f), 1, -1, INFINITY}, -1.0f)", "f4", np.nextafter(np.float32([0, 1, -1, inf]), np.float32(-1))),
+        (
+            "nextafter(float4{v(0.0f), 1, -1, INFINITY}, -1.0f)",
+            "f4",
+            np.nextafter(np.float32([0, 1, -1, inf]), np.float32(-1)),
+        ),
         ("nextafter(half(v(1.0f)), half(2))", "f2", np.nextafter(np.float16(1), np.float16(2))),
         ("fma(half(v(0x1.3fcp0f)), half(0x1.6p0f), half(0x1p-22f))", "f2", np.float16(1.2490234375 * 1.375 + 2.0**-22)),
         ("fdim(float2{v(3.0f), 1}, 2.0f)", "f4", [1, 0]),
         ("exp(bfloat(v(1.0f)))", "u2", 0x402E),
         ("max(mpsref::construct<bfloat2>(float2{v(1.0f), 5}), bfloat(2))", "u2", [0x4000, 0x40A0]),
         ("precise::sqrt(v(2.0f)) + fast::max(v(1.0f), 0.5f)", "f4", np.sqrt(np.float32(2)) + np.float32(1)),
-        ("__metal_exp2(v(3.0f), __METAL_PRECISE_MATH__) + __metal_fmin(v(1.0f), 2.0f, 1) + __metal_isnan(v(0.0f))", "f4", 9),
+        (
+            "__metal_exp2(v(3.0f), __METAL_PRECISE_MATH__) + __metal_fmin(v(1.0f), 2.0f, 1) + __metal_isnan(v(0.0f))",
+            "f4",
+            9,
+        ),
     ],
     "relational": [
-        ("int4{isnan(v(NAN)), isinf(half(-v(INFINITY))), isfinite(v(1.0f)), isnormal(half(v(0x1p-15f)))}", "i4", [1, 1, 1, 0]),
+        (
+            "int4{isnan(v(NAN)), isinf(half(-v(INFINITY))), isfinite(v(1.0f)), isnormal(half(v(0x1p-15f)))}",
+            "i4",
+            [1, 1, 1, 0],
+        ),
         ("isnan(float3{v(0.0f), NAN, INFINITY})", "i4", [0, 1, 0]),
-        ("isnan(bfloat(v(NAN))) && signbit(v(-0.0f)) && isunordered(v(1.0f), NAN) && !isordered(v(1.0f), NAN)", "?", True),
+        (
+            "isnan(bfloat(v(NAN))) && signbit(v(-0.0f)) && isunordered(v(1.0f), NAN) && !isordered(v(1.0f), NAN)",
+            "?",
+            True,
+        ),
         ("all(float2{v(1.0f), 2} == float2{1, 2}) && !any(int3{v(0), 0, 0}) && any(v(true))", "?", True),
         ("select(float2{v(1.0f), 2}, float2{3, 4}, float2{0, 1} > 0.5f)", "f4", [1, 4]),
         ("select(v(1), 2, true) * 10 + select(v(1), 2, false)", "i4", 21),
         ("select(mpsref::construct<uchar2>(v(1)), mpsref::construct<uchar2>(2), v(true))", "u1", [2, 2]),
         ("dot(float3{1, 2, v(3.0f)}, packed_float3(4, 5, 6))", "f4", 32),
         ("cross(float3{1, 0, v(0.0f)}, float3{0, 1, 0})", "f4", [0, 0, 1]),
-        ("float4{length(float2{v(3.0f), 4}), distance(float2{v(1.0f), 1}, 1.0f), length_squared(float2{v(3.0f), 4}), 0}", "f4", [5, 0, 25, 0]),
-        ("normalize(half2{half(v(3.0f)), 4})", "f2", [np.float16(3) * np.float16(0.2), np.float16(4) * np.float16(0.2)]),
+        (
+            "float4{length(float2{v(3.0f), 4}), distance(float2{v(1.0f), 1}, 1.0f), length_squared(float2{v(3.0f), 4}), 0}",
+            "f4",
+            [5, 0, 25, 0],
+        ),
+        (
+            "normalize(half2{half(v(3.0f)), 4})",
+            "f2",
+            [np.float16(3) * np.float16(0.2), np.float16(4) * np.float16(0.2)],
+        ),
         ("reflect(float2{1, v(-1.0f)}, float2{0, 1})", "f4", [1, 1]),
         ("faceforward(float2{0, v(1.0f)}, float2{0, 1}, float2{0, 1})", "f4", [0, -1]),
         ("refract(float2{0, v(-1.0f)}, float2{0, 1}, 0.5f)", "f4", [0, -1]),
@@ -259,14 +308,46 @@ TABLES: dict[str, Rows] = {
     "atomics": [
         (f"[] {{ {kind} m{{{{7}}}}; auto *p = (device {kind} *)&m; {code} }}()", "i4", expected)
         for kind, code, expected in [
-            ("atomic_int", "return atomic_fetch_add_explicit(p, 5, memory_order_relaxed) * 100 + atomic_load_explicit(p, memory_order_relaxed);", 712),
-            ("atomic_uint", "return atomic_fetch_max_explicit(p, 9u, memory_order_relaxed) * 100 + atomic_fetch_min_explicit(p, 3, memory_order_relaxed) * 10 + atomic_load_explicit(p, memory_order_relaxed);", 793),
-            ("atomic<int>", "return atomic_fetch_xor_explicit(p, 2, memory_order_relaxed) * 100 + atomic_fetch_or_explicit(p, 8, memory_order_relaxed) * 10 + atomic_fetch_and_explicit(p, 12, memory_order_relaxed);", 763),
-            ("atomic_int", "volatile threadgroup atomic_int *q = (threadgroup atomic_int *)&m; atomic_store_explicit(q, 4, memory_order_relaxed); return atomic_exchange_explicit(q, 6, memory_order_relaxed) * 10 + atomic_fetch_sub_explicit(p, 6, memory_order_acq_rel);", 46),
-            ("atomic_int", "int e = 7; bool a = atomic_compare_exchange_weak_explicit(p, &e, 8, memory_order_relaxed, memory_order_relaxed), b = atomic_compare_exchange_weak_explicit(p, &e, 9, memory_order_relaxed, memory_order_relaxed); return a * 100 + b * 10 + e;", 108),
-            ("atomic_float", "float a = atomic_fetch_add_explicit(p, 0.5f, memory_order_relaxed); atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device); return int(a * 10 + 10 * atomic_exchange_explicit(p, 1, memory_order_relaxed));", 145),
-            ("atomic_ulong", "atomic_max_explicit(p, 1ul << 40, memory_order_relaxed); return int(((ulong *)p)[0] >> 38);", 4),
-            ("atomic_bool", "bool a = atomic_exchange_explicit(p, false, memory_order_relaxed); return a * 10 + atomic_load_explicit(p, memory_order_seq_cst);", 10),
+            (
+                "atomic_int",
+                "return atomic_fetch_add_explicit(p, 5, memory_order_relaxed) * 100 + atomic_load_explicit(p, memory_order_relaxed);",
+                712,
+            ),
+            (
+                "atomic_uint",
+                "return atomic_fetch_max_explicit(p, 9u, memory_order_relaxed) * 100 + atomic_fetch_min_explicit(p, 3, memory_order_relaxed) * 10 + atomic_load_explicit(p, memory_order_relaxed);",
+                793,
+            ),
+            (
+                "atomic<int>",
+                "return atomic_fetch_xor_explicit(p, 2, memory_order_relaxed) * 100 + atomic_fetch_or_explicit(p, 8, memory_order_relaxed) * 10 + atomic_fetch_and_explicit(p, 12, memory_order_relaxed);",
+                763,
+            ),
+            (
+                "atomic_int",
+                "volatile threadgroup atomic_int *q = (threadgroup atomic_int *)&m; atomic_store_explicit(q, 4, memory_order_relaxed); return atomic_exchange_explicit(q, 6, memory_order_relaxed) * 10 + atomic_fetch_sub_explicit(p, 6, memory_order_acq_rel);",
+                46,
+            ),
+            (
+                "atomic_int",
+                "int e = 7; bool a = atomic_compare_exchange_weak_explicit(p, &e, 8, memory_order_relaxed, memory_order_relaxed), b = atomic_compare_exchange_weak_explicit(p, &e, 9, memory_order_relaxed, memory_order_relaxed); return a * 100 + b * 10 + e;",
+                108,
+            ),
+            (
+                "atomic_float",
+                "float a = atomic_fetch_add_explicit(p, 0.5f, memory_order_relaxed); atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device); return int(a * 10 + 10 * atomic_exchange_explicit(p, 1, memory_order_relaxed));",
+                145,
+            ),
+            (
+                "atomic_ulong",
+                "atomic_max_explicit(p, 1ul << 40, memory_order_relaxed); return int(((ulong *)p)[0] >> 38);",
+                4,
+            ),
+            (
+                "atomic_bool",
+                "bool a = atomic_exchange_explicit(p, false, memory_order_relaxed); return a * 10 + atomic_load_explicit(p, memory_order_seq_cst);",
+                10,
+            ),
         ]
     ],
 }
@@ -292,8 +373,16 @@ SIMD: list[tuple[str, str, Any]] = [
     ("simd_shuffle_rotate_down(x, 3)", "i4", np.roll(x, -3)),
     ("simd_shuffle_and_fill_down(x, x + 100, 3)", "i4", np.concatenate([x[3:], x[:3] + 100])),
     ("simd_shuffle_and_fill_up(x, x + 100, 3)", "i4", np.concatenate([x[-3:] + 100, x[:-3]])),
-    ("simd_shuffle_and_fill_down(x, x + 100, 3, 8)", "i4", np.where(lanes % 8 < 5, x[(lanes + 3) % 32], x[lanes // 8 * 8 + (lanes + 3) % 8] + 100)),
-    ("simd_shuffle_and_fill_up(x, x + 100, 3, 8)", "i4", np.where(lanes % 8 >= 3, x[lanes - 3], x[lanes // 8 * 8 + (lanes - 3) % 8] + 100)),
+    (
+        "simd_shuffle_and_fill_down(x, x + 100, 3, 8)",
+        "i4",
+        np.where(lanes % 8 < 5, x[(lanes + 3) % 32], x[lanes // 8 * 8 + (lanes + 3) % 8] + 100),
+    ),
+    (
+        "simd_shuffle_and_fill_up(x, x + 100, 3, 8)",
+        "i4",
+        np.where(lanes % 8 >= 3, x[lanes - 3], x[lanes // 8 * 8 + (lanes - 3) % 8] + 100),
+    ),
     ("quad_shuffle_and_fill_up(x, x + 100, 1)", "i4", np.where(rank >= 1, x[lanes - 1], x[quads + 3] + 100)),
     ("quad_shuffle(x, 3)", "i4", x[quads + 3]),
     ("quad_shuffle_xor(x, 1)", "i4", x[lanes ^ 1]),
@@ -303,7 +392,11 @@ SIMD: list[tuple[str, str, Any]] = [
     ("quad_broadcast(x, 2)", "i4", x[quads + 2]),
     ("ulong(simd_ballot(x > 20))", "u8", sum(1 << int(i) for i in lanes[x > 20])),
     ("ulong(quad_ballot(x > 20))", "u8", [sum((x[q + i] > 20) << i for i in range(4)) for q in quads]),
-    ("simd_all(x < 32) + 2 * simd_any(x == 40) + 4 * quad_any(x == 7) + 8 * quad_all(x < 22)", "i4", 1 + 4 * (quads == 0) + 8 * (x.reshape(8, 4).max(1) < 22).repeat(4)),
+    (
+        "simd_all(x < 32) + 2 * simd_any(x == 40) + 4 * quad_any(x == 7) + 8 * quad_all(x < 22)",
+        "i4",
+        1 + 4 * (quads == 0) + 8 * (x.reshape(8, 4).max(1) < 22).repeat(4),
+    ),
     ("simd_is_first() + 2 * quad_is_first()", "i4", (lanes == 0) + 2 * (rank == 0)),
     ("simd_active_threads_mask().all() + 2 * quad_active_threads_mask().all()", "i4", 3),
     ("simd_broadcast_first(x + 5) + __metal_simd_shuffle(x, 4)", "i4", 5 + x[4]),
@@ -411,12 +504,16 @@ def source() -> str:
         ]
     parts += ["FUNCTION void fast(void *out) { put(out, float4{precise::fmax(v(NAN), 1.0f), precise::sign(v(-0.0f)),"]
     parts += ["precise::divide(v(1.0f), v(49.0f)), precise::rsqrt(v(3.0f))}); }"]
-    parts += ["template <class T, int N> void scaled(device T *out, const device T *in, constant float &by, threadgroup uint2 *,"]
+    parts += [
+        "template <class T, int N> void scaled(device T *out, const device T *in, constant float &by, threadgroup uint2 *,"
+    ]
     parts += ["uint3 p, ushort lane) { static MPSREF_LOCAL threadgroup int s[N]; threadgroup int *q = s + lane;"]
     parts += ["s[lane] = 3; threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);"]
     parts += ["out[p.y] = T(in[p.x] * by) + *q; }"]
     parts += ["MPSREF_ENTRY(64, scaled<half, 5>(mpsref::pointer{g->buffers[0]}, mpsref::pointer{g->buffers[1]},"]
-    parts += ["mpsref::pointer{g->buffers[2]}, mpsref::pointer{g->locals[0]}, mpsref::index{t, t + 1, 0}, mpsref::index{t, 0, 0}))"]
+    parts += [
+        "mpsref::pointer{g->buffers[2]}, mpsref::pointer{g->locals[0]}, mpsref::index{t, t + 1, 0}, mpsref::index{t, 0, 0}))"
+    ]
     parts += ["MPSREF_ABOUT(64, &scaled<half, 5>)"]
     return "\n".join(parts)
 
@@ -430,9 +527,22 @@ def compiled(folder: Path, *flags: str) -> ctypes.CDLL:
     """Return the functions of `source`, and the launcher's part for them."""
     assert CLANG is not None
     objects = folder / "kernels.o", folder / "launcher.o"
-    run(*CLANG.front, *RUNNING, *HOST, *flags, "-D__METAL_VERSION__=320", "-emit-obj", "-o", objects[0], "-", text=source())
+    run(
+        *CLANG.front,
+        *RUNNING,
+        *HOST,
+        *flags,
+        "-D__METAL_VERSION__=320",
+        "-emit-obj",
+        "-o",
+        objects[0],
+        "-",
+        text=source(),
+    )
     pic = "-mrelocation-model", "pic", "-pic-level", "2"
-    run(*CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER)
+    run(
+        *CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER
+    )
     linked = folder / "library.so"
     run(*CLANG.driver, "-shared", "-nostdlib", *objects, "-o", linked)
     return ctypes.CDLL(str(linked))
@@ -477,7 +587,11 @@ def test_simdgroup_functions(library: ctypes.CDLL) -> None:
 
 def test_lanes_that_are_not_active(library: ctypes.CDLL) -> None:
     names = [expression for expression, _, _ in SIMD]
-    few = {"simd_sum(x)": x[:6].sum(), "ulong(simd_ballot(x > 20))": 24, "quad_sum(x)": [*[x[:4].sum()] * 4, *[x[4:6].sum()] * 2]}
+    few = {
+        "simd_sum(x)": x[:6].sum(),
+        "ulong(simd_ballot(x > 20))": 24,
+        "quad_sum(x)": [*[x[:4].sum()] * 4, *[x[4:6].sum()] * 2],
+    }
     for expression, expected in few.items():
         out = in_simdgroup(library, f"simd{names.index(expression)}", 6)[:6, :4].copy().view("i4").ravel()
         np.testing.assert_array_equal(out, np.broadcast_to(expected, 6))
@@ -513,7 +627,9 @@ def test_floats(library: ctypes.CDLL, name: str) -> None:
     inputs = np.linspace(1e-6 if name in POSITIVE else -FLOATS[name], FLOATS[name], 4000, dtype=np.float32)
     out = np.zeros_like(inputs)
     library[f"float_{name}"](inputs.ctypes, len(inputs), out.ctypes)
-    exact = getattr(np, {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh"}.get(name, name))(np.float64(inputs))
+    exact = getattr(np, {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh"}.get(name, name))(
+        np.float64(inputs)
+    )
     np.testing.assert_allclose(out, exact, rtol=5e-7, atol=1e-7 if name in ("sin", "cos") else 0)
 
 
@@ -584,15 +700,38 @@ def test_all_passes_parse_the_headers(version: str) -> None:
     strict = *toolchain.STRICT_FLAGS, "-D__METAL__=1", extensions, "-include", str(toolchain.LIBRARY_HEADER)
     names = sorted(path.name for path in (toolchain.SHIM / "metal").glob("metal_*") if "#error" not in path.read_text())
     text = "".join(f"#include <{name}>\n" for name in [*names, "simd/simd.h"])
-    run(*CLANG.front, *strict, *options, text=f"{text}using namespace metal; kernel void f(device float *a) {{ *a = 1.0f; }}")
+    run(
+        *CLANG.front,
+        *strict,
+        *options,
+        text=f"{text}using namespace metal; kernel void f(device float *a) {{ *a = 1.0f; }}",
+    )
 
 
 def test_kernels_compile_to_ptx(tmp_path: Path) -> None:
     assert CLANG is not None
-    target = "-triple", "nvptx64-nvidia-cuda", "-target-cpu", "sm_80", "-target-feature", "+ptx70", "-DMPSREF_CUDA", "-O3"
-    text = source()[: source().index("FUNCTION void on_char_0(")] + source()[source().index("template <class T, int N> void scaled") :]
+    target = (
+        "-triple",
+        "nvptx64-nvidia-cuda",
+        "-target-cpu",
+        "sm_80",
+        "-target-feature",
+        "+ptx70",
+        "-DMPSREF_CUDA",
+        "-O3",
+    )
+    text = (
+        source()[: source().index("FUNCTION void on_char_0(")]
+        + source()[source().index("template <class T, int N> void scaled") :]
+    )
     text = text.replace("(T)i", "").replace("const device float *)A", "constant float *)A")
     run(*CLANG.front, *RUNNING, *target, "-D__METAL_VERSION__=320", "-S", "-o", tmp_path / "k.ptx", "-", text=text)
     ptx = (tmp_path / "k.ptx").read_text()
-    for pattern in (r"\.entry mpsref_thread\(", r"\.b8 mpsref_about\[68\] = \{64,", r"\.shared [^\n]*\[20\]", r"bar\.sync", r"shfl\.sync"):
+    for pattern in (
+        r"\.entry mpsref_thread\(",
+        r"\.b8 mpsref_about\[68\] = \{64,",
+        r"\.shared [^\n]*\[20\]",
+        r"bar\.sync",
+        r"shfl\.sync",
+    ):
         assert re.search(pattern, ptx), pattern

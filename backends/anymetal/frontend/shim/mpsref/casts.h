@@ -4,25 +4,30 @@
 
 namespace mpsref {
 
-template <class T, class U> constexpr T cast(U x) { // no reference: components of vectors have none
-    constexpr bool is_value = shape<T>::is_vector || is_narrow<T>::value;
-    if constexpr (__is_class(T) && !shape<T>::is_vector || __is_class(U) && !is_value)
-        return static_cast<T>(x);
-    else if constexpr (is_value)
-        return construct<T>(x);
-    else
-        return (T)x;
-}
+template <bool C, class... T> struct only_if {};
+template <class... T> struct only_if<true, T...> {
+    typedef int is;
+};
+template <class T> using if_reference = typename only_if<__is_reference(T)>::is;
+template <class T> using if_value = typename only_if<!__is_reference(T)>::is; // no reference binds to one of a vector
 
-// castto<T>() ->* x has the precedence of a cast. A chain of them binds from the left: it is collected first.
-template <class T, class... Then> struct castto {};
-template <class T, class... Then, class U> constexpr T operator->*(castto<T, Then...>, U x) {
-    if constexpr (sizeof...(Then) != 0)
-        return castto<T>() ->* (castto<Then...>() ->* x);
+template <class T, class U> constexpr T convert(U x) {
+    if constexpr (__is_class(U) && !shape<U>::is_vector)
+        return (T)x;
     else if constexpr (shape<T>::is_vector || is_narrow<T>::value)
         return construct<T>(x);
     else
         return (T)x;
+}
+template <class T, class U, if_value<T> = 0> constexpr T cast(U x) { return convert<T>(x); }
+template <class T, class U, if_reference<T> = 0> constexpr T cast(U &&x) { return static_cast<T>(static_cast<U &&>(x)); }
+
+// castto<T>() ->* x has the precedence of a cast. A chain of them binds from the left: it is collected first.
+template <class T, class... Then> struct castto {};
+template <class T, class U, if_value<T> = 0> constexpr T operator->*(castto<T>, U x) { return convert<T>(x); }
+template <class T, class U, if_reference<T> = 0> constexpr T operator->*(castto<T>, U &&x) { return (T)x; }
+template <class T, class S, class... Then, class U> constexpr T operator->*(castto<T, S, Then...>, U x) {
+    return castto<T>() ->* (castto<S, Then...>() ->* x);
 }
 template <class T, class... Then, class S>
 constexpr castto<T, Then..., S> operator->*(castto<T, Then...>, castto<S>) {

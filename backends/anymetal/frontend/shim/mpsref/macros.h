@@ -11,7 +11,7 @@
 #define __METAL_MEMORY_SCOPE_THREADGROUP__ 1
 #define __METAL_MEMORY_SCOPE_DEVICE__ 2
 #define __METAL_MEMORY_SCOPE_SIMDGROUP__ 4
-#define __METAL_MEMORY_SCOPE_SYSTEM__ 5
+#define __METAL_MEMORY_SCOPE_SYSTEM__ 3
 #define assert(...) ((void)0)
 
 #define INFINITY __builtin_inff()

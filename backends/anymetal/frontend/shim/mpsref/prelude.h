@@ -31,6 +31,8 @@
 #endif
 
 
+#define coherent(...) // a cache that other threads do not see is none here
+
 // A function that accesses memory on behalf of a kernel, beside its arguments.
 #define MPSREF_TOUCHES inline
 

@@ -77,6 +77,13 @@ template <class T> struct lanes {
     }
 };
 
+template <class T> inline T exclusive_or(T a, T b) { // sources have it for float, too
+    if constexpr (__is_same(T, float))
+        return bits<float>(bits<uint>(a) ^ bits<uint>(b));
+    else
+        return T(a ^ b);
+}
+
 } // namespace mpsref
 
 namespace metal {
@@ -123,8 +130,6 @@ inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = th
     (void)rank
 #define MPSREF_BOTH(MACRO, NAME, ...) MACRO(simd_##NAME, 32, __VA_ARGS__) MACRO(quad_##NAME, 4, __VA_ARGS__)
 
-#define MPSREF_BITWISE(OPERATOR) \
-    mpsref::bits<T>(decltype(mpsref::integer(a))(mpsref::integer(a) OPERATOR mpsref::integer(b)))
 #define MPSREF_REDUCE(NAME, WIDTH, COMBINE) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
         MPSREF_GATHER(v, WIDTH); \
@@ -141,11 +146,10 @@ MPSREF_BOTH(MPSREF_REDUCE, sum, T(a + b))
 MPSREF_BOTH(MPSREF_REDUCE, product, T(a * b))
 MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b))
 MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
-MPSREF_BOTH(MPSREF_REDUCE, and, MPSREF_BITWISE(&))
-MPSREF_BOTH(MPSREF_REDUCE, or, MPSREF_BITWISE(|))
-MPSREF_BOTH(MPSREF_REDUCE, xor, MPSREF_BITWISE(^))
+MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b))
+MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
+MPSREF_BOTH(MPSREF_REDUCE, xor, mpsref::exclusive_or(a, b))
 #undef MPSREF_REDUCE
-#undef MPSREF_BITWISE
 
 #define MPSREF_SCAN(NAME, WIDTH, START, COMBINE, LIMIT) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \

@@ -144,6 +144,23 @@ template <class T, size_t N> struct array {
     MPSREF_SUBSCRIPT(T, size_t, mpsref_elements[i])
 };
 
+#if __METAL_VERSION__ >= 320
+#ifdef MPSREF_STRICT
+#define MPSREF_CONSTANT_OBJECT __constant
+#else
+#define MPSREF_CONSTANT_OBJECT
+#endif
+struct os_log { // messages are discarded
+    template <class... A> constexpr os_log(A...) {}
+    template <class... A> void log(A...) const MPSREF_CONSTANT_OBJECT {}
+    template <class... A> void log_debug(A...) const MPSREF_CONSTANT_OBJECT {}
+    template <class... A> void log_info(A...) const MPSREF_CONSTANT_OBJECT {}
+    template <class... A> void log_error(A...) const MPSREF_CONSTANT_OBJECT {}
+    template <class... A> void log_fault(A...) const MPSREF_CONSTANT_OBJECT {}
+};
+#undef MPSREF_CONSTANT_OBJECT
+#endif
+
 } // namespace metal
 
 #ifndef MPSREF_STRICT
