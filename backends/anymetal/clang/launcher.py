@@ -20,7 +20,7 @@ from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import find_kernel
 from ..frontend.toolchain import Toolchain
 from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command
-from .objects import ENTRY, contents
+from .objects import check_loading
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
@@ -40,7 +40,7 @@ class BufferRecord(ctypes.Structure):
 
 
 class LocalRecord(ctypes.Structure):
-    """``mpsref_local`` of abi.h."""
+    """``mpsref_local_memory`` of abi.h."""
 
     _fields_ = (("pages", ctypes.c_void_p), ("bytes", ctypes.c_uint64))
 
@@ -87,7 +87,7 @@ class NativeLauncher:
     """The functions of the launcher library."""
 
     def __init__(self, path: Path) -> None:
-        """Load the library so that kernels find its functions; raise LaunchError if they would find those of another."""
+        """Load the library so that kernels find its functions; raise LaunchError if they find those of another."""
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # musl has no separate libm
                 ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # functions that kernels call, see flags.LIBRARIES
@@ -181,14 +181,17 @@ class Library:
     ``lock`` is held while a kernel with static threadgroup memory runs, because that is memory of the library.
     """
 
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        """Load the library; ``about`` is the result of ``build_kernel``."""
+    def __init__(self, path: Path, synchronizes: bool) -> None:
+        """Load the library; ``synchronizes`` is the result of ``build_kernel``."""
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))
-        self.entry: int = ctypes.cast(self._library[ENTRY], ctypes.c_void_p).value or 0
-        self.synchronizes: bool = about["synchronizes"]
-        self.local, self.local_bytes = self.entry + about["local_offset"], about["local_bytes"]
-        self.threads: int | None = about["threads"]
+        self.entry = ctypes.cast(self._library.mpsref_thread, ctypes.c_void_p).value
+        self.synchronizes = synchronizes
+        self.local, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_local")
+        self.local_bytes = end - self.local
+        first, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_named")
+        self.threads = ctypes.c_uint32.from_address(first).value if end > first else None
+        """The attribute ``max_total_threads_per_threadgroup``."""
 
     def numbers(self, name: str, count: int) -> list[int]:
         """Return the first elements of an array of ``uint32_t``."""
@@ -199,19 +202,19 @@ SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
 
-def build_kernel(toolchain: Toolchain, options: Options, program: Program, cpp: str, output: Path) -> dict[str, Any]:
-    """Write the library of the kernel in a C++ text; return what ``Library`` has to know of it."""
+def build_kernel(toolchain: Toolchain, options: Options, program: Program, cpp: str, output: Path) -> bool:
+    """Write the library of the kernel in a C++ text; return whether it synchronizes threads."""
     key = fingerprint(toolchain), *options.definitions, str(options.fast_math)
     headers = toolchain.parsed_headers(header_command(toolchain, options), *key)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)
     program.compile(toolchain, [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)])
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
-    found = contents(output.read_bytes())
-    for symbol in found.needed:
+    needed = check_loading(output.read_bytes())
+    for symbol in needed:
         if not hasattr(ctypes.CDLL(None), symbol):
             raise undefined(symbol, cpp)
-    return found._asdict() | {"needed": None, "synchronizes": not SYNCHRONIZING.isdisjoint(found.needed)}
+    return not SYNCHRONIZING.isdisjoint(needed)
 
 
 class Source:
@@ -229,7 +232,7 @@ class Source:
         program, values = self.program, self.program.values(constants)
         kernel = find_kernel(name, program.kernels)
 
-        def build(output: Path) -> dict[str, Any]:
+        def build(output: Path) -> bool:
             cpp = program.cpp(kernel, values)
             return build_kernel(self._toolchain, self._options, program, cpp, output)
 

@@ -28,7 +28,7 @@ def explain(
     the bytes of threadgroup memory.
     """
 
-    def place(index: int, at: int) -> str:
+    def place(index: int, at: int) -> tuple[str, str]:
         if index >= MOST_BUFFERS:
             kind, number, known = "threadgroup", index - MOST_BUFFERS, signature.locals
             nbytes, offset = local[number], 0
@@ -38,7 +38,7 @@ def explain(
         text = known[number].text if number in known else "not a parameter"
         bound = f" bound at offset {offset}" if offset else ""
         side = "before its start" if at < 0 else "past its end" if at >= nbytes else "inside it"
-        return f"at byte offset {at} of {kind}({number}), `{text}`, of {nbytes} bytes{bound}, {side}"
+        return f"at byte offset {at} of {kind}({number}), `{text}`, of {nbytes} bytes{bound}", side
 
     start = f"kernel `{signature.name}` "
     if report.kind == FAULT and report.count in (signal.SIGFPE, signal.SIGILL):
@@ -48,9 +48,9 @@ def explain(
         return f"{start}accessed memory far outside all of its buffers, or overran its stack ({grid})"
     if report.kind == FAULT:
         did = {1: "read", 2: "wrote"}.get(report.others, "accessed memory")
-        return f"{start}{did} out of bounds: {place(report.buffer, report.offset)} ({grid})"
+        return f"{start}{did} out of bounds: {', '.join(place(report.buffer, report.offset))} ({grid})"
     if report.kind == GUARD:
-        return f"{start}wrote out of bounds: {place(report.buffer, report.offset)} ({grid})"
+        return f"{start}wrote out of bounds: {', '.join(place(report.buffer, report.offset))} ({grid})"
     if report.kind == DIVERGENCE:
         missing = size - report.count - report.others
         rest = [f"{missing} have returned"] * (missing > 0)
@@ -62,7 +62,7 @@ def explain(
     if report.kind == ORDER:
         return (
             f"{start}gives a result that depends on the order of its threads: the first difference is "
-            f"{place(report.buffer, report.offset).removesuffix(', inside it')}. A barrier is missing or too weak, or threads write the same "
+            f"{place(report.buffer, report.offset)[0]}. A barrier is missing or too weak, or threads write the same "
             f"place; if this is intended, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
@@ -71,8 +71,8 @@ def explain(
             f"at line {report.line}, column {report.column} ({grid})"
         )
     if report.kind == STOPPED:
-        after = f"after the barrier at line {report.line}, column {report.column}" if report.line else "with no barrier"
-        where = f"in threadgroup {report.group}, {after} ({grid})"
+        last = f"line {report.line}, column {report.column}" if report.line else "none"
+        where = f"in threadgroup {report.group} (the last barrier or simdgroup function of the thread: {last}; {grid})"
         if report.count == signal.SIGINT:
             return f"{start}was interrupted {where}"
         return (

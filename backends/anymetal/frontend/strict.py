@@ -137,13 +137,21 @@ def _with_sources(lines: Sequence[str], rows: Mapping[str, Sequence[str]]) -> It
             yield line
             yield from itertools.takewhile(EXCERPT.fullmatch, lines[i + 1 :])
             continue
-        word = re.match(r"\w+|.?", excerpt[2][int(place[3]) - 1 :])
-        same = [match.start() for match in re.finditer(rf"(?<!\w){re.escape(word[0] if word else '')}(?!\w)", own)]
-        column = f":{same[0] + 1}" if len(same) == 1 else ""
-        yield f"{place[1]}:{number}{column}{place[4]}"
+        column = _column(excerpt[2], int(place[3]), own)
+        yield f"{place[1]}:{number}{f':{column}' if column else ''}{place[4]}"
         yield f"{number:5} | {own}"
         if column:
-            yield f"{'':5} | {' ' * same[0]}^"
+            yield f"{'':5} | {' ' * (column - 1)}^"
+
+
+def _column(read: str, column: int, own: str) -> int:
+    """Return the column of the word in the line ``own`` that has this column in what the compiler read, or 0."""
+    word = re.match(r"\w+", read[column - 1 :])
+    if not word:
+        return 0
+    pattern = re.compile(rf"(?<!\w){word[0]}(?!\w)")
+    before = len(pattern.findall(read[: column - 1]))
+    return next((match.start() + 1 for match in itertools.islice(pattern.finditer(own), before, None)), 0)
 
 
 def msl_words(line: str) -> str:

@@ -314,7 +314,7 @@ static void place_memory(run *r) {
     const mpsref_launch *l = r->launch;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->bound[i] = r->buffers[i] + l->buffers[i].offset;
     for (uint32_t i = 0; i < l->local_count; i++) {
-        const mpsref_local *m = &l->locals[i];
+        const mpsref_local_memory *m = &l->locals[i];
         if (!m->bytes) continue;
         r->locals[i] = m->pages;
         if (r->pass)

@@ -53,11 +53,11 @@ typedef struct {
 typedef struct {
     uint8_t *pages;
     uint64_t bytes; // 0: the kernel has no such parameter
-} mpsref_local;
+} mpsref_local_memory;
 
 typedef struct {
     const mpsref_buffer *buffers;
-    const mpsref_local *locals;
+    const mpsref_local_memory *locals;
     void (*run_thread)(const mpsref_group *, uint32_t);
     uint8_t *local; // static threadgroup memory
     uint64_t local_bytes, seed;

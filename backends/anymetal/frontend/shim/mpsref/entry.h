@@ -101,15 +101,29 @@ struct out_of_bounds {
         __VA_ARGS__; \
     }
 #else
-// Sections that Python finds in the library.
+// The threadgroup variables lie in a section of their own, and the threads that a kernel names in another. The linker
+// marks their ends; of a section that does not exist both are null.
 #ifdef MPSREF_APPLE
 #define MPSREF_SECTION(NAME) __attribute__((used, section("__DATA," #NAME)))
+#define MPSREF_BOUND(END, NAME) __asm("section$" #END "$__DATA$" #NAME)
 #else
 #define MPSREF_SECTION(NAME) __attribute__((used, retain, section(#NAME)))
+#define MPSREF_BOUND(END, NAME) __asm("__" #END "_" #NAME)
 #endif
-#define MPSREF_LOCAL MPSREF_SECTION(mpsref_local)
-#define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_threads) = __VA_ARGS__;
+#define MPSREF_LOCAL MPSREF_SECTION(mpsref_locals)
+#define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_counts) = __VA_ARGS__;
+#define MPSREF_EXTENT(NAME) \
+    extern "C" __attribute__((weak, visibility("hidden"))) uint8_t NAME##_first[] MPSREF_BOUND(start, NAME); \
+    extern "C" __attribute__((weak, visibility("hidden"))) uint8_t NAME##_end[] MPSREF_BOUND(stop, NAME);
+MPSREF_EXTENT(mpsref_locals)
+MPSREF_EXTENT(mpsref_counts)
+#undef MPSREF_EXTENT
+struct mpsref_extent {
+    uint8_t *first, *end;
+};
 #define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
+    MPSREF_DATA(mpsref_extent, mpsref_local, {mpsref_locals_first, mpsref_locals_end}) \
+    MPSREF_DATA(mpsref_extent, mpsref_named, {mpsref_counts_first, mpsref_counts_end}) \
     MPSREF_CODE void mpsref_thread(const mpsref_group *g, uint t) { __VA_ARGS__; }
 
 MPSREF_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(

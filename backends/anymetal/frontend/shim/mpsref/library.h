@@ -16,9 +16,6 @@
 #include "synchronize.h"
 #include "simdgroup_matrix.h"
 #include "builtins.h"
-#if __METAL_VERSION__ >= 320
-#include "logging.h"
-#endif
 #ifndef MPSREF_STRICT
 #include "entry.h"
 #endif
