@@ -16,9 +16,11 @@ import pytest
 from anymetal import CompileError, clang
 from anymetal.clang import flags, launcher, objects
 from anymetal.cuda import ptx
-from anymetal.frontend import source, strict, toolchain
+from anymetal.frontend import lexer, strict, toolchain
+from anymetal.frontend.kernels import kernels
 from anymetal.frontend.options import DEFAULTS
-from anymetal.frontend.source import UNUSED_LEFT_OUT, Token
+from anymetal.frontend.rewrites import Source, rewritten
+from anymetal.frontend.syntax import Syntax
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -125,10 +127,7 @@ OF_THE_WHEEL = pytest.mark.skipif(
     bool(os.environ.get("MPSREF_CLANG")), reason="other linkers refuse these sources themselves, or in other words"
 )
 
-GLOBAL = f"""#pragma clang attribute mpsref.pop
-extern "C" __attribute__((used)) void NAME() {{}}
-{UNUSED_LEFT_OUT}
-"""
+GLOBAL = 'extern "C" [[clang::sycl_external]] void NAME() {}'
 
 
 @OF_THE_WHEEL
@@ -154,8 +153,8 @@ extern "C" __attribute__((used)) void NAME() {{}}
 def test_object_files_are_checked_whatever_the_source_says(unloaded, monkeypatch, before, reason):
     """Without the checks of the source and of the compiler, what it wrote is refused."""
     monkeypatch.setattr("anymetal.frontend.program.check", lambda *_: None)
-    lenient = tuple(flag for flag in flags.KERNEL_FLAGS if flag != "-Werror=global-constructors")
-    monkeypatch.setattr(launcher, "KERNEL_FLAGS", lenient)
+    lenient = tuple(flag for flag in flags.LANGUAGE_FLAGS if flag != "-Werror=global-constructors")
+    monkeypatch.setattr(flags, "LANGUAGE_FLAGS", lenient)
     with pytest.raises(CompileError, match=rf"code that runs when it is loaded \(.*{re.escape(reason)}"):
         unloaded.kernel(kernel(before=before))
 
@@ -191,10 +190,9 @@ def test_a_source_is_preprocessed_once():
     shim = {"kernel", "device", "constant", "threadgroup", "thread"}
     for header in toolchain.SHIM.rglob("*.h"):
         shim |= set(re.findall(r"^#define (\w+)", header.read_text(), re.MULTILINE))
-    running = [flag for flag in flags.HEADER_FLAGS if flag not in ("-x", "c++-header")]
     passes = [
         macros([*compiler.front, *toolchain.strict_flags(DEFAULTS)]),
-        macros([*compiler.driver, "-x", "c++", *running, *flags.of_options(DEFAULTS)]),
+        macros([*compiler.front, *flags.LANGUAGE_FLAGS, *flags.CODE_FLAGS, *flags.of_options(DEFAULTS)]),
         macros([*compiler.front, *(flag for flag in ptx.FLAGS if flag != "-S"), *DEFAULTS.definitions]),
     ]
     left = [{name: text for name, text in found.items() if name.split("(")[0] not in shim} for found in passes]
@@ -235,7 +233,7 @@ FRAGMENTS += ["\t", "\f", "\v", "\u00a0"]
 def lexed(text):
     """The tokens of a text, or None if it is refused."""
     try:
-        return [token.text for token in source.tokens(text)]
+        return [token.text for token in lexer.tokens(text)]
     except CompileError:
         return None
 
@@ -265,12 +263,13 @@ def test_tokens_are_those_of_clang():
             assert lexed(line) == tokens, (seed, line, standard)
 
 
-def forbidden(text, tokens):
-    return list(strict.forbidden(text, tokens, (), False))
+def forbidden(text):
+    return list(strict.forbidden(Syntax(text), (), False))
 
 
-def translated(text, tokens):
-    return source.translate(text, tokens, lambda number, kernel: source.call(kernel))
+def translated(text):
+    syntax = Syntax(text)
+    return [kernel.entry() for kernel in kernels(syntax).values()], rewritten(Source(syntax))
 
 
 def test_the_walk_over_tokens_is_total():
@@ -281,10 +280,9 @@ def test_the_walk_over_tokens_is_total():
     for seed in range(3000):
         rng = random.Random(seed)
         text = " ".join(rng.choice(words) for _ in range(rng.randint(1, 25)))
-        tokens = tuple(source.tokens(text))
         for walk in (forbidden, translated):
             try:
-                walk(text, tokens)
+                walk(text)
             except CompileError:
                 pass
             except Exception as error:
@@ -292,15 +290,11 @@ def test_the_walk_over_tokens_is_total():
 
 
 def test_a_bracket_without_end_is_an_error():
-    for text in ("__attribute__", "__attribute__((", "[[", "__attribute__ x"):
-        tokens = tuple(source.tokens(text))
-        if text.endswith("x"):
-            assert forbidden(text, tokens) == []
-            continue
+    for text in ("__attribute__((", "[["):
         with pytest.raises(CompileError, match="is never closed"):
-            forbidden(text, tokens)
-    with pytest.raises(CompileError, match="nested more than 256 deep"):
-        list(source.chunks(tuple(Token("(", at, False) for at in range(300))))
+            forbidden(text)
+    for text in ("__attribute__", "__attribute__ x"):
+        assert forbidden(text) == []
 
 
 # ------------------------------------------------------------------------------------------------ literals
@@ -326,7 +320,7 @@ def test_literals_are_float_everywhere(device):
 
 @pytest.mark.parametrize("literal", ["0.1", "1.", ".5", "1e5", "1E-5", "1'0.5", "0x1p3", "0x1.8P-3", "0x.8p1"])
 def test_literals_that_get_a_suffix(literal):
-    assert source.unified(f"({literal}+1)") == f"({literal}f+1)"
+    assert lexer.unified(f"({literal}+1)") == f"({literal}f+1)"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +329,7 @@ def test_literals_that_get_a_suffix(literal):
      "'.'", "a0.x", "v.x1", "f(1...)", "#pragma unroll 0.5"],
 )  # fmt: skip
 def test_what_gets_no_suffix(text):
-    assert source.unified(text) == text
+    assert lexer.unified(text) == text
 
 
 def test_literals_on_nvidia():

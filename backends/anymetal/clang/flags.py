@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..frontend import toolchain
 from ..frontend.options import Options
-from ..frontend.toolchain import EXPANDED_FLAGS, SHIM, Toolchain
+from ..frontend.toolchain import RUNNING_FLAGS, SHIM, Toolchain
 
 MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 IS_MAC = sys.platform == "darwin"
@@ -26,14 +26,12 @@ FAST_MATH = (
     *("-menable-no-infs", "-menable-no-nans", "-ffinite-math-only", "-fapprox-func"),
     *("-fno-signed-zeros", "-mreassociate", "-freciprocal-math"),
 )
-# SYCL's device mode, for the processor itself, keeps address spaces as types and emits what an entry point reaches. It
-# needs the second triple for __bf16. Most kernels run for less time than they compile, so -O1.
+# For the processor itself; the second triple is needed for __bf16.
 LANGUAGE_FLAGS = (
-    *("-cc1", "-triple", TRIPLE, "-aux-triple", TRIPLE, "-std=c++17", "-fsycl-is-device"),
-    *("-Wno-everything", "-Wno-c++11-narrowing", "-Wno-reserved-user-defined-literal", "-Werror=global-constructors"),
-    *("-nostdsysteminc", "-nobuiltininc", "-fno-rtti", "-fno-threadsafe-statics", "-USYCL_LANGUAGE_VERSION"),
-    *(EXPANDED_FLAGS if not IS_MAC else (*EXPANDED_FLAGS, "-DMPSREF_APPLE")),
+    *("-cc1", "-triple", TRIPLE, "-aux-triple", TRIPLE, *RUNNING_FLAGS),
+    *(("-DMPSREF_APPLE",) if IS_MAC else ()),
 )
+# Most kernels run for less time than they compile.
 CODE_FLAGS = (
     *("-O1", "-mrelocation-model", "pic", "-pic-level", "2", "-ffp-contract=fast", "-mrecip=none"),
     *("-ffloat16-excess-precision=none", "-fbfloat16-excess-precision=none", "-fsanitize=array-bounds"),
@@ -72,12 +70,12 @@ def of_options(options: Options) -> tuple[str, ...]:
 
 def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
     """Return the command that precompiles headers; a file and ``-o`` with its output follow."""
-    return *_compiler(compiler, options), "-x", "c++", "-emit-pch", "-fno-pch-timestamp"
+    return *_compiler(compiler, options), "-emit-pch", "-fno-pch-timestamp"
 
 
 def compile_command(compiler: Toolchain, options: Options, headers: Path) -> tuple[str, ...]:
     """Return the command that compiles a kernel."""
-    return *_compiler(compiler, options), "-x", "c++", "-emit-obj", "-include-pch", str(headers)
+    return *_compiler(compiler, options), "-emit-obj", "-include-pch", str(headers)
 
 
 def _compiler(compiler: Toolchain, options: Options) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Program, undefined
-from ..frontend.toolchain import EXPANDED_FLAGS, LANGUAGE, LIBRARY_HEADER, Toolchain
+from ..frontend.toolchain import LIBRARY_HEADER, RUNNING_FLAGS, Toolchain
 
 ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX version with all of its instructions
     (7, 0): ("sm_70", "+ptx63"),
@@ -41,9 +41,9 @@ OLDEST = min(ARCHITECTURES)
 
 FLAGS = (
     *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S"),
-    *(*LANGUAGE, "-DMPSREF_CUDA", "-O3", "-ffp-contract=fast"),
+    *(*RUNNING_FLAGS, "-DMPSREF_CUDA", "-O3", "-ffp-contract=fast"),
     *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
-    *(*EXPANDED_FLAGS, "-include", str(LIBRARY_HEADER)),
+    *("-include", str(LIBRARY_HEADER)),
 )
 
 

@@ -146,10 +146,10 @@ def _with_sources(lines: Sequence[str], rows: Mapping[str, Sequence[str]]) -> It
 
 def _column(read: str, column: int, own: str) -> int:
     """Return the column of the word in the line ``own`` that has this column in what the compiler read, or 0."""
-    word = re.match(r"\w+", read[column - 1 :])
+    word = re.match(r"\w+|.", read[column - 1 :])
     if not word:
         return 0
-    pattern = re.compile(rf"(?<!\w){word[0]}(?!\w)")
+    pattern = re.compile(rf"(?<!\w){word[0]}(?!\w)" if word[0].isidentifier() else re.escape(word[0]))
     before = len(pattern.findall(read[: column - 1]))
     return next((match.start() + 1 for match in itertools.islice(pattern.finditer(own), before, None)), 0)
 

@@ -46,11 +46,15 @@ EXPANDED_FLAGS = (
 )
 """Flags of the passes that read preprocessed text, in which the macros of no target are left."""
 
-LANGUAGE = (
-    *("-x", "c++", "-std=c++17", "-fsycl-is-device", "-w", "-nostdsysteminc", "-nobuiltininc", "-ferror-limit", "20"),
-    *("-Wno-reserved-user-defined-literal", "-Wno-c++11-narrowing"),
+
+# SYCL's device mode keeps address spaces as types and emits what an entry point reaches.
+RUNNING_FLAGS = (
+    *("-x", "c++", "-std=c++17", "-fsycl-is-device", "-ferror-limit", "20"),
+    *("-Wno-everything", "-Wno-c++11-narrowing", "-Wno-reserved-user-defined-literal", "-Werror=global-constructors"),
+    *("-nostdsysteminc", "-nobuiltininc", "-fno-rtti", "-fno-threadsafe-statics"),
+    *(*EXPANDED_FLAGS, "-USYCL_LANGUAGE_VERSION"),
 )
-"""Flags of clang's front end for what :mod:`.rewrites` makes of MSL."""
+"""Flags of the passes that compile what :mod:`.rewrites` makes of MSL."""
 
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
@@ -240,7 +244,7 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     digest = hashlib.sha256()
     status = os.stat(toolchain.driver[0])
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
-    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, EXPANDED_FLAGS, *flags)
+    flags = (PREPROCESS_FLAGS, RUNNING_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, EXPANDED_FLAGS, *flags)
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
     # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):
