@@ -117,6 +117,7 @@ template <class... B> constexpr constant bool disjunction_v = (B::value || ...);
 template <class B> constexpr constant bool negation_v = !B::value;
 template <class... B> using _conjunction = conjunction<B...>;
 template <class... B> using _disjunction = disjunction<B...>;
+template <class T> struct __is_valid_simdgroup_type : bool_constant<mpsref::is_number<typename mpsref::shape<T>::element>> {};
 template <class T>
 struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
 
