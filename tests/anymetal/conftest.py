@@ -15,6 +15,7 @@ from anymetal import metalcompute
 from anymetal.cuda import device as cuda_device
 from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
+from anymetal.frontend.lexer import NAME
 from tests.anymetal import fake_cuda_core, fake_metalcompute
 
 
@@ -70,15 +71,14 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     if toolchain.missing() is not None or ptx.libdevice() is None:
         pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
 
-    def compile_source(compiler: Any, library: Any, source: str, capability: Any, options: Any) -> Any:
-        compiled = ptx.compile_source(compiler, library, source, capability, options)
-        names = {about["entry"]: name for name, about in compiled.kernels.items()}
-        fake_cuda_core.sources[compiled.text] = source, names
+    def compile_kernel(compiler: Any, library: Any, program: Any, kernel: Any, *rest: Any) -> Any:
+        compiled = ptx.compile_kernel(compiler, library, program, kernel, *rest)
+        fake_cuda_core.sources[compiled.text] = program.files[NAME], kernel.name
         return compiled
 
     monkeypatch.setitem(sys.modules, "cuda.core", fake_cuda_core)
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake_cuda_core.bindings)
-    monkeypatch.setattr(cuda_device, "compile_source", compile_source)
+    monkeypatch.setattr(cuda_device, "compile_kernel", compile_kernel)
     monkeypatch.setattr(cuda_device, "_contexts", {})
     monkeypatch.setattr(driver, "_process", {"used": False, "forked": False})
     cuda_device._opened.cache_clear()

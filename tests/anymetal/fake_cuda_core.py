@@ -25,7 +25,7 @@ __version__ = "1.2.0"
 
 history: list[str] = []
 faults: dict[str, str] = {}
-sources: dict[bytes, tuple[str, dict[str, str]]] = {}
+sources: dict[bytes, tuple[str, str]] = {}
 """By PTX: the MSL source, and the kernels' names by those of their entry points."""
 cards: list[tuple[str, tuple[int, int]]] = [("Fake GPU", (9, 0)), ("Other fake GPU", (8, 0))]
 registers: dict[str, int] = {}
@@ -191,8 +191,7 @@ class ObjectCode:
     def get_kernel(self, entry: str) -> Kernel:
         _fail("load")
         assert f".visible .entry {entry}(".encode() in self.ptx
-        source, names = sources[self.ptx]
-        return Kernel(source, names[entry])
+        return Kernel(*sources[self.ptx])
 
 
 def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *addresses: int) -> None:

@@ -16,6 +16,8 @@ from mpsref.operations import Operation
 from anymetal import CompileError, LaunchError, cuda
 from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
+from anymetal.frontend.options import DEFAULTS
+from anymetal.frontend.program import checked
 from tests.anymetal import on_device
 
 COPY = """
@@ -69,16 +71,22 @@ def compiled(request):
     if toolchain.missing() is not None or ptx.libdevice() is None:
         pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
     compiler, library = toolchain.find(), ptx.libdevice()
-    return lambda source, capability=(9, 0): ptx.compile_source(compiler, library, source, capability)
+
+    def compile_one(source, capability=(9, 0), name=None):
+        program = checked(compiler, source, DEFAULTS)
+        kernel = program.kernels[name] if name else next(iter(program.kernels.values()))
+        return ptx.compile_kernel(compiler, library, program, kernel, capability, DEFAULTS, {})
+
+    return compile_one
 
 
 def test_ptx_of_kernels(compiled):
-    result = compiled(COPY + SUMS.replace("#include <metal_stdlib>", ""))
-    assert list(result.kernels) == ["copy", "sums"]
-    assert result.kernels["copy"]["numbers"] == [1024, 1, 0, 1, 1, 8, 0]
-    assert result.kernels["sums"]["numbers"] == [128, 1, 0, 1, 1]
-    text = result.text.decode()
-    first, second = text.split(".visible .entry")[1:]
+    first, second = (compiled(COPY + SUMS.replace("#include <metal_stdlib>", ""), name=name) for name in ("copy", "sums"))
+    assert first.about == {"threads": None, "about": [13, 4, 4, 0, 0, 4, 4, 1, 0, 8, 4, 0, 1], "bindings": first.about["bindings"]}
+    assert first.about["bindings"][:6] == [0, 1, 1, 1, 2, 1]
+    assert second.about["threads"] == 128
+    assert second.about["about"] == [9, 4, 4, 0, 0, 4, 4, 1, 0]
+    first, second = first.text.decode(), second.text.decode()
     assert ".maxntid 128" in second
     assert ".maxntid" not in first
     assert "bar.sync" in second
@@ -117,7 +125,7 @@ def test_ptx_is_kept_on_disk(compiled, empty_cache):
     assert file.stat().st_mtime_ns == time
     file.write_bytes(b"damaged")
     with pytest.warns(RuntimeWarning, match="is damaged"):
-        assert compiled(COPY).kernels["copy"]["numbers"] == first.kernels["copy"]["numbers"]
+        assert compiled(COPY).about == first.about
     compiled(COPY, (8, 0))
     assert len(list(empty_cache.glob("msl/*.ptx"))) == 2
 

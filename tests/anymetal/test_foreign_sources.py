@@ -16,7 +16,7 @@ import pytest
 from anymetal import CompileError, clang
 from anymetal.clang import flags, launcher, objects
 from anymetal.cuda import ptx
-from anymetal.frontend import lexer, strict, toolchain
+from anymetal.frontend import lexer, program, strict, toolchain
 from anymetal.frontend.kernels import kernels
 from anymetal.frontend.options import DEFAULTS
 from anymetal.frontend.rewrites import Source, rewritten
@@ -127,27 +127,25 @@ OF_THE_WHEEL = pytest.mark.skipif(
     bool(os.environ.get("MPSREF_CLANG")), reason="other linkers refuse these sources themselves, or in other words"
 )
 
-GLOBAL = 'extern "C" [[clang::sycl_external]] void NAME() {}'
-
 
 @OF_THE_WHEEL
 @pytest.mark.parametrize(
     ("before", "reason"),
     [
-        (f"{CHANGING}const float first = once();", ".init_array"),
-        (f"{CHANGING}struct S {{ int a; ~S() {{ once(); }} }};\nconst S s = {{1}};", ".init_array"),
-        (f"__attribute__((constructor)) {CHANGING}", ".init_array"),
-        (f"__attribute__((destructor)) {CHANGING}", ".fini_array"),
+        (f"{CHANGING}const float first = once();\nfloat k() {{ return first; }}", ".init_array"),
+        (f"{CHANGING}struct S {{ int a; ~S() {{ once(); }} }};\nS s = {{1}};\nfloat k() {{ return s.a; }}", ".init_array"),
+        (f"__attribute__((constructor)) {CHANGING}float k() {{ return once(); }}", ".init_array"),
+        (f"__attribute__((destructor)) {CHANGING}float k() {{ return once(); }}", ".fini_array"),
         (
-            f'__attribute__((section(".preinit_array"), used)) static void (*const early)() = 0; {ONCE}',
+            'float k() { __attribute__((section(".preinit_array"), used)) static void* early = 0; return early == 0; }',
             ".preinit_array",
         ),
         (
             'static void* g() { return 0; }\n__attribute__((ifunc("_ZL1gv"))) float h();\nfloat k() { return h(); }',
             "ifunc",
         ),
-        (GLOBAL.replace("NAME", "_init"), "DT_INIT"),
-        (GLOBAL.replace("NAME", "_fini"), "DT_FINI"),
+        ('extern "C" float _init() { return 1; }\nfloat k() { return _init(); }', "DT_INIT"),
+        ('extern "C" float _fini() { return 1; }\nfloat k() { return _fini(); }', "DT_FINI"),
     ],
 )
 def test_object_files_are_checked_whatever_the_source_says(unloaded, monkeypatch, before, reason):
@@ -156,7 +154,7 @@ def test_object_files_are_checked_whatever_the_source_says(unloaded, monkeypatch
     lenient = tuple(flag for flag in flags.LANGUAGE_FLAGS if flag != "-Werror=global-constructors")
     monkeypatch.setattr(flags, "LANGUAGE_FLAGS", lenient)
     with pytest.raises(CompileError, match=rf"code that runs when it is loaded \(.*{re.escape(reason)}"):
-        unloaded.kernel(kernel(before=before))
+        unloaded.kernel(kernel("out[i] = k();", before))
 
 
 def test_libraries_of_macos(tmp_path):
@@ -325,20 +323,36 @@ def test_literals_that_get_a_suffix(literal):
 
 @pytest.mark.parametrize(
     "text",
-    ["1", "0x1e5", "0xF", "0b11", "1'000", "1u", "0.1f", "0.1F", "1.5h", "1.0bf", "1.0_x", "1_e5", "x.y", '"0.1"',
-     "'.'", "a0.x", "v.x1", "f(1...)", "#pragma unroll 0.5"],
+    ["1", "0x1e5", "0xF", "0b11", "1'000", "1u", "0.1f", "0.1F", "1.5h", "0x1bf", "1.0_x", "1_e5", "x.y", '"0.1"',
+     "'.'", "a0.x", "v.x1", "f(1...)", "#pragma clang loop vectorize(0.5)"],
 )  # fmt: skip
 def test_what_gets_no_suffix(text):
     assert lexer.unified(text) == text
+
+
+@pytest.mark.parametrize(("literal", "expected"), [("1.0bf", "1.0_bf"), ("2.H", "2._H"), ("1e-3BF", "1e-3_BF")])
+def test_suffixes_that_cpp_reserves(literal, expected):
+    assert lexer.unified(literal) == expected
+
+
+def test_pragmas_of_unrolling_are_dropped():
+    """The preprocessor does not expand macros in them."""
+    assert lexer.unified("a\n#pragma unroll (N)\n#pragma clang loop unroll(full)\nb") == "a\n\n\nb"
+
+
+def ptx_of(source):
+    compiler, options = toolchain.find(), DEFAULTS
+    checked = program.checked(compiler, source, options)
+    return ptx.compile_kernel(compiler, ptx.libdevice(), checked, checked.kernels["f"], (9, 0), options, {}).text
 
 
 def test_literals_on_nvidia():
     if ptx.libdevice() is None:
         pytest.skip("no libdevice.10.bc: pip install nvidia-nvvm")
     before = "template <typename T> float g(T x) { auto y = x * 0.1; return y + sizeof(y); }"
-    compiled = ptx.compile_source(toolchain.find(), ptx.libdevice(), kernel("out[i] = g(out[i]);", before), (9, 0))
-    assert b".f64" not in compiled.text
-    assert b"0f3DCCCCCD" in compiled.text  # 0.1f
+    text = ptx_of(kernel("out[i] = g(out[i]);", before))
+    assert b".f64" not in text
+    assert b"0f3DCCCCCD" in text  # 0.1f
 
 
 # ------------------------------------------------------------------------------------------------ errors
@@ -359,7 +373,7 @@ def test_functions_that_are_not_defined(device, before, body, name):
         device.kernel(kernel(body, before))
     if ptx.libdevice() is not None:
         with pytest.raises(CompileError, match=message):
-            ptx.compile_source(toolchain.find(), ptx.libdevice(), kernel(body, before), (9, 0))
+            ptx_of(kernel(body, before))
 
 
 @pytest.mark.parametrize(
@@ -368,8 +382,6 @@ def test_functions_that_are_not_defined(device, before, body, name):
         ("texture2d<float> t;", "texture2d: textures are not supported"),
         ("array<texture2d_array<half>, 2> t;", "texture2d_array: textures are not supported"),
         ("metal::depth2d<float> t;", "depth2d: textures are not supported"),
-        ("float4x4 m;", "float4x4: matrices are not supported"),
-        ("metal::simdgroup_float8x8 m;", "simdgroup_float8x8: simdgroup matrices are not supported"),
         ("sampler s;", "sampler: samplers are not supported"),
         ("array_ref<float> a;", "array_ref: arrays of references are not supported"),
     ],
@@ -378,7 +390,7 @@ def test_types_that_are_not_supported_are_named(device, declaration, message):
     with pytest.raises(CompileError, match=rf"<msl>:4:\d+: error: {message}\n") as caught:
         device.kernel(kernel(declaration))
     assert "did you mean" not in str(caught.value)
-    device.kernel(kernel("float4x4 m = {1}; out[i] = m.a;", "struct float4x4 { float a; };"))
+    device.kernel(kernel("texture1d m = {1}; out[i] = m.a;", "struct texture1d { float a; };"))
 
 
 def test_the_number_of_threads_is_an_expression(device):
@@ -386,9 +398,9 @@ def test_the_number_of_threads_is_an_expression(device):
     out = device.buffer(4 * 128)
     device.kernel(kernel("out[i] = i;", attribute)).function("f")(70, out)
     np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(128))
-    with pytest.raises(CompileError, match=r"<msl>:4:\d+: error: use of undeclared identifier 'm'"):
+    with pytest.raises(CompileError, match=r"<msl>:\d: error: use of undeclared identifier 'm'"):
         device.kernel(kernel("out[i] = i;", attribute.replace("n*2", "m*2")))
-    with pytest.raises(CompileError, match=r"kernel `f`: .* needs a number of threads"):
+    with pytest.raises(CompileError, match=r"kernel `f`: .* needs a number"):
         device.kernel(kernel("out[i] = i;", "[[max_total_threads_per_threadgroup]]"))
 
 
@@ -402,9 +414,9 @@ EXPENSIVE = {  # the source, the body, and the signal that ends clang
     "memory for macros": (ARGUMENTS, "", signal.SIGABRT),
     "text": (f"#define A0 1,\n{TWICE}constant int bomb[] = {{A10}};", "", signal.SIGXFSZ),
     "time": (f"#define A0\n{TWICE}A10", "", signal.SIGKILL),
-    "memory for constants": ("constant uchar large[4294967296ul] = {1};", "out[i] = large[i];", signal.SIGABRT),
-    "memory for a threadgroup": (
-        "", "threadgroup uchar large[4294967296ul]; large[i] = 1; out[i] = large[i + 1];", signal.SIGABRT,
+    "constants": ("constant uchar large[4294967296ul] = {1};", "out[i] = large[i];", signal.SIGXFSZ),
+    "a threadgroup": (
+        "", "threadgroup uchar large[4294967296ul]; large[i] = 1; out[i] = large[i + 1];", signal.SIGXFSZ,
     ),
 }  # fmt: skip
 

@@ -47,6 +47,10 @@ FLAGS = (
 )
 
 
+EXTERNAL = re.compile(r"\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)|\.extern \.(?:global|const)[^;]*?([\w$]+)(?:\[\d*\])?;")
+"""Functions and variables that are not defined."""
+
+
 class Compiled(NamedTuple):
     """A kernel as PTX."""
 
@@ -105,8 +109,8 @@ def compile_kernel(
         file.write_text(cpp)
         program.compile(toolchain, [*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
         text = output.read_text()
-        if declared := re.search(r"\.extern \.(?:func\s+(?:\([^)]*\)\s*)?|global .*?)([\w$]+)(?:\[\d*\])?;", text):
-            raise undefined(declared[1], cpp)
+        if declared := EXTERNAL.search(text):
+            raise undefined(declared[1] or declared[2], cpp)
         named = re.search(r"\.\w+ \w*mpsref_threads\w* = (\d+);", text)
         threads = int(named[1]) if named else None
         output.write_text(_bounded(text, threads))

@@ -38,11 +38,13 @@ class Program:
         Its kernels, by their names in a library.
     constants : tuple of Constant
         Its function constants.
+    files : mapping of str to str
+        The texts of the source, which has the name ``NAME``, and of what it includes.
     """
 
     def __init__(self, text: str, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Read what :func:`checked` found; ``files`` are the texts of the source and of what it includes."""
-        self.text, self._files = text, files
+        """Read what :func:`checked` found."""
+        self.text, self.files = text, files
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
 
@@ -73,7 +75,7 @@ class Program:
             toolchain.make(command)
         except cache.BuildError as error:
             found = diagnostics(str(error))
-            raise CompileError("\n".join(with_sources(found, self._files))) if found else error from None
+            raise CompileError("\n".join(with_sources(found, self.files))) if found else error from None
 
 
 def checked(toolchain: Toolchain, source: str, options: Options) -> Program:

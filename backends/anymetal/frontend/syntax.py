@@ -156,7 +156,8 @@ class Syntax:
         first = opening + 1
         for i in self.top(first, end):
             if self[i] == ",":
-                yield first, i
+                if first < i:
+                    yield first, i
                 first = i + 1
         if first < end:
             yield first, end

@@ -121,10 +121,6 @@ template <class T> struct __is_valid_simdgroup_type : bool_constant<mpsref::is_n
 template <class T>
 struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
 
-// Whether functions of a simdgroup take values of a type.
-template <class T> struct __is_valid_simdgroup_type
-    : bool_constant<mpsref::is_number<typename mpsref::shape<T>::element> && sizeof(typename mpsref::shape<T>::element) <= 4> {};
-
 template <class T> using uniform = T;
 template <class T> constexpr T make_uniform(T value) { return value; }
 
