@@ -194,7 +194,7 @@ TABLES: dict[str, Rows] = {
                 is_same_v<make_scalar_t<packed_half3>, half>; vec_elements<float4>::value == 4
                 is_same_v<enable_if_t<true, char>, int8_t>; _disjunction<is_same<int, uint>, true_type>::value
                 conjunction_v<true_type, is_enum<mem_flags>>; is_same_v<decltype(declval<float>() + 1), float>
-                is_same_v<remove_reference_t<thread float &>, float>; is_arithmetic_v<uchar>; is_empty_v<true_type>
+                is_same_v<remove_reference_t<thread float &>, float>; is_arithmetic_v<uchar>
                 is_same_v<make_index_sequence<2>, index_sequence<0, 1>>; is_const_v<const int>""",
             False: """is_same_v<device float *, float *>; is_floating_point_v<int>; is_integral_v<float>; is_signed_v<uint>
                 is_convertible_v<float3, float>; is_vector_v<float>; is_pointer_v<float>; is_scalar_v<float2>

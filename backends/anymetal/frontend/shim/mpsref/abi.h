@@ -14,7 +14,7 @@ typedef struct {
     void *const *locals;                                      // threadgroup parameters, by index
     uint32_t size, index, start, step;                        // threads; the number of the group
     uint32_t origin[3], position[3], extent[3];               // of the group: its first thread, its place, its threads
-    uint32_t width[3], grid[3], groups[3];                    // of the launch: threads of a full group, all threads, groups
+    uint32_t width[3], grid[3], groups[3];                    // of the launch: of a full group, threads, groups
 } mpsref_group;
 
 // The values that the active lanes of a simdgroup brought to a simdgroup function.
@@ -23,8 +23,8 @@ typedef struct {
     uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(16)));
 } mpsref_exchange;
 
-// What a kernel asks of the launcher while it runs. `flags` are those of metal::mem_flags, `line` and `column` say where
-// in the MSL source it asks. A simdgroup function has the flags 0.
+// What a kernel asks of the launcher while it runs. `flags` are those of metal::mem_flags, 0 for a simdgroup function;
+// `line` and `column` say where in the MSL source it asks.
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -26,17 +26,13 @@ struct index {
 
 // For each parameter that is memory: bytes of what it points or refers to, alignment, whether it is written, whether it
 // is a reference. The first number is that of the threads of a threadgroup.
-template <class T> struct target {
-    enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0 };
-};
+template <class T> struct target { enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0 }; };
 template <class T> struct target<T *> {
     enum { count = 4, bytes = sizeof(T), alignment = alignof(T), is_writable = !__is_const(T), is_reference = 0 };
 };
 template <> struct target<void *> : target<char *> {};
 template <> struct target<const void *> : target<const char *> {};
-template <class T> struct target<T &> : target<T *> {
-    enum { is_reference = 1 };
-};
+template <class T> struct target<T &> : target<T *> { enum { is_reference = 1 }; };
 template <class F> struct about;
 template <class R, class... P> struct about<R (*)(P...)> {
     enum { count = (1 + ... + target<P>::count) };
@@ -53,18 +49,9 @@ template <class R, class... P> struct about<R (*)(P...)> {
 
 #ifndef MPSREF_CUDA
 // The compiler's own check of arrays of known size (-fsanitize=array-bounds) calls this instead of going on.
-struct check_place {
-    const char *file;
-    uint line, column;
-};
-struct check_type {
-    uint16_t kind, info;
-    char name[1];
-};
-struct out_of_bounds {
-    check_place place;
-    const check_type *array, *index;
-};
+struct check_place { const char *file; uint line, column; };
+struct check_type { uint16_t kind, info; char name[1]; };
+struct out_of_bounds { check_place place; const check_type *array, *index; };
 #endif
 
 } // namespace mpsref
@@ -80,16 +67,14 @@ struct out_of_bounds {
 
 #ifdef MPSREF_CUDA
 // A kernel of one thread a call. The launcher passes the buffers, by index.
-struct mpsref_arguments {
-    void *buffers[MPSREF_MAX_BUFFERS];
-};
+struct mpsref_arguments { void *buffers[MPSREF_MAX_BUFFERS]; };
 #define MPSREF_LOCAL
 #define MPSREF_ENTRY(THREADS, ...) \
     MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread(const mpsref_arguments arguments) { \
         const uint size = __nvvm_read_ptx_sreg_ntid_x(), index = __nvvm_read_ptx_sreg_ctaid_x(); \
         const uint groups = __nvvm_read_ptx_sreg_nctaid_x(); \
-        const mpsref_group group = {arguments.buffers, nullptr, size, index, 0, 1, {index * size, 0, 0}, {index, 0, 0}, \
-                                    {size, 1, 1}, {size, 1, 1}, {groups * size, 1, 1}, {groups, 1, 1}}; \
+        const mpsref_group group = {arguments.buffers, nullptr, size, index, 0, 1, {index * size, 0, 0}, \
+                                    {index, 0, 0}, {size, 1, 1}, {size, 1, 1}, {groups * size, 1, 1}, {groups, 1, 1}}; \
         const mpsref_group *const g = &group; \
         const uint t = __nvvm_read_ptx_sreg_tid_x(); \
         __VA_ARGS__; \
@@ -105,9 +90,7 @@ struct mpsref_arguments {
 #endif
 extern "C" __attribute__((weak, visibility("hidden"))) uint8_t mpsref_local_first[] MPSREF_LOCAL_END(start);
 extern "C" __attribute__((weak, visibility("hidden"))) uint8_t mpsref_local_end[] MPSREF_LOCAL_END(stop);
-struct mpsref_extent {
-    uint8_t *first, *end;
-};
+struct mpsref_extent { uint8_t *first, *end; };
 #define MPSREF_ENTRY(THREADS, ...) \
     MPSREF_DATA(mpsref_extent, mpsref_local, {mpsref_local_first, mpsref_local_end}) \
     MPSREF_CODE void mpsref_thread(const mpsref_group *g, uint t) { __VA_ARGS__; }
