@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from anymetal.frontend import toolchain
+from anymetal.frontend.options import Options
 
 CLANG = toolchain.find()
 pytestmark = pytest.mark.skipif(CLANG is None or sys.platform != "linux", reason="needs clang on Linux")
@@ -93,11 +94,14 @@ template <class V> V take(V v) { return v; }
 template <class V, class... A> V make(A... a) { return mpsref::construct<V>(a...); }
 template <class A, class F> auto on(F f) { A a{{7}}; return f((device A *)&a); }
 template <class A, class R> R on(R (*f)(volatile threadgroup A *)) { A a{{7}}; return f((threadgroup A *)&a); }
-#define LOAD(p) atomic_load_explicit(p, memory_order_relaxed)
+#define RELAXED memory_order_relaxed
+#define LOAD(p) atomic_load_explicit(p, RELAXED)
 #define STORE(p, x) atomic_store_explicit(p, x, memory_order_release)
-#define SWAP(p, x) atomic_exchange_explicit(p, x, memory_order_relaxed)
-#define TRY(...) atomic_compare_exchange_weak_explicit(__VA_ARGS__, memory_order_relaxed, memory_order_relaxed)
+#define SWAP(p, x) atomic_exchange_explicit(p, x, RELAXED)
+#define TRY(...) atomic_compare_exchange_weak_explicit(__VA_ARGS__, RELAXED, RELAXED)
 #define FETCH(NAME, ...) atomic_fetch_##NAME##_explicit(__VA_ARGS__, memory_order_acq_rel)
+#define ARRAYS(IN, OUT) const IN *in, uint n, OUT *out
+#define LANE void *out, uint lane
 #define FUNCTION extern "C" [[clang::sycl_external]]
 """
 Rows = list[tuple[str, str, Any]]
@@ -218,12 +222,13 @@ common:
     fract(half(v(-0x1p-20f))) -> f2 0.9995
     float4{sinpi(v(1.0f)), sinpi(v(1e7f + 1)), cospi(v(0.5f)), cospi(v(3.0f))} -> f4 [0, 0, 0, -1]
     [] { float w; float f = modf(v(-2.75f), w); return float2{f, w}; }() -> f4 [-0.75, -2]
-    [] { float2 w, f = modf(float2{v(INFINITY), -2}, w); return float4{f.x, f.y, w.x, w.y}; }() -> f4 [0, 0, Infinity, -2]
+    [] { float2 w, f = modf(float2{v(INFINITY), -2}, w); return float3{f.x, w.x, w.y}; }() -> f4 [0, Infinity, -2]
     [] { int e; float f = frexp(v(0x1.8p-140f), e); return float2{f, float(e)}; }() -> f4 [0.75, -139]
     [] { int2 e; half2 f = frexp(half2{half(v(6.0f)), 0}, e); return float3{f.x, f.y, e.x}; }() -> f4 [0.75, 0, 3]
     ldexp(float2{v(0.75f), 1}, int2{3, -2}) -> f4 [6, 0.25]
     [] { float c, s = sincos(v(0.0f), c); return float2{s, c}; }() -> f4 [0, 1]
-    as_type<uint4>(nextafter(float4{v(0.0f), 1, -1, -0.5f}, -1.0f)) -> u4 [2147483649, 1065353215, 3212836864, 3204448257]
+    as_type<int4>(nextafter(float4{v(0.0f), 1, 2, 3}, 2.0f)) -> i4 [1, 1065353217, 1073741824, 1077936127]
+    as_type<uint2>(nextafter(float2{v(-1.0f), -0.0f}, -2.0f)) -> u4 [3212836865, 2147483649]
     as_type<ushort>(nextafter(half(v(1.0f)), half(2))) -> u2 15361
     as_type<ushort>(fma(half(v(0x1.008p0f)), half(0x1.4p0f), half(0x1p-24f))) -> u2 15619
     as_type<ushort>(fma(half(v(0x1.8p0f)), half(0x1.554p0f), half(-0x1p-24f))) -> u2 16383
@@ -255,26 +260,30 @@ packing:
     pack_half_to_snorm2x16(half2{half(v(-1.0f)), 1}) -> u4 2147450881
 atomics:
     on<atomic_int>([](auto p) { return FETCH(add, p, 5) * 100 + LOAD(p); }) -> i4 712
-    on<atomic_uint>([](auto p) { uint a = FETCH(max, p, 9u), b = FETCH(min, p, 3); return a * 100 + b * 10 + LOAD(p); }) -> u4 793
-    on<atomic<int>>([](auto p) { int a = FETCH(xor, p, 2), b = FETCH(or, p, 8); return a * 100 + b * 10 + FETCH(and, p, 12); }) -> i4 763
-    on<atomic_int>(+[](volatile threadgroup atomic_int *p) { STORE(p, 4); return SWAP(p, 6) * 10 + FETCH(sub, p, 6); }) -> i4 46
-    on<atomic_int>([](auto p) { int e = 7; bool a = TRY(p, &e, 8), b = TRY(p, &e, 9); return a * 100 + b * 10 + e; }) -> i4 108
-    on<atomic_float>([](auto p) { float a = FETCH(add, p, 0.5f); return a * 10 + SWAP(p, 1) + FETCH(sub, p, 3); }) -> f4 78.5
-    on<atomic_ulong>([](auto p) { atomic_max_explicit(p, 1ul << 40, memory_order_relaxed); return LOAD(p); }) -> u8 1099511627776
+    on<atomic_uint>([](auto p) { return FETCH(max, p, 9u) + LOAD(p) * 10; }) -> u4 97
+    on<atomic_uint>([](auto p) { return FETCH(min, p, 3) + LOAD(p) * 10; }) -> u4 37
+    on<atomic<int>>([](auto p) { return FETCH(xor, p, 2) + LOAD(p) * 10; }) -> i4 57
+    on<atomic<int>>([](auto p) { return FETCH(or, p, 8) + LOAD(p) * 10; }) -> i4 157
+    on<atomic<int>>([](auto p) { return FETCH(and, p, 12) + LOAD(p) * 10; }) -> i4 47
+    on<atomic_int>(+[](volatile threadgroup atomic_int *p) { STORE(p, 4); return SWAP(p, 6) + LOAD(p) * 10; }) -> i4 64
+    on<atomic_int>([](auto p) { int e = 7, a = TRY(p, &e, 8); return int3{a, TRY(p, &e, 9), e}; }) -> i4 [1, 0, 8]
+    on<atomic_float>([](auto p) { return FETCH(add, p, 0.5f) * 10 + SWAP(p, 1) + FETCH(sub, p, 3); }) -> f4 78.5
+    on<atomic_ulong>([](auto p) { atomic_max_explicit(p, 1ul << 40, RELAXED); return LOAD(p); }) -> u8 1099511627776
     on<atomic_bool>([](auto p) { bool a = SWAP(p, false); return a * 10 + LOAD(p); }) -> i4 10
-    on<atomic_int>([](auto p) { atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel); return LOAD(p); }) -> i4 7
 """
 TRAITS = """
 is_same_v<vec<float, 3>, float3>; is_same_v<decay_t<const device float &>, float>; is_floating_point_v<const bfloat>
 is_same_v<remove_addrspace_t<const threadgroup int>, const int>; is_floating_point_v<half>; is_integral<bool>::value
 is_signed_v<float>; is_unsigned_v<ulong>; is_same_v<make_unsigned_t<int>, uint>; is_convertible_v<int, float>
 is_vector_v<half4>; is_same_v<conditional_t<(sizeof(int) > 2), uint, void>, uint>; is_pointer_v<device float *>
-is_same_v<make_scalar_t<packed_half3>, half>; vec_elements<float4>::value == 4; is_same_v<int8_t, char>; is_const_v<const int>
-is_same_v<enable_if_t<true, char>, char>; _disjunction<is_same<int, uint>, true_type>::value; is_arithmetic_v<uchar>
+is_same_v<make_scalar_t<packed_half3>, half>; vec_elements<float4>::value == 4; is_same_v<int8_t, char>
+is_same_v<enable_if_t<true, char>, char>; _disjunction<is_same<int, uint>, true_type>::value; is_const_v<const int>
+is_arithmetic_v<uchar>
 conjunction_v<true_type, is_enum<mem_flags>>; is_same_v<decltype(declval<float>() + 1), float>
 is_same_v<remove_reference_t<thread float &>, float>; is_same_v<make_index_sequence<2>, index_sequence<0, 1>>
 !is_same_v<device float *, threadgroup float *>; !is_floating_point_v<int>; !is_integral_v<float>; !is_signed_v<uint>
-!is_convertible_v<float3, float>; !is_vector_v<float>; !is_pointer_v<float>; !is_scalar_v<float2>; !negation_v<true_type>
+!is_convertible_v<float3, float>; !is_vector_v<float>; !is_pointer_v<float>; !is_scalar_v<float2>
+!negation_v<true_type>
 !vec_elements<float>::value; !is_same_v<short, ushort>; !is_convertible_v<device float *, threadgroup float *>
 """
 TABLES: dict[str, Rows] = {"layout": of_layout(), "limits": of_limits()}
@@ -399,11 +408,10 @@ def edges(code: str) -> list[int]:
     return sorted(number for number in near if known.min <= number <= known.max)
 
 
-FLOATS = {"exp": 20, "log": 1e4, "sin": 10, "cos": 10, "tan": 1.5, "tanh": 3, "exp2": 20, "log2": 1e4, "sqrt": 1e4, "log10": 9,
-          "sinh": 5, "cosh": 5, "asin": 1, "acos": 1, "atan": 9, "asinh": 9, "floor": 9, "ceil": 9, "trunc": 9, "rint": 9}  # fmt: skip
+LARGEST = """exp 20 exp2 20 log 1e4 log2 1e4 log10 9 sqrt 1e4 sin 10 cos 10 tan 1.5 asin 1 acos 1 atan 9 sinh 5 cosh 5
+tanh 3 asinh 9 floor 9 ceil 9 trunc 9 rint 9"""
+FLOATS = {name: float(largest) for name, largest in re.findall(r"(\S+)\s(\S+)", LARGEST)}
 POSITIVE = {"log", "log2", "sqrt", "log10"}
-
-
 CONVERSIONS = ("half", "float"), ("bfloat", "float"), ("float", "half"), ("float", "bfloat"), ("half", "bfloat")
 ENTRY = """
 FUNCTION void fast(void *out) {
@@ -416,6 +424,7 @@ void scaled(device T *out, const device T *in, constant float &by, threadgroup u
     s[lane] = 3;
     threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
     threadgroup int *q = s + lane;
+    atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel);
     out[p.y] = T(in[p.x] * by) + *q;
 }
 MPSREF_ENTRY(64, scaled<half, 5>(mpsref::pointer{g->buffers[0]}, mpsref::pointer{g->buffers[1]},
@@ -430,29 +439,21 @@ def source() -> str:
         body = "".join(f"put((char *)out + {SLOT} * {i}, {row[0]});\n" for i, row in enumerate(rows))
         parts += [f"FUNCTION void {name}(void *out) {{\n{body}}}"]
     for i, expression in enumerate(SIMD):
-        parts += [
-            f"FUNCTION void simd{i}(void *out, uint lane) {{ int x = lane * 7 % 32; put(out, long({expression})); }}"
-        ]
+        parts += [f"FUNCTION void simd{i}(LANE) {{ int x = lane * 7 % 32; put(out, long({expression})); }}"]
     for name, numbers in (("A", a), ("B", b)):
         parts += [f"constant float {name}[64] = {{{', '.join(map(str, numbers.ravel()))}}};"]
     for i, code in enumerate(MATRIX):
-        parts += [f"FUNCTION void matrix{i}(void *out, uint lane) {{ {code} put(out, r.thread_elements()); }}"]
+        parts += [f"FUNCTION void matrix{i}(LANE) {{ {code} put(out, r.thread_elements()); }}"]
     for name, code in INTEGERS.items():
         for i, expression in enumerate(of_integers(name, 8 * int(code[1]), code[0] == "i")):
             function = f"[]({name} a, {name} b, {name} c) {{ return {expression}; }}"
-            parts += [
-                f"FUNCTION void on_{name}_{i}(const {name} *in, uint n, {name} *out) {{ triples(in, n, out, {function}); }}"
-            ]
+            parts += [f"FUNCTION void on_{name}_{i}(ARRAYS({name}, {name})) {{ triples(in, n, out, {function}); }}"]
     for name in FLOATS:
         body = f"out[i] = i % 2 ? {name}(in[i]) : precise::{name}(float3{{in[i]}}).x;"
-        parts += [
-            f"FUNCTION void float_{name}(const float *in, uint n, float *out) {{ for (uint i = 0; i < n; i++) {body} }}"
-        ]
+        parts += [f"FUNCTION void float_{name}(ARRAYS(float, float)) {{ for (uint i = 0; i < n; i++) {body} }}"]
     for to, of in CONVERSIONS:
         body = f"out[i] = mpsref::cast<{to}>(in[i]);"
-        parts += [
-            f"FUNCTION void {to}_of_{of}(const {of} *in, uint n, {to} *out) {{ for (uint i = 0; i < n; i++) {body} }}"
-        ]
+        parts += [f"FUNCTION void {to}_of_{of}(ARRAYS({of}, {to})) {{ for (uint i = 0; i < n; i++) {body} }}"]
     parts += [ENTRY]
     return "\n".join(parts)
 
@@ -673,3 +674,45 @@ def test_kernels_compile_to_ptx(tmp_path: Path) -> None:
         r"shfl\.sync",
     ):
         assert re.search(pattern, ptx), pattern
+
+
+ACCEPTED = """
+o[0] = max(*v, 0.0f).x + pow(v->x, 2) + precise::sin(v->x) + fast::exp(v->y) + clamp(half(1), 0.0h, 1.0h);
+float3 q = *p; o[0] = dot(q, float3(1)) + p->x + (*p)[1];
+float3x3 m = float3x3(1.0f); m[0][1] = 2; o[0] = (m * float3(1, 2, 3)).x; threadgroup float4x4 t[4]; t[0][1] = *v;
+float2x2 m(1, 2, 3, 4); m = transpose(m) * m + 2.0f * m; matrix<half, 2, 2> h(m); o[0] = determinant(m);
+simdgroup_float8x8 m; simdgroup_load(m, o, 8, ulong2(1, 2), true); simdgroup_multiply(m, m, m);
+simdgroup_half8x8 m; m.thread_elements()[0] = 1; simdgroup_store(m, (device half *)o);
+threadgroup atomic_int t; atomic_store_explicit(&t, 0, memory_order_relaxed);
+atomic_fetch_add_explicit(a, 1, memory_order_relaxed); atomic<float> x;
+bfloat b = bfloat(1.0f); o[0] = float(exp(b)) + float(max(b, b)) + isnan(v->x) + any(*v > 1);
+o[0] = simd_sum(v->x) + quad_max(v->x) + simd_shuffle_and_fill_down(v->x, 0.0f, 1) + as_type<half2>(2u).x;
+int e; float s = frexp(v->x, e), c; s = modf(s, c) + sincos(s, c) + ldexp(s, 2);
+array<float, 2> x = {1, 2}; o[0] = x[1] + x.size() + numeric_limits<float>::max();
+o[0] = select(1.0f, 2.0f, w > 2) + popcount(w) + max(1, 2) + min(w, 3u) + mulhi(w, w) + extract_bits(w, 1, 2);
+"""
+REJECTED = """
+o[0] = max(v->x, 0); -> call to 'max' is ambiguous
+uint x = min(w, 2); -> call to 'min' is ambiguous
+half h = 1; o[0] = max(h, 1.0f); -> call to 'max' is ambiguous
+o[0] = sin(1); -> call to 'sin' is ambiguous
+o[0] = max(*v, half4(1)).x; -> no matching function for call to 'max'
+o[0] = dot(1.0f, 2.0f); -> no matching function for call to 'dot'
+o[0] = swap(1, 2); -> use of undeclared identifier 'swap'
+atomic_int x; atomic_store_explicit(&x, 0, memory_order_relaxed); -> no matching function
+threadgroup atomic_float x; atomic_store_explicit(&x, 0, memory_order_relaxed); -> no matching function
+threadgroup float *t = o; -> cannot initialize a variable of type
+float2x2 m(1, 2, 3); -> no matching constructor for initialization of 'float2x2'
+"""
+
+
+def test_the_strict_pass_knows_the_headers() -> None:
+    assert CLANG is not None
+    for line in (ACCEPTED + REJECTED).strip().splitlines():
+        body, _, message = line.partition(" -> ")
+        buffers = "device float *o, device const float4 *v, constant packed_float3 *p, device atomic_uint *a"
+        text = (
+            f"#include <metal_stdlib>\nusing namespace metal; kernel void f({buffers}, constant uint &w) {{ {body} }}"
+        )
+        found = CLANG.check(text, True, Options("3.2"))
+        assert (message in found) if message else not found, (line, found)
