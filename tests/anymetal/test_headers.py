@@ -361,16 +361,16 @@ MATRIX = {
 
 def of_integers(name: str, bits: int, is_signed: bool) -> dict[str, Callable[[int, int, int], int]]:
     """Exact functions of three integers: the results are reduced to the type afterwards, but those of `limited`."""
-    most = 2 ** (bits - is_signed) - 1
+    most = (1 << (bits - is_signed)) - 1
     least = -most - 1 if is_signed else 0
-    mask = 2**bits - 1
+    mask = (1 << bits) - 1
 
     def limited(value: int) -> int:
         return min(max(value, least), most)
 
     def field(a: int, offset: int, count: int) -> int:
-        value = (a & mask) >> offset & (2**count - 1)
-        return value - 2**count if is_signed and count and value >> (count - 1) else value
+        value = (a & mask) >> offset & ((1 << count) - 1)
+        return value - (1 << count) if is_signed and count and value >> (count - 1) else value
 
     found = {
         "abs(a)": lambda a, b, c: abs(a),
@@ -571,11 +571,6 @@ def test_floats(library: ctypes.CDLL, name: str) -> None:
     np.testing.assert_allclose(out, exact, rtol=5e-7, atol=1e-7 if name in ("sin", "cos") else 0)
 
 
-def bfloat_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    bits = values.view(np.uint32).astype(np.uint64)
-    return np.uint16((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF)
-
-
 def converted(library: ctypes.CDLL, name: str, inputs: Any, code: str) -> Any:
     out = np.zeros(len(inputs), code)
     library[name](inputs.ctypes, len(inputs), out.ctypes)
@@ -585,17 +580,20 @@ def converted(library: ctypes.CDLL, name: str, inputs: Any, code: str) -> Any:
 def test_rounding_to_bfloat_and_half(library: ctypes.CDLL) -> None:
     patterns = np.arange(2**16, dtype=np.uint32)
     words = np.concatenate([patterns << 16 | low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
-    values = np.uint32(words).view(np.float32)
+    values = words.astype(np.uint32).view(np.float32)
     bits = converted(library, "bfloat_of_float", values, "u2")
     is_nan = np.isnan(values)
-    np.testing.assert_array_equal(bits[~is_nan], bfloat_bits(values)[~is_nan])
+    rounded = (words.astype(np.uint64) + 0x7FFF + (words >> 16 & 1)) >> 16
+    np.testing.assert_array_equal(bits[~is_nan], rounded[~is_nan])
     assert ((bits[is_nan] & 0x7FFF) > 0x7F80).all()
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(converted(library, "half_of_float", values, "f2"), values.astype(np.float16))
-    short = np.uint16(patterns)
-    wide = np.uint32(patterns << 16).view(np.float32)
+    short = patterns.astype(np.uint16)
+    wide = (patterns << 16).view(np.float32)
     np.testing.assert_array_equal(converted(library, "float_of_bfloat", short, "f4"), wide)
-    np.testing.assert_array_equal(converted(library, "float_of_half", short, "f4"), np.float32(short.view(np.float16)))
+    np.testing.assert_array_equal(
+        converted(library, "float_of_half", short, "f4"), short.view(np.float16).astype(np.float32)
+    )
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(converted(library, "half_of_bfloat", short, "f2"), wide.astype(np.float16))
 
@@ -619,7 +617,7 @@ def test_the_entry(library: ctypes.CDLL) -> None:
     assert list(about) == [64, *(2, 2, 1, 0), *(2, 2, 0, 0), *(4, 4, 0, 1), *(8, 8, 1, 0)]
     first, end = (ctypes.c_uint64 * 2).in_dll(library, "mpsref_local")
     assert end - first == 20
-    out, values, by = np.zeros(8, np.float16), np.arange(8, dtype=np.float16), np.float32([2])
+    out, values, by = np.zeros(8, np.float16), np.arange(8, dtype=np.float16), np.full(1, 2, np.float32)
     buffers = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (out, values, by)))
     group = Group(ctypes.addressof(buffers), ctypes.addressof(buffers))
     assert library.thread(library.mpsref_thread, ctypes.byref(group), 4) == 0
