@@ -46,7 +46,8 @@ namespace mpsref {
 template <class A> struct atomic_of {};
 #ifdef MPSREF_STRICT
 template <class T> struct atomic_of<device metal::mpsref_atomic<T>> { typedef T type; };
-template <class T> struct atomic_of<threadgroup metal::mpsref_atomic<T>> : only<__is_integral(T) && sizeof(T) < 8, T> {};
+template <class T>
+struct atomic_of<threadgroup metal::mpsref_atomic<T>> : only<__is_integral(T) && sizeof(T) < 8, T> {};
 template <class A> using atomic_value = typename atomic_of<metal::remove_cv_t<A>>::type;
 #define MPSREF_ATOMIC(BUILTIN, ...) (p->mpsref_value) // the type is right, and this pass never runs it
 #else
@@ -78,15 +79,16 @@ MPSREF_TOUCHES mpsref::atomic_value<A> atomic_exchange_explicit(A *p, mpsref::at
     return before;
 }
 template <class A>
-MPSREF_TOUCHES bool atomic_compare_exchange_weak_explicit(
-    A *p, thread mpsref::atomic_value<A> *expected, mpsref::atomic_value<A> v, memory_order success, memory_order failure
-) {
+MPSREF_TOUCHES bool atomic_compare_exchange_weak_explicit(A *p, thread mpsref::atomic_value<A> *expected,
+                                                          mpsref::atomic_value<A> v, memory_order success,
+                                                          memory_order failure) {
     return MPSREF_ATOMIC(__atomic_compare_exchange, expected, &v, true, int(success), int(failure));
 }
 
 #define MPSREF_FETCH(NAME, KIND) \
     template <class A> \
-    MPSREF_TOUCHES mpsref::KIND<A> atomic_fetch_##NAME##_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) { \
+    MPSREF_TOUCHES mpsref::KIND<A> atomic_fetch_##NAME##_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) \
+    { \
         return MPSREF_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
     }
 MPSREF_FETCH(add, atomic_sum)
@@ -96,7 +98,6 @@ MPSREF_FETCH(max, atomic_bits)
 MPSREF_FETCH(and, atomic_bits)
 MPSREF_FETCH(or, atomic_bits)
 MPSREF_FETCH(xor, atomic_bits)
-#undef MPSREF_FETCH
 #define MPSREF_EXTREME(NAME) \
     template <class A, class = mpsref::atomic_long<A>> \
     MPSREF_TOUCHES void atomic_##NAME##_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) { \
@@ -104,7 +105,6 @@ MPSREF_FETCH(xor, atomic_bits)
     }
 MPSREF_EXTREME(min)
 MPSREF_EXTREME(max)
-#undef MPSREF_EXTREME
 #undef MPSREF_ATOMIC
 
 } // namespace metal

@@ -15,7 +15,9 @@ template <class A, class B, class V = mpsref::composite_vector<A, B>> inline V c
 template <class A, class V = mpsref::composite_vector<A>> inline mpsref::element<V> length_squared(A a) {
     return dot(a, a);
 }
-template <class A, class V = mpsref::composite_vector<A>> inline mpsref::element<V> length(A a) { return sqrt(dot(a, a)); }
+template <class A, class V = mpsref::composite_vector<A>> inline mpsref::element<V> length(A a) {
+    return sqrt(dot(a, a));
+}
 template <class A, class V = mpsref::composite_vector<A>> inline V normalize(A a) { return V(a) * rsqrt(dot(a, a)); }
 template <class A, class B, class V = mpsref::composite_vector<A, B>>
 inline mpsref::element<V> distance_squared(A a, B b) {

@@ -37,37 +37,27 @@ namespace metal {
 MPSREF_INTEGERS(MPSREF_INTEGER)
 #undef MPSREF_INTEGER
 
-#define MPSREF_INTEGER_1(NAME, ...) \
-    template <class T, class = mpsref::if_integer<T>> inline T NAME(T a) { \
+#define MPSREF_INTEGER(COUNT, NAME, PARAMETERS, ...) \
+    template <class T, class = mpsref::if_integer<T>> inline T NAME PARAMETERS { \
         typedef mpsref::unsigned_of<T> U; \
         return T(__VA_ARGS__); \
     } \
-    MPSREF_TEMPLATE_1(NAME, V)
-#define MPSREF_INTEGER_2(NAME, ...) \
-    template <class T, class = mpsref::if_integer<T>> inline T NAME(T a, T b) { \
-        typedef mpsref::unsigned_of<T> U; \
-        return T(__VA_ARGS__); \
-    } \
-    MPSREF_TEMPLATE_2(NAME, V)
-#define MPSREF_INTEGER_3(NAME, ...) \
-    template <class T, class = mpsref::if_integer<T>> inline T NAME(T a, T b, T c) { \
-        typedef mpsref::unsigned_of<T> U; \
-        return T(__VA_ARGS__); \
-    } \
-    MPSREF_TEMPLATE_3(NAME, V)
-
-MPSREF_INTEGER_1(popcount, __builtin_popcountl(U(a)))
-MPSREF_INTEGER_1(ctz, a ? __builtin_ctzl(U(a)) : mpsref::width<T>())
-MPSREF_INTEGER_1(clz, a ? __builtin_clzl(U(a)) - (64 - mpsref::width<T>()) : mpsref::width<T>())
-MPSREF_INTEGER_1(reverse_bits, __builtin_bitreverse64(U(a)) >> (64 - mpsref::width<T>()))
-MPSREF_INTEGER_2(hadd, (a & b) + ((a ^ b) >> 1))
-MPSREF_INTEGER_2(rhadd, (a | b) - ((a ^ b) >> 1))
-MPSREF_INTEGER_2(mulhi, mpsref::upper_product(a, b))
-MPSREF_INTEGER_2(addsat, __builtin_add_overflow(a, b, &a) ? mpsref::saturated<T>(b < 0) : a)
-MPSREF_INTEGER_2(subsat, __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(T(-1) > T(0) || b > 0) : a)
-MPSREF_INTEGER_2(rotate, ulong(U(a)) << (U(b) % mpsref::width<T>()) |
-                             ulong(U(a)) >> (U(-U(b)) % mpsref::width<T>()))
-MPSREF_INTEGER_3(madhi, U(mpsref::upper_product(a, b)) + U(c))
+    MPSREF_TEMPLATE_##COUNT(NAME, V)
+MPSREF_INTEGER(1, popcount, (T a), __builtin_popcountl(U(a)))
+MPSREF_INTEGER(1, ctz, (T a), a ? __builtin_ctzl(U(a)) : mpsref::width<T>())
+MPSREF_INTEGER(1, clz, (T a), a ? __builtin_clzl(U(a)) - (64 - mpsref::width<T>()) : mpsref::width<T>())
+MPSREF_INTEGER(1, reverse_bits, (T a), __builtin_bitreverse64(U(a)) >> (64 - mpsref::width<T>()))
+MPSREF_INTEGER(2, hadd, (T a, T b), (a & b) + ((a ^ b) >> 1))
+MPSREF_INTEGER(2, rhadd, (T a, T b), (a | b) - ((a ^ b) >> 1))
+MPSREF_INTEGER(2, mulhi, (T a, T b), mpsref::upper_product(a, b))
+MPSREF_INTEGER(2, addsat, (T a, T b), __builtin_add_overflow(a, b, &a) ? mpsref::saturated<T>(b < 0) : a)
+MPSREF_INTEGER(2, subsat, (T a, T b),
+               __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(T(-1) > T(0) || b > 0) : a)
+MPSREF_INTEGER(2, rotate, (T a, T b),
+               ulong(U(a)) << (U(b) % mpsref::width<T>()) | ulong(U(a)) >> (U(-U(b)) % mpsref::width<T>()))
+MPSREF_INTEGER(2, mul24, (T a, T b), U(a) * U(b)) // of numbers of 24 bits
+MPSREF_INTEGER(3, mad24, (T a, T b, T c), U(a) * U(b) + U(c))
+MPSREF_INTEGER(3, madhi, (T a, T b, T c), U(mpsref::upper_product(a, b)) + U(c))
 
 // The bits of a * b + c beyond T are all zeros, or with a sign all like its uppermost bit, if the sum is in range.
 template <class T, class = mpsref::if_integer<T>> inline T madsat(T a, T b, T c) {
@@ -89,15 +79,6 @@ template <class T, int N> inline vec<mpsref::unsigned_of<T>, N> absdiff(vec<T, N
     return r;
 }
 
-// Products of 24-bit numbers.
-#define MPSREF_INTEGER_32(T) \
-    inline T mul24(T a, T b) { return T(uint(a) * uint(b)); } \
-    inline T mad24(T a, T b, T c) { return T(uint(a) * uint(b) + uint(c)); }
-MPSREF_INTEGER_32(int)
-MPSREF_INTEGER_32(uint)
-MPSREF_TEMPLATE_2(mul24, V)
-MPSREF_TEMPLATE_3(mad24, V)
-
 template <class T, class = mpsref::if_integer<T>> inline T extract_bits(T a, uint offset, uint count) {
     const uint unused = mpsref::width<T>() - offset - count;
     return count == 0 ? T(0) : T(T(mpsref::unsigned_of<T>(a) << unused) >> (unused + offset));
@@ -115,9 +96,6 @@ template <class T, int N> inline vec<T, N> insert_bits(vec<T, N> base, vec<T, N>
     return base;
 }
 
-#undef MPSREF_INTEGER_1
-#undef MPSREF_INTEGER_2
-#undef MPSREF_INTEGER_3
-#undef MPSREF_INTEGER_32
+#undef MPSREF_INTEGER
 
 } // namespace metal

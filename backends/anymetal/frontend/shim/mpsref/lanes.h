@@ -1,45 +1,29 @@
-// How a function of scalars becomes one of vectors: lane by lane, in one template for all of them and for bfloat. A
-// function of a source is chosen before it. Packed vectors and scalars among the arguments are converted.
+// How a function of scalars becomes one of vectors: lane by lane, in one template for all of them and for bfloat, which
+// any overload of a source comes before. Packed vectors and scalars among the arguments are converted.
 #pragma once
 
 namespace mpsref {
 
-// The type in which a function of vectors, or of bfloat, computes: that of the arguments that are no scalars.
-template <class V, class A>
-constexpr constant bool fits = __is_same(V, typename shape<A>::whole) || (shape<V>::is_vector && is_number<A>);
+// The type of the result: that of the arguments that are no scalars.
 template <class... A> struct composite_of {};
 template <class A, class... Rest> struct composite_of<A, Rest...> : composite_of<Rest...> {};
-template <class T, int N, class... Rest> struct composite_of<T __attribute__((ext_vector_type(N))), Rest...> {
-    typedef vector<T, N> type;
-};
-template <class T, class... Rest> struct composite_of<packed3<T>, Rest...> {
-    typedef vector<T, 3> type;
-};
-#if __METAL_VERSION__ >= 310
-template <> struct composite_of<bfloat> {
-    typedef bfloat type;
-};
-#endif
-template <bool, class T> struct only {};
-template <class T> struct only<true, T> {
-    typedef T type;
-};
-template <class... A>
-using composite = typename only<(fits<typename composite_of<A...>::type, A> && ...), typename composite_of<A...>::type>::type;
-template <bool C> using enable = typename only<C, void>::type;
-template <class V> using element = typename shape<V>::element;
-template <class... A>
-using composite_vector = typename only<shape<composite<A...>>::is_vector && is_floating<element<composite<A...>>>, composite<A...>>::type;
+template <class T, int N, class... Rest>
+struct composite_of<T __attribute__((ext_vector_type(N))), Rest...> { typedef vector<T, N> type; };
+template <class T, class... Rest> struct composite_of<packed3<T>, Rest...> { typedef vector<T, 3> type; };
+template <> struct composite_of<bfloat> { typedef bfloat type; };
+template <class V, class A>
+constexpr constant bool fits = __is_same(V, typename shape<A>::whole) || (shape<V>::is_vector && is_number<A>);
+template <class V, class... A> using fitting = enable<(fits<V, A> && ...), V>;
+template <class... A> using composite = fitting<typename composite_of<A...>::type, A...>;
+template <class V> using if_geometric = enable<shape<V>::is_vector && is_floating<element<V>>, V>;
+template <class... A> using composite_vector = if_geometric<composite<A...>>;
 
-// That in which one component is computed.
-template <class V> struct computed {
-    typedef typename shape<V>::element type;
-};
-#if __METAL_VERSION__ >= 310
-template <> struct computed<bfloat> {
-    typedef float type;
-};
-#endif
+// What one lane computes, and what it compares.
+template <class V> struct computed { typedef element<V> type; };
+template <> struct computed<bfloat> { typedef float type; };
+template <class V> struct compared { typedef vector<int, shape<V>::size> type; };
+template <> struct compared<bfloat> { typedef bool type; };
+template <class V> using truth = typename compared<V>::type;
 
 template <class R, class T> inline void set(thread R &r, int i, T value) {
     if constexpr (shape<R>::is_vector)
@@ -47,6 +31,9 @@ template <class R, class T> inline void set(thread R &r, int i, T value) {
     else
         r = scalar<R>(value);
 }
+
+} // namespace mpsref
+
 #define MPSREF_EACH(R, ...) \
     { \
         typedef typename mpsref::computed<V>::type T; \
@@ -57,21 +44,8 @@ template <class R, class T> inline void set(thread R &r, int i, T value) {
 #define MPSREF_TEMPLATE_1(NAME, R) \
     template <class A, class V = mpsref::composite<A>> inline R NAME(A a) MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i)))
 #define MPSREF_TEMPLATE_2(NAME, R) \
-    template <class A, class B, class V = mpsref::composite<A, B>> \
-    inline R NAME(A a, B b) MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i), mpsref::lane<T>(b, i)))
+    template <class A, class B, class V = mpsref::composite<A, B>> inline R NAME(A a, B b) \
+    MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i), mpsref::lane<T>(b, i)))
 #define MPSREF_TEMPLATE_3(NAME, R) \
-    template <class A, class B, class C, class V = mpsref::composite<A, B, C>> \
-    inline R NAME(A a, B b, C c) \
+    template <class A, class B, class C, class V = mpsref::composite<A, B, C>> inline R NAME(A a, B b, C c) \
     MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i), mpsref::lane<T>(b, i), mpsref::lane<T>(c, i)))
-
-template <class V> struct truth_of {
-    typedef vector<int, shape<V>::size> type;
-};
-#if __METAL_VERSION__ >= 310
-template <> struct truth_of<bfloat> {
-    typedef bool type;
-};
-#endif
-template <class V> using truth = typename truth_of<V>::type; // of a comparison
-
-} // namespace mpsref

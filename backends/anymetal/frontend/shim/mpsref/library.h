@@ -1,5 +1,5 @@
-// The standard library of MSL as far as compute kernels over buffers use it: one header that clang parses once, in front
-// of a source. Ordered as the chapters of the specification.
+// The standard library of MSL as far as compute kernels over buffers use it: one header, which clang parses once, in
+// the order of the specification.
 #pragma once
 #include "prelude.h"
 #include "types.h"

@@ -17,8 +17,6 @@ MPSREF_DECLARE_1(rsqrtf) MPSREF_DECLARE_1(tanf) MPSREF_DECLARE_1(tanhf)
 MPSREF_DECLARE_2(atan2f) MPSREF_DECLARE_2(fmodf) MPSREF_DECLARE_2(powf) MPSREF_DECLARE_2(nextafterf)
 float __nv_ldexpf(float, int);
 }
-#undef MPSREF_DECLARE_1
-#undef MPSREF_DECLARE_2
 #else
 #define MPSREF_C(NAME) __builtin_##NAME
 #define MPSREF_RSQRT(A) (1.0f / __builtin_sqrtf(A))
@@ -28,8 +26,9 @@ float __nv_ldexpf(float, int);
 namespace mpsref {
 
 #pragma float_control(precise, on, push)
-inline float half_turns(float a) { return a - 2.0f * __builtin_rintf(0.5f * a); } // the same angle from -pi to pi, in pi
-inline float quarter_turns(float a) { // an angle from -pi / 2 to pi / 2 with the same sine
+// Angles in units of pi: the same one, and one from -0.5 to 0.5 with the same sine. Both are exact.
+inline float half_turns(float a) { return a - 2.0f * __builtin_rintf(0.5f * a); } // from -1 to 1
+inline float quarter_turns(float a) {
     const float r = half_turns(a);
     return __builtin_fabsf(r) > 0.5f ? __builtin_copysignf(1.0f - __builtin_fabsf(r), r) : r;
 }
@@ -59,7 +58,11 @@ namespace metal {
     MPSREF_TEMPLATE_2(NAME, V)
 #define MPSREF_FLOAT_3(NAME, ...) \
     inline float NAME(float a, float b, float c) { typedef float T; return __VA_ARGS__; } \
-    inline half NAME(half x, half y, half z) { typedef half T; const float a = x, b = y, c = z; return half(__VA_ARGS__); } \
+    inline half NAME(half x, half y, half z) { \
+        typedef half T; \
+        const float a = x, b = y, c = z; \
+        return half(__VA_ARGS__); \
+    } \
     MPSREF_TEMPLATE_3(NAME, V)
 #include "functions.h"
 namespace precise {
@@ -114,13 +117,11 @@ inline half nextafter(half a, half b) { return mpsref_next<half, ushort>(a, b); 
 MPSREF_TEMPLATE_2(nextafter, V)
 #endif
 
-
 #undef MPSREF_FLOAT_1
 #undef MPSREF_FLOAT_2
 #undef MPSREF_FLOAT_3
 #undef MPSREF_C
 #undef MPSREF_RSQRT
-#undef MPSREF_PI
 #define MPSREF_FLOAT_1(NAME, ...) using metal::NAME;
 #define MPSREF_FLOAT_2(NAME, ...) using metal::NAME;
 #define MPSREF_FLOAT_3(NAME, ...) using metal::NAME;

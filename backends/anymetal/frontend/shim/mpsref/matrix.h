@@ -103,12 +103,11 @@ template <class T, int N> constexpr T determinant(matrix<T, N, N> a) {
 #define MPSREF_MATRICES(T, C) \
     typedef matrix<T, C, 2> T##C##x2; \
     typedef matrix<T, C, 3> T##C##x3; \
-    typedef matrix<T, C, 4> T##C##x4;
+    typedef matrix<T, C, 4> T##C##x4; \
+    static_assert(sizeof(T##C##x2) + sizeof(T##C##x3) + sizeof(T##C##x4) == C * 10 * sizeof(T));
 #define MPSREF_MATRICES_OF(T) MPSREF_MATRICES(T, 2) MPSREF_MATRICES(T, 3) MPSREF_MATRICES(T, 4)
 MPSREF_MATRICES_OF(half)
 MPSREF_MATRICES_OF(float)
 MPSREF_BFLOAT(MPSREF_MATRICES_OF)
-#undef MPSREF_MATRICES_OF
-#undef MPSREF_MATRICES
 
 } // namespace metal

@@ -8,7 +8,8 @@ template <int N, int BITS, bool IS_SIGNED, class T> inline vector<T, N> unpack(u
     vector<T, N> r;
     for (int i = 0; i < N; i++, a = uint(ulong(a) >> BITS)) {
         const uint field = a << (32 - BITS);
-        r[i] = T(IS_SIGNED ? metal::max(float(int(field) >> (32 - BITS)) / most, -1.0f) : float(field >> (32 - BITS)) / most);
+        const float x = IS_SIGNED ? float(int(field) >> (32 - BITS)) : float(field >> (32 - BITS));
+        r[i] = T(metal::max(x / most, -1.0f));
     }
     return r;
 }
@@ -36,7 +37,5 @@ namespace metal {
     MPSREF_PACKS(snorm2x16, 2, 16, true, T)
 MPSREF_PACKS_OF(float)
 MPSREF_PACKS_OF(half)
-#undef MPSREF_PACKS_OF
-#undef MPSREF_PACKS
 
 } // namespace metal

@@ -29,41 +29,37 @@
 #define threadgroup __attribute__((opencl_local))
 #define thread
 #endif
-
-
 #define coherent(...) // a cache that other threads do not see is none here
 
 // A function that accesses memory on behalf of a kernel, beside its arguments.
 #define MPSREF_TOUCHES inline
 
-typedef unsigned char uchar;
-typedef unsigned short ushort;
-typedef unsigned int uint;
-typedef unsigned long ulong;
 typedef char int8_t;
-typedef unsigned char uint8_t;
+typedef unsigned char uchar, uint8_t;
 typedef short int16_t;
-typedef unsigned short uint16_t;
+typedef unsigned short ushort, uint16_t;
 typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long int64_t;
-typedef unsigned long uint64_t;
-typedef unsigned long size_t;
-typedef long ptrdiff_t;
-typedef long intptr_t;
-typedef unsigned long uintptr_t;
+typedef unsigned int uint, uint32_t;
+typedef long int64_t, ptrdiff_t, intptr_t;
+typedef unsigned long ulong, uint64_t, size_t, uintptr_t;
 
-#ifndef MPSREF_STRICT // which has half and its literals
+namespace mpsref {
+#ifdef MPSREF_STRICT
+typedef _Float16 bfloat; // a type of its own with the arithmetic of half, which this pass has: it never runs it
+#else
+typedef __bf16 bfloat;
+#endif
+} // namespace mpsref
+
+// C++ reserves the suffixes H, bf and BF: the front end writes _H, _bf and _BF.
+#ifndef MPSREF_STRICT
 typedef _Float16 half;
 constexpr half operator""h(long double x) { return half(x); }
-constexpr half operator""_h(long double x) { return half(x); } // C++ reserves H, bf and BF: the front end writes _H ...
 constexpr half operator""_H(long double x) { return half(x); }
 #endif
 #if __METAL_VERSION__ >= 310
-#ifdef MPSREF_STRICT
-typedef _Float16 bfloat; // a type of its own with the arithmetic of half: this pass never runs it
-#else
-typedef __bf16 bfloat;
+typedef mpsref::bfloat bfloat;
+#ifndef MPSREF_STRICT
 constexpr bfloat operator""_bf(long double x) { return bfloat(x); }
 constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
 #endif
@@ -84,10 +80,16 @@ constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
     const threadgroup TYPE &operator[](INDEX i) const __local { return ELEMENT; } \
     const device TYPE &operator[](INDEX i) const __global { return ELEMENT; } \
     const constant TYPE &operator[](INDEX i) const __constant { return ELEMENT; }
+#define MPSREF_CONST(MEMBER, ...) MEMBER const __VA_ARGS__ MEMBER const __constant __VA_ARGS__
+#define MPSREF_OF_CONSTANT __constant
+#define MPSREF_OF_THREAD __private
 #else
 #define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) \
     constexpr TYPE &operator[](INDEX i) { return ELEMENT; } \
     constexpr const TYPE &operator[](INDEX i) const { return ELEMENT; }
+#define MPSREF_CONST(MEMBER, ...) MEMBER const __VA_ARGS__
+#define MPSREF_OF_CONSTANT
+#define MPSREF_OF_THREAD
 #endif
 
 #define MPSREF_VECTOR(ELEMENT, NAME) \
@@ -97,8 +99,6 @@ constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
 #define MPSREF_VECTORS(T) MPSREF_VECTOR(T, T)
 MPSREF_NUMBERS(MPSREF_VECTORS)
 MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and anything else for true
-#undef MPSREF_VECTORS
-#undef MPSREF_VECTOR
 
 namespace mpsref {
 
@@ -106,28 +106,24 @@ template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
 
 // A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
 template <class T> struct packed3 {
+    typedef vector<T, 3> vec;
     T x, y, z;
     packed3() = default;
     constexpr packed3(T all) : x(all), y(all), z(all) {}
     constexpr packed3(T a, T b, T c) : x(a), y(b), z(c) {}
-    constexpr packed3(vector<T, 3> v) : x(v.x), y(v.y), z(v.z) {}
-    constexpr operator vector<T, 3>() const { return vector<T, 3>{x, y, z}; }
-#ifdef MPSREF_STRICT
-    constexpr operator vector<T, 3>() const __constant { return vector<T, 3>{x, y, z}; }
-#endif
+    constexpr packed3(vec v) : x(v.x), y(v.y), z(v.z) {}
+    MPSREF_CONST(constexpr operator vec(), { return vec{x, y, z}; })
     MPSREF_SUBSCRIPT(T, uint, (&x)[i])
 #define MPSREF_OPERATOR(SIGN) \
-    friend constexpr vector<T, 3> operator SIGN(packed3 a, packed3 b) { return vector<T, 3>(a) SIGN vector<T, 3>(b); } \
+    friend constexpr vec operator SIGN(packed3 a, packed3 b) { return vec(a) SIGN vec(b); } \
     packed3 &operator SIGN##=(packed3 b) { return *this = packed3(*this SIGN b); }
     MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/)
-#undef MPSREF_OPERATOR
-    friend constexpr vector<T, 3> operator-(packed3 a) { return -vector<T, 3>(a); }
+    friend constexpr vec operator-(packed3 a) { return -vec(a); }
 };
 
 // The components of a type; `whole` is the vector that it converts to.
 template <class T> struct shape {
-    typedef T element;
-    typedef T whole;
+    typedef T element, whole;
     enum { size = 1, is_vector = 0 };
 };
 template <class T, int N> struct shape<T __attribute__((ext_vector_type(N)))> {
@@ -138,19 +134,20 @@ template <class T, int N> struct shape<T __attribute__((ext_vector_type(N)))> {
 template <class T> struct shape<packed3<T>> : shape<vector<T, 3>> {};
 template <class T> struct shape<const T> : shape<T> {};
 template <class T> struct shape<volatile T> : shape<T> {};
+template <class T> using element = typename shape<T>::element;
 
-template <class T> struct is_narrow { enum { value = 0 }; };
-template <> struct is_narrow<half> { enum { value = 1 }; };
-#if __METAL_VERSION__ >= 310
-template <> struct is_narrow<bfloat> { enum { value = 1 }; };
-#endif
-
-template <class T> constexpr constant bool is_floating = __is_same(T, float) || is_narrow<T>::value;
+template <class T> constexpr constant bool is_narrow = __is_same(T, half) || __is_same(T, bfloat);
+template <class T> constexpr constant bool is_floating = __is_same(T, float) || is_narrow<T>;
 template <class T> constexpr constant bool is_number = __is_integral(T) || is_floating<T>;
+template <class T> constexpr constant bool is_object = __is_class(T) && !shape<T>::is_vector;
+
+template <bool, class T> struct only {};
+template <class T> struct only<true, T> { typedef T type; };
+template <bool C, class T = int> using enable = typename only<C, T>::type;
 
 // half and bfloat do not convert to each other.
 template <class T, class U> constexpr T scalar(U x) {
-    if constexpr (is_narrow<T>::value && is_narrow<U>::value && !__is_same(T, U))
+    if constexpr (is_narrow<T> && is_narrow<U> && !__is_same(T, U))
         return T(float(x));
     else
         return T(x);
@@ -165,27 +162,26 @@ template <class T, class A> constexpr T lane(A a, int i) {
 }
 
 template <class V, class A> constexpr void append(thread V &v, thread int &at, A part) {
-    for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<typename shape<V>::element>(part, i);
+    for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
 }
 
-// float4(a, b.xyz), float4(0), float4(int4), T(x), T(a, b), ...: a vector from parts, from one scalar, or by conversion;
-// a scalar or an object of a class.
+// float4(a, b.xyz), float4(0), float4(int4), T(x), T(a, b), ...: a vector from parts, from one scalar, or by
+// conversion; a scalar or an object of a class.
 template <class V> constexpr V construct() { return V{}; }
 template <class V, class A> constexpr V construct(A a) {
-    if constexpr (!shape<V>::is_vector || __is_class(A) && !shape<A>::is_vector) {
+    typedef typename shape<V>::whole whole;
+    if constexpr (!shape<V>::is_vector || is_object<A>) {
         return scalar<V>(a);
-    } else if constexpr (__is_same(A, typename shape<V>::whole)) {
-        return a;
+    } else if constexpr (!shape<A>::is_vector) {
+        return whole(scalar<element<V>>(a));
+    } else if constexpr (is_narrow<element<V>> && is_narrow<element<A>> && !__is_same(element<V>, element<A>)) {
+        return construct<V>(construct<vector<float, shape<A>::size>>(a));
     } else {
-        static_assert(!shape<A>::is_vector || int(shape<A>::size) == int(shape<V>::size),
-                      "a vector is converted from one of the same size");
-        V v{};
-        for (int i = 0; i < shape<V>::size; i++) v[i] = lane<typename shape<V>::element>(a, i);
-        return v;
+        static_assert(int(shape<A>::size) == int(shape<V>::size), "a vector is converted from one of the same size");
+        return __builtin_convertvector((typename shape<A>::whole)a, whole);
     }
 }
-template <class V, class A, class B, class... Parts>
-constexpr V construct(A a, B b, Parts... parts) {
+template <class V, class A, class B, class... Parts> constexpr V construct(A a, B b, Parts... parts) {
     if constexpr (shape<V>::is_vector) {
         static_assert((int(shape<A>::size + shape<B>::size) + ... + int(shape<Parts>::size)) == int(shape<V>::size),
                       "a vector is built from as many components as it has");
@@ -222,9 +218,9 @@ template <class T> constexpr auto integer(T x) {
 #define MPSREF_PACKED(T) \
     typedef T packed_##T##2 __attribute__((ext_vector_type(2), aligned(sizeof(T)))); \
     typedef mpsref::packed3<T> packed_##T##3; \
+    static_assert(sizeof(packed_##T##3) == 3 * sizeof(T)); /* parameters of kernels are of complete types */ \
     typedef T packed_##T##4 __attribute__((ext_vector_type(4), aligned(sizeof(T))));
 MPSREF_NUMBERS(MPSREF_PACKED)
-#undef MPSREF_PACKED
 
 #ifndef MPSREF_STRICT
 #include "casts.h"

@@ -35,7 +35,7 @@ template <class T, int N, class = mpsref::enable<__is_integral(T)>> inline bool 
 }
 
 template <class T, class = mpsref::enable<mpsref::is_number<T>>> inline T select(T a, T b, bool c) { return c ? b : a; }
-template <class A, class B, class C, class V = mpsref::composite<A, B>, class = mpsref::enable<mpsref::shape<V>::is_vector>>
+template <class A, class B, class C, class V = mpsref::composite<A, B>, mpsref::enable<mpsref::shape<V>::is_vector> = 0>
 inline V select(A a, B b, C c)
     MPSREF_EACH(V, mpsref::lane<bool>(c, i) ? mpsref::lane<T>(b, i) : mpsref::lane<T>(a, i))
 

@@ -1,5 +1,5 @@
-// <metal_simdgroup_matrix>: matrices of eight columns and rows that the lanes of a simdgroup hold together. Each lane has
-// two components side by side.
+// <metal_simdgroup_matrix>: matrices of eight columns and rows that the lanes of a simdgroup hold together. Each lane
+// has two components side by side.
 #pragma once
 
 namespace metal {
@@ -12,13 +12,8 @@ template <class T, int C, int R = C> struct simdgroup_matrix {
 
     simdgroup_matrix() = default;
     explicit simdgroup_matrix(T diagonal);
-#ifdef MPSREF_STRICT
-    thread storage_type &thread_elements() __private { return mpsref_elements; }
-    const thread storage_type &thread_elements() const __private { return mpsref_elements; }
-#else
-    storage_type &thread_elements() { return mpsref_elements; }
-    const storage_type &thread_elements() const { return mpsref_elements; }
-#endif
+    thread storage_type &thread_elements() MPSREF_OF_THREAD { return mpsref_elements; }
+    const thread storage_type &thread_elements() const MPSREF_OF_THREAD { return mpsref_elements; }
 };
 
 typedef simdgroup_matrix<float, 8> simdgroup_float8x8;
@@ -38,6 +33,15 @@ inline ulong matrix_column(uint lane) { return (lane >> 1 & 4) + (lane << 1 & 2)
 inline uint matrix_lane(ulong row, ulong column) {
     return uint((row & 4) << 2 | (column & 4) << 1 | (row & 3) << 1 | (column & 2) >> 1);
 }
+// Where a lane's components lie in memory.
+struct matrix_place {
+    ulong first, step;
+    matrix_place(ulong elements_per_row, ulong2 origin, bool transposed) {
+        const ulong row = origin.y + matrix_row(lane()), column = origin.x + matrix_column(lane());
+        first = transposed ? column * elements_per_row + row : row * elements_per_row + column;
+        step = transposed ? elements_per_row : 1;
+    }
+};
 template <class P, class T>
 using if_points_to = enable<__is_same(metal::remove_cvref_t<metal::remove_pointer_t<P>>, T)>;
 
@@ -46,8 +50,7 @@ using if_points_to = enable<__is_same(metal::remove_cvref_t<metal::remove_pointe
 namespace metal {
 
 template <class T, int C, int R> simdgroup_matrix<T, C, R>::simdgroup_matrix(T diagonal) {
-    const uint lane = mpsref::lane();
-    const ulong row = mpsref::matrix_row(lane), column = mpsref::matrix_column(lane);
+    const ulong row = mpsref::matrix_row(mpsref::lane()), column = mpsref::matrix_column(mpsref::lane());
     for (uint i = 0; i < 2; i++) mpsref_elements[i] = row == column + i ? diagonal : T(0.0f);
 }
 template <class T, int C, int R = C> inline simdgroup_matrix<T, C, R> make_diagonal_simdgroup_matrix(T diagonal) {
@@ -61,30 +64,22 @@ template <class T, int C, int R = C> inline simdgroup_matrix<T, C, R> make_fille
 
 // `transposed` exchanges rows and columns of what lies in memory.
 template <class T, class P, class = mpsref::if_points_to<P, T>>
-MPSREF_TOUCHES void simdgroup_load(
-    thread simdgroup_matrix<T, 8> &m, P source, ulong elements_per_row = 8, ulong2 origin = 0, bool transposed = false
-) {
-    const uint lane = mpsref::lane();
-    const ulong row = origin.y + mpsref::matrix_row(lane), column = origin.x + mpsref::matrix_column(lane);
-    for (uint i = 0; i < 2; i++)
-        m.mpsref_elements[i] = source[transposed ? (column + i) * elements_per_row + row : row * elements_per_row + column + i];
+MPSREF_TOUCHES void simdgroup_load(thread simdgroup_matrix<T, 8> &m, P source, ulong elements_per_row = 8,
+                                   ulong2 origin = 0, bool transposed = false) {
+    const mpsref::matrix_place place(elements_per_row, origin, transposed);
+    for (uint i = 0; i < 2; i++) m.mpsref_elements[i] = source[place.first + i * place.step];
 }
 template <class T, class P, class = mpsref::if_points_to<P, T>>
-MPSREF_TOUCHES void simdgroup_store(
-    simdgroup_matrix<T, 8> m, P target, ulong elements_per_row = 8, ulong2 origin = 0, bool transposed = false
-) {
-    const uint lane = mpsref::lane();
-    const ulong row = origin.y + mpsref::matrix_row(lane), column = origin.x + mpsref::matrix_column(lane);
-    for (uint i = 0; i < 2; i++)
-        target[transposed ? (column + i) * elements_per_row + row : row * elements_per_row + column + i] = m.mpsref_elements[i];
+MPSREF_TOUCHES void simdgroup_store(simdgroup_matrix<T, 8> m, P target, ulong elements_per_row = 8, ulong2 origin = 0,
+                                    bool transposed = false) {
+    const mpsref::matrix_place place(elements_per_row, origin, transposed);
+    for (uint i = 0; i < 2; i++) target[place.first + i * place.step] = m.mpsref_elements[i];
 }
 
 // Sums are of type float, from the first component of a row to the last.
 template <class D, class A, class B, class S>
-inline void simdgroup_multiply_accumulate(
-    thread simdgroup_matrix<D, 8> &d, simdgroup_matrix<A, 8> a, simdgroup_matrix<B, 8> b, simdgroup_matrix<S, 8> s,
-    MPSREF_HERE
-) {
+inline void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8> &d, simdgroup_matrix<A, 8> a,
+                                          simdgroup_matrix<B, 8> b, simdgroup_matrix<S, 8> s, MPSREF_HERE) {
     const vec<A, 2> left = a.mpsref_elements;
     const vec<B, 2> right = b.mpsref_elements;
     const mpsref::lanes<float4> x(float4{left.x, left.y, right.x, right.y}, MPSREF_PLACE);
@@ -98,9 +93,8 @@ inline void simdgroup_multiply_accumulate(
     d.mpsref_elements = mpsref::construct<vec<D, 2>>(sum);
 }
 template <class D, class A, class B>
-inline void simdgroup_multiply(
-    thread simdgroup_matrix<D, 8> &d, simdgroup_matrix<A, 8> a, simdgroup_matrix<B, 8> b, MPSREF_HERE
-) {
+inline void simdgroup_multiply(thread simdgroup_matrix<D, 8> &d, simdgroup_matrix<A, 8> a, simdgroup_matrix<B, 8> b,
+                               MPSREF_HERE) {
     simdgroup_multiply_accumulate(d, a, b, make_filled_simdgroup_matrix<float, 8>(0.0f), MPSREF_PLACE);
 }
 template <class T> inline simdgroup_matrix<T, 8> operator*(simdgroup_matrix<T, 8> a, simdgroup_matrix<T, 8> b) {
@@ -111,5 +105,3 @@ template <class T> inline simdgroup_matrix<T, 8> operator*(simdgroup_matrix<T, 8
 
 } // namespace metal
 
-#undef MPSREF_HERE
-#undef MPSREF_PLACE

@@ -53,7 +53,7 @@ template <class T> struct lanes {
         uint word[words] = {};
         __builtin_memcpy(word, &mine, sizeof(T));
         for (uint i = 0; i < words; i++)
-            asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(word[i]) : "r"(word[i]), "r"(lane % 32));
+            asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(word[i]) : "r"(lane % 32));
         T value;
         __builtin_memcpy(&value, word, sizeof(T));
         return value;
@@ -88,32 +88,23 @@ template <class T> inline T exclusive_or(T a, T b) { // sources have it for floa
 
 namespace metal {
 
-enum class mem_flags : uint {
-    mem_none = 0,
-    mem_device = 1,
-    mem_threadgroup = 2,
-    mem_texture = 4,
-    mem_threadgroup_imageblock = 8,
-    mem_object_data = 16
-};
+enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 inline constexpr mem_flags operator&(mem_flags a, mem_flags b) { return mem_flags(uint(a) & uint(b)); }
 
-inline void threadgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::barrier(uint(flags), MPSREF_PLACE); }
-inline void simdgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::simd_barrier(uint(flags), MPSREF_PLACE); }
-#if __METAL_VERSION__ >= 320
 enum thread_scope {
     thread_scope_thread = __METAL_MEMORY_SCOPE_THREAD__,
     thread_scope_threadgroup = __METAL_MEMORY_SCOPE_THREADGROUP__,
     thread_scope_device = __METAL_MEMORY_SCOPE_DEVICE__,
     thread_scope_simdgroup = __METAL_MEMORY_SCOPE_SIMDGROUP__
 };
+inline void threadgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::barrier(uint(flags), MPSREF_PLACE); }
+inline void simdgroup_barrier(mem_flags flags, MPSREF_HERE) { mpsref::simd_barrier(uint(flags), MPSREF_PLACE); }
 inline void threadgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) {
-    mpsref::barrier(uint(flags), MPSREF_PLACE);
+    threadgroup_barrier(flags, MPSREF_PLACE);
 }
-inline void simdgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) {
-    mpsref::simd_barrier(uint(flags), MPSREF_PLACE);
-}
+inline void simdgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) { simdgroup_barrier(flags, MPSREF_PLACE); }
+#if __METAL_VERSION__ >= 320
 inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = thread_scope_device) {
 #ifndef MPSREF_STRICT
     __atomic_thread_fence(int(order));
@@ -121,13 +112,15 @@ inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = th
 }
 #endif
 
-// Each function of a quadgroup is that of a simdgroup with a WIDTH of 4. `start` is the first of these lanes, `rank` the
-// place of this lane among them. All lanes read the same ones: they can do so together only. Apple's headers call each
+// Each function of a quadgroup is that of a simdgroup with a WIDTH of 4. `start` is the first of these lanes, `rank`
+// the place of this lane among them. Lanes read all together, the same places. Apple's headers call each
 // of these functions by a second name, and so do sources.
 #define MPSREF_GATHER(VALUE, WIDTH) \
     const mpsref::lanes<T> x(VALUE, MPSREF_PLACE); \
     const uint start = x.self & -WIDTH##u, rank = x.self - start; \
     (void)rank
+#define MPSREF_ALSO(NAME, PARAMETERS, ...) \
+    template <class T> inline T __metal_##NAME PARAMETERS { return NAME(__VA_ARGS__, MPSREF_PLACE); }
 #define MPSREF_BOTH(MACRO, NAME, ...) MACRO(simd_##NAME, 32, __VA_ARGS__) MACRO(quad_##NAME, 4, __VA_ARGS__)
 
 #define MPSREF_REDUCE(NAME, WIDTH, COMBINE) \
@@ -141,7 +134,7 @@ inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = th
         } \
         return a; \
     } \
-    template <class T> inline T __metal_##NAME(T v, MPSREF_HERE) { return NAME(v, MPSREF_PLACE); }
+    MPSREF_ALSO(NAME, (T v, MPSREF_HERE), v)
 MPSREF_BOTH(MPSREF_REDUCE, sum, T(a + b))
 MPSREF_BOTH(MPSREF_REDUCE, product, T(a * b))
 MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b))
@@ -149,7 +142,6 @@ MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
 MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b))
 MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
 MPSREF_BOTH(MPSREF_REDUCE, xor, mpsref::exclusive_or(a, b))
-#undef MPSREF_REDUCE
 
 #define MPSREF_SCAN(NAME, WIDTH, START, COMBINE, LIMIT) \
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
@@ -161,12 +153,11 @@ MPSREF_BOTH(MPSREF_REDUCE, xor, mpsref::exclusive_or(a, b))
         } \
         return a; \
     } \
-    template <class T> inline T __metal_##NAME(T v, MPSREF_HERE) { return NAME(v, MPSREF_PLACE); }
+    MPSREF_ALSO(NAME, (T v, MPSREF_HERE), v)
 MPSREF_BOTH(MPSREF_SCAN, prefix_exclusive_sum, 0, T(a + b), 0)
 MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_sum, 0, T(a + b), 1)
 MPSREF_BOTH(MPSREF_SCAN, prefix_exclusive_product, 1, T(a * b), 0)
 MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
-#undef MPSREF_SCAN
 
 // From a lane that is not active the value is undefined: all bits are set.
 #define MPSREF_MOVE(NAME, WIDTH, SOURCE) \
@@ -175,7 +166,7 @@ MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
         const uint width = WIDTH; \
         return x[start + (SOURCE) % width]; \
     } \
-    template <class T> inline T __metal_##NAME(T v, ushort n, MPSREF_HERE) { return NAME(v, n, MPSREF_PLACE); }
+    MPSREF_ALSO(NAME, (T v, ushort n, MPSREF_HERE), v, n)
 MPSREF_BOTH(MPSREF_MOVE, shuffle, n)
 MPSREF_BOTH(MPSREF_MOVE, broadcast, n)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_xor, rank ^ n)
@@ -183,7 +174,6 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_up, rank >= n ? rank - n : rank)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_down, rank + n < width ? rank + n : rank)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
-#undef MPSREF_MOVE
 
 #if __METAL_VERSION__ >= 240
 // Segments of `modulo` lanes take what they lack from `fill`.
@@ -200,12 +190,9 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
         const T filled = x[x.self - place + (SOURCE) % modulo]; \
         return IS_INSIDE ? moved : filled; \
     } \
-    template <class T> inline T __metal_##NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
-        return NAME(v, fill, n, modulo, MPSREF_PLACE); \
-    }
+    MPSREF_ALSO(NAME, (T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE), v, fill, n, modulo)
 MPSREF_BOTH(MPSREF_FILL, shuffle_and_fill_down, place + n < modulo, place + n)
 MPSREF_BOTH(MPSREF_FILL, shuffle_and_fill_up, place >= n, place + modulo - n)
-#undef MPSREF_FILL
 #endif
 
 #define MPSREF_VOTE(NAME, WIDTH, ALL) \
@@ -242,8 +229,6 @@ MPSREF_BOTH(MPSREF_FILL, shuffle_and_fill_up, place >= n, place + modulo - n)
     }
 MPSREF_VOTE(simd, 32, 0xffffffff)
 MPSREF_VOTE(quad, 4, 0xf)
-#undef MPSREF_VOTE
-#undef MPSREF_BOTH
-#undef MPSREF_GATHER
+#undef MPSREF_ALSO
 
 } // namespace metal

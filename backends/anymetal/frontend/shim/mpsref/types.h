@@ -62,17 +62,12 @@ MPSREF_PART(remove_addrspace, __attribute__((opencl_global_host)) T)
 MPSREF_TRAIT(remove_cvref, remove_cv_t<remove_addrspace_t<remove_reference_t<T>>>)
 MPSREF_TRAIT(decay, remove_cvref_t<T>)
 template <class T, size_t N> struct decay<T[N]> { typedef T *type; };
-MPSREF_TRAIT(add_const, const T)
-MPSREF_TRAIT(add_volatile, volatile T)
+MPSREF_TRAIT(add_const, const T) MPSREF_TRAIT(add_volatile, volatile T)
 MPSREF_TRAIT(add_pointer, remove_reference_t<T> *)
-MPSREF_TRAIT(add_lvalue_reference, T &)
-MPSREF_TRAIT(add_rvalue_reference, T &&)
-MPSREF_TRAIT(make_signed, __make_signed(T))
-MPSREF_TRAIT(make_unsigned, __make_unsigned(T))
+MPSREF_TRAIT(add_lvalue_reference, T &) MPSREF_TRAIT(add_rvalue_reference, T &&)
+MPSREF_TRAIT(make_signed, __make_signed(T)) MPSREF_TRAIT(make_unsigned, __make_unsigned(T))
 MPSREF_TRAIT(underlying_type, __underlying_type(T))
-MPSREF_TRAIT(make_scalar, typename mpsref::shape<T>::element)
-#undef MPSREF_TRAIT
-#undef MPSREF_PART
+MPSREF_TRAIT(make_scalar, mpsref::element<T>)
 
 #define MPSREF_TEST(NAME, ...) \
     template <class T> struct NAME : bool_constant<__VA_ARGS__> {}; \
@@ -80,34 +75,22 @@ MPSREF_TRAIT(make_scalar, typename mpsref::shape<T>::element)
 #define MPSREF_TEST_OF_TWO(NAME) \
     template <class T, class U> struct NAME : bool_constant<__##NAME(T, U)> {}; \
     template <class T, class U> constexpr constant bool NAME##_v = __##NAME(T, U);
-MPSREF_TEST_OF_TWO(is_same)
-MPSREF_TEST_OF_TWO(is_convertible)
-MPSREF_TEST_OF_TWO(is_base_of)
-MPSREF_TEST_OF_TWO(is_assignable)
+MPSREF_TEST_OF_TWO(is_same) MPSREF_TEST_OF_TWO(is_convertible) MPSREF_TEST_OF_TWO(is_base_of)
 template <class T, class... A> struct is_constructible : bool_constant<__is_constructible(T, A...)> {};
 template <class T, class... A> constexpr constant bool is_constructible_v = __is_constructible(T, A...);
-MPSREF_TEST(is_floating_point, __is_same(remove_cv_t<T>, float) || mpsref::is_narrow<remove_cv_t<T>>::value)
+MPSREF_TEST(is_floating_point, __is_same(remove_cv_t<T>, float) || mpsref::is_narrow<remove_cv_t<T>>)
 MPSREF_TEST(is_integral, __is_integral(T))
 MPSREF_TEST(is_arithmetic, is_integral<T>::value || is_floating_point<T>::value)
 MPSREF_TEST(is_scalar, is_arithmetic<T>::value)
 MPSREF_TEST(is_signed, is_floating_point<T>::value || __is_signed(T))
 MPSREF_TEST(is_unsigned, __is_unsigned(T))
 MPSREF_TEST(is_vector, mpsref::shape<T>::is_vector)
-MPSREF_TEST(is_void, __is_void(T))
-MPSREF_TEST(is_enum, __is_enum(T))
-MPSREF_TEST(is_union, __is_union(T))
-MPSREF_TEST(is_class, __is_class(T))
-MPSREF_TEST(is_array, __is_array(T))
-MPSREF_TEST(is_function, __is_function(T))
-MPSREF_TEST(is_pointer, __is_pointer(T))
-MPSREF_TEST(is_reference, __is_reference(T))
-MPSREF_TEST(is_lvalue_reference, __is_lvalue_reference(T))
-MPSREF_TEST(is_rvalue_reference, __is_rvalue_reference(T))
-MPSREF_TEST(is_const, __is_const(T))
-MPSREF_TEST(is_volatile, __is_volatile(T))
-MPSREF_TEST(is_trivially_copyable, __is_trivially_copyable(T))
+#define MPSREF_BUILTIN(NAME) MPSREF_TEST(NAME, __##NAME(T))
+MPSREF_BUILTIN(is_void) MPSREF_BUILTIN(is_enum) MPSREF_BUILTIN(is_union) MPSREF_BUILTIN(is_class)
+MPSREF_BUILTIN(is_array) MPSREF_BUILTIN(is_function) MPSREF_BUILTIN(is_pointer) MPSREF_BUILTIN(is_reference)
+MPSREF_BUILTIN(is_lvalue_reference) MPSREF_BUILTIN(is_rvalue_reference) MPSREF_BUILTIN(is_const)
+MPSREF_BUILTIN(is_volatile) MPSREF_BUILTIN(is_trivially_copyable)
 #undef MPSREF_TEST
-#undef MPSREF_TEST_OF_TWO
 
 template <class... B> struct conjunction : bool_constant<(B::value && ...)> {};
 template <class... B> struct disjunction : bool_constant<(B::value || ...)> {};
@@ -115,9 +98,10 @@ template <class B> struct negation : bool_constant<!B::value> {};
 template <class... B> constexpr constant bool conjunction_v = (B::value && ...);
 template <class... B> constexpr constant bool disjunction_v = (B::value || ...);
 template <class B> constexpr constant bool negation_v = !B::value;
+// Names of Apple's headers that sources use.
 template <class... B> using _conjunction = conjunction<B...>;
 template <class... B> using _disjunction = disjunction<B...>;
-template <class T> struct __is_valid_simdgroup_type : bool_constant<mpsref::is_number<typename mpsref::shape<T>::element>> {};
+template <class T> struct __is_valid_simdgroup_type : bool_constant<mpsref::is_number<mpsref::element<T>>> {};
 template <class T>
 struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
 
@@ -134,28 +118,16 @@ template <size_t N> using make_index_sequence = make_integer_sequence<size_t, N>
 
 template <class T, size_t N> struct array {
     T mpsref_elements[N];
-    constexpr size_t size() const { return N; }
-#ifdef MPSREF_STRICT
-    constexpr size_t size() const __constant { return N; }
-#endif
+    MPSREF_CONST(constexpr size_t size(), { return N; })
     MPSREF_SUBSCRIPT(T, size_t, mpsref_elements[i])
 };
 
 #if __METAL_VERSION__ >= 320
-#ifdef MPSREF_STRICT
-#define MPSREF_CONSTANT_OBJECT __constant
-#else
-#define MPSREF_CONSTANT_OBJECT
-#endif
 struct os_log { // messages are discarded
     template <class... A> constexpr os_log(A...) {}
-    template <class... A> void log(A...) const MPSREF_CONSTANT_OBJECT {}
-    template <class... A> void log_debug(A...) const MPSREF_CONSTANT_OBJECT {}
-    template <class... A> void log_info(A...) const MPSREF_CONSTANT_OBJECT {}
-    template <class... A> void log_error(A...) const MPSREF_CONSTANT_OBJECT {}
-    template <class... A> void log_fault(A...) const MPSREF_CONSTANT_OBJECT {}
+#define MPSREF_LOG(NAME) template <class... A> void NAME(A...) const MPSREF_OF_CONSTANT {}
+    MPSREF_LOG(log) MPSREF_LOG(log_debug) MPSREF_LOG(log_info) MPSREF_LOG(log_error) MPSREF_LOG(log_fault)
 };
-#undef MPSREF_CONSTANT_OBJECT
 #endif
 
 } // namespace metal
