@@ -12,6 +12,8 @@ Example::
     out = device.buffer(nbytes)                        # zeroed; supports the buffer protocol
     handle = function(count, array, out)               # buffers 0, 1, ...; only a Buffer is used in place
     del handle                                         # waits for the results
+
+:func:`compile` is a shorter way to run kernels on NumPy arrays, with more checks of the arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from numpy.typing import DTypeLike
 
-__all__ = ["ArrayDevice", "Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError"]
+__all__ = [
+    "ArrayDevice", "Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "Launch", "LaunchError",
+    "Library", "at", "compile",
+]  # fmt: skip
 
 Buffer: TypeAlias = Any
 """Device memory with the buffer protocol, returned by ``Device.buffer``."""
@@ -88,3 +93,8 @@ class ArrayDevice(Device, Protocol):
 
     def cleared(self, array: Any, /) -> Any:
         """Fill an array as in :meth:`result`, and return it."""
+
+
+# Behind the errors, which these modules need.
+from .api import Launch, Library, compile  # noqa: E402
+from .frontend.signature import at  # noqa: E402

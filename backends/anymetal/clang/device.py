@@ -33,7 +33,7 @@ from .launcher import (
 from .report import explain
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
-MAX_SECONDS = 999_999_999
+LARGEST_LIMIT = 999_999_999
 SECONDS = 60
 """Limit of the processor time of a launch; ``MPSREF_LAUNCH_SECONDS`` is another one."""
 DENORMALS = ("keep", "flush")
@@ -80,15 +80,19 @@ class Handle:
 
 def launch_seconds(value: Any) -> float:
     """Return the limit of the processor time of a launch; ``None`` is that of the environment."""
-    name = "MPSREF_LAUNCH_SECONDS" if value is None else "seconds"
-    given = os.environ.get(name) or SECONDS if value is None else value
+    return positive("MPSREF_LAUNCH_SECONDS" if value is None else "seconds", value, SECONDS, "seconds")
+
+
+def positive(name: str, value: Any, default: float, unit: str) -> float:
+    """Return a limit: a value, or for ``None`` that of an environment variable, or the default."""
+    given = os.environ.get(name) or default if value is None else value
     try:
-        seconds = math.nan if isinstance(given, (bool, np.bool_)) else float(given)
+        number = math.nan if isinstance(given, (bool, np.bool_)) else float(given)
     except (TypeError, ValueError, OverflowError):
-        seconds = math.nan
-    if not 0 < seconds <= MAX_SECONDS:
-        raise LaunchError(f"{name}={shorten(given)} is not a number of seconds above 0 and up to {MAX_SECONDS}")
-    return seconds
+        number = math.nan
+    if not 0 < number <= LARGEST_LIMIT:
+        raise LaunchError(f"{name}={shorten(given)} is not a number of {unit} above 0 and up to {LARGEST_LIMIT}")
+    return number
 
 
 def lengths_of(local: Any) -> dict[int, int]:
@@ -118,7 +122,7 @@ class Function:
     def __init__(self, device: Device, source: Source, name: str, constants: Constants) -> None:
         """Returned by :meth:`Kernel.function`."""
         kernel, library = find_kernel(name, source.program.kernels), source.library(name, constants)
-        self._device, self._library = device, library
+        self.device, self._library = device, library
         about = library.numbers("mpsref_about", 1 + 4 * len(kernel.bindings))
         bindings = library.numbers("mpsref_bindings", 2 * len(kernel.bindings))
         self.signature = signature = Signature.of(kernel, library.threads, about, bindings)
@@ -227,7 +231,7 @@ class Function:
         local: Mapping[int, int] | None = None,
         seconds: float | None = None,
     ) -> Handle:
-        signature, runtime, library = self.signature, self._device.runtime, self._library
+        signature, runtime, library = self.signature, self.device.runtime, self._library
         signature.check_arguments(len(arguments))
         lengths = lengths_of(local)
         signature.check_lengths(library.local_bytes, lengths)
@@ -274,7 +278,7 @@ class Function:
             buffer = argument
         else:
             try:
-                buffer = self._device.buffer(argument)
+                buffer = self.device.buffer(argument)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"buffer({index}) of kernel `{self.signature.name}`: {error}") from None
         if offset >= buffer.nbytes or (known and offset % known.alignment):
@@ -371,7 +375,6 @@ class Device:
         version: str = "2.3",
         include: Sequence[str | os.PathLike[str]] = (),
         fast_math: bool = True,
-        define: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal.
 
@@ -385,12 +388,10 @@ class Device:
             Folders of files that the source includes; other files are refused.
         fast_math : bool, optional
             Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
-        define : mapping of str to str, optional
-            Macros.
         """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        options = Options.of(version, include, fast_math, define)
+        options = Options.of(version, include, fast_math)
         kernel = self._kernels.get((source, options))
         if kernel is None:
             kernel = Kernel(self, compile_source(self._toolchain, source, options))

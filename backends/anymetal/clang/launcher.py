@@ -91,6 +91,7 @@ class NativeLauncher:
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # musl has no separate libm
                 ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # functions that kernels call, see flags.LIBRARIES
+        self.path = path
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         found, own = (ctypes.cast(one.mpsref_barrier, ctypes.c_void_p).value for one in (ctypes.CDLL(None), library))
         if found != own:

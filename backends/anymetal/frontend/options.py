@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shorten
@@ -20,7 +20,6 @@ tensors."""
 
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*(?P<mark>[<"])(?P<name>[^>"\n]+)[>"]""", re.MULTILINE)
 
-DEFINED = re.compile(r"(?!__METAL|MPSREF)[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,9 @@ class Options:
     include: tuple[Path, ...] = ()
     """Folders of files that the source includes."""
     fast_math: bool = True
-    define: tuple[tuple[str, str], ...] = ()
-    """Macros and what they stand for."""
 
     @classmethod
-    def of(cls, version: Any, include: Any, fast_math: Any, define: Mapping[str, Any] | None = None) -> Options:
+    def of(cls, version: Any, include: Any, fast_math: Any) -> Options:
         """Check and convert the arguments of ``Device.kernel``."""
         if version not in VERSIONS:
             raise CompileError(f"version={shorten(version)}: the versions of MSL are {', '.join(VERSIONS)}")
@@ -47,13 +44,7 @@ class Options:
         for folder in folders:
             if not folder.is_dir():
                 raise CompileError(f"include={str(folder)!r} is not a folder")
-        macros = tuple((name, str(value)) for name, value in (define or {}).items())
-        for name, value in macros:
-            if not isinstance(name, str) or not DEFINED.fullmatch(name) or "\n" in value:
-                raise CompileError(
-                    f"define={{{name!r}: {shorten(value)}}}: a macro has a name that is not reserved, and one line of text"
-                )
-        return cls(version, folders, fast_math, macros)
+        return cls(version, folders, fast_math)
 
     @property
     def number(self) -> int:
@@ -66,11 +57,6 @@ class Options:
         known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
         known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
         return tuple(f"-D{macro}" for macro in known)
-
-    @property
-    def macros(self) -> tuple[str, ...]:
-        """Flags that define the macros of the caller."""
-        return tuple(f"-D{name}={value}" for name, value in self.define)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -92,8 +78,8 @@ class Options:
         return dict(sorted(found.items()))
 
     def texts(self, source: str) -> tuple[str, ...]:
-        """Return all that the preprocessor reads: macros, a source, and the files that it includes."""
-        return source, *self.macros, *(part for path, text in self.files(source).items() for part in (str(path), text))
+        """Return a source, and the paths and texts of the files that it includes."""
+        return source, *(part for path, text in self.files(source).items() for part in (str(path), text))
 
     def _named(self, text: str, place: Path | None) -> Iterator[Path]:
         """Yield the files that the directives of a text name; ``place`` is its folder."""

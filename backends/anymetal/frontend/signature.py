@@ -93,11 +93,11 @@ class Signature(NamedTuple):
     def check_lengths(self, static: int, local: Mapping[int, int]) -> None:
         """Raise for an illegal length of threadgroup memory; ``static`` are the bytes of variables."""
         for index, known in self.locals.items():
-            nbytes = local.get(index, 0)
+            nbytes, what = local.get(index, 0), f"threadgroup({index}) of kernel `{self.name}`, `{known.text}`"
             if nbytes < max(known.nbytes, 1) or nbytes % LOCAL_MULTIPLE:
                 raise LaunchError(
-                    f"threadgroup({index}) of kernel `{self.name}`, `{known.text}`, needs a length in bytes, a multiple "
-                    f"of {LOCAL_MULTIPLE} from {known.nbytes} on, not {shorten(nbytes)}: local={{{index}: ...}}"
+                    f"{what}, needs a length in bytes, a multiple of {LOCAL_MULTIPLE} from {known.nbytes} on, "
+                    f"not {shorten(nbytes)}: local={{{index}: n}}"
                 )
         for index in local:
             if index not in self.locals:

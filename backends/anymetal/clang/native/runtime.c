@@ -6,16 +6,12 @@
 // in several threads do not meet; the only shared state is the list of idle fibre stacks, which is lock-free.
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
-#include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "mpsref/abi.h"

@@ -24,6 +24,7 @@ static const uint8_t *interrupted_at(const void *context) {
 }
 
 #ifdef __linux__
+#include <sys/syscall.h>
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
@@ -49,6 +50,9 @@ static int is_tick(const siginfo_t *info, const void *running) {
     return info->si_code == SI_TIMER;
 }
 #else
+#include <errno.h>
+#include <pthread.h>
+
 static int is_main_thread(void) { return pthread_main_np(); }
 
 typedef struct {
@@ -74,7 +78,12 @@ static void *watching(void *argument) {
 
 static int watch_begin(watch *w) {
     *w = (watch){.watched = pthread_self(), .lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
-    return !pthread_create(&w->watcher, NULL, watching, w);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); // an interrupt is for the thread that runs the kernel
+    const int failed = pthread_create(&w->watcher, NULL, watching, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !failed;
 }
 
 static void watch_end(watch *w) {

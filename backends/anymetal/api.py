@@ -1,0 +1,398 @@
+"""Compile Metal Shading Language, and call its kernels with NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import CompileError, LaunchError, clang, isolation
+from .arguments import as_number, check_array, dtype_of
+from .frontend.signature import At, Parameter, is_value
+from .frontend.toolchain import LARGEST_TEXT
+from .isolation import Call, Request
+
+Size: TypeAlias = int | Sequence[int]
+"""A number of threads or threadgroups, or up to three."""
+
+RUNTIMES = ("clang",)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch did."""
+
+    changed: Mapping[int, int]
+    """The number of elements that have other bytes than before, for each buffer that the kernel may write."""
+
+
+class Kernel:
+    """A kernel function of a :class:`Library`."""
+
+    def __init__(self, request: Request, function: clang.Function, isolate: bool) -> None:
+        """Returned by ``library[name]``."""
+        self._request, self._function, self._isolate = request, function, isolate
+
+    def __call__(
+        self,
+        grid: Size,
+        group: Size,
+        /,
+        *arguments: Any,
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Launch:
+        """Run exactly the threads of a grid, as Metal's ``dispatchThreads``.
+
+        Parameters
+        ----------
+        grid, group : int or sequence of int
+            The threads of the grid and of a threadgroup, along one to three axes.
+        *arguments : object
+            The buffers in the order of their indices. NumPy arrays have the dtype of the declaration and are changed
+            in place, after the launch has succeeded, if the kernel may write them. ``anymetal.at(array, offset)`` binds
+            an array from an offset in bytes on. A parameter ``constant T&`` takes a Python number that is in the range
+            of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size.
+        local : mapping of int to int, optional
+            The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
+        seconds : float, optional
+            Limit of the processor time of the launch. The default is in ``MPSREF_LAUNCH_SECONDS``, else 60.
+
+        Returns
+        -------
+        Launch
+            How many elements of each written buffer changed.
+
+        Raises
+        ------
+        LaunchError
+            For illegal arguments and for undefined behaviour of the kernel; no array is changed.
+        """
+        return self._launch("dispatch", grid, group, arguments, local, seconds)
+
+    def threadgroups(
+        self,
+        groups: Any,
+        group: Size,
+        /,
+        *arguments: Any,
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Launch:
+        """Run whole threadgroups, as Metal's ``dispatchThreadgroups``.
+
+        Parameters
+        ----------
+        groups : int, sequence of int, or At
+            The threadgroups along one to three axes; ``anymetal.at(array, offset)`` reads three numbers of dtype uint32
+            there.
+        group : int or sequence of int
+            The threads of a threadgroup.
+        *arguments, local, seconds
+            As for a call.
+
+        Returns
+        -------
+        Launch
+            How many elements of each written buffer changed.
+
+        Raises
+        ------
+        LaunchError
+            As for a call.
+        """
+        return self._launch("dispatch_threadgroups", groups, group, arguments, local, seconds)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the kernel as JSON data: name, largest threadgroup, and arguments."""
+        signature = self._function.signature
+        kinds = {"buffer": signature.parameters, "threadgroup": signature.locals}
+        return {
+            "name": signature.name,
+            "threads": signature.threads,
+            "arguments": [
+                {"index": index, "kind": kind, "type": known.text, "bytes": known.nbytes}
+                | {"alignment": known.alignment, "written": bool(known.is_written)}
+                for kind, found in kinds.items()
+                for index, known in sorted(found.items())
+            ],
+        }
+
+    def _launch(
+        self, method: str, grid: Any, group: Any, given: tuple[Any, ...], local: Any, seconds: float | None
+    ) -> Launch:
+        signature = self._function.signature
+        known = sorted(signature.parameters.items())
+        if len(given) != len(known):
+            signature.check_arguments(len(given))
+        bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
+        arrays = {index: value.buffer for index, value in bound.items() if isinstance(value, At)}
+        self._check_overlaps(arrays)
+        places: dict[tuple[int, int], int] = {}
+        position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
+        memory = {position[i]: _bytes(array) for i, array in arrays.items()}
+        written = {i: array for i, array in arrays.items() if signature.is_written(i)}
+        call = Call(
+            method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
+            [self._argument(bound.get(i, UNUSED), position.get(i)) for i in range(signature.buffers)], local, seconds,
+        )  # fmt: skip
+        results = isolation.run(self._request, signature.name, call) if self._isolate else call.run(self._function)
+        changed = {}
+        for i, array in written.items():
+            differs = memory[position[i]] != results[position[i]]
+            changed[i] = int(differs.reshape(array.size, -1).any(1).sum())
+        for place, after in results.items():
+            memory[place][...] = after
+        return Launch(changed)
+
+    def _argument(self, value: bytes | At, position: int | None) -> bytes | tuple[int, int]:
+        return value if isinstance(value, bytes) else (position or 0, value.offset)
+
+    def _check_overlaps(self, arrays: Mapping[int, NDArray[Any]]) -> None:
+        """Raise if two arrays share a part of their memory and one of them may be written."""
+        signature = self._function.signature
+        for i, first in arrays.items():
+            for j, second in arrays.items():
+                is_harmless = i >= j or _place(first) == _place(second)
+                if is_harmless or not (signature.is_written(i) or signature.is_written(j)):
+                    continue
+                if np.may_share_memory(first, second):
+                    raise LaunchError(
+                        f"buffer({i}) and buffer({j}) of kernel `{signature.name}` overlap, and one may be written: "
+                        "pass one array to both, with anymetal.at(array, offset)"
+                    )
+
+    def _convert(self, index: int, known: Parameter, value: Any) -> bytes | At:
+        """Return an argument as an array from an offset on, or as the bytes of a value; raise for an illegal one."""
+        signature = self._function.signature
+        what = f"buffer({index}) of kernel `{signature.name}`, `{known.text}`"
+        array, offset = value if isinstance(value, At) else (value, 0)
+        if isinstance(array, (np.ndarray, np.generic)):
+            check_array(array, known, what)
+        if isinstance(array, np.ndarray):
+            signature.check_size(index, max(array.nbytes - offset, 0), is_value=is_value(array))
+            return At(array, offset)
+        if array is None:
+            raise LaunchError(f"{what}: it is not bound, the argument is None")
+        if not isinstance(array, (bool, int, float, bytes, np.generic)):
+            raise TypeError(
+                f"{what}: an argument is an array of NumPy, a number or bytes, not a {type(array).__name__}"
+            )
+        if known.is_written or offset:
+            raise LaunchError(f"{what}: it is memory, pass an array of NumPy, not {shorten(array)}")
+        if isinstance(array, (bytes, np.generic)):
+            data = array if isinstance(array, bytes) else array.tobytes()
+        elif known.is_reference:
+            data = as_number(array, dtype_of(known.text), what)
+        else:
+            raise LaunchError(f"{what}: it is a pointer, pass an array of NumPy, not {shorten(array)}")
+        signature.check_size(index, len(data), is_value=True)
+        return data
+
+    def __repr__(self) -> str:
+        return f"anymetal.Kernel({self._function.signature.name})"
+
+
+UNUSED = bytes(16)
+"""What is bound to an index that no parameter has."""
+
+
+def _place(array: NDArray[Any]) -> tuple[int, int]:
+    return array.ctypes.data, array.nbytes
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of an array in C order; they share its memory."""
+    return array.view(np.ndarray).reshape(-1).view(np.uint8)
+
+
+class Descriptions(Mapping[str, dict[str, Any]]):
+    """The kernels of a library as JSON data, by name; each is compiled when it is looked up."""
+
+    def __init__(self, library: Library) -> None:
+        """Returned by ``Library.kernels``."""
+        self._library = library
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._library[name].describe()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._library)
+
+    def __len__(self) -> int:
+        return len(list(self._library))
+
+
+class Library:
+    """A compiled source, returned by :func:`compile`: ``library[name]`` is a kernel."""
+
+    def __init__(self, request: Request, isolate: bool) -> None:
+        """Compile the source."""
+        self._request, self._isolate = request, isolate
+        self._compiled = request.open()
+
+    @property
+    def kernels(self) -> Mapping[str, dict[str, Any]]:
+        """The kernels by name, as JSON data: the largest threadgroup, and for each buffer and each threadgroup memory
+        its index, declaration, bytes and alignment of an element, and whether it may be written."""
+        return Descriptions(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compiled.source.program.kernels)
+
+    def __getitem__(self, name: str) -> Kernel:
+        return Kernel(self._request, self._request.function(self._compiled, name), self._isolate)
+
+    @property
+    def declared(self) -> Mapping[str, list[dict[str, Any]]]:
+        """The arguments of each kernel as the source declares them, as JSON data: nothing is compiled for it.
+
+        The index is None if it is an expression.
+        """
+        return {
+            name: [{"index": one.index, "kind": one.kind, "type": one.text} for one in kernel.bindings]
+            for name, kernel in self._compiled.source.program.kernels.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"anymetal.Library({', '.join(self)})"
+
+
+def compile(
+    source: str | os.PathLike[str],
+    /,
+    *,
+    version: str = "3.1",
+    include: Sequence[str | os.PathLike[str]] = (),
+    define: Mapping[str, Any] | None = None,
+    constants: Mapping[int | str, Any] | None = None,
+    fast_math: bool = False,
+    denormals: str = "keep",
+    runtime: str = "clang",
+    check_order: bool = True,
+    isolate: bool = False,
+) -> Library:
+    """Compile Metal Shading Language for the CPU, with checks for undefined behaviour.
+
+    Parameters
+    ----------
+    source : str or path
+        The MSL text, or the path of a file: an ``os.PathLike``, or a string in one line that ends with ``.metal``.
+    version : {"2.3", "2.4", "3.0", "3.1", "3.2", "4.0"}, optional
+        The version of MSL.
+    include : sequence of path, optional
+        Folders of files that the source includes. That of a file is the last of them.
+    define : mapping of str to object, optional
+        Macros and their values; ``None`` is an empty one, and a bool is 1 or 0.
+    constants : mapping of int or str to object, optional
+        Function constants by index or name.
+    fast_math : bool, optional
+        Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
+    denormals : {"keep", "flush"}, optional
+        Whether subnormal numbers (of ``float``) are kept in arithmetic, or are zero.
+    runtime : {"clang"}, optional
+        The runtime.
+    check_order : bool, optional
+        Whether each launch runs twice, in opposite orders of its threads, with results that must be equal.
+    isolate : bool, optional
+        Whether each launch runs in a process of its own, which may use ``MPSREF_LAUNCH_MEMORY`` MiB (default 4096)
+        beyond its buffers. Running a kernel is running native code: this keeps a crash from the calling process, and is
+        no protection from hostile code.
+
+    Returns
+    -------
+    Library
+        The kernels by name.
+
+    Raises
+    ------
+    CompileError
+        If the source is illegal, with line numbers of the source.
+
+    Examples
+    --------
+    >>> import anymetal
+    >>> library = anymetal.compile('''
+    ... kernel void axpy(device const float *x, device float *y, constant float &a,
+    ...                  uint i [[thread_position_in_grid]]) { y[i] += a * x[i]; }''')
+    >>> x, y = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    >>> library["axpy"](4, 4, x, y, 10)
+    Launch(changed={1: 3})
+    >>> y
+    array([ 1., 11., 21., 31.], dtype=float32)
+    >>> [argument["type"] for argument in library.kernels["axpy"]["arguments"]]
+    ['device const float *x', 'device float *y', 'constant float &a']
+
+    An access outside an array is an error, and no array is changed:
+
+    >>> library["axpy"](5, 5, x, y, 10)
+    Traceback (most recent call last):
+        ...
+    anymetal.LaunchError: kernel `axpy` read out of bounds: at byte offset 16 of buffer(...
+    """
+    if runtime not in RUNTIMES:
+        raise LaunchError(f"runtime={shorten(runtime)}: the runtimes of compile() are {', '.join(map(repr, RUNTIMES))}")
+    if not isinstance(isolate, bool):
+        raise TypeError(f"isolate is of type {type(isolate).__name__}; it is True or False")
+    text, folders = read(source)
+    if not isinstance(constants, Mapping | None):
+        raise TypeError(f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values")
+    options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math}
+    text = _macros(define) + text
+    device = {"check_order": check_order, "denormals": denormals}
+    return Library(Request(text, options, device, dict(constants or {})), isolate)
+
+
+def _macros(define: Any) -> str:
+    """Return the lines that define macros, in front of the first line of a source."""
+    if not isinstance(define, Mapping | None):
+        raise TypeError(
+            f"define is of type {type(define).__name__}; it is a mapping from the names of macros to values"
+        )
+    lines = []
+    for name, value in (define or {}).items():
+        text = str(int(value) if isinstance(value, bool) else "" if value is None else value)
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise CompileError(f"define={{{shorten(name)}: ...}}: the name of a macro is an identifier")
+        if not re.fullmatch(r"[ -\[\]-~]*", text):
+            raise CompileError(f"define={{{name!r}: {shorten(value)}}}: a value is ASCII text in one line without \\")
+        lines.append(f"#define {name} {text}\n")
+    return "".join([*lines, "#line 1\n"]) if lines else ""
+
+
+def _sequence(include: Any) -> Sequence[Any]:
+    if isinstance(include, (str, bytes, os.PathLike)) or not isinstance(include, Sequence):
+        raise TypeError(f"include={shorten(include)} is a sequence of folders")
+    return include
+
+
+def read(source: Any) -> tuple[str, list[Path]]:
+    """Return the text of a source, and the folder of its file."""
+    is_path = isinstance(source, os.PathLike) or (isinstance(source, str) and re.fullmatch(r"[^\n]*\.metal", source))
+    if not is_path and not isinstance(source, str):
+        raise TypeError(f"the source is a string or a path, not {type(source).__name__}")
+    if not is_path:
+        return _checked(source, "the source"), []
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+        return _checked(data.decode(), f"the source {str(path)!r}"), [path.absolute().parent]
+    except OSError as error:
+        raise CompileError(f"the source {str(path)!r} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise CompileError(
+            f"the source {str(path)!r} is no text: byte {error.start} is not UTF-8 (a compiled .metallib is no source)"
+        ) from None
+
+
+def _checked(text: str, what: str) -> str:
+    if len(text) > LARGEST_TEXT << 20:
+        raise CompileError(f"{what} has {len(text)} characters; the maximum is {LARGEST_TEXT << 20}")
+    return text

@@ -1,0 +1,131 @@
+"""A launch as data, to run in this process or, with limits of time and memory, in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import CompileError, LaunchError, clang
+from .clang.device import launch_seconds, positive
+
+MEMORY = 4096
+"""MiB of memory of a process beyond its buffers; ``MPSREF_LAUNCH_MEMORY`` is another limit."""
+
+GRACE = 60
+"""Seconds that a process has to start, to compile, and to transfer its buffers."""
+
+START = "import sys; sys.path[:] = {!r}; from anymetal import isolation; isolation.serve()"
+ERRORS = {error.__name__: error for error in (LaunchError, CompileError, TypeError, MemoryError)}
+
+Results: TypeAlias = Mapping[int, NDArray[np.uint8]]
+"""The bytes of memory after a launch, for each that may be written."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A source, how it is compiled, and how its kernels run."""
+
+    source: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[int | str, Any] = field(default_factory=dict)
+
+    def open(self) -> clang.Kernel:
+        """Check the source."""
+        return clang.Device(**self.device).kernel(self.source, **self.options)
+
+    def function(self, kernel: clang.Kernel, name: str) -> clang.Function:
+        """Compile a kernel with the constants that the source has."""
+        return kernel.function(name, constants=self.constants)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of ``Function.dispatch`` or ``Function.dispatch_threadgroups``."""
+
+    method: str
+    grid: Any
+    group: Any
+    memory: Sequence[NDArray[np.uint8]]
+    written: Sequence[int]
+    """The positions in ``memory`` of what may be written."""
+    arguments: Sequence[bytes | tuple[int, int]]
+    """For each buffer its bytes, or the position of its memory and the offset there."""
+    local: Any
+    seconds: Any
+
+    def run(self, function: clang.Function) -> Results:
+        """Launch on copies of the memory; return what is in them."""
+        buffers = [function.device.buffer(one) for one in self.memory]
+        bound = [one if isinstance(one, bytes) else clang.At(buffers[one[0]], one[1]) for one in self.arguments]
+        launch = getattr(function, self.method)
+        launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
+        return {position: buffers[position] for position in self.written}
+
+
+def run(request: Request, name: str, call: Call) -> Results:
+    """Run a call of a kernel in a process of its own; raise LaunchError if the process crashes or exceeds a limit."""
+    seconds, memory = launch_seconds(call.seconds), positive("MPSREF_LAUNCH_MEMORY", None, MEMORY, "MiB")
+    command = [sys.executable, "-c", START.format([os.path.abspath(folder) for folder in sys.path])]
+    try:
+        done = subprocess.run(
+            command, input=pickle.dumps((request, name, call, seconds, memory)), capture_output=True, check=False,
+            timeout=GRACE + 10 * seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise LaunchError(f"kernel `{name}`, in a process of its own, did not end; the process was killed") from None
+    head, _, data = done.stdout.partition(b"\n")
+    if done.returncode:
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit status {done.returncode}"
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise LaunchError(f"kernel `{name}` ended its process with {how}{': ' + said[-1][:500] if said else ''}")
+    answer = json.loads(head)
+    if answer["error"] is not None:
+        raise ERRORS[answer["error"]](answer["message"])
+    ends = np.cumsum([call.memory[position].nbytes for position in call.written])
+    parts = np.split(np.frombuffer(data, np.uint8), ends)
+    return dict(zip(call.written, parts, strict=False))
+
+
+def serve() -> None:
+    """Run the call that arrives at the standard input, and write the results to the standard output.
+
+    The answer is JSON and bytes, since what a kernel has damaged must not be unpickled.
+    """
+    request, name, call, seconds, memory = pickle.load(sys.stdin.buffer)
+    results: Results = {}
+    answer = {"error": None, "message": ""}
+    try:
+        function = request.function(request.open(), name)
+        _limit(seconds, memory * 2**20 + 4 * sum(one.nbytes for one in call.memory))
+        results = call.run(function)
+    except tuple(ERRORS.values()) as error:
+        answer = {"error": next(key for key, kind in ERRORS.items() if isinstance(error, kind)), "message": str(error)}
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    for position in call.written if results else ():
+        sys.stdout.buffer.write(results[position].data)
+
+
+def _limit(seconds: float, nbytes: float) -> None:
+    """Limit this process: it has used some time, and stops on its own before it is killed."""
+    import resource
+
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    for kind, most in (
+        (resource.RLIMIT_CPU, used + seconds + 10),
+        (resource.RLIMIT_AS, nbytes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        limit = int(most) if hard == resource.RLIM_INFINITY else min(int(most), hard)
+        resource.setrlimit(kind, (limit, limit))

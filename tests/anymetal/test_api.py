@@ -1,0 +1,339 @@
+"""``anymetal.compile``: kernels called with NumPy arrays, by themselves, in a process of their own, and in pytest."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anymetal
+from anymetal import CompileError, LaunchError, clang, isolation
+from anymetal.arguments import as_number, dtype_of
+
+pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
+
+ROOT = Path(__file__).parents[2]
+AXPY = """
+kernel void axpy(device const float *x, device float *y, constant float &a, uint i [[thread_position_in_grid]]) {
+    y[i] += a * x[i];
+}
+kernel void gap(device int *y [[buffer(3)]], constant N_TYPE &n [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+    y[i] = n + N;
+}
+kernel void both(device int *a, device int *b, uint i [[thread_position_in_grid]]) { a[i] = 1; b[i + 4] = 2; }"""
+STRUCT = """
+struct Row { float3 a; uint n; };
+struct Small { half a; };
+kernel void f(device Row *rows, device void *any, device Small *small, uint i [[thread_position_in_grid]]) {
+    rows[i].n += 1;
+}"""
+ROW = np.dtype({"names": ["a", "n"], "formats": [(np.float32, 3), np.uint32], "offsets": [0, 16], "itemsize": 32})
+
+
+@pytest.fixture(scope="module")
+def library():
+    return anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint", "FLAG": True, "EMPTY": None})
+
+
+def arrays():
+    return np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+
+
+def test_arrays_are_changed_in_place(library):
+    x, y = arrays()
+    assert library["axpy"](4, 4, x, y, 10).changed == {1: 3}
+    np.testing.assert_array_equal(y, [1, 11, 21, 31])
+    library["axpy"].threadgroups((2,), 2, x, y, np.float32(-10))
+    np.testing.assert_array_equal(y, 1)
+    np.testing.assert_array_equal(x, np.arange(4))
+
+
+def test_shapes_offsets_and_one_array_twice(library):
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    library["axpy"](4, 4, anymetal.at(x, 32), anymetal.at(x, 16), 1)
+    np.testing.assert_array_equal(x, [[0, 1, 2, 3], [12, 14, 16, 18], [8, 9, 10, 11]])
+    library["axpy"](12, 4, x, x, 1.0)
+    np.testing.assert_array_equal(x[0], [0, 2, 4, 6])
+    both = np.zeros(8, np.int32)
+    assert library["both"](4, 4, both, both).changed == {0: 8, 1: 8}
+    np.testing.assert_array_equal(both, [1] * 4 + [2] * 4)
+
+
+def test_indices_with_gaps(library):
+    y = np.zeros(5, np.int32)
+    library["gap"](5, 5, 3, y)
+    np.testing.assert_array_equal(y, 7)
+
+
+def test_kernels_are_described(library):
+    assert list(library.kernels) == list(library) == ["axpy", "gap", "both"]
+    assert len(library.kernels) == 3
+    described = json.loads(json.dumps(library.kernels["gap"]))
+    number = {"kind": "buffer", "bytes": 4, "alignment": 4}
+    assert described == {
+        "name": "gap",
+        "threads": 1024,
+        "arguments": [
+            number | {"index": 1, "type": "constant uint &n", "written": False},
+            number | {"index": 3, "type": "device int *y", "written": True},
+        ],
+    }
+    assert str(library) == "anymetal.Library(axpy, gap, both)"
+    assert str(library["gap"]) == "anymetal.Kernel(gap)"
+    with pytest.raises(LaunchError, match="no kernel 'nothing' in this source; it has axpy, gap, both"):
+        library["nothing"]
+
+
+def test_an_error_changes_no_array(library):
+    x, y = arrays()
+    with pytest.raises(LaunchError, match=r"past its end"):
+        library["axpy"](5, 4, x, y, 10)
+    np.testing.assert_array_equal(y, 1)
+
+
+def read_only(y):
+    y.flags.writeable = False
+    return y
+
+
+WRONG = {
+    "too few": (lambda x, y: (x, y), LaunchError, "takes 3 buffers, not 2"),
+    "too many": (lambda x, y: (x, y, 1, y), LaunchError, "takes 3 buffers, not 4"),
+    "unbound": (lambda x, y: (None, y, 1), LaunchError, r"buffer\(0\) of kernel `axpy`, .*x`: it is not bound"),
+    "float64": (
+        lambda x, y: (x.astype(float), y, 1),
+        LaunchError,
+        r"buffer\(0\) .* have the dtype float32, not float64",
+    ),
+    "another byte order": (lambda x, y: (x.astype(">f4"), y, 1), LaunchError, "have the dtype float32, not >f4"),
+    "a scalar of float64": (lambda x, y: (x, y, np.float64(1)), LaunchError, r"buffer\(2\) .* float32, not float64"),
+    "a struct": (lambda x, y: (np.zeros(4, ROW), y, 1), LaunchError, r"buffer\(0\) .* have the dtype float32"),
+    "a mask": (lambda x, y: (np.ma.array(x), y, 1), TypeError, "the mask of a masked array would be lost"),
+    "objects": (lambda x, y: (x.astype(object), y, 1), TypeError, "the array holds Python objects"),
+    "columns": (lambda x, y: (np.ones((4, 2), "f")[:, 0], y, 1), LaunchError, "not C-contiguous"),
+    "no elements": (lambda x, y: (x[:0], y, 1), LaunchError, r"has no elements, of shape \(0,\)"),
+    "a read-only array": (lambda x, y: (x, read_only(y), 1), LaunchError, "may write it, and the array is read-only"),
+    "a number as memory": (
+        lambda x, y: (x, 1.0, 1),
+        LaunchError,
+        r"buffer\(1\) .* it is memory, pass an array of NumPy",
+    ),
+    "bytes as memory": (lambda x, y: (x, bytes(16), 1), LaunchError, "it is memory"),
+    "a number as a pointer": (lambda x, y: (3, y, 1), LaunchError, r"buffer\(0\) .* it is a pointer, pass an array"),
+    "a list": (
+        lambda x, y: ([1.0], y, 1),
+        TypeError,
+        "an argument is an array of NumPy, a number or bytes, not a list",
+    ),
+    "too long a value": (lambda x, y: (x, y, bytes(8)), LaunchError, "needs 4 bytes and has 8"),
+    "too large a float": (lambda x, y: (x, y, 1e39), LaunchError, "its type is float32, and 1e[+]39 is too large"),
+    "a bool": (lambda x, y: (x, y, True), TypeError, "its type is float32, not True of type bool"),
+    "an overlap": (lambda x, y: (y[1:], y[:-1], 1), LaunchError, r"buffer\(0\) and buffer\(1\) .* overlap"),
+    "an offset": (lambda x, y: (anymetal.at(x, 3), y, 1), LaunchError, "the offset 3 is not a multiple of 4 below 16"),
+    "an offset in a value": (lambda x, y: (x, y, anymetal.at(1.0, 4)), LaunchError, "it is memory"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments(library, name):
+    make, error, message = WRONG[name]
+    x, y = arrays()
+    with pytest.raises(error, match=message):
+        library["axpy"](4, 4, *make(x, y))
+    np.testing.assert_array_equal(y, 1)
+
+
+def test_structs():
+    f = anymetal.compile(STRUCT)["f"]
+    rows = np.zeros(3, ROW)
+    any_, small = np.zeros(1, np.float64), np.zeros(2, np.float16)
+    assert f(3, 3, rows, any_, small).changed == {0: 3, 1: 0, 2: 0}
+    np.testing.assert_array_equal(rows["n"], 1)
+    packed = np.zeros(3, [("a", np.float32, 3), ("n", np.uint32)])
+    with pytest.raises(LaunchError, match=r"buffer\(0\) .* have 32 bytes, and the dtype 16\. .* of one of 4, unless"):
+        f(3, 3, packed, any_, small)
+    with pytest.raises(LaunchError, match=r"buffer\(2\) .*: its elements have 2 bytes, and those of float32 4"):
+        f(3, 3, rows, any_, small.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        ("device const float *x", "float32"),
+        ("device volatile uint4 *x", "uint32"),
+        ("const device metal::packed_float3 *x", "float32"),
+        ("constant unsigned int &n", "uint32"),
+        ("constant int64_t &n", "int64"),
+        ("device atomic<int> *n", "int32"),
+        ("device atomic_uint *n", "uint32"),
+        ("constant bfloat2 &b", "bfloat16"),
+        ("constant Row &row", None),
+        ("device constants *x", None),
+    ],
+)
+def test_dtypes_of_declarations(text, dtype):
+    assert dtype_of(text) == dtype
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "bits"),
+    [
+        (True, "bool", b"\1"),
+        (-128, "int8", b"\x80"),
+        (2**64 - 1, "uint64", b"\xff" * 8),
+        (0.1, "float32", np.float32(0.1).tobytes()),
+        (3, "float16", np.float16(3).tobytes()),
+        (-math.inf, "float16", np.float16(-math.inf).tobytes()),
+        (1.00390625, "bfloat16", b"\x80\x3f"),
+        (1.01171875, "bfloat16", b"\x82\x3f"),
+        (-math.inf, "bfloat16", b"\x80\xff"),
+        (math.nan, "bfloat16", b"\xc0\x7f"),
+    ],
+)
+def test_numbers(value, dtype, bits):
+    assert as_number(value, dtype, "it") == bits
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "error"),
+    [
+        *[(128, "int8", LaunchError), (-1, "uint32", LaunchError), (2**64, "uint64", LaunchError)],
+        *[(1.0, "int32", TypeError), (1, "bool", TypeError), (True, "int32", TypeError), (1, None, LaunchError)],
+        *[(65520.0, "float16", LaunchError), (3.4e38, "bfloat16", LaunchError), (10**400, "float32", LaunchError)],
+    ],
+)
+def test_numbers_out_of_range(value, dtype, error):
+    with pytest.raises(error, match=r"^it: its type is"):
+        as_number(value, dtype, "it")
+
+
+def test_bfloat_arrays():
+    source = "kernel void f(device bfloat *x, uint i [[thread_position_in_grid]]) { x[i] = bfloat(float(x[i]) * 2); }"
+    f, bits = anymetal.compile(source)["f"], np.array([0x3F80, 0x4000], np.uint16)
+    f(2, 2, bits)
+    np.testing.assert_array_equal(bits, [0x4000, 0x4080])
+    kinds = pytest.importorskip("ml_dtypes")
+    x = np.array([1, -3], kinds.bfloat16)
+    f(2, 2, x)
+    np.testing.assert_array_equal(x.astype(np.float32), [2, -6])
+    with pytest.raises(LaunchError, match="have the dtype bfloat16, not float16"):
+        f(2, 2, x.astype(np.float16))
+
+
+# ------------------------------------------------------------------------------------------------ sources
+
+
+def test_files(tmp_path):
+    (tmp_path / "twice.h").write_text("inline float twice(float x) { return 2 * x; }\n")
+    path = tmp_path / "f.metal"
+    path.write_text('#include "twice.h"\nkernel void f(device float *x) { x[0] = twice(x[0]); }\n')
+    x = np.ones(1, np.float32)
+    for source in (path, str(path)):
+        anymetal.compile(source)["f"](1, 1, x)
+    assert x[0] == 4
+
+
+SOURCES = {
+    "bytes": (AXPY.encode(), {}, TypeError, "the source is a string or a path, not bytes"),
+    "no file": ("nowhere.metal", {}, CompileError, "'nowhere.metal' cannot be read: No such file"),
+    "no kernel": ("int f();", {}, CompileError, "no kernel function"),
+    "10 MB": ("// " + "x" * 10**7, {}, CompileError, "has 10000003 characters; the maximum is 4194304"),
+    "an error": (
+        "\nkernel void f(device float *x) { x[0] = y; }",
+        {"define": {"A": 1}},
+        CompileError,
+        "<msl>:2:41: error",
+    ),
+    "a runtime": ("", {"runtime": "vulkan"}, LaunchError, "runtime='vulkan': the runtimes of compile"),
+    "a macro": ("", {"define": {"a b": 1}}, CompileError, "the name of a macro is an identifier"),
+    "lines": ("", {"define": {"a": "1\n#include <x>"}}, CompileError, "a value is ASCII text in one line"),
+    "macros": ("", {"define": ["a"]}, TypeError, "define is of type list"),
+    "a folder": ("", {"include": "folder"}, TypeError, "include='folder' is a sequence of folders"),
+    "isolate": ("", {"isolate": 1}, TypeError, "isolate is of type int"),
+    "denormals": ("", {"denormals": "none"}, LaunchError, "legal values are 'keep' and 'flush'"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_illegal_sources(name):
+    source, options, error, message = SOURCES[name]
+    with pytest.raises(error, match=message):
+        anymetal.compile(source, **options)
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    (tmp_path / "f.metal").write_bytes(b"MTLB\xff\xfe")
+    with pytest.raises(CompileError, match=r"f\.metal' is no text: byte 4 is not UTF-8"):
+        anymetal.compile(tmp_path / "f.metal")
+
+
+# ------------------------------------------------------------------------------------------------ isolation
+
+
+def test_a_launch_in_its_own_process():
+    library = anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)
+    x, y = arrays()
+    assert library["axpy"](4, 4, x, y, 10).changed == {1: 3}
+    np.testing.assert_array_equal(y, [1, 11, 21, 31])
+    library["axpy"](2, 2, y, anymetal.at(y, 8), 1)
+    np.testing.assert_array_equal(y, [1, 11, 22, 42])
+    with pytest.raises(LaunchError, match=r"kernel `axpy` read out of bounds: at byte offset 16 of buffer\(0\)"):
+        library["axpy"](5, 5, x, y, 10)
+    np.testing.assert_array_equal(y, [1, 11, 22, 42])
+
+
+@pytest.mark.parametrize(
+    ("child", "message"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", "kernel `axpy` ended its process with SIGSEGV"),
+        ("import sys; sys.exit('so long')", "kernel `axpy` ended its process with exit status 1: so long"),
+        ("import time; time.sleep(60)", "in a process of its own, did not end; the process was killed"),
+    ],
+)
+def test_a_crash_of_the_process(monkeypatch, child, message):
+    monkeypatch.setattr(isolation, "START", child)
+    monkeypatch.setattr(isolation, "GRACE", 0.5)
+    x, y = arrays()
+    with pytest.raises(LaunchError, match=message):
+        anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)["axpy"](4, 4, x, y, 10, seconds=0.01)
+    np.testing.assert_array_equal(y, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not limit memory")
+def test_the_memory_of_the_process(monkeypatch):
+    monkeypatch.setenv("MPSREF_LAUNCH_MEMORY", "200")
+    x, y = arrays()
+    with pytest.raises(LaunchError, match="kernel `axpy` could not run: no memory"):
+        anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)["axpy"](4, 4, x, y, 10)
+
+
+# ------------------------------------------------------------------------------------------------ pytest
+
+TEST = """
+import numpy as np
+
+def test_relu(msl):
+    x = np.linspace(-1, 1, 1000, dtype=np.float32)
+    y = np.full_like(x, np.nan)
+    msl("relu.metal")["relu"](1000, 256, x, y)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+"""
+RELU = "kernel void relu(device const float *x, device float *y, uint i [[thread_position_in_grid]]) { y[i] = BODY; }"
+
+
+@pytest.mark.parametrize(("body", "end"), [("x[i] > 0 ? x[i] : 0", "1 passed"), ("x[i]", "Mismatched elements: 500 /")])
+def test_the_fixture(tmp_path, body, end):
+    (tmp_path / "test_relu.py").write_text(TEST)
+    (tmp_path / "relu.metal").write_text(RELU.replace("BODY", body))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "anymetal.pytest_plugin", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backends")])},
+    )  # fmt: skip
+    assert end in done.stdout
