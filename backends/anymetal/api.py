@@ -344,27 +344,9 @@ def compile(
     text, folders = read(source)
     if not isinstance(constants, Mapping | None):
         raise TypeError(f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values")
-    options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math}
-    text = _macros(define) + text
+    options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals}
     return Library(Request(text, options, device, dict(constants or {})), isolate)
-
-
-def _macros(define: Any) -> str:
-    """Return the lines that define macros, in front of the first line of a source."""
-    if not isinstance(define, Mapping | None):
-        raise TypeError(
-            f"define is of type {type(define).__name__}; it is a mapping from the names of macros to values"
-        )
-    lines = []
-    for name, value in (define or {}).items():
-        text = str(int(value) if isinstance(value, bool) else "" if value is None else value)
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise CompileError(f"define={{{shorten(name)}: ...}}: the name of a macro is an identifier")
-        if not re.fullmatch(r"[ -\[\]-~]*", text):
-            raise CompileError(f"define={{{name!r}: {shorten(value)}}}: a value is ASCII text in one line without \\")
-        lines.append(f"#define {name} {text}\n")
-    return "".join([*lines, "#line 1\n"]) if lines else ""
 
 
 def _sequence(include: Any) -> Sequence[Any]:

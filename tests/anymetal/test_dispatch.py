@@ -16,9 +16,6 @@ import pytest
 
 import anymetal
 from anymetal import LaunchError, clang
-from anymetal.clang import launcher
-from anymetal.frontend.options import Options
-from anymetal.frontend.toolchain import find
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -133,43 +130,28 @@ def test_a_buffer_may_be_longer_than_a_struct(device):
 
 # ------------------------------------------------------------------------------------------------ threadgroup memory
 
-# What the front end makes of `kernel void f(device float *y, threadgroup float4 *a [[threadgroup(1)]])`.
-ENTRY = """
-extern "C" const uint32_t mpsref_about[] = {64, 4, 4, 1, 0, 16, 16, 1, 0};
-extern "C" uint8_t *const mpsref_local[] = {nullptr, nullptr};
-extern "C" [[clang::sycl_external]] const void *kept(bool c) { return c ? (void *)mpsref_about : (void *)mpsref_local; }
-extern "C" [[clang::sycl_external]] void mpsref_thread(const mpsref_group *g, uint32_t t) {
-    float *y = (float *)g->buffers[0], *a = (float *)g->locals[1];
+LOCAL = """#include <metal_stdlib>
+using namespace metal;
+[[max_total_threads_per_threadgroup(64)]]
+kernel void f(device float *y [[buffer(0)]], threadgroup float4 *a [[threadgroup(1)]],
+              uint i [[thread_position_in_grid]], uint t [[thread_index_in_threadgroup]]) {
+    threadgroup float *m = (threadgroup float *)a;
     BODY
 }
 """
-ABOUT = {
-    "name": "f",
-    "parameters": [
-        {"kind": "buffer", "index": 0, "text": "device float *y", "axes": 1},
-        {"kind": "threadgroup", "index": 1, "text": "threadgroup float4 *a", "axes": 1},
-    ],
-}
 
 
 @pytest.fixture
 def local(device):
-    def make(body, device=device):
-        text = ENTRY.replace("BODY", body)
-        kernels = {"f": ABOUT | {"entry": text}}
-        key = launcher.cache.key(text, launcher.fingerprint(find()))
-        source = launcher.Source(find(), Options(fast_math=False), key, "", kernels)
-        return clang.Kernel(device, source).function("f")
-
-    return make
+    return lambda body, device=device: function(device, LOCAL.replace("BODY", body), fast_math=False)
 
 
-BARRIER = "mpsref_barrier(2, 1, 1);"
+BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 
 
 def test_threadgroup_memory_of_a_parameter(device, local):
     y = device.buffer(4 * 128)
-    f = local(f"a[t] = t; {BARRIER} y[g->origin[0] + t] = a[63 - t];")
+    f = local(f"m[t] = t; {BARRIER} y[i] = m[63 - t];")
     f.dispatch(128, y, threadgroup=64, local={1: 256})
     np.testing.assert_array_equal(np.frombuffer(y, np.float32), np.tile(np.arange(64)[::-1], 2))
 
@@ -181,7 +163,8 @@ def test_threadgroup_memory_of_a_parameter(device, local):
 )
 @pytest.mark.parametrize("access", ["y[0] = *p;", "*p = 1;"])
 def test_accesses_outside_it(device, local, nbytes, place, at, side, access):
-    f = local(f"float *p = (float *)((char *)a + {place.format(n=nbytes)}); {access}")
+    bytes_of = f"(threadgroup char *)m + {place.format(n=nbytes)}"
+    f = local(f"threadgroup float *p = (threadgroup float *)({bytes_of}); {access}")
     message = rf"out of bounds: at byte offset {at.format(n=nbytes)} of threadgroup\(1\), `threadgroup float4 \*a`"
     with pytest.raises(LaunchError, match=rf"{message}, of {nbytes} bytes, {side}"):
         f.dispatch(1, device.buffer(4), local={1: nbytes})
@@ -190,17 +173,17 @@ def test_accesses_outside_it(device, local, nbytes, place, at, side, access):
 def test_a_write_before_it_in_one_run(local):
     device = clang.Device(check_order=False)
     with pytest.raises(LaunchError, match=r"wrote out of bounds: at byte offset -1 of threadgroup\(1\)"):
-        local("a[-1] = 1;", device).dispatch(1, device.buffer(4), local={1: 48})
+        local("m[-1] = 1;", device).dispatch(1, device.buffer(4), local={1: 48})
 
 
 def test_it_is_not_initialized(device, local):
     """A read of it before a write is NaN, in each threadgroup, and another value in the second run."""
     y = device.buffer(4 * 8)
-    f = local("float v = a[t]; a[t] = 1; y[g->origin[0] + t] = v == v ? 1 : 0;")
+    f = local("float v = m[t]; m[t] = 1; y[i] = v == v ? 1 : 0;")
     f.dispatch(8, y, threadgroup=4, local={1: 16})
     np.testing.assert_array_equal(np.frombuffer(y, np.float32), 0)
     with pytest.raises(LaunchError, match="order of its threads"):
-        local("y[g->origin[0] + t] = a[t];").dispatch(8, y, threadgroup=4, local={1: 16})
+        local("y[i] = m[t];").dispatch(8, y, threadgroup=4, local={1: 16})
 
 
 @pytest.mark.parametrize(
@@ -233,16 +216,13 @@ def test_lengths_of_a_kernel_without_parameters(device):
 # ------------------------------------------------------------------------------------------------ values of lanes
 
 
-@pytest.mark.parametrize("nbytes", [1, 4, 24, 64])
-def test_lanes_exchange_up_to_64_bytes(device, local, nbytes):
-    """The 20 threads of a part of a simdgroup read the values of each other, and ones of lanes that do not exist."""
+@pytest.mark.parametrize("kind", ["uchar", "ushort", "float", "int3", "uint4", "long2", "ulong4"])
+def test_lanes_exchange_up_to_32_bytes(device, local, kind):
+    """The 20 threads of a part of a simdgroup read the values of each other."""
     f = local(f"""
-    uint8_t mine[{nbytes}];
-    for (int i = 0; i < {nbytes}; i++) mine[i] = uint8_t(3 * t + i);
-    const mpsref_exchange *all = mpsref_exchange_values(mine, {nbytes}, 0, 1, 1);
-    uint32_t lane = (t + 5) % 32, wrong = all->active != 0xfffff || mpsref_lane() != t;
-    for (int i = 0; i < {nbytes}; i++) wrong += all->value[lane][i] != uint8_t(lane < 20 ? 3 * lane + i : 0xff);
-    y[t] = wrong;""")
+    {kind} mine = {kind}(3 * t + 1), other = simd_shuffle(mine, ushort((t + 5) % 20));
+    bool wrong = any(vec<long, 2>(long(other{"" if kind[-1] not in "234" else ".y"})) != long(3 * ((t + 5) % 20) + 1));
+    y[t] = wrong || simd_ballot(true).all() || t >= 20;""")
     y = device.buffer(np.full(20, np.nan, np.float32))
     f.dispatch(20, y, local={1: 16})
     np.testing.assert_array_equal(np.frombuffer(y, np.float32), 0)

@@ -375,6 +375,7 @@ class Device:
         version: str = "2.3",
         include: Sequence[str | os.PathLike[str]] = (),
         fast_math: bool = True,
+        define: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal.
 
@@ -388,10 +389,12 @@ class Device:
             Folders of files that the source includes; other files are refused.
         fast_math : bool, optional
             Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
+        define : mapping of str to object, optional
+            Macros and their values; ``None`` is an empty one, and a bool is 1 or 0.
         """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        options = Options.of(version, include, fast_math)
+        options = Options.of(version, include, fast_math, define)
         kernel = self._kernels.get((source, options))
         if kernel is None:
             kernel = Kernel(self, compile_source(self._toolchain, source, options))

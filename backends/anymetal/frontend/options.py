@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shorten
@@ -30,9 +30,11 @@ class Options:
     include: tuple[Path, ...] = ()
     """Folders of files that the source includes."""
     fast_math: bool = True
+    macros: tuple[str, ...] = ()
+    """Flags that define the macros of the caller."""
 
     @classmethod
-    def of(cls, version: Any, include: Any, fast_math: Any) -> Options:
+    def of(cls, version: Any, include: Any, fast_math: Any, define: Any = None) -> Options:
         """Check and convert the arguments of ``Device.kernel``."""
         if version not in VERSIONS:
             raise CompileError(f"version={shorten(version)}: the versions of MSL are {', '.join(VERSIONS)}")
@@ -44,7 +46,7 @@ class Options:
         for folder in folders:
             if not folder.is_dir():
                 raise CompileError(f"include={str(folder)!r} is not a folder")
-        return cls(version, folders, fast_math)
+        return cls(version, folders, fast_math, tuple(_macros(define)))
 
     @property
     def number(self) -> int:
@@ -78,8 +80,8 @@ class Options:
         return dict(sorted(found.items()))
 
     def texts(self, source: str) -> tuple[str, ...]:
-        """Return a source, and the paths and texts of the files that it includes."""
-        return source, *(part for path, text in self.files(source).items() for part in (str(path), text))
+        """Return all that the preprocessor reads: macros, a source, and the files that it includes."""
+        return source, *self.macros, *(part for path, text in self.files(source).items() for part in (str(path), text))
 
     def _named(self, text: str, place: Path | None) -> Iterator[Path]:
         """Yield the files that the directives of a text name; ``place`` is its folder."""
@@ -93,6 +95,21 @@ class Options:
 
 
 DEFAULTS = Options()
+
+
+def _macros(define: Any) -> Iterator[str]:
+    """Yield flags that define macros."""
+    if not isinstance(define, Mapping | None):
+        raise TypeError(
+            f"define is of type {type(define).__name__}; it is a mapping from the names of macros to values"
+        )
+    for name, value in (define or {}).items():
+        text = str(int(value) if isinstance(value, bool) else "" if value is None else value)
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise CompileError(f"define={{{shorten(name)}: ...}}: the name of a macro is an identifier")
+        if not re.fullmatch(r"[ -\[\]-~]*", text):
+            raise CompileError(f"define={{{name!r}: {shorten(value)}}}: a value is ASCII text in one line without \\")
+        yield f"-D{name}={text}"
 
 
 @functools.lru_cache(maxsize=256)

@@ -64,6 +64,11 @@ class Source:
         kept = "".join(re.findall(r"\n(?:# \d+ [^\n]*(?=\n))?", self.syntax.text[start:end]))
         return Edit(start, end, text + kept, removes=True)
 
+    def blank(self, first: int, last: int) -> Edit:
+        """Return the edit that removes tokens and keeps the columns behind them, if they are in one line."""
+        one = self.remove(first, last)
+        return one if one.text else one._replace(text=" " * (one.end - one.start))
+
     @functools.cached_property
     def bodies(self) -> list[Declaration]:
         """The functions with a body."""
@@ -162,7 +167,7 @@ def attributes(source: Source) -> Iterator[Edit]:
     i = 0
     while i < s.count:
         if s.is_attribute(i):
-            yield source.remove(i, s.partner[i])
+            yield source.blank(i, s.partner[i])
             i = s.partner[i]
         i += 1
 
@@ -171,7 +176,7 @@ def kernel_words(source: Source) -> Iterator[Edit]:
     """A kernel is a function that its entry calls."""
     for i in range(source.syntax.count):
         if source.syntax[i] == "kernel":
-            yield source.edit(i, i)
+            yield source.blank(i, i)
 
 
 def template_kernels(source: Source) -> Iterator[Edit]:

@@ -133,7 +133,7 @@ class Toolchain:
     def preprocess(self, source: str, options: Options) -> tuple[int, str, str]:
         """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
         alone = headers_alone(files=options.files(source))
-        include = *alone, *options.definitions, *options.folders
+        include = *alone, *options.definitions, *options.macros, *options.folders
         return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT)
 
     def check(self, source: str, uses_library: bool, options: Options) -> str:
