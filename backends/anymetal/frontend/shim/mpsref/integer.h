@@ -51,8 +51,7 @@ MPSREF_INTEGER(2, hadd, (T a, T b), (a & b) + ((a ^ b) >> 1))
 MPSREF_INTEGER(2, rhadd, (T a, T b), (a | b) - ((a ^ b) >> 1))
 MPSREF_INTEGER(2, mulhi, (T a, T b), mpsref::upper_product(a, b))
 MPSREF_INTEGER(2, addsat, (T a, T b), __builtin_add_overflow(a, b, &a) ? mpsref::saturated<T>(b < 0) : a)
-MPSREF_INTEGER(2, subsat, (T a, T b),
-               __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(T(-1) > T(0) || b > 0) : a)
+MPSREF_INTEGER(2, subsat, (T a, T b), __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(b > 0) : a)
 MPSREF_INTEGER(2, rotate, (T a, T b),
                ulong(U(a)) << (U(b) % mpsref::width<T>()) | ulong(U(a)) >> (U(-U(b)) % mpsref::width<T>()))
 MPSREF_INTEGER(2, mul24, (T a, T b), U(a) * U(b)) // of numbers of 24 bits
