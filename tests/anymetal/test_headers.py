@@ -415,8 +415,7 @@ POSITIVE = {"log", "log2", "sqrt", "log10"}
 CONVERSIONS = ("half", "float"), ("bfloat", "float"), ("float", "half"), ("float", "bfloat"), ("half", "bfloat")
 ENTRY = """
 FUNCTION void fast(void *out) {
-    put(out, float4{precise::fmax(v(NAN), v(1.0f)), precise::fmax(v(1.0f), v(NAN)), precise::sign(v(-0.0f)),
-                    precise::sign(v(NAN))});
+    put(out, float4{precise::fmax(v(NAN), v(1.0f)), precise::fmax(v(1.0f), v(NAN)), precise::sign(v(-0.0f)), 0});
 }
 template <class T, int N>
 void scaled(device T *out, const device T *in, constant float &by, threadgroup uint2 *, uint3 p, ushort lane) {
