@@ -5,7 +5,7 @@ namespace metal {
 
 template <class A, class B, class V = mpsref::composite_vector<A, B>> inline mpsref::element<V> dot(A a, B b) {
     mpsref::element<V> sum = V(a)[0] * V(b)[0];
-    for (int i = 1; i < mpsref::shape<V>::size; i++) sum += V(a)[i] * V(b)[i];
+    MPSREF_UNROLLED for (int i = 1; i < mpsref::shape<V>::size; i++) sum += V(a)[i] * V(b)[i];
     return sum;
 }
 template <class A, class B, class V = mpsref::composite_vector<A, B>> inline V cross(A a, B b) {

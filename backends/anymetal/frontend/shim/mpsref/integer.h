@@ -51,8 +51,7 @@ MPSREF_INTEGER(2, hadd, (T a, T b), (a & b) + ((a ^ b) >> 1))
 MPSREF_INTEGER(2, rhadd, (T a, T b), (a | b) - ((a ^ b) >> 1))
 MPSREF_INTEGER(2, mulhi, (T a, T b), mpsref::upper_product(a, b))
 MPSREF_INTEGER(2, addsat, (T a, T b), __builtin_add_overflow(a, b, &a) ? mpsref::saturated<T>(b < 0) : a)
-MPSREF_INTEGER(2, subsat, (T a, T b),
-               __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(T(-1) > T(0) || b > 0) : a)
+MPSREF_INTEGER(2, subsat, (T a, T b), __builtin_sub_overflow(a, b, &a) ? mpsref::saturated<T>(b > 0) : a)
 MPSREF_INTEGER(2, rotate, (T a, T b),
                ulong(U(a)) << (U(b) % mpsref::width<T>()) | ulong(U(a)) >> (U(-U(b)) % mpsref::width<T>()))
 MPSREF_INTEGER(2, mul24, (T a, T b), U(a) * U(b)) // of numbers of 24 bits
@@ -75,7 +74,7 @@ template <class T, class = mpsref::if_integer<T>> inline mpsref::unsigned_of<T> 
 }
 template <class T, int N> inline vec<mpsref::unsigned_of<T>, N> absdiff(vec<T, N> a, vec<T, N> b) {
     vec<mpsref::unsigned_of<T>, N> r;
-    for (int i = 0; i < N; i++) r[i] = absdiff(a[i], b[i]);
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) r[i] = absdiff(a[i], b[i]);
     return r;
 }
 
@@ -88,11 +87,11 @@ template <class T, class = mpsref::if_integer<T>> inline T insert_bits(T base, T
     return T((ulong(base) & ~mask) | (ulong(inserted) << offset & mask));
 }
 template <class T, int N> inline vec<T, N> extract_bits(vec<T, N> a, uint offset, uint count) {
-    for (int i = 0; i < N; i++) a[i] = extract_bits(a[i], offset, count);
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) a[i] = extract_bits(a[i], offset, count);
     return a;
 }
 template <class T, int N> inline vec<T, N> insert_bits(vec<T, N> base, vec<T, N> inserted, uint offset, uint count) {
-    for (int i = 0; i < N; i++) base[i] = insert_bits(T(base[i]), T(inserted[i]), offset, count);
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) base[i] = insert_bits(T(base[i]), T(inserted[i]), offset, count);
     return base;
 }
 

@@ -38,7 +38,7 @@ template <class R, class T> inline void set(thread R &r, int i, T value) {
     { \
         typedef typename mpsref::computed<V>::type T; \
         R r; \
-        for (int i = 0; i < mpsref::shape<V>::size; i++) mpsref::set(r, i, __VA_ARGS__); \
+        MPSREF_UNROLLED for (int i = 0; i < mpsref::shape<V>::size; i++) mpsref::set(r, i, __VA_ARGS__); \
         return r; \
     }
 #define MPSREF_TEMPLATE_1(NAME, R) \

@@ -97,7 +97,7 @@ inline float frexp(float x, thread int &exponent) { // x = fraction * 2^exponent
 }
 inline half frexp(half x, thread int &exponent) { return half(frexp(float(x), exponent)); }
 template <class T, int N> inline vec<T, N> frexp(vec<T, N> x, thread vec<int, N> &exponent) {
-    for (int i = 0, e; i < N; i++) {
+    MPSREF_UNROLLED for (int i = 0, e; i < N; i++) {
         x[i] = frexp(x[i], e);
         exponent[i] = e;
     }

@@ -8,7 +8,7 @@ template <class T, int C, int R> struct matrix {
 
     matrix() = default;
     constexpr explicit matrix(T diagonal) : columns{} {
-        for (int i = 0; i < C && i < R; i++) columns[i][i] = diagonal;
+        MPSREF_UNROLLED for (int i = 0; i < C && i < R; i++) columns[i][i] = diagonal;
     }
     template <class... A, class = mpsref::enable<sizeof...(A) == C && (mpsref::shape<A>::is_vector && ...)>>
     constexpr matrix(A... of_columns) : columns{vec<T, R>(of_columns)...} {}
@@ -17,11 +17,11 @@ template <class T, int C, int R> struct matrix {
     >
     constexpr matrix(A... components) : columns{} {
         const T values[] = {T(components)...};
-        for (int i = 0; i < C * R; i++) columns[i / R][i % R] = values[i];
+        MPSREF_UNROLLED for (int i = 0; i < C * R; i++) columns[i / R][i % R] = values[i];
     }
     template <class U, class = mpsref::enable<!__is_same(T, U)>>
     constexpr explicit matrix(matrix<U, C, R> other) : columns{} {
-        for (int i = 0; i < C; i++) columns[i] = mpsref::construct<vec<T, R>>(other.columns[i]);
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) columns[i] = mpsref::construct<vec<T, R>>(other.columns[i]);
     }
 
     typedef vec<T, R> mpsref_column;
@@ -35,35 +35,35 @@ template <class T, int C, int R> struct matrix {
 
     friend constexpr matrix operator-(matrix a) { return a * T(-1); }
     friend constexpr matrix operator+(matrix a, matrix b) {
-        for (int i = 0; i < C; i++) a.columns[i] += b.columns[i];
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] += b.columns[i];
         return a;
     }
     friend constexpr matrix operator-(matrix a, matrix b) {
-        for (int i = 0; i < C; i++) a.columns[i] -= b.columns[i];
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] -= b.columns[i];
         return a;
     }
     friend constexpr matrix operator*(matrix a, T b) {
-        for (int i = 0; i < C; i++) a.columns[i] *= b;
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] *= b;
         return a;
     }
     friend constexpr matrix operator*(T a, matrix b) { return b * a; }
     friend constexpr matrix operator/(matrix a, T b) {
-        for (int i = 0; i < C; i++) a.columns[i] /= b;
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] /= b;
         return a;
     }
     friend constexpr vec<T, R> operator*(matrix a, vec<T, C> b) {
         vec<T, R> sum = a.columns[0] * b[0];
-        for (int i = 1; i < C; i++) sum += a.columns[i] * b[i];
+        MPSREF_UNROLLED for (int i = 1; i < C; i++) sum += a.columns[i] * b[i];
         return sum;
     }
     friend constexpr vec<T, C> operator*(vec<T, R> a, matrix b) {
         vec<T, C> r{};
-        for (int i = 0; i < C; i++) r[i] = dot(a, b.columns[i]);
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) r[i] = dot(a, b.columns[i]);
         return r;
     }
     friend constexpr bool operator==(matrix a, matrix b) {
         bool are_equal = true;
-        for (int i = 0; i < C; i++) are_equal &= all(a.columns[i] == b.columns[i]);
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) are_equal &= all(a.columns[i] == b.columns[i]);
         return are_equal;
     }
     friend constexpr bool operator!=(matrix a, matrix b) { return !(a == b); }
@@ -71,13 +71,13 @@ template <class T, int C, int R> struct matrix {
 
 template <class T, int C, int R, int K> constexpr matrix<T, K, R> operator*(matrix<T, C, R> a, matrix<T, K, C> b) {
     matrix<T, K, R> r(T(0));
-    for (int i = 0; i < K; i++) r.columns[i] = a * b.columns[i];
+    MPSREF_UNROLLED for (int i = 0; i < K; i++) r.columns[i] = a * b.columns[i];
     return r;
 }
 
 template <class T, int C, int R> constexpr matrix<T, R, C> transpose(matrix<T, C, R> a) {
     matrix<T, R, C> r(T(0));
-    for (int i = 0; i < C * R; i++) r.columns[i % R][i / R] = a.columns[i / R][i % R];
+    MPSREF_UNROLLED for (int i = 0; i < C * R; i++) r.columns[i % R][i / R] = a.columns[i / R][i % R];
     return r;
 }
 
@@ -87,9 +87,9 @@ template <class T, int N> constexpr T determinant(matrix<T, N, N> a) {
         return a.columns[0][0] * a.columns[1][1] - a.columns[1][0] * a.columns[0][1];
     } else {
         T sum = T(0);
-        for (int row = 0; row < N; row++) {
+        MPSREF_UNROLLED for (int row = 0; row < N; row++) {
             matrix<T, N - 1, N - 1> minor(T(0));
-            for (int i = 0; i < (N - 1) * (N - 1); i++) {
+            MPSREF_UNROLLED for (int i = 0; i < (N - 1) * (N - 1); i++) {
                 const int j = i % (N - 1);
                 minor.columns[i / (N - 1)][j] = a.columns[1 + i / (N - 1)][j < row ? j : j + 1];
             }

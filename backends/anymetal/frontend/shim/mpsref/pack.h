@@ -6,7 +6,7 @@ namespace mpsref {
 template <int N, int BITS, bool IS_SIGNED, class T> inline vector<T, N> unpack(uint a) {
     const float most = float((1u << (BITS - IS_SIGNED)) - 1);
     vector<T, N> r;
-    for (int i = 0; i < N; i++, a = uint(ulong(a) >> BITS)) {
+    MPSREF_UNROLLED for (int i = 0; i < N; i++, a = uint(ulong(a) >> BITS)) {
         const uint field = a << (32 - BITS);
         const float x = IS_SIGNED ? float(int(field) >> (32 - BITS)) : float(field >> (32 - BITS));
         r[i] = T(metal::max(x / most, -1.0f));
@@ -16,7 +16,7 @@ template <int N, int BITS, bool IS_SIGNED, class T> inline vector<T, N> unpack(u
 template <int N, int BITS, bool IS_SIGNED, class T> inline uint pack(vector<T, N> a) {
     const float most = float((1u << (BITS - IS_SIGNED)) - 1);
     uint r = 0;
-    for (int i = 0; i < N; i++) {
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) {
         const float x = metal::rint(metal::clamp(float(a[i]), IS_SIGNED ? -1.0f : 0.0f, 1.0f) * most);
         r |= (uint(int(x)) & ~0u >> (32 - BITS)) << (BITS * i);
     }

@@ -31,6 +31,8 @@
 #endif
 #define coherent(...) // a cache that other threads do not see is none here
 
+// A loop over components: -O1 alone unrolls none.
+#define MPSREF_UNROLLED _Pragma("clang loop unroll(full)")
 // A function that accesses memory on behalf of a kernel, beside its arguments.
 #define MPSREF_TOUCHES inline
 
@@ -162,7 +164,7 @@ template <class T, class A> constexpr T lane(A a, int i) {
 }
 
 template <class V, class A> constexpr void append(thread V &v, thread int &at, A part) {
-    for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
+    MPSREF_UNROLLED for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
 }
 
 // float4(a, b.xyz), float4(0), float4(int4), T(x), T(a, b), ...: a vector from parts, from one scalar, or by

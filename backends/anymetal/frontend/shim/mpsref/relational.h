@@ -25,12 +25,12 @@ inline bool any(bool a) { return a; }
 inline bool all(bool a) { return a; }
 template <class T, int N, class = mpsref::enable<__is_integral(T)>> inline bool any(vec<T, N> a) {
     bool is_any = false;
-    for (int i = 0; i < N; i++) is_any |= a[i] != 0;
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) is_any |= a[i] != 0;
     return is_any;
 }
 template <class T, int N, class = mpsref::enable<__is_integral(T)>> inline bool all(vec<T, N> a) {
     bool are_all = true;
-    for (int i = 0; i < N; i++) are_all &= a[i] != 0;
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) are_all &= a[i] != 0;
     return are_all;
 }
 

@@ -51,7 +51,7 @@ namespace metal {
 
 template <class T, int C, int R> simdgroup_matrix<T, C, R>::simdgroup_matrix(T diagonal) {
     const ulong row = mpsref::matrix_row(mpsref::lane()), column = mpsref::matrix_column(mpsref::lane());
-    for (uint i = 0; i < 2; i++) mpsref_elements[i] = row == column + i ? diagonal : T(0.0f);
+    MPSREF_UNROLLED for (uint i = 0; i < 2; i++) mpsref_elements[i] = row == column + i ? diagonal : T(0.0f);
 }
 template <class T, int C, int R = C> inline simdgroup_matrix<T, C, R> make_diagonal_simdgroup_matrix(T diagonal) {
     return simdgroup_matrix<T, C, R>(diagonal);
@@ -67,13 +67,13 @@ template <class T, class P, class = mpsref::if_points_to<P, T>>
 MPSREF_TOUCHES void simdgroup_load(thread simdgroup_matrix<T, 8> &m, P source, ulong elements_per_row = 8,
                                    ulong2 origin = 0, bool transposed = false) {
     const mpsref::matrix_place place(elements_per_row, origin, transposed);
-    for (uint i = 0; i < 2; i++) m.mpsref_elements[i] = source[place.first + i * place.step];
+    MPSREF_UNROLLED for (uint i = 0; i < 2; i++) m.mpsref_elements[i] = source[place.first + i * place.step];
 }
 template <class T, class P, class = mpsref::if_points_to<P, T>>
 MPSREF_TOUCHES void simdgroup_store(simdgroup_matrix<T, 8> m, P target, ulong elements_per_row = 8, ulong2 origin = 0,
                                     bool transposed = false) {
     const mpsref::matrix_place place(elements_per_row, origin, transposed);
-    for (uint i = 0; i < 2; i++) target[place.first + i * place.step] = m.mpsref_elements[i];
+    MPSREF_UNROLLED for (uint i = 0; i < 2; i++) target[place.first + i * place.step] = m.mpsref_elements[i];
 }
 
 // Sums are of type float, from the first component of a row to the last.
@@ -85,7 +85,7 @@ inline void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8> &d, simd
     const mpsref::lanes<float4> x(float4{left.x, left.y, right.x, right.y}, MPSREF_PLACE);
     const ulong row = mpsref::matrix_row(x.self), column = mpsref::matrix_column(x.self);
     float2 sum = mpsref::construct<float2>(s.mpsref_elements);
-    for (uint k = 0; k < 8; k++) {
+    MPSREF_UNROLLED for (uint k = 0; k < 8; k++) {
         const float4 in_row = x[mpsref::matrix_lane(row, k)], in_column = x[mpsref::matrix_lane(k, column)];
         const float factor = k % 2 ? in_row.y : in_row.x;
         sum = float2{__builtin_fmaf(factor, in_column.z, sum.x), __builtin_fmaf(factor, in_column.w, sum.y)};
