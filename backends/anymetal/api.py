@@ -130,18 +130,19 @@ class Kernel:
     ) -> Launch:
         signature = self._function.signature
         known = sorted(signature.parameters.items())
-        if len(given) != len(known):
-            signature.check_arguments(len(given))
+        signature.check_arguments(len(given), len(known))
         bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
         arrays = {index: value.buffer for index, value in bound.items() if isinstance(value, At)}
         self._check_overlaps(arrays)
         places: dict[tuple[int, int], int] = {}
         position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
-        memory = {position[i]: _bytes(array) for i, array in arrays.items()}
         written = {i: array for i, array in arrays.items() if signature.is_written(i)}
+        memory = {position[i]: _bytes(array) for i, array in (*arrays.items(), *written.items())}
+        values = (bound.get(i, UNUSED) for i in range(signature.buffers))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
-            [self._argument(bound.get(i, UNUSED), position.get(i)) for i in range(signature.buffers)], local, seconds,
+            [(position[i], value.offset) if isinstance(value, At) else value for i, value in enumerate(values)],
+            local, seconds,
         )  # fmt: skip
         results = isolation.run(self._request, signature.name, call) if self._isolate else call.run(self._function)
         changed = {}
@@ -151,9 +152,6 @@ class Kernel:
         for place, after in results.items():
             memory[place][...] = after
         return Launch(changed)
-
-    def _argument(self, value: bytes | At, position: int | None) -> bytes | tuple[int, int]:
-        return value if isinstance(value, bytes) else (position or 0, value.offset)
 
     def _check_overlaps(self, arrays: Mapping[int, NDArray[Any]]) -> None:
         """Raise if two arrays share a part of their memory and one of them may be written."""

@@ -65,10 +65,21 @@ def test_shapes_offsets_and_one_array_twice(library):
     np.testing.assert_array_equal(both, [1] * 4 + [2] * 4)
 
 
+def test_memory_that_is_also_read_by_a_read_only_array():
+    source = (
+        "kernel void f(device int *y, device const int *x, uint i [[thread_position_in_grid]]) { y[i] = x[i] + 1; }"
+    )
+    y = np.zeros(4, np.int32)
+    anymetal.compile(source)["f"](4, 4, y, read_only(y[:]))
+    np.testing.assert_array_equal(y, 1)
+
+
 def test_indices_with_gaps(library):
     y = np.zeros(5, np.int32)
     library["gap"](5, 5, 3, y)
     np.testing.assert_array_equal(y, 7)
+    with pytest.raises(LaunchError, match=r"takes 2 buffers, not 4: buffer\(1\) is `constant uint &n`"):
+        library["gap"](5, 5, y, 3, y, y)
 
 
 def test_kernels_are_described(library):
@@ -222,6 +233,8 @@ def test_bfloat_arrays():
     x = np.array([1, -3], kinds.bfloat16)
     f(2, 2, x)
     np.testing.assert_array_equal(x.astype(np.float32), [2, -6])
+    device = clang.Device()
+    np.testing.assert_array_equal(device.buffer(x).view(np.ndarray), x.view(np.uint8))
     with pytest.raises(LaunchError, match="have the dtype bfloat16, not float16"):
         f(2, 2, x.astype(np.float16))
 

@@ -107,11 +107,12 @@ class Signature(NamedTuple):
                 )
         self.check_local(static + sum(local.values()), f", {static} of them in variables" if local else "")
 
-    def check_arguments(self, given: int) -> None:
-        """Raise for a wrong number of buffers."""
-        if given != self.buffers:
+    def check_arguments(self, given: int, expected: int | None = None) -> None:
+        """Raise for a wrong number of buffers; the default is one for each index up to the largest."""
+        expected = self.buffers if expected is None else expected
+        if given != expected:
             raise LaunchError(
-                f"kernel `{self.name}` takes {self.buffers} buffers, not {given}: "
+                f"kernel `{self.name}` takes {expected} buffers, not {given}: "
                 + ", ".join(f"buffer({i}) is `{known.text}`" for i, known in sorted(self.parameters.items()))
             )
 
@@ -225,6 +226,8 @@ def device_index(index: Any, known: int) -> int:
 
 def bytes_of(argument: Any) -> NDArray[np.uint8] | int:
     """Return the bytes of an object with the buffer protocol, or the length that an integer is."""
+    if isinstance(argument, np.ndarray) and argument.flags.c_contiguous and argument.size and _is_extension(argument):
+        argument = argument.reshape(-1).view(np.uint8)
     try:
         view = memoryview(argument)
     except (TypeError, ValueError):  # ValueError: an array of a dtype that the protocol has no format of
@@ -239,6 +242,11 @@ def bytes_of(argument: Any) -> NDArray[np.uint8] | int:
     if not view.c_contiguous:
         raise LaunchError("the array is not C-contiguous: pass numpy.ascontiguousarray(...)")
     return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+
+
+def _is_extension(array: NDArray[Any]) -> bool:
+    """Return whether an array has a dtype of ml_dtypes, of which the buffer protocol has no format."""
+    return array.dtype.kind == "V" and array.dtype.fields is None
 
 
 def find_kernel(name: Any, known: Mapping[str, Any]) -> Any:
