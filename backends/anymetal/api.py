@@ -341,7 +341,9 @@ def compile(
         raise TypeError(f"isolate is of type {type(isolate).__name__}; it is True or False")
     text, folders = read(source)
     if not isinstance(constants, Mapping | None):
-        raise TypeError(f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values")
+        raise TypeError(
+            f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values"
+        )
     options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals}
     return Library(Request(text, options, device, dict(constants or {})), isolate)

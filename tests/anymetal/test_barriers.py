@@ -12,10 +12,10 @@ import pytest
 
 import mpsref
 import mpsref_metal
+from anymetal import LaunchError, clang
 from mpsref.arguments.arrays import Array
 from mpsref_metal import convolution, launch
 from mpsref_metal.launch import SOURCES
-from anymetal import LaunchError, clang
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelcache import disk_cache
 from anymetal import CompileError, LaunchError, clang
 from anymetal.frontend import cache, toolchain
+from kernelcache import disk_cache
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

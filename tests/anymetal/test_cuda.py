@@ -11,13 +11,13 @@ import pytest
 
 import mpsref
 import mpsref_metal
-from mpsref.conformance import checker
-from mpsref.operations import Operation
 from anymetal import CompileError, LaunchError, cuda
 from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
 from anymetal.frontend.options import DEFAULTS
 from anymetal.frontend.program import checked
+from mpsref.conformance import checker
+from mpsref.operations import Operation
 from tests.anymetal import on_device
 
 COPY = """
@@ -81,8 +81,14 @@ def compiled(request):
 
 
 def test_ptx_of_kernels(compiled):
-    first, second = (compiled(COPY + SUMS.replace("#include <metal_stdlib>", ""), name=name) for name in ("copy", "sums"))
-    assert first.about == {"threads": None, "about": [13, 4, 4, 0, 0, 4, 4, 1, 0, 8, 4, 0, 1], "bindings": first.about["bindings"]}
+    first, second = (
+        compiled(COPY + SUMS.replace("#include <metal_stdlib>", ""), name=name) for name in ("copy", "sums")
+    )
+    assert first.about == {
+        "threads": None,
+        "about": [13, 4, 4, 0, 0, 4, 4, 1, 0, 8, 4, 0, 1],
+        "bindings": first.about["bindings"],
+    }
     assert first.about["bindings"][:6] == [0, 1, 1, 1, 2, 1]
     assert second.about["threads"] == 128
     assert second.about["about"] == [9, 4, 4, 0, 0, 4, 4, 1, 0]

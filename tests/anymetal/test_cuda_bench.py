@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import mpsref
+from anymetal import cuda
+from anymetal.cuda import device as cuda_device
 from mpsref import bench, registry
 from mpsref.bench import Measurement, on_device, timing
 from mpsref.conformance.layer import Layer
-from anymetal import cuda
-from anymetal.cuda import device as cuda_device
 from tests.tools.test_bench import (
     FORWARD,
     FOUR,

@@ -14,9 +14,9 @@ import pytest
 
 import mpsref
 import mpsref_metal
+from anymetal import LaunchError, cuda
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations as all_operations
-from anymetal import LaunchError, cuda
 from tests.anymetal import on_device
 from tests.anymetal.test_cuda import COPY, SUMS, size
 

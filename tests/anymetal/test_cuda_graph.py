@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import mpsref
+from anymetal import cuda
 from mpsref import mps
 from mpsref.mps import graph
 from mpsref.training.trainer import Settings, Trainer
-from anymetal import cuda
 from tests.mps.graph_checks import check_backends
 from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 

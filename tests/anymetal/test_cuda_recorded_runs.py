@@ -7,16 +7,16 @@ import threading
 import numpy as np
 import pytest
 
+from anymetal import cuda
+from anymetal.cuda import recording
+from anymetal.cuda.device import Device
+from anymetal.cuda.recording import Recording, RepeatedArrays
 from mpsref.mps import graph
 from mpsref.mps.dropout import MPSCNNDropoutNode
 from mpsref.mps.graph.execute import Execution
 from mpsref.mps.graph.nodes import FunctionNode
 from mpsref.training.network import Network
 from mpsref.training.trainer import Settings
-from anymetal import cuda
-from anymetal.cuda import recording
-from anymetal.cuda.device import Device
-from anymetal.cuda.recording import Recording, RepeatedArrays
 from tests.mps.graph_checks import Trained
 from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 

@@ -133,7 +133,10 @@ OF_THE_WHEEL = pytest.mark.skipif(
     ("before", "reason"),
     [
         (f"{CHANGING}const float first = once();\nfloat k() {{ return first; }}", ".init_array"),
-        (f"{CHANGING}struct S {{ int a; ~S() {{ once(); }} }};\nS s = {{1}};\nfloat k() {{ return s.a; }}", ".init_array"),
+        (
+            f"{CHANGING}struct S {{ int a; ~S() {{ once(); }} }};\nS s = {{1}};\nfloat k() {{ return s.a; }}",
+            ".init_array",
+        ),
         (f"__attribute__((constructor)) {CHANGING}float k() {{ return once(); }}", ".init_array"),
         (f"__attribute__((destructor)) {CHANGING}float k() {{ return once(); }}", ".fini_array"),
         (

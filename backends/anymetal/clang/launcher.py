@@ -8,13 +8,14 @@ import mmap
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kernelcache.first_use import importing
 
 from .. import LaunchError
 from ..frontend import cache
+from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import find_kernel
@@ -203,13 +204,16 @@ SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
 
-def build_kernel(toolchain: Toolchain, options: Options, program: Program, cpp: str, output: Path) -> bool:
-    """Write the library of the kernel in a C++ text; return whether it synchronizes threads."""
+def build_kernel(
+    toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
+) -> bool:
+    """Write the library of a kernel; return whether it synchronizes threads."""
+    cpp = program.cpp(kernel, values)
     key = fingerprint(toolchain), *options.definitions, str(options.fast_math)
     headers = toolchain.parsed_headers(header_command(toolchain, options), *key)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)
-    program.compile(toolchain, [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)])
+    program.compile(toolchain, [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)], values)
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
     needed = check_loading(output.read_bytes())
     for symbol in needed:
@@ -234,8 +238,7 @@ class Source:
         kernel = find_kernel(name, program.kernels)
 
         def build(output: Path) -> bool:
-            cpp = program.cpp(kernel, values)
-            return build_kernel(self._toolchain, self._options, program, cpp, output)
+            return build_kernel(self._toolchain, self._options, program, kernel, values, output)
 
         flags = fingerprint(self._toolchain), str(self._options.fast_math), *self._options.definitions
         key = cache.key("kernel", *flags, program.text, name, *sorted(values.items()))

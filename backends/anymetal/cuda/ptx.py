@@ -47,7 +47,9 @@ FLAGS = (
 )
 
 
-EXTERNAL = re.compile(r"\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)|\.extern \.(?:global|const)[^;]*?([\w$]+)(?:\[\d*\])?;")
+EXTERNAL = re.compile(
+    r"\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)|\.extern \.(?:global|const)[^;]*?([\w$]+)(?:\[\d*\])?;"
+)
 """Functions and variables that are not defined."""
 
 
@@ -107,7 +109,7 @@ def compile_kernel(
         cpp = program.cpp(kernel, values)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
-        program.compile(toolchain, [*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
+        program.compile(toolchain, [*toolchain.front, *flags, str(library), str(file), "-o", str(output)], values)
         text = output.read_text()
         if declared := EXTERNAL.search(text):
             raise undefined(declared[1] or declared[2], cpp)

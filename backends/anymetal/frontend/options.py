@@ -21,7 +21,6 @@ tensors."""
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*(?P<mark>[<"])(?P<name>[^>"\n]+)[>"]""", re.MULTILINE)
 
 
-
 @dataclass(frozen=True)
 class Options:
     """How a source is compiled; the defaults are those of metalcompute."""

@@ -69,12 +69,15 @@ class Program:
         kernels.supported(kernel)
         return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}"))
 
-    def compile(self, toolchain: Toolchain, command: Sequence[str]) -> None:
+    def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> None:
         """Run a command that compiles the C++ of a kernel; raise CompileError with lines of the source."""
+        missing = [one.name for one in self.constants if one.name not in values]
         try:
             toolchain.make(command)
         except cache.BuildError as error:
             found = diagnostics(str(error))
+            if missing and any("global constructor" in one for one in found):
+                raise _without_values(missing) from None
             raise CompileError("\n".join(with_sources(found, self.files))) if found else error from None
 
 
@@ -128,6 +131,12 @@ def _literal(one: Constant, value: Any) -> str:
     raise TypeError(f"{where} is {shorten(value)}; it is a bool, a number, or a sequence of numbers for a vector")
 
 
+def _without_values(names: Sequence[str]) -> CompileError:
+    given = ", ".join(f"{name!r}: ..." for name in names)
+    what = f"constant{'s' if len(names) > 1 else ''} {' '.join(f'`{name}`' for name in names)}"
+    return CompileError(f"{NAME}: error: no value for the function {what}: pass constants={{{given}}}")
+
+
 def undefined(symbol: str, cpp: str) -> CompileError:
     """Return the error for a function or a function constant without a definition, from the symbol of the compiler."""
     name, rest = "", re.sub(r"^_Z(N[KVrRO]*)?", "", symbol)
@@ -135,9 +144,7 @@ def undefined(symbol: str, cpp: str) -> CompileError:
         name, rest = rest[length.end() :][: int(length[1])], rest[length.end() + int(length[1]) :]
     name = name or symbol
     if re.search(rf"\bextern constant [^;]*\b{re.escape(name)};", cpp):
-        return CompileError(
-            f"{NAME}: error: the function constant `{name}` has no value: pass constants={{{name!r}: ...}}"
-        )
+        return _without_values([name])
     declared = re.search(rf"\b{re.escape(name)}\b", cpp)
     message = f"the function `{name}` is declared and used, and not defined"
     return CompileError(Places(cpp).error(declared.start(), message) if declared else f"{NAME}: error: {message}")

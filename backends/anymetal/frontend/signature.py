@@ -63,7 +63,13 @@ class Signature(NamedTuple):
                 )
             if exists:
                 found[parameter.kind][index] = Parameter(parameter.text, *row)
-        return cls(kernel.name, MOST_THREADS if threads is None else threads, found["buffer"], found["threadgroup"], kernel.axes)
+        return cls(
+            kernel.name,
+            MOST_THREADS if threads is None else threads,
+            found["buffer"],
+            found["threadgroup"],
+            kernel.axes,
+        )
 
     @property
     def buffers(self) -> int:

@@ -2,8 +2,8 @@
 
 The source is compiled as C++ for OpenCL, which has Metal's address spaces under other names, no ``double``, no
 exceptions, no ``new``, no virtual functions, no mutable globals, and threadgroup variables only in kernels. This module
-implements the differences: constructs that C++ for OpenCL allows and MSL does not, and one that only MSL allows. C++
-for OpenCL lacks a part of MSL: :data:`DECIDED` are the errors that it is right about in every source.
+implements the differences: constructs that C++ for OpenCL allows and MSL does not, and those that only MSL allows:
+:data:`COPY` and :data:`LIMITS`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .. import CompileError
-from .kernels import is_kernel, template_of
+from .kernels import constants
 from .lexer import NAME, Token
 from .options import Options
-from .rewrites import Source, strictly_rewritten
+from .rewrites import Source, rewritten, strictly_rewritten
 from .syntax import SPACES, Kind, Syntax
-from .toolchain import LIBRARY_HEADER, SHIM, Toolchain
+from .toolchain import Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
+LIMITS = re.compile(
+    r"\A\S+ error: (?:non-kernel function variable cannot be declared in local|variables in the local address space can only"
+    r"|variable in constant address space must be initialized|C-style cast from vector|scalar operand type has greater rank"
+    r"|too few elements in vector initialization|reference to overloaded function could not be|static assertion expression"
+    r"|no (?:matching (?:function|constructor|conversion)|viable conversion|member named '(?:cast|castto|braces|loaded)'))"
+)
+"""Errors about what C++ for OpenCL lacks, and of course about mistakes."""
 FORBIDDEN = {
     "goto": "MSL has no goto",
     **dict.fromkeys(("asm", "__asm", "__asm__"), "MSL has no inline assembly"),
@@ -40,8 +47,7 @@ RESERVED = re.compile(
 )
 """Names that a later pass would expand: macros of the shim, and those of clang that cannot be switched off."""
 PRAGMA = re.compile(r"^#pragma ([^\n]*)", re.MULTILINE)
-PRAGMAS = re.compile(r"(unroll|nounroll|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp))\b")
-LIBRARY = re.compile(rf'^# 1 "{re.escape(str(SHIM / "metal"))}/', re.MULTILINE)
+PRAGMAS = re.compile(r"(unroll|nounroll|unused|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp))\b")
 MOST_ERRORS = 20
 UNKNOWN = re.compile(
     r"(?:no template|unknown type|use of undeclared|no type|no member) (?:named? |identifier )?'(?:metal::)?(\w+)'.*"
@@ -66,14 +72,12 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
 
     ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes.
     """
-    text, words = strictly_rewritten(Source(syntax)), syntax.words[: syntax.count]
-    library = LIBRARY.search(text)
-    is_first = library is not None and not (words and words[0].at < library.start())
-    if library is not None and not is_first:  # code before the inclusion of the library must not use it
-        text = f'{text[: library.start()]}#include "{LIBRARY_HEADER}"\n{text[library.start() :]}'
-    found = with_sources(diagnostics(toolchain.check(text, is_first, options)), files)
-    own = local_lines(syntax)
-    found = [one for one in found if not ((place := LOCAL.match(one)) and (place[1], int(place[2])) in own)]
+    known = Source(syntax, {one.name: "" for one in constants(syntax)})
+    found = diagnostics(toolchain.check(strictly_rewritten(known), options))
+    if any(map(LIMITS.search, found)):  # C++ for OpenCL may lack something: ask the language that kernels run in
+        found = [one for one in found if not LIMITS.search(one)]
+        found += diagnostics(toolchain.parse(rewritten(known), options))
+    found = with_sources(found, files)
     included = files.keys() - {NAME}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
@@ -94,19 +98,6 @@ def diagnostics(text: str) -> list[str]:
             continue
     whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
     return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]
-
-
-LOCAL = re.compile(r"(\S.*?):(\d+):\d+: error: non-kernel function variable cannot be declared in local address space")
-
-
-def local_lines(syntax: Syntax) -> set[tuple[str, int]]:
-    """Return the lines of template kernels: they declare threadgroup memory, and are no kernels in C++ for OpenCL."""
-    lines = set[tuple[str, int]]()
-    for one in syntax.declarations:
-        if one.kind is Kind.FUNCTION and is_kernel(syntax, one) and template_of(syntax, one):
-            (file, first), (_, last) = (syntax.places.line(syntax.words[i].at) for i in (one.first, one.last))
-            lines |= {(file, line) for line in range(first, last + 1)}
-    return lines
 
 
 PLACE = re.compile(r"(\S.*?):(\d+):(\d+)(: (?:fatal )?(?:error|note|warning): .*)")

@@ -55,6 +55,9 @@ RUNNING_FLAGS = (
     *(*EXPANDED_FLAGS, "-USYCL_LANGUAGE_VERSION"),
 )
 """Flags of the passes that compile what :mod:`.rewrites` makes of MSL."""
+PARSING_FLAGS = (
+    *("-cc1", "-triple", "x86_64-unknown-linux-gnu", "-aux-triple", "x86_64-unknown-linux-gnu", *RUNNING_FLAGS),
+)
 
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
@@ -136,17 +139,18 @@ class Toolchain:
         include = *alone, *options.definitions, *options.macros, *options.folders
         return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT)
 
-    def check(self, source: str, uses_library: bool, options: Options) -> str:
+    def check(self, text: str, options: Options) -> str:
         """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails."""
-        flags = strict_flags(options)
-        if uses_library:
-            command = (*self.front, *flags, "-emit-pch", "-fno-pch-timestamp")
-            parsed = self.parsed_headers(command, self.fingerprint())
-            include = *headers_alone(parsed), "-include-pch", str(parsed)
-        else:
-            include = *headers_alone(), "-include", str(SHIM / "mpsref" / "prelude.h")
-        parse = *self.front, *flags, "-fsyntax-only", *include, "-"
-        status, output, errors = self._run(parse, source)
+        return self._parse((*self.front, *strict_flags(options)), text)
+
+    def parse(self, text: str, options: Options) -> str:
+        """Parse C++ of the running pass, for any processor; return the diagnostics if it fails."""
+        return self._parse((*self.front, *PARSING_FLAGS, *options.definitions), text)
+
+    def _parse(self, command: tuple[str, ...], text: str) -> str:
+        parsed = self.parsed_headers((*command, "-emit-pch", "-fno-pch-timestamp"), self.fingerprint())
+        alone = headers_alone(parsed)
+        status, output, errors = self._run([*command, "-fsyntax-only", *alone, "-include-pch", str(parsed), "-"], text)
         return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 
     def _run(
@@ -244,7 +248,15 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     digest = hashlib.sha256()
     status = os.stat(toolchain.driver[0])
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
-    flags = (PREPROCESS_FLAGS, RUNNING_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, EXPANDED_FLAGS, *flags)
+    flags = (
+        PREPROCESS_FLAGS,
+        RUNNING_FLAGS,
+        STRICT_FLAGS,
+        STRICT_EXTENSIONS,
+        FUNCTION_POINTERS,
+        EXPANDED_FLAGS,
+        *flags,
+    )
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
     # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):
