@@ -1,9 +1,9 @@
-// The launcher: guarded memory, one fibre a thread, barriers, simdgroups, a limit of time, and the report of what a kernel
-// did wrong.
+// The launcher: guarded memory, one fibre a thread, barriers, simdgroups, a limit of time, and the report of what a
+// kernel did wrong.
 //
-// Compiled once per machine, without fast math, into a library of its own, whose functions compiled kernels call by name
-// (abi.h). All state of a launch lives in a `run` that the launching OS thread owns, so launches
-// in several threads do not meet; the only shared state is the list of idle fibre stacks, which is lock-free.
+// Compiled once per machine, without fast math, into a library of its own, whose functions compiled kernels call by
+// name (abi.h). All state of a launch lives in a `run` that the launching OS thread owns, so launches in several threads
+// do not meet; the only shared state is the list of idle fibre stacks, which is lock-free.
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
 #include <signal.h>
@@ -31,8 +31,8 @@ typedef struct {
     uint32_t start, step, size; // visits (start + k * step) mod size for k = 0 .. size-1; step and size are coprime
 } order;
 
-// Records and, behind them, stacks for every thread of a threadgroup; kept between launches, because mapping them takes a
-// millisecond.
+// Records and, behind them, stacks for every thread of a threadgroup; kept between launches, because mapping them takes
+// a millisecond.
 typedef struct {
     fibre fibres[MPSREF_MAX_THREADS];
     mpsref_exchange exchanges[MPSREF_MAX_THREADS / MPSREF_SIMD_WIDTH];
@@ -54,6 +54,8 @@ typedef struct {
 } run;
 
 static _Thread_local run *current;
+
+static int has_ended(const run *r) { return r->report->kind || r->ended; }
 
 // ---------------------------------------------------------------------------------------------- orders
 
@@ -288,7 +290,8 @@ static void plain_groups(run *r) {
 static void fibre_group(run *r) {
     const uint32_t n = r->group.size, width = MPSREF_SIMD_WIDTH;
     const order simdgroups = make_order(group_seed(r), (n + width - 1) / width, r->pass);
-    const order full = make_order(group_seed(r), width, r->pass), last = make_order(group_seed(r), (n - 1) % width + 1, r->pass);
+    const order full = make_order(group_seed(r), width, r->pass);
+    const order last = make_order(group_seed(r), (n - 1) % width + 1, r->pass);
     for (uint32_t t = 0; t < n; t++) fibre_start(r, t);
     do {
         for (uint32_t k = 0, s = simdgroups.start; k < simdgroups.size; k++, s = following(simdgroups, s)) {
@@ -298,7 +301,7 @@ static void fibre_group(run *r) {
                 for (uint32_t j = 0, lane = lanes.start; j < lanes.size; j++, lane = following(lanes, lane)) {
                     if (r->pool->fibres[first + lane].state != READY) continue;
                     to_fibre(r, first + lane);
-                    if (r->report->kind || r->ended) return;
+                    if (has_ended(r)) return;
                 }
             } while (simd_release(r, first));
         }
@@ -329,7 +332,7 @@ static void run_pass(run *r) {
         return;
     }
     order groups = group_order(r);
-    for (uint32_t k = 0, g = groups.start; k < groups.size && !r->report->kind && !r->ended; k++, g = following(groups, g)) {
+    for (uint32_t k = 0, g = groups.start; k < groups.size && !has_ended(r); k++, g = following(groups, g)) {
         group_begin(r, g);
         fibre_group(r);
     }
@@ -366,7 +369,8 @@ static void report_fault(run *r, int number, const uint8_t *address, void *conte
     abandon(r);
 }
 
-// Ends the launch: at once if the signal came while a fibre ran, whose stack pointer it has saved, else at the next tick.
+// Ends the launch: at once if the signal came on the stack of a fibre, since that of the host is saved by then, else at
+// the next tick, or where the host sees `ended`.
 static void end_launch(run *r, int number, void *context) {
     if (!r->ended) r->ended = number;
     const uint8_t *at = interrupted_at(context), *stacks = r->pool->stacks;
@@ -400,14 +404,15 @@ static int is_ours(const struct sigaction *action) {
     return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_signal;
 }
 
-// Others (Python's faulthandler) may have taken the signals since the last launch, so this looks each time. An interrupt
-// from the keyboard is for the main thread, and ours only while a launch runs there. Returns whether it is.
+// Others (Python's faulthandler) may have taken the signals since the last launch, so this looks each time. An
+// interrupt from the keyboard is for the main thread, and ours only while a launch runs there. Returns whether it is.
 static int catch_signals(void) {
     struct sigaction now, ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART};
     ours.sa_sigaction = on_signal;
     for (int i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], NULL, &now);
-        if (signals[i] == SIGINT && (!is_main_thread() || (!(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_IGN))) return 0;
+        const int is_ignored = !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_IGN;
+        if (signals[i] == SIGINT && (is_ignored || !is_main_thread())) return 0;
         if (is_ours(&now)) continue;
         sigaction(signals[i], &ours, &now);
         if (!is_ours(&now)) previous[i] = now;
@@ -457,12 +462,12 @@ static void run_both_ways(run *r) {
     }
     run_pass(r);
     check_guards(r);
-    if (r->report->kind || r->ended) return;
+    if (has_ended(r)) return;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = memory_of(l, i)->copy;
     r->pass = 1;
     run_pass(r);
     check_guards(r);
-    for (uint32_t i = 0; i < l->buffer_count && !r->report->kind && !r->ended; i++) {
+    for (uint32_t i = 0; i < l->buffer_count && !has_ended(r); i++) {
         const uint8_t *first = l->buffers[i].data, *second = r->buffers[i];
         if (!l->buffers[i].writable || !memcmp(first, second, l->buffers[i].bytes)) continue;
         int64_t at = 0;
