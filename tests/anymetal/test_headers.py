@@ -483,7 +483,7 @@ def compiled(folder: Path, text: str, *flags: str) -> ctypes.CDLL:
         *CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER
     )
     linked = folder / "library.so"
-    run(*CLANG.driver, "-shared", "-nostdlib", *objects, "-o", linked)
+    CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *map(str, objects), "-o", str(linked)])
     return ctypes.CDLL(str(linked))
 
 
