@@ -90,6 +90,9 @@ template <class T, int C, int R> void put(void *out, matrix<T, C, R> m) {
 template <class T, class F> void triples(const T *in, uint n, T *out, F f) {
     for (uint i = 0; i < n * n * n; i++) out[i] = f(in[i / n / n], in[i / n % n], in[i % n]);
 }
+namespace source { // functions that a source defines beside those of the library
+template <class T> T sign(T x) { return x + T(40); }
+}
 template <class V> V take(V v) { return v; }
 template <class V, class... A> V make(A... a) { return mpsref::construct<V>(a...); }
 template <class A, class F> auto on(F f) { A a{{7}}; return f((device A *)&a); }
@@ -233,6 +236,7 @@ common:
     as_type<ushort>(fma(half(v(0x1.008p0f)), half(0x1.4p0f), half(0x1p-24f))) -> u2 15619
     as_type<ushort>(fma(half(v(0x1.8p0f)), half(0x1.554p0f), half(-0x1p-24f))) -> u2 16383
     fdim(float2{v(3.0f), 1}, 2.0f) -> f4 [1, 0]
+    [] { using namespace source; return sign(make<float2>(v(2.0f))); }() -> f4 [42, 42]
     exp(bfloat(v(1.0f))) -> u2 16430
     max(make<bfloat2>(float2{v(1.0f), 5}), bfloat(2)) -> u2 [16384, 16544]
     precise::sqrt(v(4.0f)) + fast::max(v(1.0f), 0.5f) -> f4 3
@@ -483,7 +487,7 @@ def compiled(folder: Path, text: str, *flags: str) -> ctypes.CDLL:
         *CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER
     )
     linked = folder / "library.so"
-    run(*CLANG.driver, "-shared", "-nostdlib", *objects, "-o", linked)
+    CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *map(str, objects), "-o", str(linked)])
     return ctypes.CDLL(str(linked))
 
 

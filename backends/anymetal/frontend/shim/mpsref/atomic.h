@@ -25,9 +25,7 @@ template <class T> struct mpsref_atomic;
 #define MPSREF_ATOMIC(T) \
     template <> struct mpsref_atomic<T> { T mpsref_value; }; \
     typedef mpsref_atomic<T> atomic_##T;
-MPSREF_ATOMIC(int)
-MPSREF_ATOMIC(uint)
-MPSREF_ATOMIC(bool)
+MPSREF_ATOMIC(int) MPSREF_ATOMIC(uint) MPSREF_ATOMIC(bool)
 #if __METAL_VERSION__ >= 240
 MPSREF_ATOMIC(ulong)
 template <class T> using atomic = mpsref_atomic<T>;
@@ -91,20 +89,15 @@ MPSREF_TOUCHES bool atomic_compare_exchange_weak_explicit(A *p, thread mpsref::a
     { \
         return MPSREF_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
     }
-MPSREF_FETCH(add, atomic_sum)
-MPSREF_FETCH(sub, atomic_sum)
-MPSREF_FETCH(min, atomic_bits)
-MPSREF_FETCH(max, atomic_bits)
-MPSREF_FETCH(and, atomic_bits)
-MPSREF_FETCH(or, atomic_bits)
+MPSREF_FETCH(add, atomic_sum) MPSREF_FETCH(sub, atomic_sum) MPSREF_FETCH(min, atomic_bits)
+MPSREF_FETCH(max, atomic_bits) MPSREF_FETCH(and, atomic_bits) MPSREF_FETCH(or, atomic_bits)
 MPSREF_FETCH(xor, atomic_bits)
 #define MPSREF_EXTREME(NAME) \
     template <class A, class = mpsref::atomic_long<A>> \
     MPSREF_TOUCHES void atomic_##NAME##_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) { \
         (void)MPSREF_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
     }
-MPSREF_EXTREME(min)
-MPSREF_EXTREME(max)
+MPSREF_EXTREME(min) MPSREF_EXTREME(max)
 #undef MPSREF_ATOMIC
 
 } // namespace metal

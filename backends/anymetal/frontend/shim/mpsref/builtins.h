@@ -22,11 +22,7 @@ namespace metal {
 #undef MPSREF_FLOAT_3
 
 #define MPSREF_TEST(NAME) template <class T> inline auto __metal_##NAME(T a, int = 0) { return NAME(a); }
-MPSREF_TEST(isfinite)
-MPSREF_TEST(isinf)
-MPSREF_TEST(isnan)
-MPSREF_TEST(isnormal)
-MPSREF_TEST(signbit)
+MPSREF_TEST(isfinite) MPSREF_TEST(isinf) MPSREF_TEST(isnan) MPSREF_TEST(isnormal) MPSREF_TEST(signbit)
 #undef MPSREF_TEST
 template <class T> inline T __metal_ldexp(T a, int exponent, int = 0) { return ldexp(a, exponent); }
 template <class T> inline T __metal_frexp(T a, thread int *exponent, int = 0) { return frexp(a, *exponent); }

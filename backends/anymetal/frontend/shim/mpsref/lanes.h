@@ -41,8 +41,9 @@ template <class R, class T> inline void set(thread R &r, int i, T value) {
         MPSREF_UNROLLED for (int i = 0; i < mpsref::shape<V>::size; i++) mpsref::set(r, i, __VA_ARGS__); \
         return r; \
     }
-#define MPSREF_TEMPLATE_1(NAME, R) \
-    template <class A, class V = mpsref::composite<A>> inline R NAME(A a) MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i)))
+#define MPSREF_TEMPLATE_1(NAME, R) /* less special than a template of a source with one parameter: that is chosen */ \
+    template <class A, class... None, class V = mpsref::composite<A>, mpsref::enable<sizeof...(None) == 0> = 0> \
+    inline R NAME(A a, None...) MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i)))
 #define MPSREF_TEMPLATE_2(NAME, R) \
     template <class A, class B, class V = mpsref::composite<A, B>> inline R NAME(A a, B b) \
     MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i), mpsref::lane<T>(b, i)))

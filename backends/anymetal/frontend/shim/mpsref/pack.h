@@ -31,10 +31,8 @@ namespace metal {
     inline vec<T, N> unpack_##NAME##_to_##T(uint a) { return mpsref::unpack<N, BITS, IS_SIGNED, T>(a); } \
     inline uint pack_##T##_to_##NAME(vec<T, N> a) { return mpsref::pack<N, BITS, IS_SIGNED, T>(a); }
 #define MPSREF_PACKS_OF(T) \
-    MPSREF_PACKS(unorm4x8, 4, 8, false, T) \
-    MPSREF_PACKS(snorm4x8, 4, 8, true, T) \
-    MPSREF_PACKS(unorm2x16, 2, 16, false, T) \
-    MPSREF_PACKS(snorm2x16, 2, 16, true, T)
+    MPSREF_PACKS(unorm4x8, 4, 8, false, T) MPSREF_PACKS(snorm4x8, 4, 8, true, T) \
+    MPSREF_PACKS(unorm2x16, 2, 16, false, T) MPSREF_PACKS(snorm2x16, 2, 16, true, T)
 MPSREF_PACKS_OF(float)
 MPSREF_PACKS_OF(half)
 

@@ -135,12 +135,9 @@ inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = th
         return a; \
     } \
     MPSREF_ALSO(NAME, (T v, MPSREF_HERE), v)
-MPSREF_BOTH(MPSREF_REDUCE, sum, T(a + b))
-MPSREF_BOTH(MPSREF_REDUCE, product, T(a * b))
-MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b))
-MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
-MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b))
-MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
+MPSREF_BOTH(MPSREF_REDUCE, sum, T(a + b)) MPSREF_BOTH(MPSREF_REDUCE, product, T(a * b))
+MPSREF_BOTH(MPSREF_REDUCE, max, max(a, b)) MPSREF_BOTH(MPSREF_REDUCE, min, min(a, b))
+MPSREF_BOTH(MPSREF_REDUCE, and, T(a & b)) MPSREF_BOTH(MPSREF_REDUCE, or, T(a | b))
 MPSREF_BOTH(MPSREF_REDUCE, xor, mpsref::exclusive_or(a, b))
 
 #define MPSREF_SCAN(NAME, WIDTH, START, COMBINE, LIMIT) \
@@ -167,27 +164,24 @@ MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
         return x[start + (SOURCE) % width]; \
     } \
     MPSREF_ALSO(NAME, (T v, ushort n, MPSREF_HERE), v, n)
-MPSREF_BOTH(MPSREF_MOVE, shuffle, n)
-MPSREF_BOTH(MPSREF_MOVE, broadcast, n)
-MPSREF_BOTH(MPSREF_MOVE, shuffle_xor, rank ^ n)
-MPSREF_BOTH(MPSREF_MOVE, shuffle_up, rank >= n ? rank - n : rank)
+MPSREF_BOTH(MPSREF_MOVE, shuffle, n) MPSREF_BOTH(MPSREF_MOVE, broadcast, n)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_xor, rank ^ n) MPSREF_BOTH(MPSREF_MOVE, shuffle_up, rank >= n ? rank - n : rank)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_down, rank + n < width ? rank + n : rank)
-MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n)
-MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n) MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
 
 #if __METAL_VERSION__ >= 240
-// Segments of `modulo` lanes take what they lack from `fill`.
+// Segments of `modulo` lanes, a power of two, take what they lack from `fill`.
 #define MPSREF_FILL(NAME, WIDTH, IS_INSIDE, SOURCE) \
     template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
         T moved; \
         { \
             MPSREF_GATHER(v, WIDTH); \
-            const uint place = rank % modulo; \
-            moved = x[x.self - place + (SOURCE) % modulo]; \
+            const uint mask = modulo - 1u, place = rank & mask; \
+            moved = x[x.self - place + ((SOURCE) & mask)]; \
         } \
         MPSREF_GATHER(fill, WIDTH); \
-        const uint place = rank % modulo; \
-        const T filled = x[x.self - place + (SOURCE) % modulo]; \
+        const uint mask = modulo - 1u, place = rank & mask; \
+        const T filled = x[x.self - place + ((SOURCE) & mask)]; \
         return IS_INSIDE ? moved : filled; \
     } \
     MPSREF_ALSO(NAME, (T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE), v, fill, n, modulo)
