@@ -423,16 +423,17 @@ FUNCTION void fast(void *out) {
 }
 template <class T, int N>
 void scaled(device T *out, const device T *in, constant float &by, threadgroup uint2 *, uint3 p, ushort lane) {
-    static MPSREF_LOCAL threadgroup int s[N];
+    MPSREF_THREADS(N * 8) static MPSREF_LOCAL threadgroup int s[N];
     s[lane] = 3;
     threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
     threadgroup int *q = s + lane;
     atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel);
     out[p.y] = T(in[p.x] * by) + *q;
 }
-MPSREF_ENTRY(64, scaled<half, 5>(mpsref::pointer{g->buffers[0]}, mpsref::pointer{g->buffers[1]},
+MPSREF_ENTRY((void *x, void *y, void *z), MPSREF_LIST(x, y, z),
+    scaled<half, 5>(mpsref::pointer{g->buffers[0]}, mpsref::pointer{g->buffers[1]},
     mpsref::pointer{g->buffers[2]}, mpsref::pointer{g->locals[0]}, mpsref::index{t, t + 1, 0}, mpsref::index{t, 0, 0}))
-MPSREF_ABOUT(64, &scaled<half, 5>)
+MPSREF_ABOUT((&scaled<half, 5>), 0, true, 1, true, 2, false, 0, true)
 """
 
 
@@ -616,9 +617,13 @@ class Group(ctypes.Structure):
 
 def test_the_entry(library: ctypes.CDLL) -> None:
     about = (ctypes.c_uint32 * 17).in_dll(library, "mpsref_about")
-    assert list(about) == [64, *(2, 2, 1, 0), *(2, 2, 0, 0), *(4, 4, 0, 1), *(8, 8, 1, 0)]
+    assert list(about) == [17, *(2, 2, 1, 0), *(2, 2, 0, 0), *(4, 4, 0, 1), *(8, 8, 1, 0)]
     first, end = (ctypes.c_uint64 * 2).in_dll(library, "mpsref_local")
     assert end - first == 20
+    bindings = (ctypes.c_uint32 * 8).in_dll(library, "mpsref_bindings")
+    assert list(bindings) == [0, 1, 1, 1, 2, 0, 0, 1]
+    named, _ = (ctypes.c_uint64 * 2).in_dll(library, "mpsref_named")
+    assert ctypes.c_uint32.from_address(named).value == 40
     out, values, by = np.zeros(8, np.float16), np.arange(8, dtype=np.float16), np.full(1, 2, np.float32)
     buffers = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (out, values, by)))
     group = Group(ctypes.addressof(buffers), ctypes.addressof(buffers))
@@ -634,7 +639,7 @@ def test_the_entry(library: ctypes.CDLL) -> None:
 def test_all_passes_parse_the_headers(version: str) -> None:
     assert CLANG is not None
     options = (f"-D__METAL_VERSION__={version}", "-fsyntax-only", "-")
-    run(*CLANG.front, *RUNNING, *HOST, *options, text="MPSREF_ENTRY(1, (void)0)")
+    run(*CLANG.front, *RUNNING, *HOST, *options, text="MPSREF_ENTRY((), MPSREF_LIST(), (void)0)")
     extensions = toolchain.STRICT_EXTENSIONS + (toolchain.FUNCTION_POINTERS if int(version) >= 310 else "")
     strict = *toolchain.STRICT_FLAGS, "-D__METAL__=1", extensions, "-include", str(toolchain.LIBRARY_HEADER)
     names = sorted(path.name for path in (toolchain.SHIM / "metal").glob("metal_*") if "#error" not in path.read_text())
@@ -668,7 +673,7 @@ def test_kernels_compile_to_ptx(tmp_path: Path) -> None:
     ptx = (tmp_path / "k.ptx").read_text()
     for pattern in (
         r"\.entry mpsref_thread\(",
-        r"\.b8 mpsref_about\[68\] = \{64,",
+        r"\.b8 mpsref_about\[68\] = \{17,",
         r"\.shared [^\n]*\[20\]",
         r"bar\.sync",
         r"shfl\.sync",

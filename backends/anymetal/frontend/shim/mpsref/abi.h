@@ -1,17 +1,10 @@
 // What compiled kernels (entry.h) and, on a processor, the launcher (runtime.c) and Python (launcher.py) agree on.
 //
-<<<<<<< ours
 // A library has one kernel: `void mpsref_thread(const mpsref_group *g, uint32_t t)` runs thread t of a threadgroup. Two
 // arrays describe its parameters that are memory: `const uint32_t mpsref_about[]` has the number of its elements, then
 // for each the bytes and the alignment of what it points to, whether that can be written, whether it is a reference;
 // `const uint32_t mpsref_bindings[]` has for each the index and whether it exists. Static threadgroup memory is a section,
 // as are the threads of a threadgroup if the kernel names them.
-=======
-// A library has one kernel: `void mpsref_thread(const mpsref_group *g, uint32_t t)` runs thread t of a threadgroup, and
-// `const uint32_t mpsref_about[]` describes it: the threads of a threadgroup, then for each parameter that is a buffer
-// or threadgroup memory four numbers: bytes and alignment of its element, whether it can be written, whether it is a
-// reference. `uint8_t *const mpsref_local[2]` are the ends of its static threadgroup memory, or null.
->>>>>>> theirs
 #pragma once
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.
