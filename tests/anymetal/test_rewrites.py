@@ -65,8 +65,8 @@ ROWS = {
             "for (;;) static MPSREF_LOCAL threadgroup int q; }",
         ),
         (
-            "void f() { threadgroup float* p = a; constant float& z = *w; using T = threadgroup float; g((device T*)p); }",
-            "void f() { threadgroup float* p = a; constant float& z = *w; using T = threadgroup float; g((device T*)p); }",
+            "void f() { threadgroup int* p = a; constant int& z = *w; using T = threadgroup int; g((device T*)p); }",
+            "void f() { threadgroup int* p = a; constant int& z = *w; using T = threadgroup int; g((device T*)p); }",
         ),
         (
             "void f() { alignas(16) threadgroup T a[2 * N]; }",
@@ -148,7 +148,8 @@ def test_every_rewrite_has_a_row_and_a_reason():
 
 
 def test_lines_stay():
-    text = 'template <class T>\nkernel void f(device T* x [[\nbuffer(0)]]) { }\ntemplate [[host_name("a")]]\nkernel void f<int>(\ndevice int*);\nint last;'
+    text = "template <class T>\nkernel void f(device T* x [[\nbuffer(0)]]) { }\n"
+    text += 'template [[host_name("a")]]\nkernel void f<int>(\ndevice int*);\nint last;'
     found = after(text, *(one.__name__ for one in rewrites.REWRITES))
     assert found.split("\n").index("int last;") == text.split("\n").index("int last;")
 
@@ -197,8 +198,10 @@ def test_brackets(text, message):
 
 KERNELS = """
 namespace ns { kernel void inside(device float* a) {} }
-[[kernel]] void plain(device const float* x, constant uint& n [[buffer(3)]], device float* y, uint i [[thread_position_in_grid]]) {}
-[[host_name("named")]] kernel void hosted(threadgroup half* t [[threadgroup(1)]], uint3 p [[thread_position_in_threadgroup]]) {}
+[[kernel]] void plain(device const float* x, constant uint& n [[buffer(3)]], device float* y,
+                      uint i [[thread_position_in_grid]]) {}
+[[host_name("named")]] kernel void hosted(threadgroup half* t [[threadgroup(1)]],
+                                          uint3 p [[thread_position_in_threadgroup]]) {}
 template <class T, int N> [[kernel, max_total_threads_per_threadgroup(N)]] void f(device T* x [[buffer(N)]]) {}
 template [[host_name("f_" "4")]] [[kernel]] decltype(f<float, 4>) f<float, 4>;
 template <class T> kernel void g(device T* x, device int* m [[buffer(1), function_constant(has)]]) {}
@@ -241,10 +244,9 @@ def test_kernels():
     ],
 )
 def test_illegal_kernels(text, message):
+    syntax = Syntax(text)
     with pytest.raises(CompileError, match=re.escape(message)):
-        syntax = Syntax(text)
-        kernels.kernels(syntax)
-        list(kernels.constants(syntax))
+        list(kernels.constants(syntax)) if kernels.kernels(syntax) == {} else None
 
 
 def test_parameters_that_no_runtime_has():

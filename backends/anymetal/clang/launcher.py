@@ -230,7 +230,7 @@ class Source:
         self.program, self.libraries = program, dict[str, Library]()
         self._toolchain, self._options = toolchain, options
         if len(program.kernels) == 1 and not program.constants:
-            self.library(*program.kernels, {})
+            self.library(next(iter(program.kernels)), {})
 
     def library(self, name: str, constants: Constants) -> Library:
         """Return the library of a kernel: from memory, from the disk cache, or from the compiler."""

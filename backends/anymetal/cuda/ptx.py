@@ -1,6 +1,7 @@
 """Compilation of MSL to PTX with clang and libdevice.
 
-Clang compiles the C++ of the front end to PTX, NVIDIA's portable assembly, which the driver compiles for the GPU. The only required component of the CUDA toolkit is libdevice, LLVM bitcode of the functions of the C library.
+Clang compiles the C++ of the front end to PTX, NVIDIA's portable assembly, which the driver compiles for the GPU. The
+only required component of the CUDA toolkit is libdevice, LLVM bitcode of the functions of the C library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Disk cache of compiled files: libraries (``.so``), PTX (``.ptx``) and precompiled headers (``.pch``).
 
-See :mod:`kernelcache.disk_cache`. Compilers need a folder: without one for the cache, or on a full or read-only disk, it is
-a temporary one, removed at the end of the process.
+See :mod:`kernelcache.disk_cache`. Compilers need a folder: without one for the cache, or on a full or read-only disk,
+it is a temporary one, removed at the end of the process.
 """
 
 from __future__ import annotations

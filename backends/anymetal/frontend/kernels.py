@@ -52,7 +52,7 @@ RENDER = ("vertex", "fragment", "mesh", "object", "intersection", "visible", "st
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: a buffer, threadgroup memory with a length from the caller, or a number of the thread."""
+    """A parameter of a kernel: a buffer, threadgroup memory of a length from the caller, or a number of the thread."""
 
     text: str
     kind: str
@@ -277,7 +277,7 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
             kind = "threadgroup" if "threadgroup" in texts else "buffer"
             written = marks.get(kind, "")
             free = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
-            index = free if not written else int(written) if written.isdecimal() else None
+            index: int | None = free if not written else int(written) if written.isdecimal() else None
             if index is not None:
                 if index >= MOST_BUFFERS:
                     raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")

@@ -54,7 +54,8 @@ class Program:
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
-        known = {**{one.name: one for one in self.constants}, **{_index(one): one for one in self.constants}}
+        known: dict[int | str, Constant] = {one.name: one for one in self.constants}
+        known |= {_index(one): one for one in self.constants}
         values = {}
         for key, value in given.items():
             if key not in known:

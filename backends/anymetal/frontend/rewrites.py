@@ -353,15 +353,23 @@ def constructors(source: Source) -> Iterator[Edit]:
         if s[last + 1] == "(" and not _follows_type(s, first) and not _is_pointer_to_function(s, last + 1):
             yield source.edit(first, first, f"mpsref::construct<{s[first]}")
             yield source.append(last, ">")
-        elif s.words[last + 1].is_name and s[last + 2] == "(" and source.in_body[i]:
-            if _is_statement(s, first) and s[s.partner[last + 2] + 1] in (";", ",") and _are_values(source, last + 2):
-                name = " ".join(s.texts(first, last + 1))
-                yield source.append(last + 1, f" = mpsref::construct<{name}>")
+        elif _is_initialized(source, first, last):
+            name = " ".join(s.texts(first, last + 1))
+            yield source.append(last + 1, f" = mpsref::construct<{name}>")
 
 
 def _is_pointer_to_function(s: Syntax, opening: int) -> bool:
     close = s.partner[opening]
     return s[opening + 1] in ("*", "&") and s[close + 1] == "(" and s.words[close - 1].is_name
+
+
+def _is_initialized(source: Source, first: int, last: int) -> bool:
+    """Return whether a type begins a declaration such as ``float4 v(a, b);``."""
+    s = source.syntax
+    opening = last + 2
+    if s[opening] != "(" or not s.words[last + 1].is_name or not source.in_body[first]:
+        return False
+    return _is_statement(s, first) and s[s.partner[opening] + 1] in (";", ",") and _are_values(source, opening)
 
 
 def _is_statement(s: Syntax, i: int) -> bool:

@@ -23,10 +23,11 @@ from .toolchain import Toolchain
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
 LIMITS = re.compile(
-    r"\A\S+ error: (?:non-kernel function variable cannot be declared in local|variables in the local address space can only"
-    r"|variable in constant address space must be initialized|C-style cast from vector|scalar operand type has greater rank"
-    r"|too few elements in vector initialization|reference to overloaded function could not be|static assertion expression"
-    r"|no (?:matching (?:function|constructor|conversion)|viable conversion|member named '(?:cast|castto|braces|loaded)'))"
+    r"\A\S+ error: (?:non-kernel function variable cannot be declared in local"
+    r"|variables in the local address space can only|variable in constant address space must be initialized"
+    r"|C-style cast from vector|scalar operand type has greater rank|too few elements in vector initialization"
+    r"|reference to overloaded function could not be|static assertion expression|no viable conversion"
+    r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)')"
 )
 """Errors about what C++ for OpenCL lacks, and of course about mistakes."""
 FORBIDDEN = {
