@@ -201,18 +201,6 @@ def test_a_batch_without_images(backend: str) -> None:
     assert (kept.n, flat(kept.dbeta), flat(kept.dgamma)) == (2, [1, 2], [3, 4])
 
 
-def test_float16_images_have_float32_statistics(accurate: str) -> None:
-    norm = BatchNormalization(1e-3)
-    x = (np.arange(2 * 6 * 5 * 3).reshape(2, 6, 5, 3) % 17 - 8).astype(np.float16)
-    seen = norm.statistics(x, backend=accurate)
-    sums = norm.statistics_gradient(x, x, seen.mean, seen.variance, backend=accurate)
-    assert {array.dtype for array in (*seen[1:], *sums[1:])} == {np.dtype(F32)}
-    np.testing.assert_allclose(seen.mean, x.astype(np.float64).mean((0, 1, 2)), rtol=1e-6)
-    assert norm.forward(x, seen.mean, seen.variance, backend=accurate).dtype == np.float16
-    assert norm.gradient(x.astype(F32), x, seen.mean, seen.variance, sums=sums, backend=accurate).dtype == F32
-    assert norm.gradient(x, x.astype(F32), seen.mean, seen.variance, sums=sums, backend=accurate).dtype == np.float16
-
-
 def test_float64_images_have_float64_statistics() -> None:
     norm = BatchNormalization(1e-3)
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))

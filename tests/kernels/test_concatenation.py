@@ -87,17 +87,6 @@ def test_the_same_image_twice_gets_two_slices(backend: str) -> None:
     assert first.ravel().tolist() == second.ravel().tolist() == [3, 6]
 
 
-def test_results_into_given_memory(backend: str) -> None:
-    xs = [pixel(1, 2, 3), pixel(4)]
-    out = np.full((1, 1, 1, 8), np.nan, F32)
-    assert Concatenation().forward(xs, out=out, backend=backend) is out
-    assert out.ravel().tolist() == [1, 2, 3, 0, 4, 0, 0, 0]
-    outs = tuple(np.empty_like(x) for x in xs)
-    slices = Concatenation().gradient(out, xs, out=outs, backend=backend)
-    assert slices[1] is outs[1]
-    assert outs[0].ravel().tolist() == [1, 2, 3]
-
-
 def bad(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()

@@ -22,7 +22,6 @@ from mpsref.mps import (
     MPSCNNSubtractGradient,
     MPSCommandBuffer,
     MPSImage,
-    MPSKernel,
     MPSNNCompare,
     MPSNNComparisonType,
     MPSOffset,
@@ -173,28 +172,6 @@ def test_images_destinations_and_command_buffers() -> None:
         add.encode(x, y, destination_size=(2, 3))
     with pytest.raises(ShapeError, match="destination_gradient has room for"):
         MPSCNNAddGradient().encode(x, y, None, np.empty((1, 3, 2, 4), F32))
-
-
-KERNELS = [
-    MPSCNNAdd(**SCALES, **PER_CHANNEL, primary_offset=(1, 2)),
-    MPSCNNDivide(maximum_value=3.5, secondary_source_feature_channel_offset=3),
-    MPSNNCompare("greater", 0.5, **PER_PIXEL),
-    MPSCNNSubtractGradient(True, bias=1.5),
-    MPSCNNMultiplyGradient(True, **PER_CHANNEL),
-]
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_copies_and_archives(kernel: Any) -> None:
-    for twin in (
-        kernel.copy(),
-        MPSKernel.from_json(kernel.to_json()),
-        eval(repr(kernel), {**globals(), "inf": math.inf}),
-    ):
-        assert twin == kernel
-    changed = kernel.copy()
-    changed.secondary_scale = 7.0
-    assert changed != kernel
 
 
 @pytest.mark.parametrize(

@@ -91,21 +91,6 @@ def test_kernels_compare_by_weights_and_properties() -> None:
     assert MPSCNNConvolution(source()) != MPSCNNConvolutionGradient(source())
 
 
-@pytest.mark.parametrize("kind", FORWARD + GRADIENT)
-def test_archives(kind: Any) -> None:
-    kernel = kind(source(0.1, np.inf, 1e-40), destination_feature_channel_offset=4)
-    for name, value in (
-        ("offset", (1, 2, 3)), ("kernel_offset_x", -3), ("gradient_option", 2), ("secondary_edge_mode", "clamp"),
-    ):  # fmt: skip
-        if hasattr(kernel, name):
-            setattr(kernel, name, value)
-    assert kind.from_json(kernel.to_json()) == kernel
-    assert kind.from_dict(kernel.to_dict(), backend="cpu").backend == "cpu"
-    other = FORWARD[1] if kind is FORWARD[2] else FORWARD[2]
-    with pytest.raises(ValueError, match="class"):
-        other.from_json(kernel.to_json())
-
-
 def test_an_archive_computes_the_same() -> None:
     x = row(1, 2, 3, 4)
     depthwise = MPSCNNDepthWiseConvolutionDescriptor(2, 1, 1, 2, stride_in_pixels_x=2)

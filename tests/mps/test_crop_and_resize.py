@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import CropAndResizeBilinear, ShapeError
-from mpsref.mps import MPSImage, MPSKernel, MPSNNCropAndResizeBilinear, MPSRegion
+from mpsref.mps import MPSImage, MPSNNCropAndResizeBilinear, MPSRegion
 
 F32 = np.float32
 REGIONS = [((0, 0), (1, 1)), ((0.25, 0.5), (0.5, 0.25)), MPSRegion((-0.5, 0.25, 0), (1, 0.5, 1))]
@@ -29,17 +29,6 @@ def test_an_image_for_each_image_and_box(dtype: str, backend: str) -> None:
     image = kernel.encode(MPSImage(x))
     assert isinstance(image, MPSImage)
     np.testing.assert_array_equal(np.asarray(image), y)
-
-
-def test_archives_and_what_is_fixed() -> None:
-    kernel = MPSNNCropAndResizeBilinear(resize_width=4, resize_height=3, regions=REGIONS)
-    twin = MPSKernel.from_json(kernel.to_json())
-    assert isinstance(twin, MPSNNCropAndResizeBilinear)
-    assert twin == kernel
-    assert twin.regions == kernel.regions
-    assert kernel.regions[0] == MPSRegion((0, 0, 0), (1, 1, 1))
-    with pytest.raises(AttributeError):
-        kernel.regions = ()
 
 
 def test_destinations() -> None:

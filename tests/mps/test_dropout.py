@@ -11,7 +11,6 @@ import mpsref
 from mpsref import NotSynchronizedError, ShapeError, UnsupportedError, mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNDropout, MPSCNNDropoutGradient, MPSCommandBuffer
-from tests.mps.fakes import NAMES
 
 ARGUMENTS = (0.5, 1, (1, 1, 1))
 X = np.arange(1, 25, dtype=np.float32).reshape(2, 2, 3, 2)
@@ -183,14 +182,3 @@ def test_errors_draw_no_mask_and_write_nothing() -> None:
         moved = MPSCNNDropout(*ARGUMENTS, **{name: value})
         with pytest.raises(UnsupportedError, match=f"{name} is"):
             moved.encode(X)
-
-
-@pytest.mark.parametrize("kind", [MPSCNNDropout, MPSCNNDropoutGradient])
-def test_kernels_print_copy_and_save(kind: Any) -> None:
-    kernel = kind(0.8, 2**64 - 1, (1, 0, 1))
-    if kind is MPSCNNDropout:
-        kernel.sequence = 77
-    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
-        assert twin == kernel
-    with pytest.raises(TypeError, match=r"seed of .* is read-only"):
-        kernel.seed = 3

@@ -228,20 +228,6 @@ def test_the_base_class_is_abstract() -> None:
         MPSNNOptimizer(0.1)  # type: ignore[abstract]
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        SGD(0.1, momentum_scale=0.9, use_nesterov_momentum=True),
-        RMSPROP(optimizer_descriptor=MPSNNOptimizerDescriptor(0.2, 3.0, gradient_clip_max=5), decay=0.5),
-        ADAM(0.1, beta1=0.5, time_step=7),
-    ],
-    ids=lambda o: type(o).__name__,
-)
-def test_optimizers_print_copy_and_save(optimizer: Any) -> None:
-    for twin in (eval(repr(optimizer), NAMES), optimizer.copy(), type(optimizer).from_json(optimizer.to_json())):
-        assert twin == optimizer
-
-
 DESCRIPTOR = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
 
 
