@@ -156,12 +156,12 @@ def test_masked_inputs_are_refused(operation: Operation) -> None:
 
 @every_operation
 def test_out_is_filled_and_returned(backend: str, operation: Operation) -> None:
-    """Every element, in any layout; what lies between the elements stays."""
-    case, plain = typical(operation), registry.get_backend(backend)
-    inputs, expected = case.inputs(), compute(case.problem, plain, *case.inputs())
+    """Every element, in any layout, from inputs in that layout; what lies between the elements stays."""
+    case, watched = typical(operation), on_plain_arrays(backend, operation)
+    expected = compute(case.problem, registry.get_backend(backend), *case.inputs())
     for layout in [np.array, *STRIDED, *(operator.methodcaller("view", kind) for kind in SUBCLASSES)]:
         out = tuple(layout(np.full(result.shape, 77, result.dtype)) for result in expected)
-        results = listed(registry.run(case.problem, *inputs, out=out, backend=plain))
+        results = listed(registry.run(case.problem, *map(layout, case.inputs()), out=out, backend=watched))
         assert all(map(operator.is_, results, out))
         for result, right in zip(results, expected, strict=True):
             np.testing.assert_array_equal(np.asarray(result), right)

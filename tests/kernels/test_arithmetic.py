@@ -149,25 +149,6 @@ def test_backends_agree_on_all_strides(backend: str, dtype: str) -> None:
                 np.testing.assert_array_equal(mine, right)
 
 
-def test_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    rng = np.random.default_rng(2)
-    functions = {"add": torch.add, "subtract": torch.sub, "multiply": torch.mul, "divide": torch.div}
-    for operation, strides in itertools.product(NAMES, [(1, 1, 1), (0, 0, 1), (1, 1, 0), (0, 0, 0)]):
-        x = rng.uniform(0.5, 2, (2, 5, 6, 7)).astype(F32)
-        y = rng.uniform(0.5, 2, (2, *(n if t else 1 for n, t in zip((5, 6, 7), strides, strict=True)))).astype(F32)
-        spec = Arithmetic(operation, 1.25, 0.5, -0.75, secondary_strides=strides, maximum_value=1.1)
-        there = [torch.from_numpy(one).double().requires_grad_() for one in (x, y)]
-        theirs = (functions[operation](1.25 * there[0], 0.5 * there[1]) - 0.75).clamp(max=1.1)
-        np.testing.assert_allclose(spec.forward(x, y, backend=backend), theirs.detach(), rtol=1e-6, atol=1e-6)
-        if operation == "divide":
-            continue
-        g = rng.standard_normal(theirs.shape).astype(F32)
-        theirs.backward(torch.from_numpy(g).double())
-        for mine, other in zip(spec.gradient(g, x, y, backend=backend), there, strict=True):
-            np.testing.assert_allclose(mine, other.grad, rtol=1e-5, atol=1e-5)
-
-
 def test_long_sums_stay_accurate(backend: str) -> None:
     """150,000 terms of about 1: a sum in sequence in float32 would be off by more than this."""
     if backend == "reference:input-dtype":

@@ -59,19 +59,6 @@ def test_slices_of_a_concatenation_are_its_sources(counts: list[int], alignment:
             np.testing.assert_array_equal(dx, x)
 
 
-def test_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    rng = np.random.default_rng(0)
-    xs = [rng.standard_normal((2, 4, 3, c)).astype(F32) for c in (3, 4, 6)]
-    there = [torch.from_numpy(x).requires_grad_() for x in xs]
-    theirs = torch.cat([torch.nn.functional.pad(x, (0, -x.shape[3] % 4)) for x in there], 3)
-    np.testing.assert_array_equal(Concatenation().forward(xs, backend=backend), theirs.detach())
-    g = rng.standard_normal(theirs.shape).astype(F32)
-    theirs.backward(torch.from_numpy(g))
-    for dx, other in zip(Concatenation().gradient(g, xs, backend=backend), there, strict=True):
-        np.testing.assert_array_equal(dx, other.grad)
-
-
 def test_nan_and_mixed_dtypes(backend: str) -> None:
     x, y = pixel(1, np.nan), pixel(0.5).astype(np.float16)
     result = Concatenation().forward([x, y], backend=backend)

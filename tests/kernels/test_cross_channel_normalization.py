@@ -94,18 +94,6 @@ def test_forward_is_the_brute_force(backend: str, norm: Any, shape: tuple[int, .
     close(y, oracle.cross_channel(x, norm), 2e-3 if dtype == "float16" else 1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9, 16, 64])
-def test_pytorch_agrees(backend: str, size: int) -> None:
-    """The words are the same, even windows included."""
-    torch = oracle.torch_or_skip()
-    x, g = noise((2, 3, 3, 16)), noise((2, 3, 3, 16), 1)
-    words = {"size": size, "alpha": 2.0, "beta": 0.75, "k": 0.5}
-    values, dx = oracle.by_torch(torch, lambda v: torch.nn.functional.local_response_norm(v, **words), x, g)
-    norm = CrossChannelNormalization(size, 2.0, 0.75, 0.5)
-    close(norm.forward(x, backend=backend), values, 1e-5)
-    close(norm.gradient(g, x, backend=backend), dx, 1e-5)
-
-
 def test_a_window_over_all_channels_is_an_l2_normalization(backend: str) -> None:
     x = noise((1, 2, 2, 64))
     y = CrossChannelNormalization(128, alpha=128, beta=0.5, delta=0).forward(x, backend=backend)

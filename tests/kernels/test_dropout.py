@@ -167,16 +167,6 @@ def test_masks_look_random(p: float) -> None:
     assert abs((other * (mask - p)).mean()) < 5 * p * (1 - p) / np.sqrt(mask.size)
 
 
-def test_injected_masks_are_those_of_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
-    x = np.random.default_rng(1).standard_normal((2, 4, 5, 6)).astype(F32)
-    torch.manual_seed(3)
-    theirs = torch.nn.functional.dropout2d(torch.from_numpy(x).permute(0, 3, 1, 2), 0.4).permute(0, 2, 3, 1).numpy()
-    mask = (theirs != 0).any(axis=(1, 2), keepdims=True).astype(np.uint8)
-    drop = Dropout(0.6, mask_strides=(0, 0, 1))
-    np.testing.assert_allclose(drop.forward(x, mask, backend=backend), theirs, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("bad", "error", "match"),
     [

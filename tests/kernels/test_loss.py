@@ -278,53 +278,6 @@ def test_nan_stays_where_it_is(ieee_backend: str, loss_type: str) -> None:
     assert np.isnan(Loss(loss_type, "sum").forward(y, t, backend=ieee_backend)).all()
 
 
-def draw(loss_type: str, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Predictions and labels in the domain, away from kinks; labels of a pixel sum to 1 where that matters."""
-    y, t = rng.uniform(0.1, 0.9, shape), rng.uniform(0.1, 0.9, shape)
-    if loss_type == "softmaxcrossentropy":
-        return rng.normal(size=shape), t / t.sum(axis=-1, keepdims=True)
-    if loss_type == "kullbackleiblerdivergence":
-        return np.log(y), t
-    return y, t
-
-
-PYTORCH = {
-    "meanabsoluteerror": ("l1_loss", {}),
-    "meansquarederror": ("mse_loss", {}),
-    "huber": ("huber_loss", {"delta": 0.3}),
-    "sigmoidcrossentropy": ("binary_cross_entropy_with_logits", {}),
-    "log": ("binary_cross_entropy", {}),
-    "kullbackleiblerdivergence": ("kl_div", {}),
-    "softmaxcrossentropy": ("cross_entropy", {"label_smoothing": 0.2}),
-}
-
-
-@pytest.mark.parametrize("loss_type", PYTORCH)
-def test_the_losses_of_pytorch(backend: str, loss_type: str) -> None:
-    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
-    name, words = PYTORCH[loss_type]
-    shape = (3, 2, 4, 5)
-    y, t = (a.astype(F32) for a in draw(loss_type, np.random.default_rng(5), shape))
-    softmax = loss_type == "softmaxcrossentropy"
-    smoothing = 0.2 if softmax else 0.0
-    loss = Loss(
-        loss_type, "none", delta=0.3, epsilon=0, label_smoothing=smoothing, number_of_classes=5 if softmax else 1
-    )
-    tensor, labels = (torch.from_numpy(a.astype(np.float64).transpose(0, 3, 1, 2).copy()) for a in (y, t))
-    tensor.requires_grad_()
-    theirs = getattr(torch.nn.functional, name)(tensor, labels, reduction="none", **words)
-    theirs.sum().backward()
-    dy = tensor.grad.numpy().transpose(0, 2, 3, 1)
-    ours = loss.forward(y, t, backend=backend)
-    values = ours.sum(axis=3) if softmax else ours.transpose(0, 3, 1, 2)
-    np.testing.assert_allclose(values, theirs.detach().numpy(), rtol=2e-5, atol=2e-6)
-    np.testing.assert_allclose(loss.gradient(None, y, t, backend=backend), dy, rtol=2e-5, atol=2e-6)
-    if softmax:
-        mean = Loss(loss_type, "mean", True, label_smoothing=0.2, number_of_classes=5)
-        whole = torch.nn.functional.cross_entropy(tensor, labels, reduction="mean", **words)
-        np.testing.assert_allclose(mean.forward(y, t, backend=backend)[0], float(whole.detach()), rtol=2e-6)
-
-
 def test_many_elements(backend: str) -> None:
     """Long sums stay accurate, and blocks, pixels and images meet in the right places."""
     rng = np.random.default_rng(8)

@@ -235,27 +235,6 @@ def torch() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    ("kernel", "strides"), [((1, 1), (2, 2)), ((2, 3), (1, 2)), ((3, 3), (2, 2)), ((5, 4), (3, 3))], ids=str
-)
-@pytest.mark.parametrize("edge", ["zero", "clamp"])
-def test_lp_pool2d_without_ceil_mode(
-    torch: ModuleType, backend: str, kernel: tuple[int, int], strides: tuple[int, int], edge: Any
-) -> None:
-    """No window leaves the image, so that either edge mode will do."""
-    for height, width in [(5, 6), (7, 8), (10, 9)]:
-        x = np.random.default_rng(height).standard_normal((2, height, width, 3)).astype(np.float32)
-        source = torch.tensor(x.transpose(0, 3, 1, 2), dtype=torch.float64, requires_grad=True)
-        theirs = torch.nn.functional.lp_pool2d(source, 2, kernel, strides)
-        g = quarters((2, *theirs.shape[2:], 3), seed=1)
-        theirs.backward(torch.tensor(g.transpose(0, 3, 1, 2), dtype=torch.float64))
-        pool = PoolingL2Norm(kernel, strides, (kernel[0] // 2, kernel[1] // 2), edge)
-        y, dx = pooled(pool, x, g, backend)
-        values, gradient = (t.detach().numpy().transpose(0, 2, 3, 1) for t in (theirs, source.grad))
-        oracle_pooling.assert_close(y, oracle.forward(pool, x, g.shape[1:3])._replace(value=values), backend)
-        oracle_pooling.assert_close(dx, oracle.gradient(pool, g, x)._replace(value=gradient), backend)
-
-
 def test_lp_pool2d_with_ceil_mode_is_another_operation(torch: ModuleType, backend: str) -> None:
     """PyTorch scales the sum of a window that is cut off up to the size of a whole one."""
     x = image([1, 2, 3, 4, 5])

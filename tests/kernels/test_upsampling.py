@@ -112,26 +112,6 @@ def test_on_dyadic_data_the_adjoint_is_exact(backend: str, dtype: str) -> None:
         assert (wide[2] * wide[1]).sum() == (wide[3] * wide[0]).sum()
 
 
-def test_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    rng = np.random.default_rng(3)
-    functional = torch.nn.functional
-    for (sy, sx), size in itertools.product([(2, 2), (3, 1), (1, 5)], [(4, 5), (1, 3), (6, 2)]):
-        x = rng.standard_normal((2, *size, 3)).astype(F32)
-        for spec, words in {
-            UpsamplingNearest((sy, sx)): {"mode": "nearest"},
-            UpsamplingBilinear((sy, sx), align_corners=True): {"mode": "bilinear", "align_corners": True},
-        }.items():
-            there = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
-            theirs = functional.interpolate(there, size=(sy * size[0], sx * size[1]), **words)
-            g = rng.standard_normal(theirs.permute(0, 2, 3, 1).shape).astype(F32)
-            theirs.backward(torch.from_numpy(g).permute(0, 3, 1, 2))
-            expected = theirs.detach().permute(0, 2, 3, 1)
-            np.testing.assert_allclose(spec.forward(x, backend=backend), expected, rtol=1e-5, atol=1e-5)
-            dx = spec.gradient(g, x, backend=backend)
-            np.testing.assert_allclose(dx, there.grad.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(("edge_mode", "padding_mode"), [("zero", "zeros"), ("clamp", "border")])
 def test_pytorch_without_alignment(backend: str, edge_mode: Any, padding_mode: str) -> None:
     """PyTorch's interpolate has no such grid; its grid_sample takes any positions."""
