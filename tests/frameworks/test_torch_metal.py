@@ -196,6 +196,7 @@ def test_on_an_apple_gpu_torch_compile_runs(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(inductor.run(), Inductor)
 
 
+@pytest.mark.slow
 def test_programs_of_other_gradients_and_the_first_program_of_a_process() -> None:
     """A program has the gradients of its first call only; max pooling is compiled before anything is imported."""
     cases = [
