@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Arithmetic, OrderError, ShapeError, UnsupportedError
+from mpsref import Arithmetic, ShapeError, UnsupportedError
 from mpsref.arguments.arrays import Array
 from mpsref.mps import (
     MPSCNNAdd,
@@ -20,8 +20,6 @@ from mpsref.mps import (
     MPSCNNPoolingAverage,
     MPSCNNSubtract,
     MPSCNNSubtractGradient,
-    MPSCommandBuffer,
-    MPSImage,
     MPSNNCompare,
     MPSNNComparisonType,
     MPSOffset,
@@ -151,27 +149,6 @@ def test_compare() -> None:
     for kind in (MPSNNComparisonType.LessOrEqual, 3, "lessorequal"):
         compare.comparison_type = kind
         assert compare.encode(x, y).ravel().tolist() == [1, 1, 0]
-
-
-def test_images_destinations_and_command_buffers() -> None:
-    x, y = random(1, 2, 2, 4), random(1, 2, 2, 4, seed=1)
-    add, buffer = MPSCNNAdd(), MPSCommandBuffer()
-    result = add.encode(MPSImage(x), MPSImage(y), command_buffer=buffer)
-    np.testing.assert_array_equal(result.array, x + y)
-    target = np.empty_like(x)
-    assert add.encode(x, y, target) is target
-    np.testing.assert_array_equal(target, x + y)
-    assert MPSCNNAddGradient().encode(x, y, None, target) is target
-    np.testing.assert_array_equal(target, x)
-    buffer.commit()
-    with pytest.raises(OrderError):
-        add.encode(x, y, command_buffer=buffer)
-    with pytest.raises(ShapeError, match="has room for"):
-        add.encode(x, y, np.empty((1, 3, 2, 4), F32))
-    with pytest.raises(ShapeError, match="has room for"):
-        add.encode(x, y, destination_size=(2, 3))
-    with pytest.raises(ShapeError, match="destination_gradient has room for"):
-        MPSCNNAddGradient().encode(x, y, None, np.empty((1, 3, 2, 4), F32))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import CropAndResizeBilinear, ShapeError
+from mpsref import CropAndResizeBilinear
 from mpsref.mps import MPSImage, MPSNNCropAndResizeBilinear, MPSRegion
 
-F32 = np.float32
 REGIONS = [((0, 0), (1, 1)), ((0.25, 0.5), (0.5, 0.25)), MPSRegion((-0.5, 0.25, 0), (1, 0.5, 1))]
 BOXES = [(0, 0, 1, 1), (0.5, 0.25, 0.75, 0.75), (0.25, -0.5, 0.75, 0.5)]  # (y0, x0, y1, x1)
 
@@ -29,17 +28,6 @@ def test_an_image_for_each_image_and_box(dtype: str, backend: str) -> None:
     image = kernel.encode(MPSImage(x))
     assert isinstance(image, MPSImage)
     np.testing.assert_array_equal(np.asarray(image), y)
-
-
-def test_destinations() -> None:
-    x = np.ones((1, 4, 4, 2), F32)
-    kernel = MPSNNCropAndResizeBilinear(2, 2, REGIONS)
-    target = np.empty((3, 2, 2, 2), F32)
-    assert kernel.encode(x, target) is target
-    np.testing.assert_array_equal(target, kernel.encode(x))
-    with pytest.raises(ShapeError, match=r"has room for \(1, 2, 2, 2\); .* \(3, 2, 2, 2\)"):
-        kernel.encode(x, np.empty((1, 2, 2, 2), F32))
-    assert kernel.encode(x[:0]).shape == (0, 2, 2, 2)
 
 
 @pytest.mark.parametrize(

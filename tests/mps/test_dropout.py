@@ -89,19 +89,6 @@ def test_mask_strides_are_in_the_order_of_apple(stride: tuple[int, int, int]) ->
     np.testing.assert_array_equal(gradient.encode(np.ones_like(X), X, state), y)
 
 
-def test_images_and_given_destinations() -> None:
-    drop, gradient = pair(*ARGUMENTS)
-    target = mps.MPSImage(np.full(X.shape, 7, np.float32))
-    image, state = drop.encode(mps.MPSImage(X), target, return_state=True)
-    assert image is target
-    assert image.array[0].ravel().tolist() == [0, 0, 0, 0, 0, 0, 14, 0, 18, 0, 0, 0]
-    destination = np.full(X.shape, 7, np.float32)
-    assert gradient.encode(np.ones_like(X), X, state, destination) is destination
-    np.testing.assert_array_equal(destination, 2.0 * (image.array != 0))
-    half = gradient.encode(np.ones(X.shape, np.float16), X.astype(np.float16), state)
-    assert half.dtype == np.float16
-
-
 @pytest.mark.parametrize("offset", [(1, 0), (0, 1), (-1, 0), (-2, -1), (5, 0), (0, -9)])
 @pytest.mark.parametrize("stride", [(1, 1, 1), (1, 0, 1), (0, 0, 1)])
 def test_the_secondary_offset_shifts_the_mask(offset: tuple[int, int], stride: tuple[int, int, int]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import mpsref
 from mpsref import ShapeError, mps
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import slope, value
@@ -245,11 +244,3 @@ def test_images_that_do_not_fit() -> None:
     for edge_mode in ("mirror", "constant"):
         with pytest.raises(ValueError, match="edge_mode"):
             mps.MPSCNNNeuron(relu(), edge_mode=edge_mode)
-
-
-def test_images_of_apples_kind() -> None:
-    """What goes in comes out, and the functional form is the same function."""
-    image = mps.MPSImage(np.arange(-4, 4, dtype=np.float32).reshape(1, 2, 2, 2))
-    y = mps.MPSCNNNeuronTanH(2, 0.5).encode(image)
-    assert isinstance(y, mps.MPSImage)
-    np.testing.assert_array_equal(y.array, mpsref.Neuron("tanh", a=2, b=0.5).forward(image.array))
