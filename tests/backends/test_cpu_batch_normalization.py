@@ -1,4 +1,4 @@
-"""Batch normalization on the cpu backend: the same bits for any number of threads, in every branch of its loops."""
+"""Batch normalization on the cpu backend: every branch of its loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neurons on the cpu backend: the errors of the elementary functions, fused use, threads, vector instructions."""
+"""Neurons on the cpu backend: the errors of the elementary functions, fused use, vector instructions."""
 
 from __future__ import annotations
 

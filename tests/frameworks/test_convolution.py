@@ -1,4 +1,4 @@
-"""Convolution against PyTorch in float64, values and autograd: random problems, and layers of published networks."""
+"""Convolution on layers of published networks against PyTorch, and clamped windows against padding by hand."""
 
 from __future__ import annotations
 

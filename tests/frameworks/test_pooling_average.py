@@ -1,4 +1,4 @@
-"""Average pooling against PyTorch (values and autograd) and against TensorFlow's rule for SAME, on every backend."""
+"""Average pooling where PyTorch is another operation, and against TensorFlow's rule for SAME."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max pooling against PyTorch (values, autograd, ties) and against TensorFlow's rule for SAME, on every backend."""
+"""Max pooling where PyTorch is another operation, and against TensorFlow's rule for SAME."""
 
 from __future__ import annotations
 

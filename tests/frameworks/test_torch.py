@@ -1,4 +1,4 @@
-"""PyTorch as a backend: it agrees with the reference, but for defects of PyTorch that the check finds."""
+"""PyTorch as a backend: every operation agrees with the reference, but for defects of PyTorch that the check finds."""
 
 from __future__ import annotations
 
@@ -213,3 +213,11 @@ def test_equal_closures_are_compiled_once() -> None:
     assert identity(scaled(2.0)) == identity(scaled(2.0))
     assert identity(scaled(2.0)) != identity(scaled(3.0))
     assert identity(lambda x: scaled(2.0)(x)) != identity(scaled(2.0))
+
+
+def test_slopes_of_relu_at_0_differ() -> None:
+    """PyTorch's slope is that of the negative side; Apple's is 1."""
+    zero, x = torch.zeros(1, dtype=torch.float64, requires_grad=True), np.zeros((1, 1, 1, 1))
+    torch.nn.functional.leaky_relu(zero, 0.25).backward()
+    assert zero.grad.item() == 0.25
+    assert mpsref.Neuron("relu", a=0.25).gradient(np.ones_like(x), x).item() == 1.0

@@ -1,4 +1,4 @@
-"""Arithmetic of two images: worked numbers, every combination of strides, differentiation, PyTorch, bad input."""
+"""Arithmetic of two images: worked numbers, every combination of strides, bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalization: worked numbers, parts of a batch, large means, constant channels, differences, PyTorch."""
+"""Batch normalization: worked numbers, parts of a batch, large means, constant channels, differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concatenation: the gaps that MPS leaves, slices of the gradient, PyTorch, bad input."""
+"""Concatenation: the gaps that MPS leaves, slices of the gradient, bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradients against central differences in float64, and against each other."""
+"""The gradients of clamped windows against central differences, and all of them against each other."""
 
 from __future__ import annotations
 

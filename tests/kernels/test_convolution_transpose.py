@@ -1,4 +1,4 @@
-"""Transposed convolution: worked numbers, the picture in the header, PyTorch, and the convolution it belongs to."""
+"""Transposed convolution: worked numbers, the picture in the header, and the convolution it belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-channel normalization: worked examples, brute force, PyTorch, differentiation, windows, threads."""
+"""Cross-channel normalization: worked examples, brute force, powers, windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instance and group normalization: worked examples, brute force, PyTorch, differentiation, hard data, threads."""
+"""Instance and group normalization: worked examples, brute force, hard data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: worked values, reductions, kinks, corners, differentiation, and the same losses of PyTorch."""
+"""Losses: worked values, reductions, kinks, corners."""
 
 from __future__ import annotations
 

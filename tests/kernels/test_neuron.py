@@ -1,4 +1,4 @@
-"""Neurons: the spec's table of values, kinks, derivatives, non-finite values, storage, shapes."""
+"""Neurons: the spec's table of values, kinks, non-finite values, storage."""
 
 from __future__ import annotations
 

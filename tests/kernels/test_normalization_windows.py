@@ -1,4 +1,4 @@
-"""Spatial and local contrast normalization: worked examples, brute force, PyTorch, slopes, windows, threads."""
+"""Spatial and local contrast normalization: worked examples, brute force, PyTorch, windows."""
 
 from __future__ import annotations
 

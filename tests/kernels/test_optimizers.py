@@ -1,4 +1,4 @@
-"""Optimizers: worked steps, preprocessing, the optimizers of PyTorch, trajectories, corners, bad input."""
+"""Optimizers: worked steps, preprocessing, trajectories, corners, bad input."""
 
 from __future__ import annotations
 

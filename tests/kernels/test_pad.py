@@ -1,4 +1,4 @@
-"""Padding: the header's drawings, NumPy and PyTorch, sums over copies, bad input."""
+"""Padding: the header's drawings, NumPy, sums over copies, bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Average pooling: worked numbers, brute force, adjointness, differentiation, and windows in all the odd places."""
+"""Average pooling: worked numbers, brute force, adjointness, and windows in all the odd places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""L2-norm pooling: worked numbers, brute force, the zero norm, differentiation, PyTorch where it has the same words."""
+"""L2-norm pooling: worked numbers, brute force, the zero norm, where PyTorch is another operation."""
 
 from __future__ import annotations
 

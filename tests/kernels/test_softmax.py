@@ -1,4 +1,4 @@
-"""Softmax and log-softmax: examples, corner cases, derivatives, layouts, bad input; threads; the MPS classes."""
+"""Softmax and log-softmax: examples, corner cases, bad input; the MPS classes."""
 
 from __future__ import annotations
 

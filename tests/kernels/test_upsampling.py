@@ -1,4 +1,4 @@
-"""Nearest and bilinear upsampling: worked numbers, the adjoint, PyTorch, NaN, bad input."""
+"""Nearest and bilinear upsampling: worked numbers, the adjoint, PyTorch without alignment, NaN, bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all kernels with weights share: copies, equality, archives, how they print."""
+"""What all kernels with weights share: copies, equality, how they print."""
 
 from __future__ import annotations
 

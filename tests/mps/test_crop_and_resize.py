@@ -1,4 +1,4 @@
-"""MPSNNCropAndResizeBilinear: the order of its results, archives, destinations, bad input."""
+"""MPSNNCropAndResizeBilinear: the order of its results, bad input."""
 
 from __future__ import annotations
 

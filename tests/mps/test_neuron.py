@@ -1,4 +1,4 @@
-"""The neuron classes: descriptors, constructors, offsets and edge modes, states, saving, bad input."""
+"""The neuron classes: descriptors, constructors, offsets and edge modes, states, bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The upsampling classes and bilinear resize: sizes, states, the adjoint, archives, what is not supported."""
+"""The upsampling classes and bilinear resize: sizes, states, the adjoint, what is not supported."""
 
 from __future__ import annotations
 

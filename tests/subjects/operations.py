@@ -1,4 +1,4 @@
-"""Legal cases of each operation: the simplest that the suite draws, a typical one."""
+"""Legal cases of each operation: the simplest that the suite draws, a typical one, and large ones."""
 
 from __future__ import annotations
 
