@@ -1,4 +1,4 @@
-"""Each class that has a value: copies, ``repr``, pickles and JSON keep every property, and share none."""
+"""Kernels and classes that have a value: copies, ``repr``, pickles and JSON keep every property, and share none."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import copy
 import inspect
 import json
 import pickle
+from dataclasses import FrozenInstanceError, fields, replace
 from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpsref import mps
+import mpsref
+from mpsref import mps, registry
+from mpsref.conformance.case import operations
+from mpsref.conformance.runner import compute
 from mpsref.mps import graph
+from mpsref.operations import Operation
 from tests.subjects.classes import MADE, made
+from tests.subjects.operations import typical
 
 NAMES = {name: getattr(module, name) for module in (mps, graph) for name in module.__all__} | {"inf": inf}
 
@@ -96,6 +102,24 @@ def test_a_twin_is_equal_and_independent(kind: type[Any]) -> None:
         assert not names or twin != one, form
     for name, value in values(one).items():
         np.testing.assert_array_equal(value, expected[name], f"a twin shares {name}")
+
+
+SPECS = {one.spec_type.__name__: one.spec_type for one in operations()} | {"inf": inf}
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_kernels_are_values(operation: Operation) -> None:
+    case = typical(operation)
+    spec = case.problem.spec
+    compute(case.problem, registry.get_backend("reference"), *case.inputs())  # what it keeps of that is no part of it
+    twins = [copy.copy(spec), copy.deepcopy(spec), pickle.loads(pickle.dumps(spec)), replace(spec)]
+    for twin in [*twins, eval(repr(spec), vars(mpsref) | SPECS), pickle.loads(pickle.dumps(case.problem)).spec]:
+        assert twin == spec
+        assert (type(twin), hash(twin), repr(twin)) == (type(spec), hash(spec), repr(spec))
+        assert vars(twin).keys() <= {one.name for one in fields(spec)}
+    for one in fields(spec):
+        with pytest.raises(FrozenInstanceError):
+            setattr(spec, one.name, getattr(spec, one.name))
 
 
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)

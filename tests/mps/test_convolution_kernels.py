@@ -125,12 +125,3 @@ def test_kernels_print_what_they_are() -> None:
         "<MPSCNNConvolution: MPSCNNConvolutionDescriptor(kernel_width=3, kernel_height=1, input_feature_channels=1, "
         "output_feature_channels=1) from ArrayConvolutionDataSource, backend='cpu'>"
     )
-
-
-def test_a_slip_in_a_name_is_an_error() -> None:
-    with pytest.raises(
-        TypeError, match=r"ofset is no property of MPSCNNConvolution that can be set; those are: .*offset"
-    ):
-        MPSCNNConvolution(source(), ofset=(1, 1))
-    with pytest.raises(TypeError, match="has no property 'weights'"):
-        MPSCNNConvolution(source()).weights = 3

@@ -10,7 +10,7 @@ import pytest
 import mpsref
 from mpsref import NotSynchronizedError, OrderError, ShapeError, UnsupportedError, mps
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS
-from mpsref.mps import MPSCNNYOLOLoss, MPSCommandBuffer
+from mpsref.mps import MPSCommandBuffer
 from mpsref.mps.loss import (
     MPSCNNLoss,
     MPSCNNLossDataDescriptor,
@@ -275,8 +275,3 @@ def test_only_whole_images(name: str) -> None:
     own = name if name == "clip_rect" else f"secondary_{name}"
     with pytest.raises(UnsupportedError, match=f"{own} is"):
         MPSNNLossGradient(squared(), **{own: value}).encode(wide[:, :, :1, :1], wide, wide)
-
-
-def test_what_is_not_built_says_so() -> None:
-    with pytest.raises(UnsupportedError, match="MPSCNNYOLOLoss is not built"):
-        MPSCNNYOLOLoss(None)

@@ -54,12 +54,6 @@ def test_constructors_take_apples_arguments_in_apples_order(kind: Any) -> None:
             kind(3, 3, dilation_rate_x=2)
 
 
-@pytest.mark.parametrize("kind", [mps.MPSCNNPooling, mps.MPSCNNPoolingGradient])
-def test_abstract_classes(kind: Any) -> None:
-    with pytest.raises(TypeError, match=rf"{kind.__name__} is abstract; make one of .*MPSCNNPoolingMax"):
-        kind(3, 3)
-
-
 @pytest.mark.parametrize("kind", [mps.MPSCNNPoolingAverage, mps.MPSCNNPoolingAverageGradient])
 @pytest.mark.parametrize("name", ["zero_pad_size_x", "zero_pad_size_y"])
 def test_zero_pad_size(kind: Any, name: str) -> None:
