@@ -16,7 +16,6 @@ from mpsref import Backend, registry
 from mpsref.conformance import check, checker
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import check_operation
-from mpsref.conformance.families import properties
 from mpsref.conformance.runner import run_case
 from mpsref.errors import UnsupportedError
 from mpsref.operations import Operation
@@ -34,7 +33,7 @@ def test_operation(operation: Operation) -> None:
     """On contiguous tensors every operation agrees, with parameters as users of PyTorch write them."""
     backend = replace(mpsref_torch.backend, layouts=("nchw",))
     cases = checker.random_cases(operation, ("float32",), 16, 0, backend.layouts, few=True)
-    outcomes = [run_case(case, backend, properties(operation)) for case in cases]
+    outcomes = [run_case(case, backend) for case in cases]
     assert not [outcome.message for outcome in outcomes if outcome.status == "failed"]
     refused = operation.spec_type is mpsref.Dropout and operation.method != "gradient"  # PyTorch has other random bits
     assert refused or sum(outcome.status == "passed" for outcome in outcomes) > 3

@@ -69,6 +69,7 @@ def gradients(run: Inductor, function: Any, x: Any) -> tuple[Any, Any]:
     return found, exact.grad.permute(0, 2, 3, 1).numpy()
 
 
+@pytest.mark.slow
 @compiles
 @pytest.mark.parametrize(
     ("name", "image", "arguments", "is_wrong"),
@@ -99,6 +100,7 @@ def test_a_check_names_the_wrong_gradient() -> None:
     assert run_case(Case.parse(CEIL), mpsref_torch.backend).status == "passed"
 
 
+@pytest.mark.slow
 @compiles
 def test_the_default_check_tries_a_case_that_shows_it() -> None:
     (finding,) = (one for one in FINDINGS if one.script == "torch_compile_avg_pool2d")
