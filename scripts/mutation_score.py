@@ -61,9 +61,18 @@ TIME_LIMIT = 300.0
 """Seconds for the tests of one mutant; one that takes longer is noticed, since its tests end without a mutation."""
 
 ALSO = {
-    "mpsref/arguments/": ("tests/arguments/test_arrays.py", "tests/arguments/test_bad_input.py"),
-    "mpsref/mps/": ("tests/mps/test_apple_interface.py", "tests/mps/test_serialization.py"),
-    "mpsref/kernels/": ("tests/kernels/test_error_bounds.py",),
+    "mpsref/arguments/": (
+        "tests/arguments/test_arrays.py",
+        "tests/arguments/test_bad_input.py",
+        "tests/contracts/test_operations.py",
+    ),
+    "mpsref/mps/": (
+        "tests/mps/test_apple_interface.py",
+        "tests/mps/test_serialization.py",
+        "tests/contracts/test_encodes.py",
+        "tests/contracts/test_objects.py",
+    ),
+    "mpsref/kernels/": ("tests/kernels/test_error_bounds.py", "tests/contracts/test_derivatives.py"),
     "mpsref_cpu/simd/": ("tests/kernels/test_neuron.py", "tests/backends/test_cpu_neuron.py"),
     "mpsref_cpu/normalization/": ("tests/backends/test_cpu_windowed_normalization.py",),
     "mpsref_metal/": ("tests/backends/test_metal_launch.py",),

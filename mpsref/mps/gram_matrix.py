@@ -52,8 +52,10 @@ PIXEL = Convolution((1, 1))
 
 def gram(x: Array, alpha: float, backend: str | Backend | None) -> Array:
     """Return the Gram matrices (N, 1, C, C) of images (N, H, W, C)."""
-    matrices = [PIXEL.gradient_weights(image[None], image[None], backend=backend)[0] for image in x]
     sides = x.shape[3]
+    if not x.shape[0]:
+        return np.empty((0, 1, sides, sides), x.dtype)
+    matrices = [PIXEL.gradient_weights(image[None], image[None], backend=backend)[0] for image in x]
     made: Array = concatenated([matrix.reshape(1, 1, sides, sides) for matrix in matrices]) * x.dtype.type(alpha)
     return made
 
@@ -62,6 +64,8 @@ def gram_gradient(g: Array, x: Array, alpha: float, backend: str | Backend | Non
     """Return the gradient for images (N, H, W, C), from that for their Gram matrices."""
     weights = (g[:, 0] + g[:, 0].swapaxes(1, 2)) * g.dtype.type(alpha)
     sides = x.shape[3]
+    if not x.shape[0]:
+        return np.empty(x.shape, x.dtype)
     images = zip(x, weights.astype(x.dtype, copy=False), strict=True)
     results = [PIXEL.forward(image[None], w.reshape(sides, 1, 1, sides), backend=backend) for image, w in images]
     return concatenated(results)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -14,45 +12,14 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import mpsref
-from mpsref import Adam, PoolingAverage, ShapeError, mps, registry
+from mpsref import Adam, PoolingAverage, ShapeError, mps
 from mpsref.arguments.arrays import Array, check_apart
-from mpsref.backend import Backend
-from mpsref.conformance import checker
-from mpsref.conformance.case import operations
-from mpsref.operations import Operation, Problem
-from tests.contracts.test_illegal_calls import arguments_of
+from tests.contracts.test_operations import SUBCLASSES, Hostile
 from tests.subjects.classes import MADE, arguments
 
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
 G = np.random.default_rng(1).standard_normal((2, 3, 2, 3)).astype(np.float32)
-
-DTYPES = [np.float32, np.float16]
-
-
-def in_fortran_order(array: Array) -> Array:
-    return np.asfortranarray(array)
-
-
-def transposed(array: Array) -> Array:
-    """Channels-first memory."""
-    return np.ascontiguousarray(array.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
-
-
-def with_gaps(array: Array) -> Array:
-    padded = np.full([2 * n + 1 for n in array.shape], np.nan, array.dtype)
-    view = padded[tuple(slice(1, None, 2) for _ in array.shape)]
-    view[...] = array
-    return view
-
-
-def reversed_axes(array: Array) -> Array:
-    """Negative strides on every axis."""
-    return np.ascontiguousarray(array[::-1, ::-1, ::-1, ::-1])[::-1, ::-1, ::-1, ::-1]
-
-
-def big_endian(array: Array) -> Array:
-    return array.astype(array.dtype.newbyteorder(">"))
 
 
 def read_only(array: Array) -> Array:
@@ -61,50 +28,8 @@ def read_only(array: Array) -> Array:
     return copy
 
 
-def unaligned(array: Array) -> Array:
-    raw = np.zeros(array.nbytes + 1, np.uint8)
-    view = raw[1:].view(array.dtype).reshape(array.shape)
-    view[...] = array
-    return view
-
-
 def subclass(array: Array) -> Array:
     return array.view(np.memmap)
-
-
-LAYOUTS = [
-    in_fortran_order,
-    transposed,
-    with_gaps,
-    reversed_axes,
-    big_endian,
-    read_only,
-    unaligned,
-    subclass,
-]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_any_layout_gives_the_result_of_its_copy(backend: str, layout: Callable[[Array], Array], dtype: Any) -> None:
-    x, g = X.astype(dtype), G.astype(dtype)
-    strange_x, strange_g = layout(x), layout(g)
-    y = POOL.forward(strange_x, backend=backend)
-    dx = POOL.gradient(strange_g, strange_x, backend=backend)
-    for result, expected in (
-        (y, POOL.forward(x, backend=backend)),
-        (dx, POOL.gradient(g, x, backend=backend)),
-    ):
-        assert np.array_equal(result, expected)
-        assert type(result) is np.ndarray
-        assert result.dtype == np.dtype(dtype)
-        assert result.dtype.isnative
-        assert result.flags.c_contiguous
-        assert result.flags.writeable
-        assert not np.shares_memory(result, strange_x)
-        assert not np.shares_memory(result, strange_g)
-    assert np.array_equal(strange_x, x)
-    assert np.array_equal(strange_g, g)
 
 
 def test_one_pixel_seen_everywhere(backend: str) -> None:
@@ -240,19 +165,6 @@ def test_tensors_that_numpy_cannot_read(torch: ModuleType) -> None:
 # ---- out ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "layout", [np.array, in_fortran_order, transposed, with_gaps, reversed_axes, unaligned, subclass]
-)
-@pytest.mark.parametrize("as_tuple", [False, True])
-def test_out_is_filled_and_returned(backend: str, layout: Callable[[Array], Array], as_tuple: bool) -> None:
-    y, dx = (layout(np.full(array.shape, np.nan, np.float32)) for array in (G, X))
-    y_wanted, dx_wanted = POOL.forward(X, backend=backend), POOL.gradient(G, X, backend=backend)
-    assert POOL.forward(X, out=(y,) if as_tuple else y, backend=backend) is y
-    assert POOL.gradient(G, X, out=(dx,) if as_tuple else dx, backend=backend) is dx
-    assert np.array_equal(y, y_wanted)
-    assert np.array_equal(dx, dx_wanted)
-
-
 def test_out_between_other_data(backend: str) -> None:
     memory = np.full((4, 9, 8, 7), -1, np.float32)
     inner = memory[1:3, 2:5, 3:5, 2:5]
@@ -260,40 +172,6 @@ def test_out_between_other_data(backend: str) -> None:
     assert np.array_equal(inner, POOL.forward(X, backend=backend))
     inner[...] = -1
     assert (memory == -1).all()
-
-
-def test_zeros_are_written_too(backend: str) -> None:
-    """What nothing contributes to is 0 in the caller's array as well, whatever was there."""
-    out = np.full(X.shape, np.nan, np.float32)
-    PoolingAverage(1, 3).gradient(G, X, clip=((1, 1), (2, 2)), out=out, backend=backend)
-    assert np.isfinite(out).all()
-
-
-def wrong_outs() -> dict[str, tuple[Any, type[Exception], str]]:
-    read_only_out = np.zeros(G.shape, np.float32)
-    read_only_out.flags.writeable = False
-    right = np.zeros(G.shape, np.float32)
-    return {
-        "shape": (right[:, :, :1], ShapeError, r"out has shape \(2, 3, 1, 3\); the result has shape \(2, 3, 2, 3\)"),
-        "broadcastable": (np.zeros((3, 2, 3), np.float32), ShapeError, r"out has shape \(3, 2, 3\)"),
-        "dtype": (right.astype(np.float64), TypeError, r"out has dtype float64; the result has dtype float32"),
-        "byte order": (right.astype(">f4"), TypeError, r"out has dtype >f4; the result has dtype float32"),
-        "read-only": (read_only_out, ValueError, r"out is read-only; pass an array that may be written"),
-        "list": ([right], TypeError, r"out is of type list; it must be a NumPy array of shape \(2, 3, 2, 3\), float32"),
-        "number": (0.0, TypeError, r"out is of type float"),
-        "two": ((right, right), TypeError, r"out has 2 arrays; the operation has 1 results"),
-        "none": ((), TypeError, r"out has 0 arrays; the operation has 1 results"),
-        "tuple of None": ((None,), TypeError, r"out is of type NoneType"),
-    }
-
-
-@pytest.mark.parametrize("kind", wrong_outs())
-def test_wrong_outs_are_refused_and_not_touched(backend: str, kind: str) -> None:
-    out, error, message = wrong_outs()[kind]
-    with pytest.raises(error, match=message):
-        POOL.forward(X, out=out, backend=backend)
-    for array in out if isinstance(out, (tuple, list)) else [out]:
-        assert not np.any(array if array is not None else 0)
 
 
 def test_out_must_not_overlap_an_input(backend: str) -> None:
@@ -381,80 +259,6 @@ def test_an_overlap_that_cannot_be_decided_is_refused_at_once() -> None:
 
 
 # ---- subclasses -----------------------------------------------------------------------------------------------------
-
-
-class Plain(np.ndarray[Any, Any]):
-    """A subclass that changes nothing."""
-
-
-class Hostile(np.ndarray[Any, Any]):
-    """A subclass whose own methods and properties raise errors or lie."""
-
-    def __array_finalize__(self, source: Any) -> None:
-        if isinstance(source, Hostile):
-            raise RuntimeError("no views")
-
-    def ravel(self, *arguments: Any, **keywords: Any) -> Any:
-        return np.zeros(1, self.dtype)
-
-    def refuse(self, *arguments: Any, **keywords: Any) -> Any:
-        raise RuntimeError("not through a subclass")
-
-    __getitem__ = __setitem__ = __array_ufunc__ = __array_function__ = __array_wrap__ = refuse
-    astype = copy = fill = reshape = tobytes = transpose = view = refuse
-    T = property(refuse)
-
-
-SUBCLASSES: list[type[Any]] = [np.memmap, np.recarray, Plain, Hostile]
-
-
-def on_base_class_arrays(name: str, operation: Operation) -> Backend:
-    """Return a backend that fails if an operation gets anything but arrays of the base class."""
-    original = registry.get_backend(name)
-
-    def run(problem: Problem, *inputs: Array, out: Any) -> None:
-        assert {type(array) for array in (*inputs, *listed(out))} == {np.ndarray}
-        original.implementations[operation](problem, *inputs, out=out)
-
-    return replace(original, implementations={operation: run})
-
-
-def listed(values: Any) -> tuple[Any, ...]:
-    return values if isinstance(values, tuple) else (values,)
-
-
-def in_subclass(value: Any, kind: type[Any]) -> Any:
-    """Return an array, or the arrays in a list or tuple, as a subclass; anything else as it is."""
-    if isinstance(value, (list, tuple)):
-        values = [in_subclass(one, kind) for one in value]
-        return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
-    return value.view(kind) if isinstance(value, np.ndarray) else value
-
-
-@pytest.mark.parametrize("operation", list(operations()), ids=str)
-def test_backends_get_the_memory_of_subclasses_as_arrays_of_the_base_class(backend: str, operation: Operation) -> None:
-    """As inputs of methods, states and weights among them, and as inputs and results of problems."""
-    plain = registry.get_backend(backend)
-    layers = [case for _, case in checker.layer_cases(operation) if plain.why_not_problem(case.problem) is None]
-    case = max(layers, key=lambda case: len(case.problem.input_shapes))
-    problem, inputs, legal = case.problem, case.inputs(), arguments_of(case)
-    watched, method = on_base_class_arrays(backend, operation), getattr(problem.spec, operation.method)
-    expected = listed(registry.run(problem, *inputs, backend=plain))
-    for kind in SUBCLASSES:
-        given = {name: in_subclass(value, kind) for name, value in legal.items()}
-        wanted = method(**legal, backend=plain)
-        for result, right in zip(listed(method(**given, backend=watched)), listed(wanted), strict=True):
-            np.testing.assert_array_equal(result, right)
-        fresh = [np.full(array.shape, 77, array.dtype) for array in expected]
-        out = tuple(array.view(kind) for array in fresh)
-        results = listed(registry.run(problem, *in_subclass(inputs, kind), out=out, backend=watched))
-        assert all(map(operator.is_, results, out))
-        for result, right in zip(fresh, expected, strict=True):
-            np.testing.assert_array_equal(result, right)
-    for position, array in enumerate(inputs):
-        masked = [*inputs[:position], np.ma.MaskedArray(array), *inputs[position + 1 :]]
-        with pytest.raises(TypeError, match="is a masked array, and masks have no meaning here"):
-            registry.run(problem, *masked, backend=watched)
 
 
 @pytest.mark.parametrize("masked", ["mean", "variance", "gamma", "beta"])

@@ -1,4 +1,4 @@
-"""Batch normalization on the cpu backend: the same bits for any number of threads, in every branch of its loops."""
+"""Batch normalization on the cpu backend: every branch of its loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from mpsref.arguments.arrays import Array
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import BatchNormalization
-from mpsref_cpu import threads
 from mpsref_cpu.normalization import batch_normalization as kernels
 
 SHAPES = [
@@ -43,23 +42,6 @@ def step(shape: tuple[int, ...], dtype: str, neuron: Any = None) -> list[Array]:
         norm.gradient(g, x, *given, **how),
     )
     return [seen.mean, seen.m2, sums.dbeta, sums.dgamma, *images_]
-
-
-@pytest.fixture
-def set_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that sets how many threads a kernel uses, however small the work is."""
-    monkeypatch.setattr(threads, "GRAIN", 1)
-    return lambda count: monkeypatch.setattr(threads, "thread_count", lambda: count)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_bits_do_not_depend_on_the_number_of_threads(set_threads: Any, shape: tuple[int, ...], dtype: str) -> None:
-    set_threads(1)
-    alone = [result.tobytes() for result in step(shape, dtype)]
-    for count in (2, 3, 7):
-        set_threads(count)
-        assert [result.tobytes() for result in step(shape, dtype)] == alone
 
 
 @pytest.mark.parametrize("neuron", [None, "relu", "prelu"])

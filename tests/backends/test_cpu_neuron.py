@@ -1,4 +1,4 @@
-"""Neurons on the cpu backend: the errors of the elementary functions, fused use, threads, vector instructions."""
+"""Neurons on the cpu backend: the errors of the elementary functions, fused use, vector instructions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from scipy import special
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron
-from mpsref_cpu import threads
 from mpsref_cpu.activation import functions, neuron
 from mpsref_cpu.simd import elementary, reductions
 
@@ -129,24 +128,6 @@ SPECS = [
     Neuron("power", a=0.5, b=5, c=2.5),
     Neuron("softplus", a=2, b=0.5),
 ]
-
-
-@pytest.mark.parametrize("channels", [1, 3, 64, 300])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_bits_do_not_depend_on_the_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch, channels: int, dtype: str
-) -> None:
-    """4 MB and more: enough for several threads, in pieces that do not divide evenly."""
-    rng = np.random.default_rng(2)
-    shape = 2, 97, 2_200_000 // (194 * channels), channels
-    x, g = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
-    prelu = Neuron("prelu", data=rng.standard_normal(channels))
-    results = []
-    for count in (1, 2, 3, 7):
-        monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
-        found = prelu.forward(x, backend="cpu"), prelu.gradient(g, x, backend="cpu")
-        results.append([one.tobytes() for one in (*found, prelu.parameter_gradient(g, x, backend="cpu"))])
-    assert all(one == results[0] for one in results)
 
 
 def test_long_sums_do_not_drift() -> None:

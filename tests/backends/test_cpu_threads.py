@@ -19,13 +19,10 @@ import pytest
 
 import mpsref
 import mpsref_cpu
-from mpsref import Adam, PoolingAverage, RMSProp, StochasticGradientDescent
+from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.backend import LazyImplementations
-from mpsref.conformance import checker
-from mpsref.conformance.case import Case, operations
-from mpsref.conformance.runner import compute
-from mpsref.registry import Operation, get_backend
+from mpsref.registry import get_backend
 from mpsref_cpu import backend, spin_pool, threads
 from mpsref_cpu.compiling import compiled
 
@@ -180,42 +177,6 @@ def test_sleeping_helpers_wake_up(set_threads: Any) -> None:
     pytest.fail(f"a sleeping helper took part in {woken} of 50 calls")
 
 
-@pytest.mark.parametrize("operation", [*operations()], ids=str)
-def test_no_kernel_depends_on_the_number_of_threads(
-    set_threads: Any, monkeypatch: pytest.MonkeyPatch, operation: Operation
-) -> None:
-    """Work that is cut into single rows, and handed to other threads, has the bits of work that is not cut.
-
-    Kernels whose rows are larger than these layers have tests of their own.
-    """
-    monkeypatch.setattr(threads, "GRAIN", 1)
-    found = [case for _, case in checker.layer_cases(operation)][:3]
-    assert found
-    for case in found:
-        set_threads(1)
-        alone = [result.tobytes() for result in compute(case.problem, backend, *case.inputs())]
-        for count in (2, 3, 50):
-            set_threads(count)
-            problem = Case.parse(str(case)).problem  # without the chunks planned for another number of threads
-            results = compute(problem, backend, *case.inputs())
-            assert [result.tobytes() for result in results] == alone, (str(case), count)
-
-
-@pytest.mark.parametrize("optimizer", [StochasticGradientDescent(0.1, 0.9), RMSProp(0.1), Adam(0.1)], ids=str)
-def test_no_step_depends_on_the_number_of_threads(
-    set_threads: Any, monkeypatch: pytest.MonkeyPatch, optimizer: Any
-) -> None:
-    monkeypatch.setattr(threads, "GRAIN", 1)
-    gradient, value, first, second = np.abs(image(0, 4, 100_007))
-    moments = (first, second) if isinstance(optimizer, Adam) else (first,)
-    results = []
-    for count in (1, 2, 50):
-        set_threads(count)
-        made = optimizer.step(gradient, value, *moments, backend=backend)
-        results.append([array.tobytes() for array in made if array is not None])
-    assert results[0] == results[1] == results[2]
-
-
 def test_numba_sets_the_number_of_threads() -> None:
     most = numba.config.NUMBA_NUM_THREADS
     numba.set_num_threads(1)
@@ -231,7 +192,7 @@ def test_many_threads_at_once() -> None:
     calls = [(seed, dtype) for seed in range(4) for dtype in ("float32", "float16")]
     expected = [forward_and_gradient(*call) for call in calls]
     with ThreadPoolExecutor(8) as users:
-        for k, result in enumerate(users.map(lambda k: forward_and_gradient(*calls[k % 8]), range(64))):
+        for k, result in enumerate(users.map(lambda k: forward_and_gradient(*calls[k % 8]), range(24))):
             assert result == expected[k % 8]
 
 

@@ -11,7 +11,6 @@ from mpsref import UpsamplingBilinear, UpsamplingNearest, registry
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 from mpsref.registry import Problem
-from mpsref_cpu import threads
 from mpsref_cpu.resampling import interpolation
 
 CHANNELS = [1, 2, 7, 8, 9, 15, 16, 21, 64]
@@ -66,20 +65,3 @@ def test_pixels_do_not_influence_each_other(channels: int) -> None:
         assert untouched.sum() >= 8
         np.testing.assert_array_equal(y[untouched], clean[untouched])
         assert np.isnan(y[~untouched]).all()
-
-
-@pytest.mark.parametrize("channels", [5, 8, 21])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_bits_do_not_depend_on_the_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch, channels: int, dtype: str
-) -> None:
-    monkeypatch.setattr(threads, "GRAIN", 1)
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal((2, 37, 41, channels)).astype(dtype)
-    for spec in (UpsamplingBilinear((2, 3), align_corners=True), UpsamplingBilinear(2)):
-        results = []
-        for count in (1, 2, 3, 7):
-            monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
-            y = spec.forward(x, backend="cpu")
-            results.append((y.tobytes(), spec.gradient(y, backend="cpu").tobytes()))
-        assert all(one == results[0] for one in results)

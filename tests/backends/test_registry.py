@@ -7,7 +7,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from importlib.util import resolve_name
@@ -205,29 +204,6 @@ class Loopback:
 @pytest.fixture
 def loopback() -> Loopback:
     return Loopback()
-
-
-def strange(array: Array) -> Iterator[Array]:
-    yield array
-    yield np.asfortranarray(array)
-    yield array[::-1, :, ::-1]
-    yield array.astype(">f4")
-    yield np.repeat(array, 2, axis=3)[..., ::2]
-
-
-def test_backends_get_plain_memory(loopback: Loopback) -> None:
-    for x in strange(X):
-        for out in (None, np.empty(Y.shape, np.float32), np.empty(Y.shape[::-1], np.float32).T):
-            y = POOL.forward(x, out=out, backend=loopback.backend)
-            assert np.array_equal(y, POOL.forward(x.astype(np.float32)))
-            assert out is None or y is out
-    for g in strange(Y):
-        dx = POOL.gradient(g, X, backend=loopback.backend)
-        assert np.array_equal(dx, POOL.gradient(g.astype(np.float32), X))
-    problems = [problem for problem, _, _ in loopback.calls]
-    forward = PoolingAverage.problems["forward"](POOL, X.shape)
-    gradient = PoolingAverage.problems["gradient"](POOL, X.shape)
-    assert problems == [forward] * 15 + [gradient] * 5
 
 
 def test_nothing_is_copied_without_need(loopback: Loopback) -> None:

@@ -69,6 +69,7 @@ def random_failures(row):
         (leaving, "raised SystemExit", "raised SystemExit: no"),
     ],
 )
+@pytest.mark.usefixtures("few_layers")
 def test_a_crash_costs_one_case_and_shrinks(how, kind, message):
     report = check([fails(how)], [FORWARD, SOFTMAX], number=10, isolate=True)
     row, other = report.rows

@@ -546,6 +546,7 @@ def test_a_gradient_of_a_wrong_shape_is_named() -> None:
     assert row.message.startswith("gradient for x: ")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of PyTorch about itself
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
 def test_compiled_layers() -> None:

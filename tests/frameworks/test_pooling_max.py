@@ -1,4 +1,4 @@
-"""Max pooling against PyTorch (values, autograd, ties) and against TensorFlow's rule for SAME, on every backend."""
+"""Max pooling where PyTorch is another operation, and against TensorFlow's rule for SAME."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from mpsref import PoolingMax, padding
 from mpsref.arguments.arrays import Array
-from tests.kernels import oracle_pooling
 from tests.kernels import oracle_pooling_values as oracle
 from tests.kernels.oracle_pooling_values import quarters
 
@@ -39,59 +38,6 @@ def by_torch(torch: ModuleType, x: Array, zeros: tuple[int, int], *args: Any, **
     return y.detach().numpy().transpose(0, 2, 3, 1), image.grad.numpy().transpose(0, 2, 3, 1), g
 
 
-def agree(pool: PoolingMax, x: Array, values: Array, dx: Array, g: Array, backend: str) -> None:
-    np.testing.assert_array_equal(pool.forward(x, values.shape[1:3], backend=backend), values)
-    answer = oracle.gradient(pool, g, x)
-    oracle_pooling.assert_close(pool.gradient(g, x, backend=backend), answer._replace(value=dx), backend)
-
-
-def tied(shape: tuple[int, ...]) -> Array:
-    """Zeros and ones: nearly every window has several maxima, and zero padding may be one of them."""
-    return (quarters(shape) > 1).astype(np.float32)
-
-
-SHAPES = [((1, 1), (2, 2), (0, 0)), ((2, 3), (1, 2), (1, 0)), ((3, 3), (2, 2), (1, 1)), ((5, 4), (3, 3), (2, 2))]
-IMAGES = [(5, 6), (7, 8), (10, 9)]
-
-
-@pytest.mark.parametrize(("kernel", "strides", "pad"), SHAPES, ids=str)
-@pytest.mark.parametrize("ceil_mode", [True, False])
-@pytest.mark.parametrize("data", [quarters, tied])
-def test_max_pool2d(
-    torch: ModuleType,
-    backend: str,
-    kernel: tuple[int, int],
-    strides: tuple[int, int],
-    pad: tuple[int, int],
-    ceil_mode: bool,
-    data: Any,
-) -> None:
-    """PyTorch pads with -inf: "clamp". Of equal values it takes the first, as here."""
-    offset = (kernel[0] // 2 - pad[0], kernel[1] // 2 - pad[1])
-    for height, width in IMAGES:
-        x = data((2, height, width, 3))
-        values, dx, g = by_torch(torch, x, (0, 0), kernel, strides, pad, ceil_mode=ceil_mode)
-        agree(PoolingMax(kernel, strides, offset, "clamp"), x, values, dx, g, backend)
-        placed = padding.pytorch((height, width), kernel, strides, padding=pad, ceil_mode=ceil_mode)
-        assert (placed.offset, placed.output_size) == (offset, values.shape[1:3])
-
-
-@pytest.mark.parametrize("dilation", [(2, 2), (1, 3), (4, 1)], ids=str)
-@pytest.mark.parametrize(("kernel", "strides"), [((2, 2), (1, 1)), ((3, 2), (2, 3))], ids=str)
-@pytest.mark.parametrize("edge", ["zero", "clamp"])
-@pytest.mark.parametrize("data", [quarters, tied])
-def test_dilation_without_padding(
-    torch: ModuleType, backend: str, kernel: Any, strides: Any, dilation: tuple[int, int], edge: Any, data: Any
-) -> None:
-    """No tap leaves the image, so that either edge mode will do."""
-    for height, width in IMAGES:
-        x = data((2, height + 4, width + 2, 3))
-        values, dx, g = by_torch(torch, x, (0, 0), kernel, strides, dilation=dilation)
-        placed = padding.pytorch(x.shape[1:3], kernel, strides, dilations=dilation)
-        assert placed.output_size == values.shape[1:3]
-        agree(PoolingMax(kernel, strides, placed.offset, edge, dilation), x, values, dx, g, backend)
-
-
 def test_dilation_with_padding_is_another_operation(torch: ModuleType, backend: str) -> None:
     """PyTorch ignores a tap outside; "clamp" reads the edge pixel, which may be no tap of the window at all."""
     x = np.array([7, 1, 2, 3], np.float32).reshape(1, 1, 4, 1)
@@ -107,35 +53,6 @@ def test_dilation_with_padding_by_copies_of_the_edge(torch: ModuleType, backend:
     values, _, _ = by_torch(torch, copied, (0, 0), 3, 2, dilation=2)
     pool = PoolingMax(3, 2, 0, "clamp", 2)  # extent 5, centre 2, padding 2
     np.testing.assert_array_equal(pool.forward(x, values.shape[1:3], backend=backend), values)
-
-
-@pytest.mark.parametrize(("kernel", "strides", "pad"), [*SHAPES, ((2, 2), (1, 1), (3, 3))], ids=str)
-@pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("data", [quarters, tied])
-def test_explicit_zeros_are_the_zero_edge(
-    torch: ModuleType, backend: str, kernel: Any, strides: Any, pad: tuple[int, int], dilation: int, data: Any
-) -> None:
-    """Zeros put around the image by hand, also more of them than the window is wide: values, gradients and ties."""
-    for height, width in IMAGES:
-        x = data((2, height, width, 3))
-        values, dx, g = by_torch(torch, x, pad, kernel, strides, dilation=dilation)
-        extents = [dilation * (k - 1) + 1 for k in kernel]
-        offset = (extents[0] // 2 - pad[0], extents[1] // 2 - pad[1])
-        agree(PoolingMax(kernel, strides, offset, "zero", dilation), x, values, dx, g, backend)
-
-
-def test_channels_last_views(torch: ModuleType, backend: str) -> None:
-    """Tensors come in as they are, as views of channels-last and of channels-first memory."""
-    x, g = quarters((2, 9, 8, 3)), quarters((2, 5, 4, 3), seed=1)
-    pool = PoolingMax(3, 2, 0, "clamp")
-    tensors = [torch.from_numpy(array).permute(0, 3, 1, 2) for array in (x, g)]
-    for memory_format in (torch.channels_last, torch.contiguous_format):
-        image, upstream = (t.contiguous(memory_format=memory_format).permute(0, 2, 3, 1) for t in tensors)
-        for first, second in [
-            (pool.forward(image, (5, 4), backend=backend), pool.forward(x, (5, 4), backend=backend)),
-            (pool.gradient(upstream, image, backend=backend), pool.gradient(g, x, backend=backend)),
-        ]:
-            np.testing.assert_array_equal(first, second)
 
 
 def same_padding(x: Array, kernel: int, stride: int) -> Array:

@@ -69,6 +69,7 @@ def gradients(run: Inductor, function: Any, x: Any) -> tuple[Any, Any]:
     return found, exact.grad.permute(0, 2, 3, 1).numpy()
 
 
+@pytest.mark.slow
 @compiles
 @pytest.mark.parametrize(
     ("name", "image", "arguments", "is_wrong"),
@@ -99,6 +100,7 @@ def test_a_check_names_the_wrong_gradient() -> None:
     assert run_case(Case.parse(CEIL), mpsref_torch.backend).status == "passed"
 
 
+@pytest.mark.slow
 @compiles
 def test_the_default_check_tries_a_case_that_shows_it() -> None:
     (finding,) = (one for one in FINDINGS if one.script == "torch_compile_avg_pool2d")
@@ -196,6 +198,7 @@ def test_on_an_apple_gpu_torch_compile_runs(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(inductor.run(), Inductor)
 
 
+@pytest.mark.slow
 def test_programs_of_other_gradients_and_the_first_program_of_a_process() -> None:
     """A program has the gradients of its first call only; max pooling is compiled before anything is imported."""
     cases = [

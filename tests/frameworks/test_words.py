@@ -23,7 +23,7 @@ from mpsref.registry import Operation, Problem
 
 POOLING = (mpsref.PoolingAverage, mpsref.PoolingMax, mpsref.PoolingL2Norm)
 FORWARD = [Operation(kind, "forward") for kind in (*POOLING, mpsref.Convolution, mpsref.ConvolutionTranspose)]
-NUMBER = 60
+NUMBER = 30
 
 
 def drawn(operation: Operation, number: int = NUMBER) -> list[Problem]:

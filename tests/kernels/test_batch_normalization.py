@@ -1,4 +1,4 @@
-"""Batch normalization: worked numbers, parts of a batch, large means, constant channels, differences, PyTorch."""
+"""Batch normalization: worked numbers, parts of a batch, large means, constant channels, differences."""
 
 from __future__ import annotations
 
@@ -201,18 +201,6 @@ def test_a_batch_without_images(backend: str) -> None:
     assert (kept.n, flat(kept.dbeta), flat(kept.dgamma)) == (2, [1, 2], [3, 4])
 
 
-def test_float16_images_have_float32_statistics(accurate: str) -> None:
-    norm = BatchNormalization(1e-3)
-    x = (np.arange(2 * 6 * 5 * 3).reshape(2, 6, 5, 3) % 17 - 8).astype(np.float16)
-    seen = norm.statistics(x, backend=accurate)
-    sums = norm.statistics_gradient(x, x, seen.mean, seen.variance, backend=accurate)
-    assert {array.dtype for array in (*seen[1:], *sums[1:])} == {np.dtype(F32)}
-    np.testing.assert_allclose(seen.mean, x.astype(np.float64).mean((0, 1, 2)), rtol=1e-6)
-    assert norm.forward(x, seen.mean, seen.variance, backend=accurate).dtype == np.float16
-    assert norm.gradient(x.astype(F32), x, seen.mean, seen.variance, sums=sums, backend=accurate).dtype == F32
-    assert norm.gradient(x, x.astype(F32), seen.mean, seen.variance, sums=sums, backend=accurate).dtype == np.float16
-
-
 def test_float64_images_have_float64_statistics() -> None:
     norm = BatchNormalization(1e-3)
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
@@ -275,37 +263,6 @@ def test_gradients_are_those_of_finite_differences(neuron: Any, epsilon: float) 
     np.testing.assert_allclose(-gamma * r * sums.dbeta, differences(lambda v: loss(x, mean=v), mean), **close)
     of_variance = differences(lambda v: loss(x, mean, v), variance)
     np.testing.assert_allclose(-0.5 * gamma * r**2 * sums.dgamma, of_variance, **close)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_against_pytorch(backend: str, training: bool) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    generator = np.random.default_rng(7)
-    x, g = generator.standard_normal((2, 3, 6, 5, 4)).astype(F32)
-    gamma, beta, mean = generator.standard_normal((3, 4)).astype(F32)
-    variance = generator.uniform(0.5, 2, 4).astype(F32)
-    there = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
-    weight, bias = (torch.from_numpy(vector.copy()).requires_grad_() for vector in (gamma, beta))
-    running = torch.from_numpy(mean.copy()), torch.from_numpy(variance.copy())
-    theirs = torch.nn.functional.batch_norm(there, *running, weight, bias, training, 0.1, 1e-3)
-    torch.nn.functional.leaky_relu(theirs, 0.2).backward(torch.from_numpy(g).permute(0, 3, 1, 2))
-
-    norm = BatchNormalization(1e-3, Neuron("relu", a=0.2))
-    if training:
-        seen = norm.statistics(x, backend=backend)
-        np.testing.assert_allclose(0.9 * mean + 0.1 * seen.mean, running[0], rtol=1e-5, atol=1e-6)
-        unbiased = np.asarray(seen.variance) * seen.n / (seen.n - 1)
-        np.testing.assert_allclose(0.9 * variance + 0.1 * unbiased, running[1], rtol=1e-5)
-        mean, variance = seen.mean, np.asarray(seen.variance)
-    given = mean, variance, gamma, beta
-    close = {"rtol": 1e-4, "atol": 1e-5}
-    plain = BatchNormalization(1e-3).forward(x, *given, backend=backend)
-    np.testing.assert_allclose(plain, theirs.detach().permute(0, 2, 3, 1), **close)
-    sums = norm.statistics_gradient(g, x, *given, backend=backend)
-    np.testing.assert_allclose(sums.dgamma, weight.grad, **close)
-    np.testing.assert_allclose(sums.dbeta, bias.grad, **close)
-    dx = norm.gradient(g, x, *given, sums if training else None, backend=backend)
-    np.testing.assert_allclose(dx, there.grad.permute(0, 2, 3, 1), **close)
 
 
 @pytest.mark.parametrize("size", [(2, 3, 3, 4), (3, 40, 33, 5)])

@@ -1,4 +1,4 @@
-"""Concatenation: the gaps that MPS leaves, slices of the gradient, PyTorch, bad input."""
+"""Concatenation: the gaps that MPS leaves, slices of the gradient, bad input."""
 
 from __future__ import annotations
 
@@ -59,19 +59,6 @@ def test_slices_of_a_concatenation_are_its_sources(counts: list[int], alignment:
             np.testing.assert_array_equal(dx, x)
 
 
-def test_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    rng = np.random.default_rng(0)
-    xs = [rng.standard_normal((2, 4, 3, c)).astype(F32) for c in (3, 4, 6)]
-    there = [torch.from_numpy(x).requires_grad_() for x in xs]
-    theirs = torch.cat([torch.nn.functional.pad(x, (0, -x.shape[3] % 4)) for x in there], 3)
-    np.testing.assert_array_equal(Concatenation().forward(xs, backend=backend), theirs.detach())
-    g = rng.standard_normal(theirs.shape).astype(F32)
-    theirs.backward(torch.from_numpy(g))
-    for dx, other in zip(Concatenation().gradient(g, xs, backend=backend), there, strict=True):
-        np.testing.assert_array_equal(dx, other.grad)
-
-
 def test_nan_and_mixed_dtypes(backend: str) -> None:
     x, y = pixel(1, np.nan), pixel(0.5).astype(np.float16)
     result = Concatenation().forward([x, y], backend=backend)
@@ -85,17 +72,6 @@ def test_the_same_image_twice_gets_two_slices(backend: str) -> None:
     x = pixel(1, 2)
     first, second = Concatenation(1).gradient(Concatenation(1).forward([x, x]) * 3, [x, x], backend=backend)
     assert first.ravel().tolist() == second.ravel().tolist() == [3, 6]
-
-
-def test_results_into_given_memory(backend: str) -> None:
-    xs = [pixel(1, 2, 3), pixel(4)]
-    out = np.full((1, 1, 1, 8), np.nan, F32)
-    assert Concatenation().forward(xs, out=out, backend=backend) is out
-    assert out.ravel().tolist() == [1, 2, 3, 0, 4, 0, 0, 0]
-    outs = tuple(np.empty_like(x) for x in xs)
-    slices = Concatenation().gradient(out, xs, out=outs, backend=backend)
-    assert slices[1] is outs[1]
-    assert outs[0].ravel().tolist() == [1, 2, 3]
 
 
 def bad(call: Any, error: type[Exception], text: str) -> None:

@@ -146,18 +146,6 @@ def test_far_and_huge_parameters(backend: str) -> None:
     assert db.tolist() == [4, 4, 4]
 
 
-def test_an_empty_batch(backend: str) -> None:
-    x, weights = np.ones((0, 3, 4, 2), F32), np.ones((3, 2, 2, 2), F32)
-    spec = Convolution(2)
-    assert spec.forward(x, weights, backend=backend).shape == (0, 3, 4, 3)
-    g = np.ones((0, 3, 4, 3), F32)
-    assert spec.gradient_data(g, weights, x.shape, backend=backend).shape == (0, 3, 4, 2)
-    dw, db = spec.gradient_weights(g, x, backend=backend)
-    assert (dw.shape, db.shape) == ((3, 2, 2, 2), (3,))
-    assert not dw.any()
-    assert not db.any()
-
-
 def test_the_default_output_ends_with_the_last_centre_inside() -> None:
     x, weights = np.ones((1, 5, 8, 1), F32), np.ones((1, 1, 1, 1), F32)
     sizes = [Convolution(1, s, offset=o).forward(x, weights).shape[1:3] for s, o in [(1, 0), (3, 2), (2, -3)]]
@@ -166,47 +154,11 @@ def test_the_default_output_ends_with_the_last_centre_inside() -> None:
         Convolution(1, offset=(0, 8)).forward(x, weights)
 
 
-@pytest.mark.parametrize("weights_dtype", ["float16", "float32"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_dtypes_of_results(backend: str, dtype: str, weights_dtype: str) -> None:
-    """Images keep the dtype of the source or the source gradient; gradients of parameters are float32."""
-    x, weights = np.ones((1, 3, 3, 2), dtype), np.ones((3, 2, 2, 2), weights_dtype)
-    spec = Convolution(2)
-    y = spec.forward(x, weights, np.ones(3, F32), backend=backend)
-    assert y.dtype == dtype
-    assert y[0, 1, 1].tolist() == [9, 9, 9]
-    assert spec.gradient_data(y, weights, x.shape, backend=backend).dtype == dtype
-    assert {result.dtype for result in spec.gradient_weights(y, x.astype(weights_dtype), backend=backend)} == {
-        np.dtype(F32)
-    }
-
-
 def test_float64_stays_float64() -> None:
     x, weights = np.full((1, 2, 2, 1), 1 / 3), np.full((1, 2, 2, 1), 1 / 7)
     spec = Convolution(2, offset=1)
     assert spec.forward(x, weights, output_size=1).ravel().tolist() == [4 * (1 / 3 * (1 / 7))]
     assert {result.dtype for result in spec.gradient_weights(x, x)} == {np.dtype(np.float64)}
-
-
-def test_operands_of_any_layout(backend: str) -> None:
-    rng = np.random.default_rng(0)
-    x, weights = rng.integers(-9, 9, (2, 5, 6, 4)).astype(F32), rng.integers(-9, 9, (3, 2, 3, 4)).astype(F32)
-    spec = Convolution((2, 3))
-    expected = spec.forward(x, weights)
-    odd = np.asfortranarray(weights[::-1])[::-1].astype(">f4")
-    np.testing.assert_array_equal(spec.forward(x[:, ::-1][:, ::-1], odd, backend=backend), expected)
-    out = np.zeros((2, 5, 6, 6), F32)[..., ::2]
-    assert spec.forward(x, weights, out=out, backend=backend) is out
-    np.testing.assert_array_equal(out, expected)
-
-
-def test_results_into_given_memory(backend: str) -> None:
-    g, x = np.ones((1, 2, 2, 3), F32), np.ones((1, 2, 2, 4), F32)
-    dw, db = np.zeros((3, 1, 1, 4), F32), np.zeros(3, F32)
-    results = Convolution(1).gradient_weights(g, x, out=(dw, db), backend=backend)
-    assert (results[0] is dw, results[1] is db) == (True, True)
-    assert (dw == 4).all()
-    assert (db == 4).all()
 
 
 @pytest.mark.parametrize(

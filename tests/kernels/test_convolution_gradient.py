@@ -1,4 +1,4 @@
-"""The gradients against central differences in float64, and against each other."""
+"""The gradients of clamped windows against central differences, and all of them against each other."""
 
 from __future__ import annotations
 
@@ -31,32 +31,6 @@ def differences(loss: Callable[[], float], array: Array, step: float = 1e-3) -> 
 
 def close(actual: Any, expected: Any) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
-
-
-SPECS: list[tuple[Any, tuple[int, ...], int, tuple[int, int]]] = [
-    (Convolution((3, 2), (2, 1), (1, 2), (0, 1), 2), (2, 5, 4, 4), 2, (3, 4)),
-    (Convolution((2, 4), 1, 1, (-1, 3)), (1, 3, 5, 2), 3, (4, 4)),
-    (Convolution(3, 3, 2, 1, 3), (1, 6, 6, 3), 6, (2, 3)),
-    (ConvolutionTranspose((3, 2), (2, 3), (0, 1), (1, -1), 2), (2, 3, 2, 4), 2, (5, 6)),
-    (ConvolutionTranspose(4, 2, 0, -1), (1, 3, 3, 2), 3, (6, 7)),
-    (FullyConnected((2, 3)), (2, 2, 3, 2), 3, (1, 1)),
-]
-
-
-@pytest.mark.parametrize(("spec", "shape", "outputs", "size"), SPECS, ids=lambda value: repr(value))
-def test_finite_differences(spec: Any, shape: tuple[int, ...], outputs: int, size: tuple[int, int]) -> None:
-    rng = np.random.default_rng(0)
-    x, g = rng.standard_normal(shape), rng.standard_normal((shape[0], *size, outputs))
-    weights = rng.standard_normal((outputs, *spec.size, shape[3] // spec.groups))
-    biases = rng.standard_normal(outputs)
-
-    def loss() -> float:
-        return float(np.sum(g * spec.forward(x, weights, biases, size)))
-
-    close(spec.gradient_data(g, weights, shape), differences(loss, x))
-    dw, db = spec.gradient_weights(g, x)
-    close(dw, differences(loss, weights))
-    close(db, differences(loss, biases))
 
 
 def test_finite_differences_of_the_weights_with_clamp() -> None:

@@ -167,47 +167,6 @@ def test_masks_look_random(p: float) -> None:
     assert abs((other * (mask - p)).mean()) < 5 * p * (1 - p) / np.sqrt(mask.size)
 
 
-def test_the_gradient_is_the_adjoint(backend: str) -> None:
-    drop, rng = Dropout(0.6, 4), np.random.default_rng(0)
-    x, g = rng.integers(-8, 9, (2, 2, 3, 4, 5)).astype(F32)
-    mask = drop.mask(x.shape)
-    left = (drop.forward(x, mask, backend=backend).astype(np.float64) * g).sum()
-    right = (drop.gradient(g, mask, backend=backend).astype(np.float64) * x).sum()
-    np.testing.assert_allclose(left, right, rtol=1e-6)
-
-
-def test_injected_masks_are_those_of_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
-    x = np.random.default_rng(1).standard_normal((2, 4, 5, 6)).astype(F32)
-    torch.manual_seed(3)
-    theirs = torch.nn.functional.dropout2d(torch.from_numpy(x).permute(0, 3, 1, 2), 0.4).permute(0, 2, 3, 1).numpy()
-    mask = (theirs != 0).any(axis=(1, 2), keepdims=True).astype(np.uint8)
-    drop = Dropout(0.6, mask_strides=(0, 0, 1))
-    np.testing.assert_allclose(drop.forward(x, mask, backend=backend), theirs, rtol=1e-6)
-
-
-def test_empty_batches(backend: str) -> None:
-    drop, x = Dropout(0.5), np.zeros((0, 2, 3, 4), F32)
-    mask = drop.mask(x.shape, backend=backend)
-    assert mask.shape == x.shape
-    assert drop.forward(x, mask, backend=backend).shape == x.shape
-
-
-def test_results_do_not_depend_on_the_number_of_threads() -> None:
-    numba = pytest.importorskip("numba", reason="the cpu backend needs numba")
-    drop, shape = Dropout(0.8, 3), (3, 64, 64, 96)
-    x = np.random.default_rng(0).standard_normal(shape).astype(F32)
-    before, found = numba.get_num_threads(), []
-    try:
-        for threads in (1, before):
-            numba.set_num_threads(threads)
-            mask = drop.mask(shape, backend="cpu")
-            found.append((mask.tobytes(), drop.forward(x, mask, backend="cpu").tobytes()))
-    finally:
-        numba.set_num_threads(before)
-    assert len(set(found)) == 1
-
-
 @pytest.mark.parametrize(
     ("bad", "error", "match"),
     [

@@ -1,4 +1,4 @@
-"""Optimizers: worked steps, preprocessing, the optimizers of PyTorch, trajectories, corners, bad input."""
+"""Optimizers: worked steps, preprocessing, trajectories, corners, bad input."""
 
 from __future__ import annotations
 
@@ -119,39 +119,6 @@ def parameters(rng: np.random.Generator, shape: Any) -> Array:
     return rng.standard_normal(shape).astype(F32)
 
 
-@pytest.mark.parametrize("case", ["sgd", "momentum", "nesterov", "rmsprop", "adam", "amsgrad"])
-def test_the_optimizers_of_pytorch(backend: str, case: str) -> None:
-    """20 steps with weight decay. Adam adds epsilon elsewhere, so it is 0; the learning rate is constant."""
-    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
-    rng, shape = np.random.default_rng(2), (3, 4, 5)
-    start, decay = parameters(rng, shape), {"regularization_type": "l2", "regularization_scale": 0.01}
-    theirs = torch.nn.Parameter(torch.from_numpy(start.astype(np.float64)))
-    ours, make = {
-        "sgd": (SGD(0.05, **decay), lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.01)),
-        "momentum": (SGD(0.05, 0.9, **decay), lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01)),
-        "nesterov": (
-            SGD(0.05, 0.9, True, **decay),
-            lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01, nesterov=True),
-        ),
-        "rmsprop": (RMSProp(0.05, 0.8, 1e-3, **decay), lambda p: torch.optim.RMSprop(p, 0.05, 0.8, 1e-3, 0.01)),
-        "adam": (Adam(0.05, epsilon=0, **decay), lambda p: torch.optim.Adam(p, 0.05, eps=0, weight_decay=0.01)),
-        "amsgrad": (
-            Adam(0.05, epsilon=0, **decay),
-            lambda p: torch.optim.Adam(p, 0.05, eps=0, weight_decay=0.01, amsgrad=True),
-        ),
-    }[case]
-    optimizer = make([theirs])
-    value, count = start, {"sgd": 0, "adam": 2, "amsgrad": 3}.get(case, 1)
-    state: list[Any] = [np.zeros(shape, F32) for _ in range(count)]
-    for k in range(20):
-        gradient = parameters(rng, shape)
-        theirs.grad = torch.from_numpy(gradient.astype(np.float64))
-        optimizer.step()
-        time = {"time_step": k + 1} if isinstance(ours, Adam) else {}
-        value, *state = ours.step(gradient, value, *state[:count], **time, backend=backend)
-    np.testing.assert_allclose(value, theirs.detach().numpy(), rtol=2e-5, atol=2e-5)
-
-
 @pytest.mark.parametrize(
     "problem",
     [
@@ -187,17 +154,6 @@ def test_any_shape(backend: str, shape: Any) -> None:
             if result is not None:
                 assert result.shape == shape
                 np.testing.assert_array_equal(result.reshape(-1), vector)
-
-
-def test_inputs_are_not_written_and_out_is_used(backend: str) -> None:
-    g, v, m = (F32([k, 2, 3]) for k in (1, 4, 7))
-    outs = np.empty(3, F32), np.empty(3, F32)
-    results = HEAVY.step(g, v, m, out=outs, backend=backend)
-    assert results[0] is outs[0]
-    assert results[1] is outs[1]
-    assert [array.tolist() for array in (g, v, m)] == [[1, 2, 3], [4, 2, 3], [7, 2, 3]]
-    with pytest.raises(ValueError, match="shares memory with an input"):
-        HEAVY.step(g, v, m, out=(v, m), backend=backend)
 
 
 def test_float64_is_computed_without_rounding_constants() -> None:

@@ -1,4 +1,4 @@
-"""Padding: the header's drawings, NumPy and PyTorch, sums over copies, bad input."""
+"""Padding: the header's drawings, NumPy, sums over copies, bad input."""
 
 from __future__ import annotations
 
@@ -80,21 +80,6 @@ def test_numpy(before: Any, after: Any, shape: Any, edge_mode: Any) -> None:
         np.testing.assert_array_equal(spec.forward(x, backend=backend), expected)
         dx = spec.gradient(g, x, backend=backend)
         assert (dx.astype(np.float64) * x).sum() == (g.astype(np.float64) * linear).sum()
-
-
-@pytest.mark.parametrize(("edge_mode", "words"), [("clamp", "replicate"), ("mirror", "reflect"), ("zero", "constant")])
-def test_pytorch(backend: str, edge_mode: Any, words: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((2, 4, 5, 3)).astype(F32)
-    there = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
-    theirs = torch.nn.functional.pad(there, (2, 3, 1, 2), mode=words)
-    spec = Pad((1, 2, 0), (2, 3, 0), edge_mode)
-    np.testing.assert_array_equal(spec.forward(x, backend=backend), theirs.detach().permute(0, 2, 3, 1))
-    g = rng.standard_normal((2, 7, 10, 3)).astype(F32)
-    theirs.backward(torch.from_numpy(g).permute(0, 3, 1, 2))
-    dx = spec.gradient(g, x.shape, backend=backend)
-    np.testing.assert_allclose(dx, there.grad.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
 
 
 def test_the_table_is_the_definition() -> None:

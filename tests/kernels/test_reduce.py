@@ -96,19 +96,6 @@ def test_the_gradient_of_the_spatial_mean(backend: str, clip: Any) -> None:
         assert np.count_nonzero(dx[0, :, :, 0]) == 2 * 3
 
 
-def test_pytorch(backend: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    x = np.random.default_rng(2).standard_normal((2, 6, 5, 4)).astype(F32)
-    there = torch.from_numpy(x)
-    for spec, theirs in {
-        Reduce("mean", "row"): there.mean(2, keepdim=True),
-        Reduce("max", "column"): there.amax(1, keepdim=True),
-        Reduce("argumentmin", "featurechannels"): there.argmin(3, keepdim=True),
-        Reduce("mean", "spatial"): there.mean((1, 2), keepdim=True),
-    }.items():
-        np.testing.assert_allclose(spec.forward(x, backend=backend), theirs, rtol=1e-5, atol=1e-6)
-
-
 def test_long_sums_stay_accurate_and_do_not_depend_on_threads(backend: str) -> None:
     if backend == "reference:input-dtype":
         pytest.skip("this backend sums in the dtype of its inputs, on purpose")

@@ -43,14 +43,6 @@ def test_to_one_pixel_is_a_fully_connected_layer_with_a_window() -> None:
     np.testing.assert_allclose(weights.reshape(5, 12) @ flat, np.einsum("oyxc,yxc->o", weights, X[0]), rtol=1e-5)
 
 
-def test_pytorch() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
-    x = torch.arange(24.0).reshape(2, 2, 3, 2)
-    np.testing.assert_array_equal(Reshape((3, 4, 1)).forward(x), x.reshape(2, 3, 4, 1))
-    there = x.permute(0, 3, 1, 2).reshape(2, 1, 3, 4).permute(0, 2, 3, 1)
-    np.testing.assert_array_equal(Reshape((3, 4, 1), "CHW").forward(x), there)
-
-
 @pytest.mark.parametrize(
     ("size", "error", "text"),
     [

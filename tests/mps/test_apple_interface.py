@@ -10,7 +10,7 @@ import pytest
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
-from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
+from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
 from mpsref.mps import graph
 from tests.mps.fakes import Shift
 
@@ -420,18 +420,6 @@ def test_the_defaults_that_apple_documents_as_a_number() -> None:
 
 
 # --- classes that are not built ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["MPSCNNBinaryConvolution", "MPSCNNBinaryFullyConnected", "MPSCNNYOLOLoss", "MPSCNNYOLOLossDescriptor",
-     "MPSNNGridSample", "MPSNNLocalCorrelation", "MPSNNScaleNode", "MPSNNLanczosScaleNode", "MPSCNNYOLOLossNode"],
-)  # fmt: skip
-def test_classes_that_are_not_built_raise_with_the_next_step(name: str) -> None:
-    kind = getattr(mps, name, None) or getattr(graph, name)
-    for arguments in ((), (1, 2)):
-        with pytest.raises(UnsupportedError, match=rf"^{name} is not built.*; \w+"):
-            kind(*arguments)
 
 
 def test_the_sum_over_channels_of_a_graph_has_a_weight() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Arithmetic, OrderError, ShapeError, UnsupportedError
+from mpsref import Arithmetic, ShapeError, UnsupportedError
 from mpsref.arguments.arrays import Array
 from mpsref.mps import (
     MPSCNNAdd,
@@ -20,9 +20,6 @@ from mpsref.mps import (
     MPSCNNPoolingAverage,
     MPSCNNSubtract,
     MPSCNNSubtractGradient,
-    MPSCommandBuffer,
-    MPSImage,
-    MPSKernel,
     MPSNNCompare,
     MPSNNComparisonType,
     MPSOffset,
@@ -152,49 +149,6 @@ def test_compare() -> None:
     for kind in (MPSNNComparisonType.LessOrEqual, 3, "lessorequal"):
         compare.comparison_type = kind
         assert compare.encode(x, y).ravel().tolist() == [1, 1, 0]
-
-
-def test_images_destinations_and_command_buffers() -> None:
-    x, y = random(1, 2, 2, 4), random(1, 2, 2, 4, seed=1)
-    add, buffer = MPSCNNAdd(), MPSCommandBuffer()
-    result = add.encode(MPSImage(x), MPSImage(y), command_buffer=buffer)
-    np.testing.assert_array_equal(result.array, x + y)
-    target = np.empty_like(x)
-    assert add.encode(x, y, target) is target
-    np.testing.assert_array_equal(target, x + y)
-    assert MPSCNNAddGradient().encode(x, y, None, target) is target
-    np.testing.assert_array_equal(target, x)
-    buffer.commit()
-    with pytest.raises(OrderError):
-        add.encode(x, y, command_buffer=buffer)
-    with pytest.raises(ShapeError, match="has room for"):
-        add.encode(x, y, np.empty((1, 3, 2, 4), F32))
-    with pytest.raises(ShapeError, match="has room for"):
-        add.encode(x, y, destination_size=(2, 3))
-    with pytest.raises(ShapeError, match="destination_gradient has room for"):
-        MPSCNNAddGradient().encode(x, y, None, np.empty((1, 3, 2, 4), F32))
-
-
-KERNELS = [
-    MPSCNNAdd(**SCALES, **PER_CHANNEL, primary_offset=(1, 2)),
-    MPSCNNDivide(maximum_value=3.5, secondary_source_feature_channel_offset=3),
-    MPSNNCompare("greater", 0.5, **PER_PIXEL),
-    MPSCNNSubtractGradient(True, bias=1.5),
-    MPSCNNMultiplyGradient(True, **PER_CHANNEL),
-]
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_copies_and_archives(kernel: Any) -> None:
-    for twin in (
-        kernel.copy(),
-        MPSKernel.from_json(kernel.to_json()),
-        eval(repr(kernel), {**globals(), "inf": math.inf}),
-    ):
-        assert twin == kernel
-    changed = kernel.copy()
-    changed.secondary_scale = 7.0
-    assert changed != kernel
 
 
 @pytest.mark.parametrize(

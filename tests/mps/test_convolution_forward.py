@@ -20,7 +20,6 @@ from mpsref.mps import (
     MPSNNNeuronDescriptor,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.types import MPSImageEdgeMode
 from tests.mps.convolution_layers import EXAMPLES, PlainSource, numbers, require, row
@@ -219,26 +218,6 @@ def test_fused_neurons(backend: str) -> None:
     assert kernel.encode(x)[0, 0].tolist() == [[-1, 5], [4, -1.5]]
     _, state = kernel.encode(x, return_state=True)
     assert state.convolution is kernel, "a transposed convolution may need it"
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_images_of_both_dtypes(dtype: Any, backend: str) -> None:
-    kernel = layer(MPSCNNConvolutionDescriptor(3, 3, 2, 3), backend=require(backend))
-    x = numbers(np.random.default_rng(1), 2, 4, 5, 2).astype(dtype)
-    spec, weights, biases = functional(kernel)
-    y = kernel.encode(x)
-    assert y.dtype == dtype
-    np.testing.assert_array_equal(y, spec.forward(x.astype(np.float64), weights, biases))
-    result = kernel.encode(MPSImage(x))
-    assert isinstance(result, MPSImage)
-    np.testing.assert_array_equal(result.array, y)
-
-
-def test_float64_images_on_the_reference() -> None:
-    kernel = layer(MPSCNNConvolutionDescriptor(1, 1, 1, 1))
-    y = kernel.encode(np.full((1, 1, 1, 1), 1 + 2.0**-40))
-    assert y.dtype == np.float64
-    assert y.item() != float(np.float32(y.item()))
 
 
 def test_accumulator_precision() -> None:

@@ -1,4 +1,4 @@
-"""What all kernels with weights share: copies, equality, archives, how they print."""
+"""What all kernels with weights share: copies, equality, how they print."""
 
 from __future__ import annotations
 
@@ -91,21 +91,6 @@ def test_kernels_compare_by_weights_and_properties() -> None:
     assert MPSCNNConvolution(source()) != MPSCNNConvolutionGradient(source())
 
 
-@pytest.mark.parametrize("kind", FORWARD + GRADIENT)
-def test_archives(kind: Any) -> None:
-    kernel = kind(source(0.1, np.inf, 1e-40), destination_feature_channel_offset=4)
-    for name, value in (
-        ("offset", (1, 2, 3)), ("kernel_offset_x", -3), ("gradient_option", 2), ("secondary_edge_mode", "clamp"),
-    ):  # fmt: skip
-        if hasattr(kernel, name):
-            setattr(kernel, name, value)
-    assert kind.from_json(kernel.to_json()) == kernel
-    assert kind.from_dict(kernel.to_dict(), backend="cpu").backend == "cpu"
-    other = FORWARD[1] if kind is FORWARD[2] else FORWARD[2]
-    with pytest.raises(ValueError, match="class"):
-        other.from_json(kernel.to_json())
-
-
 def test_an_archive_computes_the_same() -> None:
     x = row(1, 2, 3, 4)
     depthwise = MPSCNNDepthWiseConvolutionDescriptor(2, 1, 1, 2, stride_in_pixels_x=2)
@@ -140,12 +125,3 @@ def test_kernels_print_what_they_are() -> None:
         "<MPSCNNConvolution: MPSCNNConvolutionDescriptor(kernel_width=3, kernel_height=1, input_feature_channels=1, "
         "output_feature_channels=1) from ArrayConvolutionDataSource, backend='cpu'>"
     )
-
-
-def test_a_slip_in_a_name_is_an_error() -> None:
-    with pytest.raises(
-        TypeError, match=r"ofset is no property of MPSCNNConvolution that can be set; those are: .*offset"
-    ):
-        MPSCNNConvolution(source(), ofset=(1, 1))
-    with pytest.raises(TypeError, match="has no property 'weights'"):
-        MPSCNNConvolution(source()).weights = 3

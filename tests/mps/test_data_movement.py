@@ -13,7 +13,6 @@ from mpsref.mps import (
     MPSCommandBuffer,
     MPSImageCoordinate,
     MPSImageEdgeMode,
-    MPSKernel,
     MPSNNPad,
     MPSNNPadGradient,
     MPSNNReshape,
@@ -82,21 +81,6 @@ def test_a_fill_value_for_each_channel() -> None:
     assert pad.encode(X)[0, 0, 0].tolist() == [1, 2, 3, 4, 5]
     pad.fill_value_array = np.arange(5)
     assert pad.encode(X)[0, 0, 0].tolist() == [0, 1, 2, 3, 4]
-
-
-KERNELS = [
-    MPSNNSlice(1, -2, 3, feature_channels=2),
-    MPSNNReshape(element_order="CHW"),
-    MPSNNReshapeGradient(),
-    MPSNNPad((1, 2, 3), (3, 2, 1), (0.5, 1.5), edge_mode="constant"),
-    MPSNNPadGradient((1, 2, 3), secondary_edge_mode="mirror"),
-]
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_copies_and_archives(kernel: Any) -> None:
-    for twin in (kernel.copy(), MPSKernel.from_json(kernel.to_json()), eval(repr(kernel))):
-        assert twin == kernel
 
 
 def bad(call: Any, error: type[Exception], text: str) -> None:

@@ -11,7 +11,6 @@ import mpsref
 from mpsref import NotSynchronizedError, ShapeError, UnsupportedError, mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNDropout, MPSCNNDropoutGradient, MPSCommandBuffer
-from tests.mps.fakes import NAMES
 
 ARGUMENTS = (0.5, 1, (1, 1, 1))
 X = np.arange(1, 25, dtype=np.float32).reshape(2, 2, 3, 2)
@@ -88,19 +87,6 @@ def test_mask_strides_are_in_the_order_of_apple(stride: tuple[int, int, int]) ->
     assert state.mask_data.shape == (2, 2 if y_stride else 1, 3 if x_stride else 1, 2 if z_stride else 1)
     np.testing.assert_array_equal(y, np.broadcast_to(2.0 * state.mask_data, y.shape))
     np.testing.assert_array_equal(gradient.encode(np.ones_like(X), X, state), y)
-
-
-def test_images_and_given_destinations() -> None:
-    drop, gradient = pair(*ARGUMENTS)
-    target = mps.MPSImage(np.full(X.shape, 7, np.float32))
-    image, state = drop.encode(mps.MPSImage(X), target, return_state=True)
-    assert image is target
-    assert image.array[0].ravel().tolist() == [0, 0, 0, 0, 0, 0, 14, 0, 18, 0, 0, 0]
-    destination = np.full(X.shape, 7, np.float32)
-    assert gradient.encode(np.ones_like(X), X, state, destination) is destination
-    np.testing.assert_array_equal(destination, 2.0 * (image.array != 0))
-    half = gradient.encode(np.ones(X.shape, np.float16), X.astype(np.float16), state)
-    assert half.dtype == np.float16
 
 
 @pytest.mark.parametrize("offset", [(1, 0), (0, 1), (-1, 0), (-2, -1), (5, 0), (0, -9)])
@@ -183,14 +169,3 @@ def test_errors_draw_no_mask_and_write_nothing() -> None:
         moved = MPSCNNDropout(*ARGUMENTS, **{name: value})
         with pytest.raises(UnsupportedError, match=f"{name} is"):
             moved.encode(X)
-
-
-@pytest.mark.parametrize("kind", [MPSCNNDropout, MPSCNNDropoutGradient])
-def test_kernels_print_copy_and_save(kind: Any) -> None:
-    kernel = kind(0.8, 2**64 - 1, (1, 0, 1))
-    if kind is MPSCNNDropout:
-        kernel.sequence = 77
-    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
-        assert twin == kernel
-    with pytest.raises(TypeError, match=r"seed of .* is read-only"):
-        kernel.seed = 3

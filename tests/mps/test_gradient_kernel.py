@@ -280,15 +280,3 @@ def test_bad_calls_write_nothing() -> None:
         assert gradient == was
     with pytest.raises(OrderError, match="command_buffer"):
         MPSCNNPoolingAverageGradient(3, 3).encode_batch(g, X, state, command_buffer=buffer)
-
-
-def test_what_goes_in_comes_out() -> None:
-    y, state = MPSCNNPoolingAverage(3, 3).encode(mps.MPSImageBatch.from_array(X), return_state=True)
-    gradient = MPSCNNPoolingAverageGradient(3, 3)
-    dx = gradient.encode(y, mps.MPSImage(X), state)
-    assert type(dx) is mps.MPSImageBatch
-    expected = gradient.encode(y.to_array(), X, state)
-    np.testing.assert_array_equal(dx.to_array(), expected)
-    target = mps.MPSImage(np.zeros_like(X))
-    assert gradient.encode(y, X, None, target) is target
-    np.testing.assert_array_equal(target.array, expected)

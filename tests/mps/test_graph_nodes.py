@@ -27,38 +27,7 @@ from tests.mps.graph_checks import Trained
 from tests.mps.residual import X, labels, network
 from tests.mps.test_graph_mutants import PLANS
 
-ABSTRACT = (
-    "MPSNNFilterNode",
-    "MPSNNGradientFilterNode",
-    "MPSNNTrainableNode",
-    "MPSCNNNeuronNode",
-    "MPSCNNPoolingNode",
-    "MPSCNNPoolingGradientNode",
-    "MPSCNNNormalizationNode",
-    "MPSNNBinaryArithmeticNode",
-    "MPSNNArithmeticGradientNode",
-)
-NOT_BUILT = (
-    "MPSCNNBinaryConvolutionNode",
-    "MPSCNNBinaryFullyConnectedNode",
-    "MPSNNScaleNode",
-    "MPSNNBilinearScaleNode",
-    "MPSNNLanczosScaleNode",
-    "MPSCNNYOLOLossNode",
-)
 STATES = [name for name in graph.__all__ if name.endswith("StateNode") or name == "MPSNNLabelsNode"]
-
-
-@pytest.mark.parametrize("name", ABSTRACT)
-def test_abstract_classes_cannot_be_made(name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} is abstract"):
-        getattr(graph, name)(MPSNNImageNode())
-
-
-@pytest.mark.parametrize("name", NOT_BUILT)
-def test_what_is_not_built_says_so(name: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"{name} is not built; use|{name} is not built; "):
-        getattr(graph, name)(MPSNNImageNode(), None)
 
 
 @pytest.mark.parametrize("name", STATES)

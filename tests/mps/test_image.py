@@ -14,7 +14,6 @@ from hypothesis.extra import numpy as hnp
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Array
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.mps.core import types
 from mpsref.mps.core.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage, pixels
 from mpsref.mps.core.properties import PropertyError
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
@@ -54,12 +53,6 @@ def test_a_descriptor_has_the_properties_of_apple() -> None:
     assert descriptor.number_of_images == 1
     assert descriptor.dtype == np.float16
     assert descriptor.shape == (1, 3, 4, 8)
-
-
-def test_a_descriptor_prints_as_python() -> None:
-    descriptor = MPSImageDescriptor(Float32, 4, 3, 8, 2)
-    names = {**vars(types), "MPSImageDescriptor": MPSImageDescriptor}
-    assert eval(repr(descriptor), names) == descriptor
 
 
 def test_a_descriptor_can_be_changed() -> None:
@@ -302,16 +295,6 @@ def test_what_a_batch_gives_is_a_copy() -> None:
     assert np.asarray(batch, np.float64).dtype == np.float64
     with pytest.raises(ValueError, match=r"^a batch is not one array"):
         batch.__array__(copy=False)
-
-
-def test_batches_compare_and_copy() -> None:
-    batch = MPSImageBatch.from_array(counted(2, 2, 3, 4))
-    assert batch == MPSImageBatch.from_array(counted(2, 2, 3, 4))
-    assert batch != MPSImageBatch.from_array(counted(2, 2, 3, 4) + 1)
-    made = copy.deepcopy(batch)
-    assert type(made) is MPSImageBatch
-    assert made == batch
-    assert made[0] is not batch[0]
 
 
 @pytest.mark.parametrize(

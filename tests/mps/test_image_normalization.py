@@ -26,7 +26,6 @@ from mpsref.mps import (
     MPSCNNNormalizationGammaAndBetaState,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image import MPSImage, MPSImageBatch
 
 INSTANCE = MPSCNNInstanceNormalization, MPSCNNInstanceNormalizationGradient
 
@@ -155,21 +154,6 @@ def test_the_gradient_reads_gamma_and_epsilon_through_the_state(pair: Any) -> No
     np.testing.assert_array_equal(state.gamma, [1, 1, 1, 5])
     dx = pair[1]().encode(g, x, state)
     np.testing.assert_array_equal(dx, function(pair, 2.0).gradient(g, x, [1, 1, 1, 5])[0])
-
-
-@by_class
-def test_images_and_batches(pair: Any) -> None:
-    x, g = noise(2, 3, 3, 4), noise(2, 3, 3, 4, seed=1)
-    norm, gradient = pair[0](source(pair)), pair[1]()
-    due = norm.encode(x)
-    result = norm.encode(MPSImage(x))
-    assert isinstance(result, MPSImage)
-    np.testing.assert_array_equal(result.array, due)
-    batch, state = norm.encode_batch(MPSImageBatch.from_array(x), return_state=True)
-    np.testing.assert_array_equal(np.concatenate([image.array for image in batch]), due)
-    destination = np.empty_like(x)
-    assert gradient.encode(g, x, state, destination) is destination
-    np.testing.assert_array_equal(destination, function(pair).gradient(g, x, GAMMA)[0])
 
 
 @by_class

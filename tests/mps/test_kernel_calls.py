@@ -10,7 +10,7 @@ import pytest
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
-from mpsref.errors import OrderError, ShapeError
+from mpsref.errors import ShapeError
 from mpsref.mps import MPSImageEdgeMode, MPSNNDefaultPadding, MPSNNPaddingMethod
 from tests.mps.fakes import Difference, Shift, Sum
 
@@ -85,10 +85,6 @@ def test_channel_counts_are_truncated() -> None:
     np.testing.assert_array_equal(kernel.encode(x), x[..., 4:6])
 
 
-def call_on(x: Array, y: Array, **properties: Any) -> None:
-    Shift(**properties).encode(x, y)
-
-
 X, READ_ONLY_IMAGE = counted(2, 3, 3, 8), np.zeros((2, 3, 3, 8), np.float32)
 READ_ONLY_IMAGE.flags.writeable = False
 ALIASED = np.zeros((2, 3, 3, 8), np.float32)
@@ -154,22 +150,6 @@ def test_an_error_changes_no_property_even_after_padding_has_set_some() -> None:
     kernel.encode(X)
     assert kernel.offset == (1, 1, 0)
     assert kernel.edge_mode is MPSImageEdgeMode.Clamp
-
-
-def test_command_buffers() -> None:
-    buffer = mps.MPSCommandBuffer()
-    Shift().encode(X, command_buffer=buffer)
-    Shift().encode_batch(X, command_buffer=buffer)
-    buffer.commit()
-    y = np.full_like(X, 7)
-    with pytest.raises(OrderError, match="command_buffer"):
-        Shift().encode(X, y, command_buffer=buffer)
-    buffer.wait_until_completed()
-    with pytest.raises(OrderError, match="command_buffer"):
-        Shift().encode(X, y, command_buffer=buffer)
-    with pytest.raises(TypeError, match="command_buffer"):
-        Shift().encode(X, y, command_buffer="queue")  # type: ignore[arg-type]
-    assert (y == 7).all()
 
 
 def test_what_goes_in_comes_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 import mpsref
 from mpsref import NotSynchronizedError, OrderError, ShapeError, UnsupportedError, mps
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS
-from mpsref.mps import MPSCNNYOLOLoss, MPSCommandBuffer
+from mpsref.mps import MPSCommandBuffer
 from mpsref.mps.loss import (
     MPSCNNLoss,
     MPSCNNLossDataDescriptor,
@@ -275,24 +275,3 @@ def test_only_whole_images(name: str) -> None:
     own = name if name == "clip_rect" else f"secondary_{name}"
     with pytest.raises(UnsupportedError, match=f"{own} is"):
         MPSNNLossGradient(squared(), **{own: value}).encode(wide[:, :, :1, :1], wide, wide)
-
-
-@pytest.mark.parametrize("kind", [MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient])
-def test_kernels_print_copy_and_save(kind: Any) -> None:
-    kernel = kind(squared("mean", label_smoothing=0.25))
-    assert (kernel.loss_type, kernel.reduction_type) == (MPSCNNLossType.MeanSquaredError, MPSCNNReductionType.Mean)
-    assert (kernel.reduce_across_batch, kernel.number_of_classes, kernel.label_smoothing) == (False, 1, 0.25)
-    if kind is not MPSCNNLoss:
-        kernel.weight, kernel.epsilon = 2.0, 0.5
-        with pytest.raises(ValueError, match="delta is 0"):
-            kernel.delta = 0
-    else:
-        with pytest.raises((TypeError, AttributeError)):
-            kernel.weight = 2.0
-    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
-        assert twin == kernel
-
-
-def test_what_is_not_built_says_so() -> None:
-    with pytest.raises(UnsupportedError, match="MPSCNNYOLOLoss is not built"):
-        MPSCNNYOLOLoss(None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from mpsref import mps
-from mpsref.mps import PropertyError, graph
-from tests.subjects.classes import MADE, made
+from mpsref.mps import PropertyError
+from tests.subjects.classes import MADE, OTHERWISE, arguments, made
 
 OPEN = ("DataSource", "SecureCoding", "MPSNNPadding")
 """Protocols and base classes of the application, which add attributes of their own."""
@@ -44,12 +46,10 @@ def test_a_label_is_a_property_of_an_object_with_a_setter() -> None:
         image.wieght = 1  # type: ignore[attr-defined]
 
 
-def test_a_keyword_that_is_no_property_raises_the_same_error() -> None:
-    for call in (
-        lambda: mps.MPSCNNPoolingMax(2, 2, wieght=1),
-        lambda: mps.MPSCNNLossDescriptor("huber", "sum", wieght=1),
-        lambda: graph.MPSNNImageNode("x", wieght=1),
-        lambda: graph.MPSNNGraph(graph.MPSCNNSoftMaxNode(graph.MPSNNImageNode("x")).result_image, wieght=1),
-    ):
-        with pytest.raises(PropertyError, match="wieght is no property of MPS"):
-            call()
+KEYWORDS = [kind for kind in MADE if kind.__name__ in OBJECTS and kind.__name__ not in OTHERWISE]
+
+
+@pytest.mark.parametrize("kind", KEYWORDS, ids=lambda kind: kind.__name__)
+def test_a_keyword_that_is_no_property_raises(kind: type[Any]) -> None:
+    with pytest.raises(TypeError, match=r"wieght is no property of MPS|unexpected keyword|takes no arguments"):
+        kind(**arguments(kind), wieght=1)

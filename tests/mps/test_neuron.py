@@ -1,4 +1,4 @@
-"""The neuron classes: descriptors, constructors, offsets and edge modes, states, saving, bad input."""
+"""The neuron classes: descriptors, constructors, offsets and edge modes, states, bad input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import mpsref
 from mpsref import ShapeError, mps
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import slope, value
@@ -112,19 +111,6 @@ def test_classes_of_one_type(kind: Any, name: str, parameters: dict[str, Any]) -
     if "a" in parameters:
         with pytest.raises(ValueError, match=r"^a is nan"):
             kind(a=np.nan)
-
-
-def test_general_kernels_print_copy_and_save() -> None:
-    for kind in (mps.MPSCNNNeuron, mps.MPSCNNNeuronGradient):
-        kernel = kind(MPSNNNeuronDescriptor("elu", a=0.5), clip_rect=((1, 2, 3), (4, 5, 6)))
-        assert kernel != kind(MPSNNNeuronDescriptor("elu", a=0.25), clip_rect=((1, 2, 3), (4, 5, 6)))
-        for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
-            assert twin == kernel
-            assert twin.to_json() == kernel.to_json()
-        assert kernel.neuron_type is MPSCNNNeuronType.ELU
-        with pytest.raises(TypeError, match="neuron_descriptor is of type str"):
-            kind("elu")
-    assert mps.MPSCNNNeuron(relu()) != mps.MPSCNNNeuronGradient(relu())
 
 
 def test_a_saved_kernel_keeps_its_bytes() -> None:
@@ -258,11 +244,3 @@ def test_images_that_do_not_fit() -> None:
     for edge_mode in ("mirror", "constant"):
         with pytest.raises(ValueError, match="edge_mode"):
             mps.MPSCNNNeuron(relu(), edge_mode=edge_mode)
-
-
-def test_images_of_apples_kind() -> None:
-    """What goes in comes out, and the functional form is the same function."""
-    image = mps.MPSImage(np.arange(-4, 4, dtype=np.float32).reshape(1, 2, 2, 2))
-    y = mps.MPSCNNNeuronTanH(2, 0.5).encode(image)
-    assert isinstance(y, mps.MPSImage)
-    np.testing.assert_array_equal(y.array, mpsref.Neuron("tanh", a=2, b=0.5).forward(image.array))

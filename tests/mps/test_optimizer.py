@@ -14,16 +14,13 @@ from mpsref.mps import (
     MPSCNNBatchNormalization,
     MPSCNNBatchNormalizationStatistics,
     MPSCNNBatchNormalizationStatisticsGradient,
-    MPSCNNLossDescriptor,
     MPSCNNNormalizationGammaAndBetaState,
     MPSCommandBuffer,
-    PropertyError,
 )
 from mpsref.mps.convolution import MPSCNNConvolution, MPSCNNConvolutionGradient
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.optimizer import (
-    MPSNNOptimizer,
     MPSNNOptimizerAdam,
     MPSNNOptimizerDescriptor,
     MPSNNOptimizerRMSProp,
@@ -221,25 +218,6 @@ def test_illegal_parameters(kind: Any, bad: dict[str, Any], error: type[Exceptio
 def test_the_old_spelling_of_nesterov() -> None:
     assert SGD(0.1, use_nestrov_momentum=True) == SGD(0.1, use_nesterov_momentum=True)
     assert SGD(0.1, use_nestrov_momentum=True).use_nestrov_momentum
-
-
-def test_the_base_class_is_abstract() -> None:
-    with pytest.raises(TypeError, match="MPSNNOptimizer is abstract; make one of MPSNNOptimizerAdam"):
-        MPSNNOptimizer(0.1)  # type: ignore[abstract]
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        SGD(0.1, momentum_scale=0.9, use_nesterov_momentum=True),
-        RMSPROP(optimizer_descriptor=MPSNNOptimizerDescriptor(0.2, 3.0, gradient_clip_max=5), decay=0.5),
-        ADAM(0.1, beta1=0.5, time_step=7),
-    ],
-    ids=lambda o: type(o).__name__,
-)
-def test_optimizers_print_copy_and_save(optimizer: Any) -> None:
-    for twin in (eval(repr(optimizer), NAMES), optimizer.copy(), type(optimizer).from_json(optimizer.to_json())):
-        assert twin == optimizer
 
 
 DESCRIPTOR = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
@@ -497,10 +475,3 @@ def test_errors_update_nothing() -> None:
         assert not target.weights.any()
         assert adam.time_step == 0
         assert not any(moment.any() for moment in (*good, *own))
-
-
-@pytest.mark.parametrize("descriptor", [MPSNNOptimizerDescriptor(0.1), MPSCNNLossDescriptor("huber", "mean")])
-def test_a_descriptor_refuses_other_attributes(descriptor: Any) -> None:
-    with pytest.raises(PropertyError, match="has no property 'wieght'"):
-        descriptor.wieght = 0.5
-    assert descriptor == descriptor.copy()

@@ -11,7 +11,6 @@ import mpsref
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSImageEdgeMode, MTLSize
-from tests.mps.fakes import NAMES
 
 PAIRS: list[tuple[Any, Any]] = [
     (mps.MPSCNNPoolingMax, mps.MPSCNNPoolingMaxGradient),
@@ -55,12 +54,6 @@ def test_constructors_take_apples_arguments_in_apples_order(kind: Any) -> None:
             kind(3, 3, dilation_rate_x=2)
 
 
-@pytest.mark.parametrize("kind", [mps.MPSCNNPooling, mps.MPSCNNPoolingGradient])
-def test_abstract_classes(kind: Any) -> None:
-    with pytest.raises(TypeError, match=rf"{kind.__name__} is abstract; make one of .*MPSCNNPoolingMax"):
-        kind(3, 3)
-
-
 @pytest.mark.parametrize("kind", [mps.MPSCNNPoolingAverage, mps.MPSCNNPoolingAverageGradient])
 @pytest.mark.parametrize("name", ["zero_pad_size_x", "zero_pad_size_y"])
 def test_zero_pad_size(kind: Any, name: str) -> None:
@@ -87,22 +80,6 @@ def test_source_size_and_kernel_offset() -> None:
         for legal in (-3, 0, 2**40):
             setattr(kernel, name, legal)
             assert getattr(kernel, name) == legal
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_kernels_print_copy_and_save(kind: Any) -> None:
-    kernel = kind(*range(2, 2 + len(arguments(kind))), clip_rect=((1, 2, 3), (4, 5, 6)))
-    if "Gradient" in kind.__name__:
-        kernel.source_size, kernel.kernel_offset_x, kernel.primary_stride_in_pixels_y = (1, 2, 3), -4, 7
-    if "Average" in kind.__name__:
-        kernel.zero_pad_size_y = 3
-    assert kernel != kind(*range(2, 2 + len(arguments(kind))))
-    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_dict(kernel.to_dict())):
-        assert twin == kernel
-        assert twin.to_json() == kernel.to_json()
-    other = PAIRS[0][0] if kind is not PAIRS[0][0] else PAIRS[1][0]
-    with pytest.raises(ValueError, match="class"):
-        other.from_json(kernel.to_json())
 
 
 def test_a_saved_kernel_keeps_its_bytes() -> None:

@@ -16,7 +16,6 @@ from mpsref.mps import (
     MPSNNReduceFeatureChannelsAndWeightsSum,
     MPSNNReduceFeatureChannelsSum,
     MPSNNReduceRowMean,
-    MPSNNReduceUnary,
 )
 
 F32 = np.float32
@@ -84,17 +83,6 @@ def test_the_offset_is_ignored_and_nothing_else() -> None:
 def test_a_clip_beside_the_image(clip: Any) -> None:
     with pytest.raises(ValueError, match="nothing lies in both"):
         MPSNNReduceRowMean(clip_rect_source=clip).encode(random(2, 4, 4, 4))
-
-
-def test_destinations() -> None:
-    x = random(1, 3, 4, 2)
-    target = np.empty((1, 3, 1, 2), F32)
-    assert MPSNNReduceRowMean().encode(x, target) is target
-    np.testing.assert_allclose(target, x.mean(2, keepdims=True), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ShapeError, match=r"has room for \(1, 3, 4, 2\); .* \(1, 3, 1, 2\)"):
-        MPSNNReduceRowMean().encode(x, np.empty_like(x))
-    with pytest.raises(TypeError, match="abstract"):
-        MPSNNReduceUnary()
 
 
 CLASSES = MPSNNReduceFeatureChannelsAndWeightsSum, MPSNNReduceFeatureChannelsAndWeightsMean
@@ -175,12 +163,3 @@ def test_bad_input(kind: Any) -> None:
         MPSNNReduceBinary()
     with pytest.raises(TypeError, match="do_weighted_sum_by_non_zero_weights"):
         MPSNNReduceFeatureChannelsAndWeightsSum(1)  # type: ignore[arg-type]
-
-
-def test_destinations_and_empty_batches() -> None:
-    x, w = two(2, 3, 4, 5)
-    target = np.empty((2, 3, 4, 1), F32)
-    kernel = MPSNNReduceFeatureChannelsAndWeightsMean()
-    assert kernel.encode(x, w, target) is target
-    np.testing.assert_array_equal(target, kernel.encode(x, w))
-    assert kernel.encode(x[:0], w[:0]).shape == (0, 3, 4, 1)

@@ -205,8 +205,3 @@ def test_a_region_names_the_part_that_is_wrong() -> None:
         types.region("clip_rect", ((0, 0), (1, 1, 1)))
     with pytest.raises(TypeError, match=r"^clip_rect\.size is None of type NoneType; it must be \(width, height, de"):
         types.region("clip_rect", ((0, 0, 0), None))
-
-
-@pytest.mark.parametrize("value", [MPSOffset(1, 2), MTLRegion(MTLOrigin(0, 0, 0), MTLSize(1, 2, 3))])
-def test_named_tuples_print_as_python(value: Any) -> None:
-    assert eval(repr(value), vars(types)) == value

@@ -1,4 +1,4 @@
-"""The upsampling classes and bilinear resize: sizes, states, the adjoint, archives, what is not supported."""
+"""The upsampling classes and bilinear resize: sizes, states, the adjoint, what is not supported."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from mpsref.mps import (
     MPSCNNUpsamplingGradient,
     MPSCNNUpsamplingNearest,
     MPSCNNUpsamplingNearestGradient,
-    MPSImage,
     MPSImageEdgeMode,
-    MPSKernel,
     MPSNNResizeBilinear,
     PropertyError,
 )
@@ -77,20 +75,6 @@ def test_properties() -> None:
     for name in ("scale_factor_x", "align_corners", "integer_scale_factor_y"):
         with pytest.raises(PropertyError, match="read-only"):
             setattr(kernel, name, 1)
-
-
-@pytest.mark.parametrize("kernel", [*NEAREST, *ALIGNED, CLAMPED[0], MPSNNResizeBilinear(7, 5, True)], ids=repr)
-def test_copies_and_archives(kernel: Any) -> None:
-    for twin in (kernel.copy(), MPSKernel.from_json(kernel.to_json()), eval(repr(kernel))):
-        assert twin == kernel
-
-
-def test_images_go_in_and_come_out() -> None:
-    x = MPSImage(random(1, 2, 2, 4))
-    y = NEAREST[0].encode(x)
-    assert (y.width, y.height, y.feature_channels) == (6, 4, 4)
-    back = NEAREST[1].encode(y, x)
-    np.testing.assert_allclose(back.array, 6 * x.array, rtol=1e-6)
 
 
 def test_resize(backend: str) -> None:

@@ -11,7 +11,7 @@ import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.padding import MPSNNDefaultPadding
-from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod
+from mpsref.mps.core.types import MPSNNPaddingMethod
 from mpsref.mps.windowed_normalization import (
     MPSCNNCrossChannelNormalization,
     MPSCNNCrossChannelNormalizationGradient,
@@ -106,20 +106,6 @@ def test_bad_parameters_leave_the_kernel_as_it_was(kind: Any) -> None:
     with pytest.raises(AttributeError, match=r"has no property 'gamma'"):
         kernel.gamma = 1.0
     assert kernel == before
-
-
-@pytest.mark.parametrize("kind", [kind for pair in PAIRS for kind in pair], ids=lambda kind: kind.__name__)
-def test_copies_archives_and_repr(kind: Any) -> None:
-    kernel = made(kind, 3, **WORDS)
-    for twin in (kernel.copy(), kind.from_json(kernel.to_json()), kind.from_dict(kernel.to_dict(), backend=None)):
-        assert twin == kernel
-        twin.beta = 2.0
-        assert kernel.beta == 0.75
-    assert eval(repr(kernel), {kind.__name__: kind, "MPSImageEdgeMode": MPSImageEdgeMode}) == kernel
-    damaged = kernel.to_dict()
-    damaged["properties"]["beta"] = None
-    with pytest.raises(ValueError, match=r"beta is None"):
-        kind.from_dict(damaged)
 
 
 # --- forward and gradient ---------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_check_prints_failures_and_how_to_replay_them():
 def test_check_with_an_unavailable_backend_says_why_and_fails():
     if {info.name: info.available for info in mpsref.backends()}["metal"]:
         pytest.skip("there is an Apple GPU here")
-    status, out, _ = run("check", "-b", "metal", "--cases", "1")
+    status, out, _ = run("check", "-b", "metal", "-k", "SoftMax", "--cases", "1")
     assert status == 1
     assert "metal:clang" in out
     assert "0 passed, 0 failed" in out
@@ -139,11 +139,12 @@ def test_golden():
 
 
 def test_the_old_spelling_of_golden_says_so():
-    status, out, error = run("check", "-b", "reference", "--golden")
+    only = ["-k", "MPSCNNPoolingMax"]
+    status, out, error = run("check", "-b", "reference", "--golden", *only)
     assert status == 0
     assert "0 unexpected" in out
     assert error == "mpsref: check --golden is a command of its own now: mpsref golden\n"
-    assert run("golden", "-b", "reference") == (0, out, "")
+    assert run("golden", "-b", "reference", *only) == (0, out, "")
 
 
 @pytest.mark.parametrize(

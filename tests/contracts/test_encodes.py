@@ -1,0 +1,130 @@
+"""What holds for the encode of every kernel on images: kinds of images, destinations, command buffers, dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import OrderError, mps
+from mpsref.arguments.arrays import Array
+from tests.subjects.classes import MADE, X, arguments, legal_arguments, made
+
+WITHOUT_IMAGES = {
+    "MPSCNNBatchNormalization": "reads a state of its own, see tests/mps/test_batch_normalization.py",
+    "MPSCNNBatchNormalizationGradient": "as above",
+    "MPSCNNBatchNormalizationStatistics": "makes no image",
+    "MPSCNNBatchNormalizationStatisticsGradient": "makes no image",
+    "MPSCNNLoss": "takes labels that are a state, see tests/mps/test_loss.py",
+    "MPSNNLossGradient": "takes two results, see tests/mps/test_loss.py",
+    "MPSNNOptimizerAdam": "takes vectors",
+    "MPSNNOptimizerRMSProp": "takes vectors",
+    "MPSNNOptimizerStochasticGradientDescent": "takes vectors",
+    "MPSNNGraph": "is no kernel",
+}
+KINDS = [kind for kind in MADE if hasattr(kind, "encode") and kind.__name__ not in WITHOUT_IMAGES]
+
+READS_RESULT = mps.MPSCNNSoftMaxGradient, mps.MPSCNNLogSoftMaxGradient
+ONE_RESULT_OF_MANY = mps.MPSCNNAddGradient, mps.MPSCNNSubtractGradient, mps.MPSCNNMultiplyGradient
+
+AS_THEY_ARE = mps.MPSCNNSpatialNormalizationGradient, mps.MPSCNNLocalContrastNormalizationGradient
+"""With a destination, their offset is not taken from the state, which counts for even windows."""
+
+
+def kernel(kind: type[Any], backend: str | None = None) -> Any:
+    return kind(**arguments(kind), backend=backend)
+
+
+SIZE = {"reshaped_width": 2, "reshaped_height": 4, "reshaped_feature_channels": 4}
+
+
+def images_of(kind: type[Any], dtype: Any = np.float32, n: int = 2) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the images of an encode by name, and its other arguments: the state of the forward pass."""
+    x = (X[:n] + 1 / 64).astype(dtype)
+    if not kind.__name__.endswith("Gradient") or kind is mps.MPSNNInitialGradient:
+        names = legal_arguments(made(kind).encode, kind.__name__)
+        size = SIZE if kind is mps.MPSNNReshape else {}
+        return {name: x for name in names if name not in ("return_state", *SIZE)}, size
+    forward = kernel(getattr(mps, kind.__name__.removesuffix("Gradient")))
+    size = SIZE if kind is mps.MPSNNReshapeGradient else {}
+    y, state = forward.encode(*[x] * (2 if kind in ONE_RESULT_OF_MANY else 1), **size, return_state=True)
+    g = np.linspace(-1, 1, y.size, dtype=dtype).reshape(y.shape)
+    return {"source_gradient": g, "source_image": y if kind in READS_RESULT else x}, {"gradient_state": state}
+
+
+def encoded(kind: type[Any], dtype: Any = np.float32, backend: str | None = None, n: int = 2) -> Any:
+    images, others = images_of(kind, dtype, n)
+    return kernel(kind, backend).encode(**images, **others)
+
+
+def destination_of(kind: type[Any]) -> str:
+    return "destination_gradient" if "source_gradient" in images_of(kind)[0] else "destination_image"
+
+
+every_kernel = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+@every_kernel
+def test_what_goes_in_comes_out(kind: type[Any]) -> None:
+    expected = encoded(kind)
+    assert type(expected) is np.ndarray
+    for convert, form in [
+        (mps.MPSImage, mps.MPSImage),
+        (mps.MPSImageBatch.from_array, mps.MPSImageBatch),
+        (lambda x: [mps.MPSImage(x[:1]), mps.MPSImage(x[1:])], mps.MPSImageBatch),
+    ]:
+        images, others = images_of(kind)
+        result = kernel(kind).encode(**{name: convert(x) for name, x in images.items()}, **others)
+        assert type(result) is form
+        np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+@every_kernel
+def test_a_destination_is_filled_and_returned(kind: type[Any]) -> None:
+    expected, name = encoded(kind), destination_of(kind)
+    images, others = images_of(kind)
+    if kind in AS_THEY_ARE:
+        expected = kernel(kind).encode(**images, **others, **{name: np.empty_like(expected)})
+    for target in (np.full_like(expected, 7), mps.MPSImage(np.full_like(expected, 7))):
+        assert kernel(kind).encode(**images, **others, **{name: target}) is target
+        np.testing.assert_array_equal(np.asarray(target), expected)
+    for bad, error, words in [
+        (np.full(expected.shape, 7, np.int32), TypeError, name),
+        (images[next(iter(images))], ValueError, name),
+    ]:
+        before = bad.copy()
+        with pytest.raises(error, match=words):
+            kernel(kind).encode(**images, **others, **{name: bad})
+        np.testing.assert_array_equal(bad, before)
+
+
+@every_kernel
+def test_a_command_buffer_takes_encodes_until_it_is_committed(kind: type[Any]) -> None:
+    buffer, expected = mps.MPSCommandBuffer(), encoded(kind)
+    images, others = images_of(kind)
+    target = {destination_of(kind): np.full_like(expected, 7)}
+    np.testing.assert_array_equal(kernel(kind).encode(**images, **others, command_buffer=buffer), expected)
+    buffer.commit()
+    with pytest.raises(OrderError, match="command_buffer"):
+        kernel(kind).encode(**images, **others, **target, command_buffer=buffer)
+    with pytest.raises(TypeError, match="command_buffer"):
+        kernel(kind).encode(**images, **others, **target, command_buffer="queue")
+    assert all((array == 7).all() for array in target.values())
+
+
+@every_kernel
+def test_dtypes_of_images(kind: type[Any], backend: str) -> None:
+    exact = encoded(kind, np.float64, "reference")
+    assert exact.dtype == np.float64
+    for dtype, rtol in ((np.float32, 1e-4), (np.float16, 2e-2)):
+        result = encoded(kind, dtype, backend)
+        assert result.dtype == dtype
+        if backend != "reference:input-dtype":
+            np.testing.assert_allclose(result, exact, rtol=rtol, atol=rtol * max(1, np.abs(exact).max()))
+
+
+@every_kernel
+def test_an_empty_batch(kind: type[Any]) -> None:
+    result = encoded(kind, n=0)
+    assert result.shape == (0, *encoded(kind).shape[1:])
