@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from kernelcache.first_use import cached_property, importing
 from mpsref.arguments import arrays
 from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.layouts import LAYOUTS
 from mpsref.arguments.parameters import choice, flag
 from mpsref.arguments.text import shown
-from kernelcache.first_use import cached_property, importing
 from mpsref.operations import Operation, OperationKey, Problem, Spec, operations
 
 Implementation: TypeAlias = Callable[..., None]

@@ -25,12 +25,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar,
 
 import numpy as np
 
+from kernelcache.first_use import cached_property, importing
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property, importing
 
 Formula: TypeAlias = Callable[..., Any]
 """``formula(problem, *inputs)`` returns one result or a tuple of them, computed in the dtype of the inputs."""

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from kernelcache.first_use import importing
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import ShapeError, UnsupportedError
-from kernelcache.first_use import importing
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
 if TYPE_CHECKING:

@@ -49,6 +49,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelcache import install
+
 from . import CompileError, LaunchError
 
 MAX_BUFFERS = 31
@@ -57,7 +59,6 @@ MAX_BUFFERS = 31
 MAX_COUNT = 2**32 - 1024
 """Largest count with 32-bit thread positions after rounding up to whole threadgroups."""
 
-EXTRA = 'pip install -e ".[metal]"'
 _INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s CPU'
 _one_launch_at_a_time = threading.Lock()
 
@@ -69,7 +70,7 @@ def unavailable() -> str | None:
     try:
         package = _package()
     except ImportError as problem:
-        return f"cannot import metalcompute ({problem}): {EXTRA}; or else {_INSTEAD}"
+        return f"cannot import metalcompute ({problem}): {install('metal')}; or else {_INSTEAD}"
     if not package.get_devices():
         return f"metalcompute finds no Metal device on this machine; {_INSTEAD}"
     return None

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array
 from kernelcache.first_use import importing
+from mpsref.arguments.arrays import Array
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 

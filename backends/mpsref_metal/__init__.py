@@ -9,12 +9,12 @@ from functools import cache, partial
 from types import ModuleType
 
 import mpsref
-from mpsref.arguments.device import DeviceArray
-from mpsref.backend import LazyImplementations
-from mpsref_metal.launch import APPLE, H200, Gpu, Launcher
 from anymetal import clang as clang_runtime
 from anymetal import cuda as cuda_runtime
 from anymetal import metalcompute as metalcompute_runtime
+from mpsref.arguments.device import DeviceArray
+from mpsref.backend import LazyImplementations
+from mpsref_metal.launch import APPLE, H200, Gpu, Launcher
 
 __all__ = ["backend_on", "clang", "cuda", "metal"]
 

@@ -16,9 +16,9 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
+from anymetal import ArrayDevice, Device, Function
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
-from anymetal import ArrayDevice, Device, Function
 
 STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "ushort", "uint32": "uint"}
 

@@ -23,13 +23,13 @@ from unittest import mock
 
 import numpy as np
 
+from anymetal import clang
+from kernelcache.first_use import cached_property
 from mpsref import Adam, Backend, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError, install
-from kernelcache.first_use import cached_property
 from mpsref.frameworks.adapter import Function, Table, Tensor
 from mpsref.operations import OperationKey, Problem
-from anymetal import clang
 from mpsref_torch import RULES, operations
 from mpsref_torch.run import Torch, identity
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array
 from kernelcache.first_use import cached_property
+from mpsref.arguments.arrays import Array
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 

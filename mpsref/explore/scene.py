@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from kernelcache.first_use import cached_property
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
 from mpsref.explore.controls import FORMULAS
-from kernelcache.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref.operations import ImageProblem, Problem

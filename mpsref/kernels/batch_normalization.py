@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
@@ -38,7 +39,6 @@ from mpsref.arguments.parameters import integer
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import OrderError, ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, slope, value
 from mpsref.kernels.normalization import FLT_MIN, chain
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound

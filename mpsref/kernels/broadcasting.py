@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.operations import ImageProblem, Spec
 
 AXES = ("H", "W", "C")

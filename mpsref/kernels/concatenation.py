@@ -20,12 +20,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import Argument, Problem, Spec, operation

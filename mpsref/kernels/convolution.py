@@ -30,13 +30,13 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
-from kernelcache.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound

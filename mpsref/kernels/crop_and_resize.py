@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.parameters import number
 from mpsref.arguments.text import shown
 from mpsref.codecs import parameter
-from kernelcache.first_use import cached_property
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.resize import Resize, ResizeProblem, bound, forward
 from mpsref.operations import operation

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
@@ -31,7 +32,6 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import Argument, ImageProblem, Spec, operation
 from mpsref.registry import call

@@ -11,11 +11,11 @@ fully-connected-order].
 
 from __future__ import annotations
 
+from kernelcache.first_use import cached_property
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.convolution import (
     ConvolutionForward,

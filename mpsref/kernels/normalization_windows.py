@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.normalization import RangedProblem
 from mpsref.operations import Spec

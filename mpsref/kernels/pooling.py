@@ -13,12 +13,12 @@ from typing import Any, ClassVar, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs, tables
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Clip, Pair, PairLike
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
-from kernelcache.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.kernels.windows import Padding, default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec

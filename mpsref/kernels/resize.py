@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
-from kernelcache.first_use import cached_property
 from mpsref.kernels.interpolation import Sampling, sampled
 from mpsref.kernels.reference import ErrorBound
 from mpsref.kernels.upsampling import bilinear_bound

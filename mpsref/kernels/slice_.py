@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple, integer
@@ -21,7 +22,6 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.kernels.movement import Gather, bit_exact, index
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only

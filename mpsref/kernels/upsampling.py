@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
-from kernelcache.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode
 from mpsref.kernels.interpolation import Sampling, sampled, spread_back
 from mpsref.kernels.movement import bit_exact

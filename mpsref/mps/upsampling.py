@@ -20,9 +20,9 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
+from kernelcache.first_use import cached_property
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
-from kernelcache.first_use import cached_property
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types

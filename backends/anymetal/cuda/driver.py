@@ -8,12 +8,14 @@ import re
 import sys
 from typing import Any, NoReturn
 
+from kernelcache import install
+
 from .. import LaunchError
 from ..frontend import toolchain
 from .ptx import OLDEST, libdevice
 
 INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s processor'
-EXTRA = 'pip install -e ".[nvidia]"'
+EXTRA = install("nvidia")
 
 LOST = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "accessed memory outside all of its buffers",

@@ -248,10 +248,10 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
         rows.append((first, plain, marks))
         for kind, known in taken.items():
             if marks.get(kind, "").isdecimal():
-                index = int(marks[kind])
-                if index in known:
-                    raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {index}")
-                known.add(index)
+                number = int(marks[kind])
+                if number in known:
+                    raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {number}")
+                known.add(number)
     for first, plain, marks in rows:
         texts = [syntax[i] for i in plain]
         text = spell(syntax.words[i] for i in plain)

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from kernelcache.first_use import cached_property
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
-from kernelcache.first_use import cached_property
 from mpsref.mps.core.kernel import PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, describe_parameters, initialize, optional
