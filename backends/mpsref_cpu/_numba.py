@@ -8,8 +8,8 @@
     Call a kernel by its address. Otherwise kernels run in the calling thread.
 ``Dispatcher._cache``, ``NullCache``, ``CompileResult._reduce``, ``CompileResult._rebuild``, ``serialize.dumps``,
 ``CodeLibrary.has_dynamic_globals``
-    Keep compiled code on disk in :mod:`kernelcache.disk_cache`. Otherwise each process compiles its kernels: numba's own
-    cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
+    Keep compiled code on disk in :mod:`kernelcache.disk_cache`. Otherwise each process compiles its kernels: numba's
+    own cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
 ``global_compiler_lock``
     Held while a process forks. Otherwise a child that is forked while another thread compiles may wait forever.
 

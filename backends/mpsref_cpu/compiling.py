@@ -15,15 +15,14 @@ from mpsref_cpu.cache_fingerprint import fingerprint
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-OPTIONS: dict[str, Any] = {"fastmath": {"contract"}, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True, "fastmath": {"contract"}, "error_model": "numpy"}
 """Fast math is limited to fused multiply-adds. NaN and infinity follow IEEE 754, also in divisions by zero: the checks
-of Python's error model would prevent vectorization."""
+of Python's error model would prevent vectorization. Wrappers for callers in C are never used."""
 
 
 def compiled(function: Function) -> Function:
     """Compile a kernel at its first call for each combination of dtypes, without the GIL, and keep it on disk."""
-    options = {"nogil": True, "no_cfunc_wrapper": True} | OPTIONS
-    kernel = numba.njit(**options)(function)
+    kernel = numba.njit(nogil=True, **OPTIONS)(function)
     if function.__module__.startswith("mpsref_cpu."):
         with contextlib.suppress(OSError):  # the source is not available
             _numba.keep_on_disk(kernel, fingerprint(function.__module__))

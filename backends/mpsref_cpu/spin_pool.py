@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import extending, types
-from numba.core import cgutils
 
 from mpsref_cpu import _numba
 from mpsref_cpu.compiling import compiled, inlined, internal
@@ -140,8 +139,12 @@ def _job(typing, kernels, arguments):
     """
 
     def generate(context, builder, signature, values):
-        packed = cgutils.pack_struct(builder, values)
-        slot = cgutils.alloca_once_value(builder, packed)
+        packed = ir.Constant(ir.LiteralStructType([value.type for value in values]), ir.Undefined)
+        for index, value in enumerate(values):
+            packed = builder.insert_value(packed, value, index)
+        with builder.goto_entry_block():
+            slot = builder.alloca(packed.type)
+        builder.store(packed, slot)
         chunk = ir.Function(builder.module, CHUNK_TYPE, builder.module.get_unique_name("chunk"))
         chunk.linkage = "internal"
         inside = ir.IRBuilder(chunk.append_basic_block())

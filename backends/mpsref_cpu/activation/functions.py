@@ -48,11 +48,16 @@ class Sigmoid(NamedTuple):
     """``y = 1 / (1 + e**-x)``."""
 
 
-class HardSigmoid(NamedTuple):
-    """``y = a*x + b``, clamped to [0, 1]."""
+class Piecewise(NamedTuple):
+    """``y = u``, clamped to [low, high], its slope 0 unless ``first <= u <= last``, u = left*x + b or right*x + b."""
 
-    a: Any
+    left: Any
+    right: Any
     b: Any
+    low: Any
+    high: Any
+    first: Any
+    last: Any
 
 
 class TanH(NamedTuple):
@@ -60,10 +65,6 @@ class TanH(NamedTuple):
 
     a: Any
     b: Any
-
-
-class Absolute(NamedTuple):
-    """``y = |x|``."""
 
 
 class SoftPlus(NamedTuple):
@@ -90,15 +91,8 @@ class Prelu(NamedTuple):
     """One for each channel, repeated up to :data:`PERIOD` and more."""
 
 
-class ReluN(NamedTuple):
-    """``y`` as for :class:`Relu`, at most ``b``."""
-
-    a: Any
-    b: Any
-
-
 class Relu6(NamedTuple):
-    """``y`` as for :class:`ReluN`, a >= 0 and b > 0: then nothing below 0 reaches the clamp."""
+    """``y`` as for :class:`Relu`, at most ``b``; a >= 0 and b > 0, so nothing below 0 reaches the clamp."""
 
     a: Any
     b: Any
@@ -186,7 +180,11 @@ def compiled_form(neuron: Neuron | None) -> CompiledForm:
         if neuron.type == "exponential":
             return Exponential(a, b, real(rate), real(neuron.a * rate))
         return Logarithm(a, b, real(1 / rate), real(neuron.a / rate))
-    simple = Relu6 if neuron.type == "relun" and a >= 0 and b > 0 else SIMPLE[neuron.type]
+    if neuron.type == "relun" and a >= 0 and b > 0:
+        return Relu6(a, b)
+    if neuron.type in PIECEWISE:
+        return Piecewise(*map(real, PIECEWISE[neuron.type](a, b)))
+    simple = SIMPLE[neuron.type]
     form: CompiledForm = simple(*(a, b)[: len(simple._fields)])
     return form
 
@@ -196,16 +194,20 @@ SIMPLE: Mapping[str, Any] = {
     "relu": Relu,
     "linear": Linear,
     "sigmoid": Sigmoid,
-    "hardsigmoid": HardSigmoid,
     "tanh": TanH,
-    "absolute": Absolute,
     "softplus": SoftPlus,
     "softsign": SoftSign,
     "elu": Elu,
-    "relun": ReluN,
     "gelu": Gelu,
 }
 """Types whose compiled form has the parameters unchanged."""
+
+PIECEWISE: Mapping[str, Callable[[Any, Any], tuple[Any, ...]]] = {
+    "hardsigmoid": lambda a, b: (a, a, b, 0, 1, 0, 1),
+    "absolute": lambda a, b: (-1, 1, -0.0, -np.inf, np.inf, np.finfo(real).smallest_subnormal, np.inf),
+    "relun": lambda a, b: (a, 1, -0.0, -np.inf, b, -np.inf, np.nextafter(b, real(-np.inf))),
+}
+"""The numbers of :class:`Piecewise`; to add -0.0 changes nothing."""
 
 
 ZERO, ONE, TWO, FOUR = real(0), real(1), real(2), real(4)
@@ -233,11 +235,6 @@ def _relu_slope(a, x):
 
 
 @inlined
-def _relun_slope(n, x):
-    return _keeping_nan(x, ZERO if _relu(n.a, x) >= n.b else _relu_step(n.a, x))
-
-
-@inlined
 def _relu6_slope(n, x):
     return _keeping_nan(x, ZERO if x >= n.b else _relu_step(n.a, x))
 
@@ -249,15 +246,14 @@ def _between(low, x, high):
 
 
 @inlined
-def _hard_slope(n, x):
-    u = real(n.a * x + n.b)
-    return _keeping_nan(u, n.a if _between(ZERO, u, ONE) == u else ZERO)
+def _piece(n, x):
+    return real((n.right if x >= ZERO else n.left) * x + n.b)
 
 
 @inlined
-def _sign(x):
-    above = ONE if x > ZERO else ZERO
-    return _keeping_nan(x, -ONE if x < ZERO else above)
+def _piecewise_slope(n, x):
+    u, side = _piece(n, x), n.right if x >= ZERO else n.left
+    return _keeping_nan(x, side if (u >= n.first) & (u <= n.last) else ZERO)
 
 
 @inlined
@@ -313,14 +309,12 @@ VALUE: Mapping[type, Callable[..., Any]] = {
     Relu: lambda neuron, x, channel: _relu(neuron.a, x),
     Linear: lambda neuron, x, channel: real(neuron.a * x + neuron.b),
     Sigmoid: lambda neuron, x, channel: sigmoid(x),
-    HardSigmoid: lambda neuron, x, channel: _between(ZERO, real(neuron.a * x + neuron.b), ONE),
+    Piecewise: lambda neuron, x, channel: _between(neuron.low, _piece(neuron, x), neuron.high),
     TanH: lambda neuron, x, channel: real(neuron.a * tanh(real(neuron.b * x))),
-    Absolute: lambda neuron, x, channel: abs(x),
     SoftPlus: lambda neuron, x, channel: _softplus(neuron, x),
     SoftSign: lambda neuron, x, channel: quotient(x, real(ONE + abs(x))),
     Elu: lambda neuron, x, channel: _elu(neuron.a, x),
     Prelu: lambda neuron, x, channel: _relu(neuron.slopes[np.uintp(channel)], x),
-    ReluN: lambda neuron, x, channel: neuron.b if _relu(neuron.a, x) > neuron.b else _relu(neuron.a, x),
     Relu6: lambda neuron, x, channel: neuron.b if x > neuron.b else _relu(neuron.a, x),
     Power: lambda neuron, x, channel: _raised(neuron.exponent, real(neuron.a * x + neuron.b)),
     Exponential: lambda neuron, x, channel: exp(real(neuron.rate * real(neuron.a * x + neuron.b))),
@@ -332,14 +326,12 @@ SLOPE: Mapping[type, Callable[..., Any]] = {
     Relu: lambda neuron, x, channel: _relu_slope(neuron.a, x),
     Linear: lambda neuron, x, channel: neuron.a,
     Sigmoid: lambda neuron, x, channel: _sigmoid_slope(x),
-    HardSigmoid: lambda neuron, x, channel: _hard_slope(neuron, x),
+    Piecewise: lambda neuron, x, channel: _piecewise_slope(neuron, x),
     TanH: lambda neuron, x, channel: real(real(FOUR * neuron.a * neuron.b) * _sigmoid_slope(real(TWO * neuron.b * x))),
-    Absolute: lambda neuron, x, channel: _sign(x),
     SoftPlus: lambda neuron, x, channel: real(real(neuron.a * neuron.b) * sigmoid(real(neuron.b * x))),
     SoftSign: lambda neuron, x, channel: _softsign_slope(x),
     Elu: lambda neuron, x, channel: _elu_slope(neuron.a, x),
     Prelu: lambda neuron, x, channel: _relu_slope(neuron.slopes[np.uintp(channel)], x),
-    ReluN: lambda neuron, x, channel: _relun_slope(neuron, x),
     Relu6: lambda neuron, x, channel: _relu6_slope(neuron, x),
     Power: lambda neuron, x, channel: real(neuron.gain * _raised(neuron.lower, real(neuron.a * x + neuron.b))),
     Exponential: lambda neuron, x, channel: real(neuron.gain * exp(real(neuron.rate * real(neuron.a * x + neuron.b)))),

@@ -52,53 +52,46 @@ def depthwise(
     columns with so many adjacent taps, if the columns are so many pixels apart.
     """
     for chunk in range(begin, end):
-        first, last, channel_chunk = rows_of_chunk(chunks, chunk)
-        rows, own = (
-            (first, last, chunks.source_row, chunks.row),
-            blocks[starts[channel_chunk] : starts[channel_chunk + 1]],
-        )
-        _depthwise_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own, adjacent)
-
-
-@inlined
-def _depthwise_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, blocks, adjacent):
-    width = len(lanes)
-    zeros = empty(ROWS, lanes)
-    of, into = pixel_lists(rows, sizes)
-    shifts = np.empty(most_taps(y) * most_taps(x), np.int64)
-    terms = np.empty(shifts.size, np.int64)
-    for a in range(y.start.size - 1):
-        for b in range(x.start.size - 1):
-            count = list_pixels(sizes, y, x, a, b, rows, of, into)
-            if count == 0:
-                continue
-            taps = 0
-            for i in range(y.tap_start[a], y.tap_start[a + 1]):
-                for j in range(x.tap_start[b], x.tap_start[b + 1]):
-                    shifts[taps] = (y.shift[i] * sizes.source_width + x.shift[j]) * sizes.source_pitch
-                    terms[taps] = (y.tap[i] * kernel[0] + x.tap[j]) * width
-                    taps += 1
-            columns = x.start[b + 1] - x.start[b]
-            if taps <= MOST_TAPS and _is_adjacent(x, b, adjacent):
-                for p in range(0, count, columns):
-                    place = p, columns, taps
-                    _row(
-                        lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, blocks, adjacent
-                    )
-                continue
-            for first in range(0, max(1, taps), MOST_TAPS):
-                n = min(MOST_TAPS, taps - first)
-                for p in range(0, count, ROWS):
-                    starts, targets = offsets(zeros, of, p), offsets(zeros, into, p)
-                    for m in range(blocks.shape[0]):
-                        channel, source_channel, at, _ = blocks[m]
-                        start = filled(zeros, biases, channel) if first == 0 else zeros
-                        taken = first, n
-                        tile = add_taps(start, source, starts, source_channel, shifts, weights, at, terms, taken)
-                        if first == 0:
-                            store_rows(tile, result, targets, channel)
-                        else:
-                            add_to(tile, result, targets, channel)
+        first_row, last_row, channel_chunk = rows_of_chunk(chunks, chunk)
+        rows = first_row, last_row, chunks.source_row, chunks.row
+        own = blocks[starts[channel_chunk] : starts[channel_chunk + 1]]
+        width = len(lanes)
+        zeros = empty(ROWS, lanes)
+        of, into = pixel_lists(rows, sizes)
+        shifts = np.empty(most_taps(y) * most_taps(x), np.int64)
+        terms = np.empty(shifts.size, np.int64)
+        for a in range(y.start.size - 1):
+            for b in range(x.start.size - 1):
+                count = list_pixels(sizes, y, x, a, b, rows, of, into)
+                if count == 0:
+                    continue
+                taps = 0
+                for i in range(y.tap_start[a], y.tap_start[a + 1]):
+                    for j in range(x.tap_start[b], x.tap_start[b + 1]):
+                        shifts[taps] = (y.shift[i] * sizes.source_width + x.shift[j]) * sizes.source_pitch
+                        terms[taps] = (y.tap[i] * kernel[0] + x.tap[j]) * width
+                        taps += 1
+                columns = x.start[b + 1] - x.start[b]
+                if taps <= MOST_TAPS and _is_adjacent(x, b, adjacent):
+                    for p in range(0, count, columns):
+                        place = p, columns, taps
+                        _row(
+                            lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, own, adjacent
+                        )
+                    continue
+                for first in range(0, max(1, taps), MOST_TAPS):
+                    n = min(MOST_TAPS, taps - first)
+                    for p in range(0, count, ROWS):
+                        places, targets = offsets(zeros, of, p), offsets(zeros, into, p)
+                        for m in range(own.shape[0]):
+                            channel, source_channel, at, _ = own[m]
+                            start = filled(zeros, biases, channel) if first == 0 else zeros
+                            taken = first, n
+                            tile = add_taps(start, source, places, source_channel, shifts, weights, at, terms, taken)
+                            if first == 0:
+                                store_rows(tile, result, targets, channel)
+                            else:
+                                add_to(tile, result, targets, channel)
 
 
 @inlined
@@ -145,41 +138,34 @@ def _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, 
 def reduce_depthwise(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
     """Add the products of :func:`reduce_dense` where each channel has one source channel; slices consist of blocks."""
     for chunk in range(begin, end):
-        _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
-
-
-@inlined
-def _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
-    begin, end, split, slice_ = reduction_chunk(rows, chunk)
-    at, step = split * sums.shape[1], rows.step
-    width = len(lanes)
-    zeros = empty(TAPS, lanes)
-    runs = np.empty((step * sizes.width + 1, 4), np.int64)
-    most = most_taps(y) * most_taps(x) + TAPS
-    of, into = np.empty(most, np.int64), np.empty(most, np.int64)
-    low, high = blocks.shape[0] * slice_ // rows.slices, blocks.shape[0] * (slice_ + 1) // rows.slices
-    for row in range(begin, end, step):
-        last = min(row + step, end)
-        first = (row - rows.row) * sizes.width
-        for a in range(y.start.size - 1):
-            for b in range(x.start.size - 1):
-                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows.source_row, runs)
-                if listed == 0:
-                    continue
-                terms = list_terms(sizes, y, x, a, b, kernel, width, TAPS, of, into)
-                for m in range(low, high):
-                    channel, source_channel, block_at, _ = blocks[m]
-                    for term in range(0, terms, TAPS):
-                        starts, targets = offsets(zeros, of, term), offsets(zeros, into, term)
-                        tile, added = zeros, 0
-                        for r in range(listed):
-                            shift, pixel, count, x_step = runs[r]
-                            if added + count > SEQUENCE:
-                                add_to(tile, sums, targets, at + block_at)
-                                tile, added = zeros, 0
-                            w = (first + pixel) * sizes.pitch + channel
-                            tile = add_products(
-                                tile, source, starts, source_channel + shift, gradient, w, count, x_step, sizes.pitch
-                            )
-                            added += count
-                        add_to(tile, sums, targets, at + block_at)
+        first_row, end_row, split, slice_ = reduction_chunk(rows, chunk)
+        at, step, pitch = split * sums.shape[1], rows.step, sizes.pitch
+        width = len(lanes)
+        zeros = empty(TAPS, lanes)
+        runs = np.empty((step * sizes.width + 1, 4), np.int64)
+        most = most_taps(y) * most_taps(x) + TAPS
+        of, into = np.empty(most, np.int64), np.empty(most, np.int64)
+        low, high = blocks.shape[0] * slice_ // rows.slices, blocks.shape[0] * (slice_ + 1) // rows.slices
+        for row in range(first_row, end_row, step):
+            last = min(row + step, end_row)
+            first = (row - rows.row) * sizes.width
+            for a in range(y.start.size - 1):
+                for b in range(x.start.size - 1):
+                    listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows.source_row, runs)
+                    if listed == 0:
+                        continue
+                    terms = list_terms(sizes, y, x, a, b, kernel, width, TAPS, of, into)
+                    for m in range(low, high):
+                        channel, source_channel, block_at, _ = blocks[m]
+                        for term in range(0, terms, TAPS):
+                            starts, targets = offsets(zeros, of, term), offsets(zeros, into, term)
+                            tile, added = zeros, 0
+                            for r in range(listed):
+                                shift, pixel, count, x_step = runs[r]
+                                if added + count > SEQUENCE:
+                                    add_to(tile, sums, targets, at + block_at)
+                                    tile, added = zeros, 0
+                                at_x, at_g = source_channel + shift, (first + pixel) * sizes.pitch + channel
+                                tile = add_products(tile, source, starts, at_x, gradient, at_g, count, x_step, pitch)
+                                added += count
+                            add_to(tile, sums, targets, at + block_at)

@@ -22,7 +22,6 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import extending, types
-from numba.core import cgutils
 from numba.extending import models, register_model
 
 from mpsref_cpu.simd.vectors import splat
@@ -177,7 +176,7 @@ def prefetch(typing, like, x, start):
     def generate(context, builder, signature, arguments):
         first = builder.bitcast(_at(context, builder, x, *arguments[1:]), ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [first.type, INT, INT, INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        function = builder.module.declare_intrinsic("llvm.prefetch", [first.type], kind)
         for at in range(0, 4 * like.rows * like.lanes, CACHE_LINE):
             builder.call(function, [builder.gep(first, [LONG(at)]), INT(0), INT(3), INT(1)])
         return context.get_dummy_value()
@@ -192,7 +191,7 @@ def store_rows(typing, tile, y, starts, shift):
     def generate(context, builder, signature, arguments):
         tile_, y_, starts_, shift_ = arguments
         first = _at(context, builder, y, y_, shift_)
-        for row, start in enumerate(cgutils.unpack_tuple(builder, starts_)):
+        for row, start in enumerate(_elements(builder, starts_)):
             pointer = _vector_pointer(builder, builder.gep(first, [start]), tile.vector)
             builder.store(builder.extract_value(tile_, row), pointer, align=4)
         return context.get_dummy_value()
@@ -207,7 +206,7 @@ def add_to(typing, tile, y, starts, shift):
     def generate(context, builder, signature, arguments):
         tile_, y_, starts_, shift_ = arguments
         first = _at(context, builder, y, y_, shift_)
-        offsets = [builder.gep(first, [start]) for start in cgutils.unpack_tuple(builder, starts_)]
+        offsets = [builder.gep(first, [start]) for start in _elements(builder, starts_)]
         sums = [
             builder.fadd(_load(builder, place, tile.vector), builder.extract_value(tile_, row))
             for row, place in enumerate(offsets)
@@ -268,7 +267,7 @@ def _unevenly_spaced(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tile_, x_, starts_, shift_, places_, w_, at_, terms_, taken = arguments
-        first, count = cgutils.unpack_tuple(builder, taken)
+        first, count = _elements(builder, taken)
         rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
         of_x, of_w = (_at(context, builder, *table, first) for table in ((places, places_), (terms, terms_)))
         vectors = _at(context, builder, w, w_, at_)
@@ -320,7 +319,11 @@ def _row_pointers(builder: Any, tile: Tile, first: Any, starts: Any) -> list[Any
     The empty assembler text prevents LLVM from recomputing them at each step, which would spill sums to memory.
     """
     opaque = ir.InlineAsm(ir.FunctionType(first.type, [first.type]), "", "=r,0")
-    return [builder.call(opaque, [builder.gep(first, [start])]) for start in cgutils.unpack_tuple(builder, starts)]
+    return [builder.call(opaque, [builder.gep(first, [start])]) for start in _elements(builder, starts)]
+
+
+def _elements(builder: Any, values: Any) -> list[Any]:
+    return [builder.extract_value(values, k) for k in range(len(values.type))]
 
 
 def _packed(builder: Any, tile: Tile, rows: list[Any]) -> Any:

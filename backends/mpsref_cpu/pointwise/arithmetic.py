@@ -195,10 +195,10 @@ def _gradient_of(
     walks: Any = tuple(walk_of(one, image.shape) for one, image in zip(spec.operands, sources, strict=True))
     images = [as_storage(image) for image in (g, *sources)]
     nbytes = g.nbytes + out.nbytes + sum(sources[k].nbytes for k in problem.reads)
-    formula, strides = _formula(spec), operand.strides
+    numbers, strides = tuple(_formula(spec)), operand.strides
     partial = np.empty(0) if whole else plan.partial_results(n)
     flat, target = partial.reshape(-1), as_storage(out)
-    fixed: Any = (formula, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
+    fixed: Any = (numbers, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
     for_rows(_terms, n * plan.chunks, *fixed, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
@@ -209,13 +209,13 @@ def _gradient_of(
 
 
 @compiled
-def _terms(begin, end, formula, masked, slope, g, x, y, out, partial, whole, sizes, walk_x, walk_y, strides):
+def _terms(begin, end, numbers, masked, slope, g, x, y, out, partial, whole, sizes, walk_x, walk_y, strides):
     """Write the terms of each element of the result, or reduce those of each chunk of rows."""
     height, width, channels, pixels, rows, chunks = sizes
     a, b = np.empty(pixels * channels, x.dtype), np.empty(pixels * channels, y.dtype)
     line = np.empty(pixels * channels, np.float32)
     length = (width if strides[1] else 1) * (channels if strides[2] else 1)
-    operands = Operands(formula, masked, slope, g, x, y, walk_x, walk_y)
+    operands = Operands(numbers, masked, slope, g, x, y, walk_x, walk_y)
     for chunk in range(begin, end):
         n, first = chunk // chunks, chunk % chunks * rows
         if not whole:
@@ -236,7 +236,8 @@ def _terms(begin, end, formula, masked, slope, g, x, y, out, partial, whole, siz
 class Operands(NamedTuple):
     """The operands of the terms of a gradient."""
 
-    formula: Any
+    numbers: Any
+    """Those of a :class:`Sum` or a :class:`Product`, which has ``slope.other``."""
     masked: bool
     slope: Slope
     g: Any
@@ -249,7 +250,7 @@ class Operands(NamedTuple):
 @inlined
 def _terms_of_line(operands, place, a, b, out, to):
     """Write the terms of the line at ``place`` to ``out`` from ``to`` on; ``a`` and ``b`` are scratch lines."""
-    formula, masked, slope, g, x, y, walk_x, walk_y = operands
+    numbers, masked, slope, g, x, y, walk_x, walk_y = operands
     n, i, column, pixels, channels, at = place
     start_x, start_y = start_of(walk_x, n, i, column), start_of(walk_y, n, i, column)
     size = pixels * channels
@@ -258,7 +259,7 @@ def _terms_of_line(operands, place, a, b, out, to):
     if masked or (slope.other == 1 and not is_direct(walk_y, channels)):
         expand(y, start_y, walk_y, b, pixels, channels)
     if masked:
-        _masked_line(formula, slope, g, at, a, b, out, to, size)
+        _masked_line(numbers, slope, g, at, a, b, out, to, size)
     elif slope.other == -1:
         _scaled_line(slope, g, at, out, to, size)
     elif slope.other == 0:
@@ -284,15 +285,18 @@ def _product_line(slope, g, at, other, start, out, to, size):
 
 
 @inlined
-def _masked_line(formula, slope, g, at, x, y, out, to, size):
+def _masked_line(numbers, slope, g, at, x, y, out, to, size):
     p, q = np.uintp(at), np.uintp(to)
+    scale_x, scale_y, bias, low, high = numbers
     for k in range(np.uintp(size)):
         a, b = load(x[k]), load(y[k])
-        r = before_clamp(formula, a, b)
         term = slope.scale * load(g[p + k])
         if slope.other >= 0:
+            r = before_clamp(Product(scale_x, scale_y, bias, low, high), a, b)
             term = term * (slope.other_scale * (b if slope.other else a))
-        out[q + k] = store(term if formula.low < r and r < formula.high else np.float32(0), out[q + k])
+        else:
+            r = before_clamp(Sum(scale_x, scale_y, bias, low, high), a, b)
+        out[q + k] = store(term if low < r and r < high else np.float32(0), out[q + k])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.kernels.movement import Gather
 from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingForward, UpsamplingGradient, UpsamplingNearest
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.data_movement.gather import gather
@@ -16,9 +18,14 @@ from mpsref_cpu.threads import for_rows
 
 def nearest(problem: UpsamplingForward, x: Array, out: Array) -> None:
     """Fill ``out`` with copies of pixels."""
-    y_axis, x_axis = (axis.forward().first for axis in problem.axes)
-    channels = np.arange(out.shape[3], dtype=np.int32)
-    gather((y_axis, x_axis, channels), np.zeros(out.shape[3], out.dtype), x, out)
+    gather(_table(problem), np.zeros(out.shape[3], out.dtype), x, out)
+
+
+@planned
+def _table(problem: UpsamplingForward) -> Gather:
+    """Return the pixels to copy, writeable as in other tables: for read-only ones all would be compiled again."""
+    y_axis, x_axis = (axis.forward().first.copy() for axis in problem.axes)
+    return y_axis, x_axis, np.arange(problem.source_shape[3], dtype=np.int32)
 
 
 def bilinear(problem: UpsamplingForward, x: Array, out: Array) -> None:
