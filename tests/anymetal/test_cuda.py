@@ -99,6 +99,13 @@ def test_ptx_of_kernels(compiled):
     assert ".shared .align 4 .b8" in second
 
 
+def test_device_and_constant_are_two_types(compiled):
+    source = """
+    template <class P> float first(P p) { return *p; }
+    kernel void f(device const float* x, constant float* y, device float* out) { *out = first(x) + first(y); }"""
+    assert ".visible .entry" in compiled(source).text.decode()
+
+
 @pytest.mark.parametrize("capability", [(7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 1)])
 def test_ptx_for_each_card(compiled, capability):
     text = compiled(SUMS, capability).text.decode()

@@ -43,6 +43,7 @@ OLDEST = min(ARCHITECTURES)
 FLAGS = (
     *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S"),
     *(*RUNNING_FLAGS, "-DMPSREF_CUDA", "-O3", "-ffp-contract=fast"),
+    "-faddress-space-map-mangling=no",  # `device` and `constant` are one address space in PTX, and two types
     *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
     *("-include", str(LIBRARY_HEADER)),
 )
