@@ -488,7 +488,8 @@ def compiled(folder: Path, text: str, *flags: str) -> ctypes.CDLL:
         *CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER
     )
     linked = folder / "library.so"
-    CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *map(str, objects), "-o", str(linked)])
+    own = ("-Wl,-Bsymbolic",) if sys.platform == "linux" else ()  # not the functions of the runtime's launcher
+    CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *own, *map(str, objects), "-o", str(linked)])
     return ctypes.CDLL(str(linked))
 
 
