@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import itertools
 import json
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -488,9 +488,8 @@ def compiled(folder: Path, text: str, *flags: str) -> ctypes.CDLL:
         *CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER
     )
     linked = folder / "library.so"
-    own = ("-Wl,-Bsymbolic",) if sys.platform == "linux" else ()  # not the functions of the runtime's launcher
-    CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *own, *map(str, objects), "-o", str(linked)])
-    return ctypes.CDLL(str(linked))
+    CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *map(str, objects), "-o", str(linked)])
+    return ctypes.CDLL(str(linked), mode=getattr(os, "RTLD_DEEPBIND", 0))  # not the functions of the runtime's launcher
 
 
 @pytest.fixture(scope="module")
