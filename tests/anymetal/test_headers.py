@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import itertools
 import json
+import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
