@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
-import os
 import platform
 import re
 import subprocess
@@ -42,7 +41,7 @@ SLOT = 64
 # then every lane starts again and goes on with what is known so far.
 LAUNCHER = """
 typedef unsigned int uint;
-struct exchange { uint active, pad[3]; unsigned char value[32][64]; } known[64];
+struct exchange { uint active; unsigned char value[32][64] __attribute__((aligned(64))); } known[64];
 uint lane, asked, rounds, calls[64][3];
 long found[4];
 void *place[5];
@@ -80,6 +79,8 @@ int thread(void (*entry)(const void *, uint), const void *group, uint t) {
     return 0;
 }
 """
+OWN = [f"-Dmpsref_{name}=test_{name}" for name in ("lane", "exchange_values", "barrier", "out_of_bounds")]
+"""Names that the launcher of the runtime, in the same process, does not have."""
 PRELUDE = """
 using namespace metal;
 template <class T> T v(T x) { volatile T y = x; return y; } // not known to the compiler
@@ -477,6 +478,7 @@ def compiled(folder: Path, text: str, *flags: str) -> ctypes.CDLL:
         *RUNNING,
         *HOST,
         *flags,
+        *OWN,
         "-D__METAL_VERSION__=320",
         "-emit-obj",
         "-o",
@@ -486,11 +488,24 @@ def compiled(folder: Path, text: str, *flags: str) -> ctypes.CDLL:
     )
     pic = "-mrelocation-model", "pic", "-pic-level", "2"
     run(
-        *CLANG.front, "-cc1", "-x", "c", *HOST[:2], *pic, "-O1", "-w", "-emit-obj", "-o", objects[1], "-", text=LAUNCHER
+        *CLANG.front,
+        "-cc1",
+        "-x",
+        "c",
+        *HOST[:2],
+        *pic,
+        "-O1",
+        "-w",
+        *OWN,
+        "-emit-obj",
+        "-o",
+        objects[1],
+        "-",
+        text=LAUNCHER,
     )
     linked = folder / "library.so"
     CLANG.make([*CLANG.driver, "-shared", "-nostdlib", *map(str, objects), "-o", str(linked)])
-    return ctypes.CDLL(str(linked), mode=getattr(os, "RTLD_DEEPBIND", 0))  # not the functions of the runtime's launcher
+    return ctypes.CDLL(str(linked))
 
 
 @pytest.fixture(scope="module")
