@@ -89,9 +89,7 @@ def msl(
     threadgroup: Annotated[
         list[str] | None, typer.Option(help="INDEX:BYTES of threadgroup memory that is a parameter, multiples of 16.")
     ] = None,
-    include: Annotated[
-        list[Path] | None, typer.Option(help="A folder of included files; last is that of FILE.")
-    ] = None,
+    include: Annotated[list[Path] | None, typer.Option(help="A folder of included files, before that of FILE.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", "--define", help="A macro: NAME or NAME=VALUE.")] = None,
     metal: Annotated[str, typer.Option(help=f"The version of MSL: {', '.join(VERSIONS)}.")] = "3.1",
     runtime: Annotated[str, typer.Option(help="What runs the kernel: clang.")] = "clang",
@@ -267,7 +265,7 @@ def _name(declaration: str) -> str:
     >>> _name("device const float *x"), _name("constant float (&table)[N]")
     ('x', 'table')
     """
-    return re.findall(r"\w+", re.sub(r"\[[^]]*\]", "", declaration))[-1]
+    return str(re.findall(r"\w+", re.sub(r"\[[^]]*\]", "", declaration))[-1])
 
 
 def bind(kernel: str, known: Mapping[int, str], arguments: Iterable[Argument]) -> dict[int, Argument]:

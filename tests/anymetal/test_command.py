@@ -215,11 +215,11 @@ WRONG = {
     "bytes of float": (kernel("axpy", "1", "--bytes", "n:uint32=0.5"), "its type is uint32, not 0.5"),
     "twice": (
         (*AXPY, *OUT, "--buffer", "1:int8:1"),
-        "1:int8:1: --buffer out:float32:10 is bound to `device float *out`",
+        "1:int8:1: --buffer out:float32:10 is bound to `device",
     ),
     "an index": (
         (*AXPY, "--buffer", "7:int8:1"),
-        "kernel `axpy` has no buffer(7): buffer(0) is `device const float *x`",
+        "kernel `axpy` has no buffer(7): buffer(0) is `device",
     ),
     "too many": (
         (*AXPY, *OUT, *N, "--buffer", "x.npy", "--buffer", "z:int8:1"),
