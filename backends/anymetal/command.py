@@ -26,6 +26,13 @@ RUNTIMES = {
     "metalcompute": "anymetal.metalcompute.Device runs kernels on an Apple GPU, from Python",
 }
 """Runtimes that the command does not have, with what to do."""
+HINTS = {
+    "check_order=False": "--one-order",
+    "pass constants=": "--constant",
+    "local={": "--threadgroup",
+    "MPSREF_LAUNCH_SECONDS": "--seconds",
+}
+"""Options of the command for what messages name in Python."""
 BUFFER = "NAME:DTYPE:LENGTH[=VALUE], FILE.npy or NAME=FILE.npy; an index may stand for the name, INDEX:FILE.npy"
 BYTES = "NAME:DTYPE=VALUE[,VALUE...]; an index may stand for the name"
 
@@ -134,7 +141,8 @@ def msl(
         arguments = [*map(_buffer, buffer or []), *map(_bytes, bytes_ or [])]
         done = _run(library[kernel], threads, width, arguments, local, seconds, save)
     except (OptionError, CompileError, LaunchError, TypeError, MemoryError, OSError) as error:
-        typer.echo(f"msl: {error}", err=True)
+        hints = ", ".join(option for text, option in HINTS.items() if text in str(error))
+        typer.echo(f"msl: {error}{f' (of this command: {hints})' if hints else ''}", err=True)
         raise typer.Exit(1 if isinstance(error, (CompileError, LaunchError)) else 2) from None
     about = {"kernel": kernel, "grid": threads, "group": done[0], "orders": 1 if one_order else 2, "buffers": done[1]}
     typer.echo(jsonlib.dumps(about, indent=2) if json else "\n".join(_report(about)))

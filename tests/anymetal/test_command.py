@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +23,7 @@ SOURCE = """
 using namespace metal;
 constant bool doubled [[function_constant(3)]];
 constant bool twice = is_function_constant_defined(doubled) && doubled;
+constant int required [[function_constant(4)]];
 kernel void axpy(device const float *x, device float *out, constant uint &n, uint i [[thread_position_in_grid]]) {
     if (i < n) out[i] += (twice ? 2 : 1) * x[i];
 }
@@ -36,8 +42,10 @@ kernel void rows(device half *y, constant Row &row, device int *counts [[buffer(
 }
 kernel void bits(device bfloat *y, uint i [[thread_position_in_grid]]) { y[i] = y[i] + y[i]; }
 kernel void last(device uint *y, uint i [[thread_position_in_grid]]) { y[0] = i; }
+kernel void constants(device int *y) { y[0] = required; }
 kernel void endless(device atomic_uint *y) { while (true) atomic_fetch_add_explicit(y, 1, memory_order_relaxed); }
 """
+PATHS = [str(Path(__file__).parents[2] / folder) for folder in (".", "backends")]
 BARRIER = ("-D", "BARRIER=threadgroup_barrier(mem_flags::mem_threadgroup);")
 
 
@@ -76,7 +84,7 @@ def test_list(run):
         "    threadgroup(0)  threadgroup T *tile",
     ]
     listed = json.loads(run("--json").stdout)
-    assert [one["name"] for one in listed] == ["axpy", "turn_float", "rows", "bits", "last", "endless"]
+    assert [one["name"] for one in listed] == ["axpy", "turn_float", "rows", "bits", "last", "constants", "endless"]
     assert listed[2]["arguments"][2] == {"index": 4, "kind": "buffer", "type": "device int *counts"}
 
 
@@ -98,6 +106,7 @@ BOUND = {
     "all in order": ("--buffer", "other.npy", "--buffer", "y:float32:10", "--bytes", "count:uint32=5"),
     "indices": ("--buffer", "1:float32:10", "--buffer", "0:other.npy", "--bytes", "2:uint32=5"),
     "a named file": (*OUT, "--buffer", "x=other.npy", *N),
+    "Fortran order": (*OUT, "--buffer", "x=columns.npy", *N),
     "an axis more": ("--buffer", "out:float32:5,2", "--buffer", "x.npy", *N),
 }
 
@@ -105,6 +114,7 @@ BOUND = {
 @pytest.mark.parametrize("name", BOUND)
 def test_binding(run, name):
     np.save("other.npy", np.arange(10, dtype=np.float32))
+    np.save("columns.npy", np.asfortranarray(np.arange(10, dtype=np.float32).reshape(2, 5)))
     x, out, n = buffers(run(*AXPY, *BOUND[name], "--json"))
     assert (x["max"], x["changed"], out["max"], out["changed"], n["max"]) == (9.0, None, 4.0, 4, 5)
     assert out["from"] == "new, zeros"
@@ -159,9 +169,7 @@ def test_save(run, tmp_path):
 
 
 def test_one_order(run):
-    line = (*kernel("last", "64"), "--buffer", "y:uint32:1")
-    assert run(*line).exit_code == 1
-    done = run(*line, "--one-order")
+    done = run(*kernel("last", "64"), "--buffer", "y:uint32:1", "--one-order")
     assert done.exit_code == 0
     assert "once, in one order" in done.stdout
 
@@ -179,8 +187,11 @@ FAILS = {
     "out of bounds": ((*kernel("axpy", "10"), "--buffer", "x.npy", "--buffer", "out:float32:4", *N), "past its end"),
     "a time limit": (
         (*kernel("endless", "1"), "--buffer", "y:uint32:1", "--seconds", "0.2"),
-        "did not end within 0.2 seconds",
+        "raise MPSREF_LAUNCH_SECONDS (of this command: --seconds)",
     ),
+    "the order": ((*kernel("last", "64"), "--buffer", "y:uint32:1"), "(of this command: --one-order)"),
+    "no constant": ((*kernel("constants", "1"), "--buffer", "y:int32:1"), "(of this command: --constant)"),
+    "no length": ((*kernel("turn_float", "10"), "--buffer", "x.npy"), "(of this command: --threadgroup)"),
     "a dtype": ((*AXPY, "--buffer", "x.npy", "--buffer", "out:int32:10", *N), "have the dtype float32, not int32"),
     "a version": (("--metal", "2.4"), "bfloat"),
     "an unknown constant": ((*AXPY, "--constant", "9=1", "--buffer", "x.npy", *OUT, *N), "no function constant 9"),
@@ -245,6 +256,21 @@ def test_a_wrong_option_has_the_status_2(run, tmp_path, name):
     done = run(*line)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+def test_a_constant_by_name(run):
+    (y,) = buffers(run(*kernel("constants", "1"), "--constant", "required=-7", "--buffer", "y:int32:1", "--json"))
+    assert y["min"] == -7
+
+
+def test_both_ways_to_start_it(run):
+    (command,) = metadata.entry_points(group="mpsref.commands", name="msl")
+    assert command.load() is app
+    line = [sys.executable, "-m", "anymetal", "f.metal", "--kernel", "nothing"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+    )
+    assert (done.returncode, done.stderr[:23]) == (2, "msl: --kernel nothing: ")
 
 
 def test_a_missing_file():
