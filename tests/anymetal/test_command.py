@@ -266,7 +266,7 @@ def test_a_constant_by_name(run):
 def test_both_ways_to_start_it(run):
     (command,) = metadata.entry_points(group="mpsref.commands", name="msl")
     assert command.load() is app
-    line = [sys.executable, "-m", "anymetal", "f.metal", "--kernel", "nothing"]
+    line = [sys.executable, "-m", "anymetal", "f.metal", *BARRIER, "--kernel", "nothing"]
     done = subprocess.run(
         line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
     )
