@@ -152,7 +152,7 @@ def test_threadgroup_memory_and_isolation(run, monkeypatch):
     (x,) = buffers(run(*line, "--isolate", "--seconds", "20", "--json"))
     assert x["changed"] == 10
     monkeypatch.setenv("MPSREF_LAUNCH_MEMORY", "0")
-    assert "MPSREF_LAUNCH_MEMORY=0 is not a number of MiB" in run(*line, "--isolate").stderr
+    assert "MPSREF_LAUNCH_MEMORY='0' is not a number of MiB" in run(*line, "--isolate").stderr
     done = run("-D", "BARRIER=", *line)
     assert done.exit_code == 1
     assert "kernel `turn_float` gives a result that depends on the order of its threads" in done.stderr
