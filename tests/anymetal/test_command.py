@@ -1,0 +1,287 @@
+"""``mpsref msl``: list the kernels of a file, or run one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from anymetal import clang
+from anymetal.command import app
+
+pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
+
+SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+constant bool doubled [[function_constant(3)]];
+constant bool twice = is_function_constant_defined(doubled) && doubled;
+constant int required [[function_constant(4)]];
+kernel void axpy(device const float *x, device float *out, constant uint &n, uint i [[thread_position_in_grid]]) {
+    if (i < n) out[i] += (twice ? 2 : 1) * x[i];
+}
+template <typename T> kernel void turn(device T *x [[buffer(0)]], threadgroup T *tile [[threadgroup(0)]],
+                                       uint t [[thread_position_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
+    tile[t] = x[t];
+    BARRIER
+    x[t] = tile[n - 1 - t];
+}
+template [[host_name("turn_float")]] kernel void turn<float>(device float *, threadgroup float *, uint, uint);
+struct Row { uint n; float factor; };
+kernel void rows(device half *y, constant Row &row, device int *counts [[buffer(4)]],
+                 uint2 i [[thread_position_in_grid]], uint2 n [[threads_per_grid]]) {
+    y[i.y * n.x + i.x] = half(row.factor) * half(row.n);
+    if (i.x == 0) counts[i.y] = 7;
+}
+kernel void bits(device bfloat *y, uint i [[thread_position_in_grid]]) { y[i] = y[i] + y[i]; }
+kernel void last(device uint *y, uint i [[thread_position_in_grid]]) { y[0] = i; }
+kernel void constants(device int *y) { y[0] = required; }
+kernel void endless(device atomic_uint *y) { while (true) atomic_fetch_add_explicit(y, 1, memory_order_relaxed); }
+"""
+PATHS = [str(Path(__file__).parents[2] / folder) for folder in (".", "backends")]
+BARRIER = ("-D", "BARRIER=threadgroup_barrier(mem_flags::mem_threadgroup);")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A function that runs a line in a folder with ``f.metal`` and ``x.npy``, and returns what it did."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.metal").write_text(SOURCE)
+    np.save("x.npy", np.arange(10, dtype=np.float32))
+    return lambda *line: CliRunner().invoke(app, ["f.metal", *BARRIER, *line])
+
+
+def kernel(name, grid, *rest):
+    return ("--kernel", name, "--grid", grid, *rest)
+
+
+AXPY = kernel("axpy", "10", "--group", "4")
+OUT, N = ("--buffer", "out:float32:10"), ("--bytes", "n:uint32=5")
+
+
+def buffers(done):
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)["buffers"]
+
+
+def test_list(run):
+    done = run()
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[:7] == [
+        "axpy",
+        "    buffer(0)       device const float *x",
+        "    buffer(1)       device float *out",
+        "    buffer(2)       constant uint &n",
+        "turn_float",
+        "    buffer(0)       device T *x",
+        "    threadgroup(0)  threadgroup T *tile",
+    ]
+    listed = json.loads(run("--json").stdout)
+    assert [one["name"] for one in listed] == ["axpy", "turn_float", "rows", "bits", "last", "constants", "endless"]
+    assert listed[2]["arguments"][2] == {"index": 4, "kind": "buffer", "type": "device int *counts"}
+
+
+def test_run(run):
+    done = run(*AXPY, "--buffer", "x.npy", *OUT, *N, "--constant", "3=true")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "kernel `axpy` ran 10 threads in threadgroups of 4, twice, in opposite orders with equal results",
+        "buffer(0) x (x.npy): float32 (10,), min 0 max 9 mean 4.5, 0 NaN, read only",
+        "buffer(1) out (new, zeros): float32 (10,), min 0 max 8 mean 2, 0 NaN, 4 of 10 elements changed",
+        "buffer(2) n (uint32=5): uint32 (), min 5 max 5 mean 5, 0 NaN, read only",
+    ]
+
+
+# What is bound, and the results: the sum of x and the values of n, by the buffers that are reported.
+BOUND = {
+    "names in any order": (*N, *OUT, "--buffer", "x.npy"),
+    "one in order": ("--buffer", "other.npy", *OUT, *N),
+    "all in order": ("--buffer", "other.npy", "--buffer", "y:float32:10", "--bytes", "count:uint32=5"),
+    "indices": ("--buffer", "1:float32:10", "--buffer", "0:other.npy", "--bytes", "2:uint32=5"),
+    "a named file": (*OUT, "--buffer", "x=out.npy", *N),
+    "Fortran order": (*OUT, "--buffer", "x=columns.npy", *N),
+    "an axis more": ("--buffer", "out:float32:5,2", "--buffer", "x.npy", *N),
+}
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_binding(run, name):
+    for file in ("other.npy", "out.npy"):
+        np.save(file, np.arange(10, dtype=np.float32))
+    np.save("columns.npy", np.asfortranarray(np.arange(10, dtype=np.float32).reshape(2, 5)))
+    x, out, n = buffers(run(*AXPY, *BOUND[name], "--json"))
+    assert (x["max"], x["changed"], out["max"], out["changed"], n["max"]) == (9.0, None, 4.0, 4, 5)
+    assert out["from"] == "new, zeros"
+
+
+def test_fill_nan_and_infinity(run):
+    _, out, _ = buffers(run(*AXPY, "--buffer", "x.npy", "--buffer", "out:float32:10=nan", *N, "--json"))
+    assert (out["min"], out["nans"], out["changed"]) == (None, 10, 0)
+    _, out, _ = buffers(run(*AXPY, "--buffer", "x.npy", "--buffer", "out:float32:10=-inf", *N, "--json"))
+    assert (out["min"], out["mean"]) == ("-inf", "-inf")
+    _, out, _ = buffers(run(*AXPY, "--buffer", "x.npy", "--buffer", "out:float32:10=1.5", *N, "--json"))
+    assert (out["min"], out["max"], out["mean"]) == (1.5, 5.5, 2.5)
+
+
+def test_struct_axes_and_gaps(run):
+    row = ("--bytes", "row:uint32=3,float32=0.5")
+    y, row, counts = buffers(
+        run(
+            *kernel("rows", "4,2", "--group", "2,2"), *row, "--buffer", "y:float16:8", "--buffer", "4:int32:2", "--json"
+        )
+    )
+    assert (y["min"], y["max"], y["changed"], row["shape"], counts["index"], counts["min"]) == (1.5, 1.5, 8, [8], 4, 7)
+
+
+def test_bfloat(run):
+    (y,) = buffers(run(*kernel("bits", "4"), "--buffer", "y:bfloat16:4=1.5", "--save", ".", "--json"))
+    assert (y["dtype"], y["min"], y["changed"]) == ("bfloat16", 3.0, 4)
+    np.testing.assert_array_equal(np.load("y.npy"), np.full(4, 0x4040, np.uint16))
+
+
+def test_threadgroup_memory_and_isolation(run, monkeypatch):
+    np.save("x.npy", np.arange(10, dtype=np.float32))
+    line = (*kernel("turn_float", "10"), "--buffer", "x.npy", "--threadgroup", "0:48")
+    (x,) = buffers(run(*line, "--isolate", "--seconds", "20", "--json"))
+    assert x["changed"] == 10
+    monkeypatch.setenv("MPSREF_LAUNCH_MEMORY", "0")
+    assert "MPSREF_LAUNCH_MEMORY='0' is not a number of MiB" in run(*line, "--isolate").stderr
+    done = run("-D", "BARRIER=", *line)
+    assert done.exit_code == 1
+    assert "kernel `turn_float` gives a result that depends on the order of its threads" in done.stderr
+
+
+def test_save(run, tmp_path):
+    (tmp_path / "results").mkdir()
+    line = (*AXPY, "--buffer", "x.npy", *OUT, *N, "--save", "results")
+    assert run(*line).exit_code == 0
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["out.npy"]
+    np.testing.assert_array_equal(np.load("results/out.npy"), [0, 1, 2, 3, 4, 0, 0, 0, 0, 0])
+    before = (tmp_path / "x.npy").read_bytes()
+    done = run(*kernel("turn_float", "10"), "--buffer", "x.npy", "--threadgroup", "0:48", "--save", ".")
+    assert done.exit_code == 2
+    assert "--save .: it would overwrite x.npy, an input" in done.stderr
+    assert (tmp_path / "x.npy").read_bytes() == before
+
+
+def test_one_order(run):
+    done = run(*kernel("last", "64"), "--buffer", "y:uint32:1", "--one-order")
+    assert done.exit_code == 0
+    assert "once, in one order" in done.stdout
+
+
+def test_include_and_version(run, tmp_path):
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers" / "one.h").write_text("constant int one = __METAL_VERSION__;\n")
+    (tmp_path / "f.metal").write_text('#include "one.h"\nkernel void f(device int *y) { y[0] = one + N; }\n')
+    line = ("--include", "headers", "-D", "N", "--metal", "3.2", "--buffer", "y:int32:1", "--json")
+    (y,) = buffers(run(*kernel("f", "1"), *line))
+    assert y["max"] == 321
+
+
+FAILS = {
+    "out of bounds": ((*kernel("axpy", "10"), "--buffer", "x.npy", "--buffer", "out:float32:4", *N), "past its end"),
+    "a time limit": (
+        (*kernel("endless", "1"), "--buffer", "y:uint32:1", "--seconds", "0.2"),
+        "did not end within 0.2 seconds",
+    ),
+    "the order": ((*kernel("last", "64"), "--buffer", "y:uint32:1"), "(of this command: --one-order)"),
+    "no constant": ((*kernel("constants", "1"), "--buffer", "y:int32:1"), "(of this command: --constant)"),
+    "no length": ((*kernel("turn_float", "10"), "--buffer", "x.npy"), "(of this command: --threadgroup)"),
+    "a dtype": ((*AXPY, "--buffer", "x.npy", "--buffer", "out:int32:10", *N), "have the dtype float32, not int32"),
+    "a version": (("--metal", "2.4"), "bfloat"),
+    "an unknown constant": ((*AXPY, "--constant", "9=1", "--buffer", "x.npy", *OUT, *N), "no function constant 9"),
+}
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_a_defect_has_the_status_1(run, name):
+    line, message = FAILS[name]
+    done = run(*line)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert message in done.stderr
+
+
+WRONG = {
+    "a kernel": (kernel("nothing", "10"), "--kernel nothing: f.metal has the kernels axpy, turn_float, rows"),
+    "no kernel": (("--grid", "10"), "--grid is an option of a run: add --kernel, one of axpy"),
+    "no grid": (("--kernel", "axpy"), "--kernel needs --grid"),
+    "grid": (kernel("axpy", "10,"), "--grid 10,: it is one to three integers from 1 to 2**32 - 1"),
+    "grid 0": (kernel("axpy", "0"), "--grid 0: it is"),
+    "grid 4": (kernel("axpy", "1,1,1,1"), "--grid 1,1,1,1: it is"),
+    "group": (kernel("axpy", "1", "--group", "x"), "--group x: it is"),
+    "a file": (kernel("axpy", "1", "--buffer", "no.npy"), "--buffer no.npy: [Errno 2]"),
+    "no array": (kernel("axpy", "1", "--buffer", "text.npy"), "--buffer text.npy: "),
+    "a form": (kernel("axpy", "1", "--buffer", "x"), "--buffer x: it is NAME:DTYPE:LENGTH"),
+    "a dtype": (kernel("axpy", "1", "--buffer", "x:float:1"), "'float' is no dtype; there are int8, uint8"),
+    "a length": (kernel("axpy", "1", "--buffer", "x:int8:-1"), "its length -1: it is one to three integers"),
+    "a huge length": (kernel("axpy", "1", "--buffer", "x:int8:4000000000,4000000000"), "--buffer x:int8:4000000000"),
+    "a value": (kernel("axpy", "1", "--buffer", "x:int8:1=200"), "its type is int8, from -128 to 127, not 200"),
+    "no number": (kernel("axpy", "1", "--buffer", "x:int8:1=one"), "'one' is no number"),
+    "bytes": (kernel("axpy", "1", "--bytes", "n=5"), "--bytes n=5: it is NAME:DTYPE=VALUE"),
+    "bytes of float": (kernel("axpy", "1", "--bytes", "n:uint32=0.5"), "its type is uint32, not 0.5"),
+    "twice": (
+        (*AXPY, *OUT, "--buffer", "1:int8:1"),
+        "1:int8:1: --buffer out:float32:10 is bound to `device",
+    ),
+    "an index": (
+        (*AXPY, "--buffer", "7:int8:1"),
+        "kernel `axpy` has no buffer(7): buffer(0) is `device",
+    ),
+    "too many": (
+        (*AXPY, *OUT, *N, "--buffer", "x.npy", "--buffer", "z:int8:1"),
+        "z:int8:1: kernel `axpy` has no buffer",
+    ),
+    "unbound": ((*AXPY, "--buffer", "x.npy", *OUT), "buffer(2), `constant uint &n`: add --bytes n:uint32=VALUE"),
+    "memory unbound": ((*AXPY, "--buffer", "x.npy", *N), "`device float *out`: add --buffer out:float32:LENGTH"),
+    "constant": (("--constant", "true"), "--constant true: it is INDEX=VALUE"),
+    "threadgroup": (kernel("turn_float", "1", "--threadgroup", "64"), "--threadgroup 64: it is INDEX:BYTES"),
+    "macro": (("-D", "1N=2"), "-D 1N=2: "),
+    "version": (("--metal", "9"), "--metal 9: the versions of MSL are 2.3, 2.4"),
+    "runtime": (("--runtime", "cuda"), "--runtime cuda: this command runs clang; anymetal.cuda.Device"),
+    "include": (("--include", "x.npy"), "--include x.npy: there is no such folder"),
+    "save": ((*AXPY, "--save", "nowhere"), "--save nowhere: there is no such folder"),
+    "seconds": ((*AXPY, "--seconds", "0"), "--seconds 0.0: seconds=0.0 is not a number of seconds above 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_option_has_the_status_2(run, tmp_path, name):
+    (tmp_path / "text.npy").write_text("no array")
+    line, message = WRONG[name]
+    done = run(*line)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_constant_by_name(run):
+    (y,) = buffers(run(*kernel("constants", "1"), "--constant", "required=-7", "--buffer", "y:int32:1", "--json"))
+    assert y["min"] == -7
+
+
+def test_large_integers(run):
+    done = run(*kernel("constants", "1"), "--constant", "4=16777217", "--buffer", "y:int32:1")
+    assert "min 16777217 max 16777217" in done.stdout
+
+
+def test_both_ways_to_start_it(run):
+    (command,) = metadata.entry_points(group="mpsref.commands", name="msl")
+    assert command.load() is app
+    line = [sys.executable, "-m", "anymetal", "f.metal", *BARRIER, "--kernel", "nothing"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+    )
+    assert (done.returncode, done.stderr[:23]) == (2, "msl: --kernel nothing: ")
+
+
+def test_a_missing_file():
+    done = CliRunner().invoke(app, ["nowhere.metal"])
+    assert done.exit_code == 2
+    assert "FILE nowhere.metal: there is no such file" in done.stderr
