@@ -325,20 +325,8 @@ REJECTED_SOURCES = {
         kernel("out[i] = get(out, i);", before="float get(const float* p, uint i) { return p[i]; }"),
         r"<msl>:3:\d+: error: a pointer type must have an explicit address space qualifier",
     ),
-    "threadgroup variable in a helper": (
-        kernel("g();", before="void g() { threadgroup float tile[4]; tile[0] = 1; }"),
-        r"<msl>:3:\d+: error: non-kernel function variable cannot be declared in",
-    ),
     "standard library": (
         kernel("out[i] = 1;", before="#include <cmath>"), r"<msl>:3:\d+: fatal error: 'cmath' file not found",
-    ),
-    "library before its include": (
-        "float f(float x) { return metal::exp(x); }\n" + kernel("out[i] = f(1);"),
-        r"<msl>:1:\d+: error: use of undeclared identifier 'metal'",
-    ),
-    "library without its include": (
-        "kernel void f(device float* x [[buffer(0)]]) { x[0] = metal::exp(1.0f); }",
-        r"<msl>:1:\d+: error: use of undeclared identifier 'metal'",
     ),
     "kernel returns a value": (HEADER + "kernel int f(device int* x [[buffer(0)]]) { return x[0]; }", "void"),
     "kernel template": (HEADER + TEMPLATE, "no kernel function.*: a template of one needs an instantiation"),

@@ -129,6 +129,10 @@ ROWS = {
         ("void f() { a = c ? p->q[i][j] : 0; }", "void f() { a = c ? mpsref::loaded(p->q[i][j]) : 0; }"),
         ("void f() { a = c ? x[i] + 1 : &x[i]; }", "void f() { a = c ? x[i] + 1 : &x[i]; }"),
     ],
+    "strings": [
+        ('void f() { g("a" "b", 1); }', 'void f() { g((constant char *)"a" "b", 1); }'),
+        ('constant char a[] = "b"; static_assert(1, "c");', 'constant char a[] = "b"; static_assert(1, "c");'),
+    ],
     "template_kernels": [
         ("[[kernel]] void f() {}", "kernel [[kernel]] void f() {}"),
         ("template <class T> kernel void f() {}", "template <class T> void f() {}"),

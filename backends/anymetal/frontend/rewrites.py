@@ -21,6 +21,7 @@ from .syntax import SPACES, Declaration, Kind, Syntax
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
 BEFORE_EXPRESSION = frozenset(("return", "else", "case", "and", "or", "not", "do", "co_return"))
 """Names that an expression may follow; behind another name a type declares something."""
+FUNCTION_NAMES = frozenset(("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"))
 NO_CAST = frozenset(("const", "volatile", "noexcept", "override", "final", *SPACES))
 
 
@@ -456,6 +457,16 @@ def conditionals(source: Source) -> Iterator[Edit]:
             yield source.append(last, ")")
 
 
+def strings(source: Source) -> Iterator[Edit]:
+    """A string literal, or the name of a function, is in ``constant`` memory, but for one that initializes an array."""
+    s = source.syntax
+    asserted = {k for i in range(s.count) if s[i] == "static_assert" for k in range(i, s.partner[i + 1])}
+    for i in range(s.count):
+        is_first = (s[i].endswith('"') and not s[i - 1].endswith('"')) or s[i] in FUNCTION_NAMES
+        if is_first and s[i - 1] != "extern" and (s[i - 2], s[i - 1]) != ("]", "=") and i not in asserted:
+            yield source.insert(i, "(constant char *)")
+
+
 REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     attributes,
     kernel_words,
@@ -470,6 +481,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     casts,
     braces,
     conditionals,
+    strings,
 )
 
 
