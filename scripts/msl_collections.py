@@ -4,8 +4,8 @@
 
 A collection is a folder or file that the user has: the repository of MLX (its wheel has no `.metal` files), a
 `ggml-metal.metal` with the files around it, a folder of candle, the headers of an installed PyTorch. Nothing of them is
-copied. Of each file a random sample of kernels is compiled with checks, or with `--all` every kernel. Function constants
-have the value 1. Tensor operations, which no runtime here has, are a cause of their own.
+copied. Of each file a random sample of kernels is compiled with checks, or with `--all` every kernel. Function
+constants have the value 1. Tensor operations, which no runtime here has, are a cause of their own.
 """
 
 from __future__ import annotations

@@ -91,6 +91,13 @@ ROWS = {
         ("void f(device float x[4], int n[2]);", "void f(device float *x, int n[2]);"),
         ("void f(threadgroup half y[2][8], thread T (&z)[4]);", "void f(threadgroup half (*y)[8], thread T (&z)[4]);"),
     ],
+    "bool_vectors": [
+        ("void f(vec<bool, 2> v);", "void f(vec<int , 2> v);"),
+        ("typedef metal::vec<T, 2> V;", "typedef mpsref::stored_vector<T, 2> V;"),
+        ("using V = vec<T, 2>;", "using V = mpsref::stored_vector<T, 2>;"),
+        ("template <class T> using V = vec<T, 2>;", "template <class T> using V = vec<T, 2>;"),
+        ("template <class T, int N> void f(vec<T, N> v);", "template <class T, int N> void f(vec<T, N> v);"),
+    ],
     "constructors": [
         ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(mpsref::construct<float4>(1, a.xy, 2)); }"),
         ("void f() { return metal::half2(1); }", "void f() { return mpsref::construct<metal::half2>(1); }"),

@@ -329,6 +329,20 @@ def array_parameters(source: Source) -> Iterator[Edit]:
             yield source.remove(brackets[0], s.partner[brackets[0]], ")" if rest else "")
 
 
+def bool_vectors(source: Source) -> Iterator[Edit]:
+    """Vectors of bool have components of int, as results of comparisons; a name for ``vec<T, N>`` may be one."""
+    s = source.syntax
+    for i in range(s.count):
+        if s[i] != "vec" or s[i + 1] != "<":
+            continue
+        first = i - 2 if s[i - 1] == "::" and s[i - 2] == "metal" else i
+        is_alias = s[first - 1] == "=" and s[first - 3] == "using" and s[first - 4] != ">"  # a template is deduced
+        if s[i + 2] == "bool":
+            yield source.edit(i + 2, i + 2, "int ")
+        elif s[first - 1] == "typedef" or is_alias:
+            yield source.edit(first, i, "mpsref::stored_vector")
+
+
 def _follows_type(s: Syntax, i: int) -> bool:
     """Return whether the token before ``i`` makes a type there declare something."""
     before = s.words[i - 1]
@@ -458,6 +472,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     locals_of_threadgroups,
     member_spaces,
     array_parameters,
+    bool_vectors,
     constructors,
     casts,
     braces,
@@ -472,6 +487,7 @@ STRICT = (
     instantiations,
     function_constants,
     array_parameters,
+    bool_vectors,
     constructors,
 )
 """The rewrites for the strict pass, whose language knows kernels, the spaces of members, and casts of vectors."""
