@@ -19,7 +19,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anymetal
@@ -29,34 +29,22 @@ from anymetal.frontend.toolchain import Toolchain, find, missing
 
 TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace metal;\n#include <{}>\n"
 """A source of PyTorch that includes a header: its headers rely on what is in front of them."""
-LONGEST = 100
-"""Characters of a cause."""
 
 
 @dataclass
 class Count:
-    """Numbers of kernels of a file, or of the files of a collection."""
+    """What became of the kernels of a file, or of the files of a collection."""
 
     collection: str
     name: str
-    declared: int = 0
-    tried: int = 0
-    compiled: int = 0
-    seconds: float = 0.0
-    """Processor time; little for what is in the cache."""
+    kernels: Counter[str] = field(default_factory=Counter)
+    """Numbers of those declared, tried and compiled, and seconds of processor time: few for what is in the cache."""
     failed: Counter[str] = field(default_factory=Counter)
     """Kernels by cause, and files that the front end rejects as a whole."""
 
-    def __add__(self, other: Count) -> Count:
-        total = Count(self.collection, self.name)
-        for one in (self, other):
-            for number in ("declared", "tried", "compiled", "seconds", "failed"):
-                setattr(total, number, getattr(total, number) + getattr(one, number))
-        return total
-
     def __str__(self) -> str:
         causes = "; ".join(f"{count} {cause}" for cause, count in self.failed.most_common()).replace("|", "¦")
-        numbers = f"{self.declared:,} | {self.tried} | {self.compiled} | {self.seconds:.0f} s"
+        numbers = " | ".join(f"{self.kernels[what]:,}" for what in ("declared", "tried", "compiled", "seconds"))
         return f"| {self.collection} | {self.name} | {numbers} | {causes or '-'} |"
 
 
@@ -99,7 +87,7 @@ def cause(error: anymetal.CompileError) -> str:
     text = str(error)
     if re.search("MetalPerformancePrimitives|metal_tensor|metal_cooperative_tensor", text):
         return "tensor operations"
-    return re.sub(r"^.*?error: ", "", text.splitlines()[0])[:LONGEST]
+    return re.sub(r"^.*?error: ", "", text.splitlines()[0])[:100]
 
 
 def count(found: Count, text: str, include: list[Path], options: argparse.Namespace, toolchain: Toolchain) -> Count:
@@ -121,8 +109,8 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
         except anymetal.CompileError as error:
             found.failed[cause(error)] += 1
             print(f"{found.name}: {name}: {str(error)[:1000]}", file=sys.stderr)
-    found.declared, found.tried, found.compiled = len(names), len(chosen), len(chosen) - found.failed.total()
-    found.seconds = sum(os.times()[:4]) - start
+    found.kernels.update(declared=len(names), tried=len(chosen), compiled=len(chosen) - found.failed.total())
+    found.kernels["seconds"] = round(sum(os.times()[:4]) - start)
     return found
 
 
@@ -143,15 +131,16 @@ def main() -> None:
         raise SystemExit(missing())
     rows, sums = [], dict[str, Count]()
     if not options.json:
-        print("| collection | file or version | kernels | tried | compiled | time | failed |\n" + "| - " * 7 + "|")
+        print("| collection | file or version | kernels | tried | compiled | seconds | failed |\n" + "| - " * 7 + "|")
     for collection, place, name, text, include in sources(options):
         rows.append(count(Count(collection, name), text, include, options, toolchain))
         sums.setdefault(collection, Count(f"**{collection}**", version(place)))
-        sums[collection] += rows[-1]
-        if not options.json and (rows[-1].declared or rows[-1].failed):
+        sums[collection].kernels.update(rows[-1].kernels)
+        sums[collection].failed.update(rows[-1].failed)
+        if not options.json and (rows[-1].kernels or rows[-1].failed):
             print(rows[-1], flush=True)
     if options.json:
-        json.dump({"collections": [*map(asdict, sums.values())], "files": [*map(asdict, rows)]}, sys.stdout)
+        json.dump({"collections": list(sums.values()), "files": rows}, sys.stdout, default=vars)
     else:
         print(*sums.values(), sep="\n")
 
