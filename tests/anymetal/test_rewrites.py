@@ -160,6 +160,13 @@ def test_lines_stay():
     assert found.split("\n").index("int last;") == text.split("\n").index("int last;")
 
 
+@pytest.mark.parametrize("following", ["kernel void g() {}", "[[kernel]] void g() {}", "template void h<1>();"])
+def test_an_entry_stays_if_what_follows_is_removed(following):
+    syntax = Syntax(f"template <int N> kernel void h() {{}} kernel void f() {{}}{following}")
+    at = kernels.kernels(syntax)["f"].at
+    assert " ENTRY" in rewrites.rewritten(Source(syntax), rewrites.Edit(at, at, " ENTRY", is_behind=True))
+
+
 def test_removed_text_keeps_the_markers_of_lines():
     text = 'template\n# 7 "a.h"\nvoid f<int>();\nint last;'
     assert after(text, "instantiations") == '\n# 7 "a.h"\n\nint last;'

@@ -32,6 +32,8 @@ class Edit(NamedTuple):
     text: str
     removes: bool = False
     """Whether the edits inside are dropped."""
+    is_behind: bool = False
+    """Whether it belongs to the token before it, also if what follows is removed."""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Source:
     def append(self, position: int, text: str) -> Edit:
         """Return the edit that puts text behind a token."""
         at = self.syntax.words[position].end
-        return Edit(at, at, text)
+        return Edit(at, at, text, is_behind=True)
 
     def remove(self, first: int, last: int, text: str = "") -> Edit:
         """Return the edit that removes tokens and all edits among them, and keeps the lines and their markers."""
@@ -507,7 +509,7 @@ def rewritten(source: Source, *more: Edit) -> str:
 def applied(text: str, edits: list[Edit]) -> str:
     """Return a text with edits; those inside of a removed range are dropped."""
     parts, at, gone = list[str](), 0, 0
-    for one in sorted(edits, key=lambda one: (one.start, not one.removes, one.end)):
+    for one in sorted(edits, key=lambda one: (one.start, not one.is_behind, not one.removes, one.end)):
         if one.start < gone:
             continue
         parts += (text[at : one.start], one.text)
