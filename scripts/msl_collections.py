@@ -54,7 +54,7 @@ def sources(options: argparse.Namespace) -> Iterator[tuple[str, Path, str, str, 
     places = ("MLX", kernels, options.mlx), ("ggml", options.ggml, None), ("candle", options.candle, None)
     for collection, place, root in places:
         for path in sorted(place.rglob("*.metal")) if place and place.is_dir() else [place] if place else []:
-            yield collection, place, path.name, path.read_text(), [root or path.parent.parent, path.parent]
+            yield collection, path.parent, path.name, path.read_text(), [root or path.parent.parent, path.parent]
     if options.torch:
         root = torch() if options.torch == Path() else options.torch
         for path in (
@@ -99,7 +99,7 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
         if "has no kernel function" not in str(error):
             found.failed[f"file: {cause(error)}"] += 1
         return found
-    values = {one.name: one.type == "bool" or 1 for one in program.constants}
+    values: dict[int | str, int] = {one.name: one.type == "bool" or 1 for one in program.constants}
     library = anymetal.compile(text, version=options.version, include=include, constants=values)
     names = list(program.kernels)
     chosen = names if options.all else random.Random(options.seed).sample(names, min(options.sample, len(names)))
