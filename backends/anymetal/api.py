@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import CompileError, LaunchError, clang, isolation
-from .arguments import as_number, check_array, dtype_of
+from .arguments import as_number, check_array
 from .frontend.signature import At, Parameter, is_value
 from .frontend.toolchain import LARGEST_TEXT
 from .isolation import Call, Request
@@ -119,7 +119,7 @@ class Kernel:
             "threads": signature.threads,
             "arguments": [
                 {"index": index, "kind": kind, "type": known.text, "bytes": known.nbytes}
-                | {"alignment": known.alignment, "written": bool(known.is_written)}
+                | {"dtype": known.dtype, "alignment": known.alignment, "written": bool(known.is_written)}
                 for kind, found in kinds.items()
                 for index, known in sorted(found.items())
             ],
@@ -188,7 +188,7 @@ class Kernel:
         if isinstance(array, (bytes, np.generic)):
             data = array if isinstance(array, bytes) else array.tobytes()
         elif known.is_reference:
-            data = as_number(array, dtype_of(known.text), what)
+            data = as_number(array, known.dtype, what)
         else:
             raise LaunchError(f"{what}: it is a pointer, pass an array of NumPy, not {shorten(array)}")
         signature.check_size(index, len(data), is_value=True)
@@ -239,7 +239,8 @@ class Library:
     @property
     def kernels(self) -> Mapping[str, dict[str, Any]]:
         """The kernels by name, as JSON data: the largest threadgroup, and for each buffer and each threadgroup memory
-        its index, declaration, bytes and alignment of an element, and whether it may be written."""
+        its index, declaration, bytes and alignment of an element, the dtype of its numbers (None for a struct), and
+        whether it may be written."""
         return Descriptions(self)
 
     def __iter__(self) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from reprlib import repr as shorten
 from typing import Any
@@ -13,40 +12,8 @@ import numpy as np
 from . import LaunchError
 from .frontend.signature import LAYOUT, Parameter
 
-DTYPES = {
-    **dict.fromkeys(("char", "int8_t", "signed char"), "int8"),
-    **dict.fromkeys(("uchar", "uint8_t", "unsigned char"), "uint8"),
-    **dict.fromkeys(("short", "int16_t"), "int16"),
-    **dict.fromkeys(("ushort", "uint16_t", "unsigned short"), "uint16"),
-    **dict.fromkeys(("int", "int32_t"), "int32"),
-    **dict.fromkeys(("uint", "uint32_t", "unsigned", "unsigned int"), "uint32"),
-    **dict.fromkeys(("long", "int64_t", "ptrdiff_t"), "int64"),
-    **dict.fromkeys(("ulong", "uint64_t", "size_t", "unsigned long"), "uint64"),
-    "bool": "bool",
-    "half": "float16",
-    "float": "float32",
-    "bfloat": "bfloat16",
-}
-"""Names of the dtypes of scalar types; vectors and atomics have the dtype of their element."""
-
 EQUIVALENT = {"bool": "uint8", "bfloat16": "uint16"}
 """Dtypes that hold the same bits, and are accepted as well."""
-
-QUALIFIER = re.compile(r"\b(?:(?:device|constant|threadgroup|const|volatile|coherent|restrict)\b|metal\s*::)\s*")
-ELEMENT = re.compile(r"(?:atomic\s*<\s*(?P<of>[\w ]+?)\s*>|(?:atomic_|packed_)?(?P<name>[\w ]+?))\s*[*&]")
-
-
-def dtype_of(text: str) -> str | None:
-    """Return the name of the dtype of the numbers in the memory of a declaration; None for another type.
-
-    Examples
-    --------
-    >>> dtype_of("device const float4 *x"), dtype_of("constant uint &n"), dtype_of("device Row *rows")
-    ('float32', 'uint32', None)
-    """
-    found = ELEMENT.match(QUALIFIER.sub("", text))
-    name = (found["of"] or found["name"]) if found else ""
-    return DTYPES.get(name) or DTYPES.get(re.sub(r"[234]$", "", name))
 
 
 def as_number(value: Any, dtype: str | None, what: str) -> bytes:
@@ -93,7 +60,7 @@ def check_array(array: Any, known: Parameter, what: str) -> None:
         raise LaunchError(f"{what}: the array has no elements, of shape {array.shape}; a buffer has a byte or more")
     if known.is_written and isinstance(array, np.ndarray) and not array.flags.writeable:
         raise LaunchError(f"{what}: the kernel may write it, and the array is read-only; pass a copy")
-    name, found = dtype_of(known.text), array.dtype
+    name, found = known.dtype, array.dtype
     if name is not None and (found.name not in (name, EQUIVALENT.get(name)) or not found.isnative):
         raise LaunchError(f"{what}: its elements have the dtype {name}, not {found}")
     if found.fields is not None and found.itemsize != known.nbytes:

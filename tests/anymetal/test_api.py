@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import anymetal
 from anymetal import CompileError, LaunchError, clang, isolation
-from anymetal.arguments import as_number, dtype_of
+from anymetal.arguments import as_number
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -91,8 +92,8 @@ def test_kernels_are_described(library):
         "name": "gap",
         "threads": 1024,
         "arguments": [
-            number | {"index": 1, "type": "constant uint &n", "written": False},
-            number | {"index": 3, "type": "device int *y", "written": True},
+            number | {"index": 1, "type": "constant uint &n", "dtype": "uint32", "written": False},
+            number | {"index": 3, "type": "device int *y", "dtype": "int32", "written": True},
         ],
     }
     assert str(library) == "anymetal.Library(axpy, gap, both)"
@@ -173,23 +174,46 @@ def test_structs():
         f(3, 3, rows, any_, small.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("text", "dtype"),
-    [
-        ("device const float *x", "float32"),
-        ("device volatile uint4 *x", "uint32"),
-        ("const device metal::packed_float3 *x", "float32"),
-        ("constant unsigned int &n", "uint32"),
-        ("constant int64_t &n", "int64"),
-        ("device atomic<int> *n", "int32"),
-        ("device atomic_uint *n", "uint32"),
-        ("constant bfloat2 &b", "bfloat16"),
-        ("constant Row &row", None),
-        ("device constants *x", None),
-    ],
-)
-def test_dtypes_of_declarations(text, dtype):
-    assert dtype_of(text) == dtype
+DECLARED = {
+    "device const float *": "float32",
+    "device volatile uint4 *": "uint32",
+    "const device metal::packed_float3 *": "float32",
+    "device packed_half2 *": "float16",
+    "constant unsigned int &": "uint32",
+    "constant int64_t &": "int64",
+    "device atomic<int> *": "int32",
+    "device atomic_uint *": "uint32",
+    "constant bfloat2 &": "bfloat16",
+    "device bool *": "bool",
+    "device char *": "int8",
+    "device void *": None,
+    "constant Row &": None,
+    "device Number<ushort> ::type *": "uint16",
+    "threadgroup half *": "float16",
+}
+
+
+def test_dtypes_of_declarations():
+    parameters = ", ".join(f"{text} p{i}" for i, text in enumerate(DECLARED))
+    source = f"""#include <metal_stdlib>
+    using namespace metal; struct Row {{ float a; }}; template <class T> struct Number {{ typedef T type; }};
+    kernel void f({parameters}) {{}}"""
+    arguments = anymetal.compile(source).kernels["f"]["arguments"]
+    assert {re.sub(r"p\d+$", "", one["type"]).strip(): one["dtype"] for one in arguments} == DECLARED
+
+
+def test_dtypes_of_templates():
+    library = anymetal.compile("""
+    template <class T> kernel void twice(device T *x, constant T &a, uint i [[thread_position_in_grid]]) { x[i] *= a; }
+    template [[host_name("halves")]] kernel void twice(device half *, constant half &, uint);
+    template [[host_name("longs")]] kernel void twice(device long *, constant long &, uint);""")
+    x = np.arange(4)
+    library["longs"](4, 4, x, 2**40)
+    np.testing.assert_array_equal(x, np.arange(4) * 2**40)
+    with pytest.raises(LaunchError, match=r"buffer\(0\) of kernel `halves`, .* have the dtype float16, not int64"):
+        library["halves"](4, 4, x, 2.0)
+    with pytest.raises(TypeError, match=r"buffer\(1\) of kernel `longs`, .*: its type is int64, not 2\.0"):
+        library["longs"](4, 4, x, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 
 import numpy as np
@@ -119,6 +120,12 @@ def test_a_read_in_the_last_partial_vector_gives_nan(device):
 
 def test_wild_pointer(device):
     fails(device, kernel("out[long(i + 1) << 40] = 1;"), "far outside all of its buffers")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors access vectors at any address")
+def test_misaligned_vector(device):
+    source = kernel("if (i == 0) *(device float4*)(out + 1) = *(device const float4*)(out + 2);")
+    fails(device, source, "used a vector at an address that is not a multiple of its alignment")
 
 
 def test_array_index_with_its_line(device):

@@ -20,6 +20,9 @@ from mpsref.conformance import checker
 from mpsref.operations import Operation
 from tests.anymetal import on_device
 
+FLOAT, INT = ord("f") * 256 + 4, ord("i") * 256 + 4
+"""The numbers of parameters in `mpsref_about`."""
+
 COPY = """
 #include <metal_stdlib>
 struct Size { uint n, unused; };
@@ -86,12 +89,12 @@ def test_ptx_of_kernels(compiled):
     )
     assert first.about == {
         "threads": None,
-        "about": [13, 4, 4, 0, 0, 4, 4, 1, 0, 8, 4, 0, 1],
+        "about": [16, *(4, 4, 0, 0, FLOAT), *(4, 4, 1, 0, FLOAT), *(8, 4, 0, 1, 0)],
         "bindings": first.about["bindings"],
     }
     assert first.about["bindings"][:6] == [0, 1, 1, 1, 2, 1]
     assert second.about["threads"] == 128
-    assert second.about["about"] == [9, 4, 4, 0, 0, 4, 4, 1, 0]
+    assert second.about["about"] == [11, *(4, 4, 0, 0, INT), *(4, 4, 1, 0, INT)]
     first, second = first.text.decode(), second.text.decode()
     assert ".maxntid 128" in second
     assert ".maxntid" not in first

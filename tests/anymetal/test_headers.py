@@ -634,8 +634,11 @@ class Group(ctypes.Structure):
 
 
 def test_the_entry(library: ctypes.CDLL) -> None:
-    about = (ctypes.c_uint32 * 17).in_dll(library, "mpsref_about")
-    assert list(about) == [17, *(2, 2, 1, 0), *(2, 2, 0, 0), *(4, 4, 0, 1), *(8, 8, 1, 0)]
+    about = (ctypes.c_uint32 * 21).in_dll(library, "mpsref_about")
+    print(list(about))
+    halves, floats, uints = ord("f") * 256 + 2, ord("f") * 256 + 4, ord("u") * 256 + 4
+    rows = [*(2, 2, 1, 0, halves), *(2, 2, 0, 0, halves), *(4, 4, 0, 1, floats), *(8, 8, 1, 0, uints)]
+    assert list(about) == [21, *rows]
     first, end = (ctypes.c_uint64 * 2).in_dll(library, "mpsref_local")
     assert end - first == 20
     bindings = (ctypes.c_uint32 * 8).in_dll(library, "mpsref_bindings")
@@ -691,7 +694,7 @@ def test_kernels_compile_to_ptx(tmp_path: Path) -> None:
     ptx = (tmp_path / "k.ptx").read_text()
     for pattern in (
         r"\.entry mpsref_thread\(",
-        r"\.b8 mpsref_about\[68\] = \{17,",
+        r"\.b8 mpsref_about\[84\] = \{21,",
         r"\.shared [^\n]*\[20\]",
         r"bar\.sync",
         r"shfl\.sync",

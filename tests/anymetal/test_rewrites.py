@@ -91,6 +91,13 @@ ROWS = {
         ("void f(device float x[4], int n[2]);", "void f(device float *x, int n[2]);"),
         ("void f(threadgroup half y[2][8], thread T (&z)[4]);", "void f(threadgroup half (*y)[8], thread T (&z)[4]);"),
     ],
+    "bool_vectors": [
+        ("void f(vec<bool, 2> v);", "void f(vec<int , 2> v);"),
+        ("typedef metal::vec<T, 2> V;", "typedef mpsref::stored_vector<T, 2> V;"),
+        ("using V = vec<T, 2>;", "using V = mpsref::stored_vector<T, 2>;"),
+        ("template <class T> using V = vec<T, 2>;", "template <class T> using V = vec<T, 2>;"),
+        ("template <class T, int N> void f(vec<T, N> v);", "template <class T, int N> void f(vec<T, N> v);"),
+    ],
     "constructors": [
         ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(mpsref::construct<float4>(1, a.xy, 2)); }"),
         ("void f() { return metal::half2(1); }", "void f() { return mpsref::construct<metal::half2>(1); }"),
@@ -156,6 +163,13 @@ def test_lines_stay():
     text += 'template [[host_name("a")]]\nkernel void f<int>(\ndevice int*);\nint last;'
     found = after(text, *(one.__name__ for one in rewrites.REWRITES))
     assert found.split("\n").index("int last;") == text.split("\n").index("int last;")
+
+
+@pytest.mark.parametrize("following", ["kernel void g() {}", "[[kernel]] void g() {}", "template void h<1>();"])
+def test_an_entry_stays_if_what_follows_is_removed(following):
+    syntax = Syntax(f"template <int N> kernel void h() {{}} kernel void f() {{}}{following}")
+    at = kernels.kernels(syntax)["f"].at
+    assert " ENTRY" in rewrites.rewritten(Source(syntax), rewrites.Edit(at, at, " ENTRY", is_behind=True))
 
 
 def test_removed_text_keeps_the_markers_of_lines():

@@ -123,7 +123,7 @@ class Function:
         """Returned by :meth:`Kernel.function`."""
         kernel, library = find_kernel(name, source.program.kernels), source.library(name, constants)
         self.device, self._library = device, library
-        about = library.numbers("mpsref_about", 1 + 4 * len(kernel.bindings))
+        about = library.numbers("mpsref_about", 1 + 5 * len(kernel.bindings))
         bindings = library.numbers("mpsref_bindings", 2 * len(kernel.bindings))
         self.signature = signature = Signature.of(kernel, library.threads, about, bindings)
         signature.check_local(library.local_bytes)

@@ -44,6 +44,11 @@ def explain(
     if report.kind == FAULT and report.count in (signal.SIGFPE, signal.SIGILL):
         what = "divided an integer by zero" if report.count == signal.SIGFPE else "reached undefined behaviour"
         return f"{start}{what} ({grid})"
+    if report.kind == FAULT and report.buffer < 0 and report.offset:
+        return (
+            f"{start}used a vector at an address that is not a multiple of its alignment, or memory far outside all of "
+            f"its buffers: a float4 is at a multiple of 16 bytes, a packed_float4 anywhere ({grid})"
+        )
     if report.kind == FAULT and report.buffer < 0:
         return f"{start}accessed memory far outside all of its buffers, or overran its stack ({grid})"
     if report.kind == FAULT:

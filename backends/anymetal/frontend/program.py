@@ -68,7 +68,7 @@ class Program:
     def cpp(self, kernel: Kernel, values: Mapping[str, str]) -> str:
         """Return C++ to compile after the headers of the shim, with the entry point of one kernel."""
         kernels.supported(kernel)
-        return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}"))
+        return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}", is_behind=True))
 
     def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> None:
         """Run a command that compiles the C++ of a kernel; raise CompileError with lines of the source."""

@@ -33,6 +33,8 @@ class Edit(NamedTuple):
     text: str
     removes: bool = False
     """Whether the edits inside are dropped."""
+    is_behind: bool = False
+    """Whether it belongs to the token before it, also if what follows is removed."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Source:
     def append(self, position: int, text: str) -> Edit:
         """Return the edit that puts text behind a token."""
         at = self.syntax.words[position].end
-        return Edit(at, at, text)
+        return Edit(at, at, text, is_behind=True)
 
     def remove(self, first: int, last: int, text: str = "") -> Edit:
         """Return the edit that removes tokens and all edits among them, and keeps the lines and their markers."""
@@ -330,6 +332,20 @@ def array_parameters(source: Source) -> Iterator[Edit]:
             yield source.remove(brackets[0], s.partner[brackets[0]], ")" if rest else "")
 
 
+def bool_vectors(source: Source) -> Iterator[Edit]:
+    """Vectors of bool have components of int, as results of comparisons; a name for ``vec<T, N>`` may be one."""
+    s = source.syntax
+    for i in range(s.count):
+        if s[i] != "vec" or s[i + 1] != "<":
+            continue
+        first = i - 2 if s[i - 1] == "::" and s[i - 2] == "metal" else i
+        is_alias = s[first - 1] == "=" and s[first - 3] == "using" and s[first - 4] != ">"  # a template is deduced
+        if s[i + 2] == "bool":
+            yield source.edit(i + 2, i + 2, "int ")
+        elif s[first - 1] == "typedef" or is_alias:
+            yield source.edit(first, i, "mpsref::stored_vector")
+
+
 def _follows_type(s: Syntax, i: int) -> bool:
     """Return whether the token before ``i`` makes a type there declare something."""
     before = s.words[i - 1]
@@ -477,6 +493,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     locals_of_threadgroups,
     member_spaces,
     array_parameters,
+    bool_vectors,
     constructors,
     casts,
     braces,
@@ -492,6 +509,7 @@ STRICT = (
     instantiations,
     function_constants,
     array_parameters,
+    bool_vectors,
     constructors,
 )
 """The rewrites for the strict pass, whose language knows kernels, the spaces of members, and casts of vectors."""
@@ -511,7 +529,7 @@ def rewritten(source: Source, *more: Edit) -> str:
 def applied(text: str, edits: list[Edit]) -> str:
     """Return a text with edits; those inside of a removed range are dropped."""
     parts, at, gone = list[str](), 0, 0
-    for one in sorted(edits, key=lambda one: (one.start, not one.removes, one.end)):
+    for one in sorted(edits, key=lambda one: (one.start, not one.is_behind, not one.removes, one.end)):
         if one.start < gone:
             continue
         parts += (text[at : one.start], one.text)

@@ -36,6 +36,14 @@ class Parameter(NamedTuple):
     alignment: int
     is_written: int
     is_reference: int
+    numbers: int = 0
+    """The kind of the numbers in it, a letter of NumPy (``V`` for bfloat) * 256, plus their bytes; 0 for a struct."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The name of the dtype of the numbers in it; None for another type."""
+        kind, size = chr(self.numbers >> 8), self.numbers & 255
+        return (np.dtype(f"{kind}{size}").name if kind != "V" else "bfloat16") if size else None
 
 
 class Signature(NamedTuple):
@@ -55,7 +63,7 @@ class Signature(NamedTuple):
     def of(cls, kernel: Kernel, threads: int | None, about: Sequence[int], bindings: Sequence[int]) -> Signature:
         """Create it from a kernel, the threads that it names, and the arrays of its library (see abi.h)."""
         found: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
-        rows = zip(*(iter(about[1:]),) * 4, strict=True)
+        rows = zip(*(iter(about[1:]),) * 5, strict=True)
         for parameter, row, index, exists in zip(kernel.bindings, rows, bindings[::2], bindings[1::2], strict=False):
             if index >= MOST_BUFFERS:
                 raise LaunchError(

@@ -353,12 +353,23 @@ static uint32_t is_write(void *context) {
 #endif
 }
 
+// Linux on x86-64 reports a vector at an address that is not aligned in this way, without the address.
+static int is_misaligned(const siginfo_t *info) {
+#if defined(__linux__) && defined(__x86_64__)
+    return info->si_signo == SIGSEGV && info->si_code == SI_KERNEL;
+#else
+    return info->si_signo == SIGBUS && info->si_code == BUS_ADRALN;
+#endif
+}
+
 static int is_near(const uint8_t *address, const uint8_t *data, uint64_t bytes) {
     return data && address >= data - MPSREF_GUARD && address < data + bytes + MPSREF_GUARD;
 }
 
-static void report_fault(run *r, int number, const uint8_t *address, void *context) {
+static void report_fault(run *r, int number, const siginfo_t *info, void *context) {
+    const uint8_t *address = info->si_addr;
     mpsref_report found = {.kind = MPSREF_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
+    if (is_misaligned(info)) found.offset = 1, address = NULL;
     for (uint32_t i = 0; i < r->launch->buffer_count; i++)
         if (is_near(address, r->buffers[i], r->launch->buffers[i].bytes))
             found.buffer = (int32_t)i, found.offset = address - r->buffers[i];
@@ -380,7 +391,7 @@ static void end_launch(run *r, int number, void *context) {
 static void on_signal(int number, siginfo_t *info, void *context) {
     run *r = current;
     const int is_fault = number != SIGXCPU && number != SIGINT;
-    if (r && is_fault) report_fault(r, number, info->si_addr, context);
+    if (r && is_fault) report_fault(r, number, info, context);
     if (number == SIGXCPU && r && (r->ended || processor_time() >= r->deadline)) {
         end_launch(r, r->ended ? r->ended : number, context);
         return;

@@ -2,9 +2,10 @@
 //
 // A library has one kernel: `void mpsref_thread(const mpsref_group *g, uint32_t t)` runs thread t of a threadgroup. Two
 // arrays describe its parameters that are memory: `const uint32_t mpsref_about[]` has the number of its elements, then
-// for each the bytes and the alignment of what it points to, whether that can be written, whether it is a reference;
-// `const uint32_t mpsref_bindings[]` has for each the index and whether it exists. Static threadgroup memory is a section,
-// as are the threads of a threadgroup if the kernel names them.
+// for each the bytes and the alignment of what it points to, whether that can be written, whether it is a reference, and
+// the numbers there: a letter of NumPy (b, i, u, f, or V for bfloat) * 256 + their bytes, or 0; `const uint32_t
+// mpsref_bindings[]` has for each the index and whether it exists. Static threadgroup memory is a section, as are the
+// threads of a threadgroup if the kernel names them.
 #pragma once
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.

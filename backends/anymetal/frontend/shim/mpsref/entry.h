@@ -24,14 +24,24 @@ struct index {
     template <class T> operator vector<T, 3>() const { return vector<T, 3>{T(x), T(y), T(z)}; }
 };
 
+// The numbers that T consists of: 'b', 'i', 'u', 'f', or 'V' for bfloat, times 256, plus their bytes; 0 for a struct.
+template <class T> struct numbers_of {
+    typedef element<T> E;
+    enum { kind = __is_same(E, bool) ? 'b' : is_narrow<E> && !__is_same(E, half) ? 'V' : is_floating<E> ? 'f' : 0 };
+    enum { sign = metal::is_signed<E>::value ? 'i' : 'u' };
+    enum { code = is_number<E> ? (kind ? int(kind) : int(sign)) * 256 + int(sizeof(E)) : 0 };
+};
+template <class T> struct numbers_of<metal::mpsref_atomic<T>> : numbers_of<T> {};
+
 // For each parameter that is memory: bytes of what it points or refers to, alignment, whether it is written, whether it
-// is a reference.
+// is a reference, and the numbers in it.
 template <class T> struct target {
-    enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0 };
+    enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0, numbers = 0 };
 };
 template <class T> struct target<T *> {
     typedef typename metal::conditional<__is_void(T), char, T>::type to;
-    enum { count = 4, bytes = sizeof(to), alignment = alignof(to), is_writable = !__is_const(T), is_reference = 0 };
+    enum { count = 5, bytes = sizeof(to), alignment = alignof(to), is_writable = !__is_const(T), is_reference = 0 };
+    enum { numbers = __is_void(T) ? 0 : int(numbers_of<metal::remove_cvref_t<to>>::code) };
 };
 template <class T> struct target<T &> : target<T *> {
     enum { is_reference = 1 };
@@ -45,7 +55,7 @@ template <class R, class... P> struct about<R (*)(P...)> {
         (add<target<P>>(at), ...);
     }
     template <class T> constexpr void add(uint &at) {
-        const uint found[] = {T::bytes, T::alignment, T::is_writable, T::is_reference};
+        const uint found[] = {T::bytes, T::alignment, T::is_writable, T::is_reference, T::numbers};
         for (int i = 0; i < T::count; i++) numbers[at++] = found[i];
     }
 };

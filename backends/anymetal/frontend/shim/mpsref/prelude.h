@@ -105,6 +105,10 @@ MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and 
 namespace mpsref {
 
 template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
+// The vectors that names of `vec<T, N>` stand for: bool has vectors of int, as above. They cannot be deduced.
+template <class T> struct stored { typedef T type; };
+template <> struct stored<bool> { typedef int type; };
+template <class T, int N> using stored_vector = vector<typename stored<T>::type, N>;
 
 // A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
 template <class T> struct packed3 {
