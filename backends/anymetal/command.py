@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from . import CompileError, LaunchError
 from .api import Kernel, Library, compile
-from .arguments import DTYPES, EQUIVALENT, as_number, dtype_of
+from .arguments import EQUIVALENT, as_number
 from .clang.device import launch_seconds
 from .frontend.options import VERSIONS, Options
 
@@ -26,6 +26,21 @@ RUNTIMES = {
     "metalcompute": "anymetal.metalcompute.Device runs kernels on an Apple GPU, from Python",
 }
 """Runtimes that the command does not have, with what to do."""
+DTYPES = (
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+    "float16",
+    "float32",
+    "bfloat16",
+)
+"""Dtypes of numbers in options."""
 HINTS = {
     "check_order=False": "--one-order",
     "pass constants=": "--constant",
@@ -56,10 +71,10 @@ class Argument:
     origin: str
     dtype: str
 
-    def summary(self, declaration: str) -> dict[str, Any]:
+    def summary(self, declared: str | None) -> dict[str, Any]:
         """Return shape, dtype and statistics as JSON data; those of numbers that are not NaN."""
         array = np.frombuffer(self.value, np.uint8) if isinstance(self.value, bytes) else np.asarray(self.value)
-        dtype = dtype_of(declaration) or self.dtype or str(array.dtype)
+        dtype = declared or self.dtype or str(array.dtype)
         numbers = array.reshape(-1)
         if dtype == "bfloat16":
             numbers = (numbers.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
@@ -219,8 +234,8 @@ def _value(option: str, text: str) -> bool | int | float:
 
 def _values(option: str, dtype: str, texts: Iterable[str]) -> NDArray[Any]:
     """Return numbers as an array; bfloat16 is uint16 with the same bits."""
-    if dtype not in DTYPES.values():
-        raise OptionError(f"{option}: {dtype!r} is no dtype; there are {', '.join(dict.fromkeys(DTYPES.values()))}")
+    if dtype not in DTYPES:
+        raise OptionError(f"{option}: {dtype!r} is no dtype; there are {', '.join(DTYPES)}")
     with _option(option):
         data = b"".join(as_number(_value(option, text), dtype, "the value") for text in texts)
     return np.frombuffer(data, EQUIVALENT["bfloat16"] if dtype == "bfloat16" else dtype)
@@ -276,8 +291,10 @@ def _name(declaration: str) -> str:
     return str(re.findall(r"\w+", re.sub(r"\[[^]]*\]", "", declaration))[-1])
 
 
-def bind(kernel: str, known: Mapping[int, str], arguments: Iterable[Argument]) -> dict[int, Argument]:
-    """Return the arguments by the index of their buffer, in order; ``known`` are the declarations of the buffers."""
+def bind(about: Mapping[str, Any], arguments: Iterable[Argument]) -> dict[int, Argument]:
+    """Return the arguments of a kernel, of which :meth:`Kernel.describe` tells, by the index of their buffer."""
+    kernel, rows = about["name"], {row["index"]: row for row in about["arguments"] if row["kind"] == "buffer"}
+    known = {index: row["type"] for index, row in rows.items()}
     names = {_name(text): index for index, text in known.items()}
     listed = ", ".join(f"buffer({index}) is `{text}`" for index, text in known.items()) or "it has no buffers"
     bound, rest = dict[int, Argument](), list[Argument]()
@@ -296,7 +313,7 @@ def bind(kernel: str, known: Mapping[int, str], arguments: Iterable[Argument]) -
         raise OptionError(f"{rest[len(free)].option}: kernel `{kernel}` has no buffer left for it: {listed}")
     bound |= dict(zip(free, rest, strict=False))
     for index in free[len(rest) :]:
-        name, dtype = _name(known[index]), dtype_of(known[index]) or "DTYPE"
+        name, dtype = _name(known[index]), rows[index]["dtype"] or "DTYPE"
         example = f"--bytes {name}:{dtype}=VALUE" if "&" in known[index] else f"--buffer {name}:{dtype}:LENGTH"
         raise OptionError(f"kernel `{kernel}`: nothing is bound to buffer({index}), `{known[index]}`: add {example}")
     return dict(sorted(bound.items()))
@@ -313,9 +330,10 @@ def _run(
 ) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
     """Run a kernel; return the threads of a threadgroup, and what is known of each buffer."""
     about = kernel.describe()
-    known = {row["index"]: row["type"] for row in about["arguments"] if row["kind"] == "buffer"}
-    bound = bind(about["name"], known, arguments)
-    written = {row["index"] for row in about["arguments"] if row["kind"] == "buffer" and row["written"]}
+    rows = {row["index"]: row for row in about["arguments"] if row["kind"] == "buffer"}
+    known = {index: row["type"] for index, row in rows.items()}
+    bound = bind(about, arguments)
+    written = {index for index, row in rows.items() if row["written"]}
     files = {index: save / f"{_name(known[index])}.npy" for index in written} if save else {}
     for index, file in files.items():
         if any(file.exists() and file.samefile(one.origin) for one in bound.values() if one.origin.endswith(".npy")):
@@ -328,7 +346,7 @@ def _run(
         np.save(file, bound[index].value)
     return group, [
         {"index": index, "name": _name(known[index]), "type": known[index], "from": one.origin}
-        | one.summary(known[index])
+        | one.summary(rows[index]["dtype"])
         | {"changed": launch.changed.get(index)}
         for index, one in bound.items()
     ]

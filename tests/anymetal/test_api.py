@@ -369,7 +369,7 @@ def test_the_fixture(tmp_path, body, end):
     (tmp_path / "test_relu.py").write_text(TEST)
     (tmp_path / "relu.metal").write_text(RELU.replace("BODY", body))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "anymetal.pytest_plugin", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backends")])},
     )  # fmt: skip

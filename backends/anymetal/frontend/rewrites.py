@@ -476,10 +476,11 @@ def conditionals(source: Source) -> Iterator[Edit]:
 def strings(source: Source) -> Iterator[Edit]:
     """A string literal, or the name of a function, is in ``constant`` memory, but for one that initializes an array."""
     s = source.syntax
-    asserted = {k for i in range(s.count) if s[i] == "static_assert" for k in range(i, s.partner[i + 1])}
+    bare = ("static_assert", "__attribute__", "__attribute")
+    within = {k for i in range(s.count) if s[i] in bare for k in range(i, s.partner[i + 1])}
     for i in range(s.count):
         is_first = (s[i].endswith('"') and not s[i - 1].endswith('"')) or s[i] in FUNCTION_NAMES
-        if is_first and s[i - 1] != "extern" and (s[i - 2], s[i - 1]) != ("]", "=") and i not in asserted:
+        if is_first and s[i - 1] != "extern" and (s[i - 2], s[i - 1]) != ("]", "=") and i not in within:
             yield source.insert(i, "(constant char *)")
 
 
