@@ -75,10 +75,11 @@ def compiled(request):
         pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
     compiler, library = toolchain.find(), ptx.libdevice()
 
-    def compile_one(source, capability=(9, 0), name=None):
+    def compile_one(source, capability=(9, 0), name=None, **constants):
         program = checked(compiler, source, DEFAULTS)
         kernel = program.kernels[name] if name else next(iter(program.kernels.values()))
-        return ptx.compile_kernel(compiler, library, program, kernel, capability, DEFAULTS, {})
+        values = program.values(constants)
+        return ptx.compile_kernel(compiler, library, program, kernel, capability, DEFAULTS, values)
 
     return compile_one
 
@@ -100,6 +101,15 @@ def test_ptx_of_kernels(compiled):
     assert ".maxntid" not in first
     assert "bar.sync" in second
     assert ".shared .align 4 .b8" in second
+
+
+def test_function_constants(compiled):
+    source = """
+    constant float factor [[function_constant(0)]];
+    kernel void scaled(device float* x, uint i [[thread_position_in_grid]]) { x[i] *= factor; }"""
+    assert b"0f40400000" in compiled(source, factor=3).text  # 3.0f
+    with pytest.raises(CompileError, match="no value for the function constant `factor`"):
+        compiled(source)
 
 
 def test_device_and_constant_are_two_types(compiled):
@@ -711,3 +721,9 @@ def test_options_of_a_kernel_are_those_of_the_clang_runtime(device, tmp_path):
         device.kernel(source, version="9")
     with pytest.raises(LaunchError, match="kernel `copy`: the cuda runtime has no exact grids"):
         kernel.function("copy").dispatch(8, np.ones(8, np.float32), device.buffer(32))
+
+
+def test_threadgroup_memory_as_a_parameter_is_refused(device):
+    source = "kernel void f(device float* x, threadgroup float* t) { t[0] = x[0]; }"
+    with pytest.raises(LaunchError, match="`f` has threadgroup memory as a parameter"):
+        device.kernel(source).function("f")

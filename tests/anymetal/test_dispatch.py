@@ -231,6 +231,7 @@ def test_lanes_exchange_up_to_32_bytes(device, local, kind):
 # ------------------------------------------------------------------------------------------------ endless kernels
 
 ENDLESS = {
+    "a loop that changes nothing": ("while (y[0] < 1) y[0] = 0;", "none"),
     "a loop": ("while (y[0] == 0) y[1] = i;", "none"),
     "a barrier in a loop": ("while (y[0] == 0)\n threadgroup_barrier(mem_flags::mem_device);", "line 4, column 2"),
     "a sum in a loop": ("while (y[0] == 0)\n y[1] = simd_sum(y[1]);", "line 4, column 9"),

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from reprlib import repr as shorten
 from typing import Any, Protocol, TypeVar
@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from .. import LaunchError
 from ..frontend.kernels import Kernel as KernelSource
 from ..frontend.options import Options
-from ..frontend.program import Program, checked
+from ..frontend.program import Constants, Program, checked
 from ..frontend.signature import Signature, bytes_of, device_index, find_kernel
 from ..frontend.toolchain import find
 from . import driver
@@ -96,6 +96,11 @@ class Function:
         about = compiled.about
         self._signature = signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
         signature.check_threads()
+        if signature.locals:
+            raise LaunchError(
+                f"kernel `{name}` has threadgroup memory as a parameter, which the cuda runtime does not support: "
+                "declare an array in the kernel, or use the clang runtime"
+            )
         context = device.context
         with device.active(), Explained(context, "kernel `{}` cannot be loaded", name):
             self.kernel = driver.core().ObjectCode.from_ptx(compiled.text).get_kernel("mpsref_thread")
@@ -179,16 +184,17 @@ class Kernel:
     def __init__(self, device: Device, program: Program, options: Options) -> None:
         """Returned by :meth:`Device.kernel`."""
         self._device, self._program, self._options = device, program, options
-        self._functions: dict[str, Function] = {}
+        self._functions: dict[tuple[str, ...], Function] = {}
 
-    def function(self, name: str, /) -> Function:
-        """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
-        kernel = find_kernel(name, self._program.kernels)
-        if name not in self._functions:
+    def function(self, name: str, /, *, constants: Constants | None = None) -> Function:
+        """Return the kernel function of this name, as in the clang runtime."""
+        kernel, values = find_kernel(name, self._program.kernels), self._program.values(constants or {})
+        key = name, *(f"{one}={value}" for one, value in sorted(values.items()))
+        if key not in self._functions:
             with _compiling:
-                compiled = self._device.compiled(self._program, kernel, self._options)
-            self._functions[name] = Function(self._device, kernel, compiled)
-        return self._functions[name]
+                compiled = self._device.compiled(self._program, kernel, self._options, values)
+            self._functions[key] = Function(self._device, kernel, compiled)
+        return self._functions[key]
 
     def __str__(self) -> str:
         return f"cuda.Kernel({', '.join(self._program.kernels)})"
@@ -463,9 +469,9 @@ class Device:
             kernel = self._kernels.setdefault((source, options), Kernel(self, program, options))
         return kernel
 
-    def compiled(self, program: Program, kernel: KernelSource, options: Options) -> Compiled:
+    def compiled(self, program: Program, kernel: KernelSource, options: Options, values: Mapping[str, str]) -> Compiled:
         """Return a kernel of a source as PTX for this device."""
-        return compile_kernel(self._toolchain, self._library, program, kernel, self.capability, options, {})
+        return compile_kernel(self._toolchain, self._library, program, kernel, self.capability, options, values)
 
     def __str__(self) -> str:
         capability = ".".join(map(str, self.capability))

@@ -51,7 +51,7 @@ EXPANDED_FLAGS = (
 RUNNING_FLAGS = (
     *("-x", "c++", "-std=c++17", "-fsycl-is-device", "-ferror-limit", "20"),
     *("-Wno-everything", "-Wno-c++11-narrowing", "-Wno-reserved-user-defined-literal", "-Werror=global-constructors"),
-    *("-nostdsysteminc", "-nobuiltininc", "-fno-rtti", "-fno-threadsafe-statics"),
+    *("-nostdsysteminc", "-nobuiltininc", "-fno-rtti", "-fno-threadsafe-statics", "-fno-finite-loops"),
     *(*EXPANDED_FLAGS, "-USYCL_LANGUAGE_VERSION"),
 )
 """Flags of the passes that compile what :mod:`.rewrites` makes of MSL."""
