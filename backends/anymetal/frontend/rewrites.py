@@ -130,40 +130,6 @@ class Source:
         return frozenset(found)
 
 
-PLAIN = frozenset(
-    [
-        "bool",
-        "char",
-        "uchar",
-        "short",
-        "ushort",
-        "int",
-        "uint",
-        "long",
-        "ulong",
-        "half",
-        "float",
-        "bfloat",
-        "unsigned",
-        "signed",
-        "size_t",
-        "auto",
-        "const",
-        "constant",
-        "int8_t",
-        "uint8_t",
-        "int16_t",
-        "uint16_t",
-        "int32_t",
-        "uint32_t",
-        "int64_t",
-        "uint64_t",
-        "template",
-    ]
-)
-"""Types of template parameters that are values."""
-
-
 def attributes(source: Source) -> Iterator[Edit]:
     """``[[...]]`` is read by :mod:`.kernels`; C++ has other attributes."""
     s = source.syntax
@@ -401,8 +367,7 @@ def _are_values(source: Source, opening: int) -> bool:
     first = opening + 1
     if s.partner[opening] == first:
         return False
-    is_declaration = (VECTOR.fullmatch(s[first]) or s[first] in PLAIN) and s.words[first + 1].is_name
-    return not (s[first] in SPACES or is_declaration)
+    return s[first] not in SPACES and not (s.words[first].is_name and s.words[first + 1].is_name)
 
 
 def casts(source: Source) -> Iterator[Edit]:
