@@ -82,6 +82,9 @@ struct out_of_bounds {
 
 } // namespace mpsref
 
+#if !__has_cpp_attribute(clang::sycl_external)
+#error "clang is older than 22: pip install ziglang>=0.17, or name a newer one in MPSREF_CLANG"
+#endif
 #define MPSREF_CODE extern "C" [[clang::sycl_external]]
 #define MPSREF_LIST(...) {__VA_ARGS__}
 // Only functions are emitted on their own: this one takes data along.
