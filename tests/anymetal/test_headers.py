@@ -630,7 +630,7 @@ def test_precise_functions_with_fast_math(tmp_path: Path) -> None:
 class Group(ctypes.Structure):
     """``mpsref_group`` of abi.h as far as the entry reads it."""
 
-    _fields_ = (("buffers", ctypes.c_void_p), ("locals", ctypes.c_void_p), ("rest", ctypes.c_uint32 * 22))
+    _fields_ = (("buffers", ctypes.c_void_p), ("locals", ctypes.c_void_p), ("rest", ctypes.c_uint32 * 20))
 
 
 def test_the_entry(library: ctypes.CDLL) -> None:

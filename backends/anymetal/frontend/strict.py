@@ -56,8 +56,6 @@ UNKNOWN = re.compile(
 UNSUPPORTED = {
     "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*",
     "samplers": r"sampler",
-    "matrices": r"(half|float|bfloat)[234]x[234]|matrix",
-    "simdgroup matrices": r"simdgroup_(half|float|bfloat)8x8|simdgroup_matrix",
     "arrays of references": r"array_ref",
     "tensors": r"tensor\w*|cooperative_tensor",
     "image blocks": r"imageblock\w*",

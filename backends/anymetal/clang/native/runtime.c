@@ -261,9 +261,6 @@ static void group_begin(run *r, uint32_t index) {
         g->extent[i] = left < l->width[i] ? (uint32_t)left : l->width[i];
         g->size *= g->extent[i];
     }
-    order o = make_order(group_seed(r), g->size, r->pass);
-    g->start = o.start;
-    g->step = o.step;
     fill_uninitialised(l->local, l->local_bytes, r->pass);
     for (uint32_t i = 0; i < l->local_count; i++) fill_uninitialised(r->locals[i], l->locals[i].bytes, r->pass);
 }
@@ -277,11 +274,9 @@ static void plain_groups(run *r) {
     order groups = group_order(r);
     for (uint32_t k = 0, g = groups.start; k < groups.size; k++, g = following(groups, g)) {
         group_begin(r, g);
-        for (uint32_t j = 0, t = r->group.start; j < r->group.size; j++) {
+        order threads = make_order(group_seed(r), r->group.size, r->pass);
+        for (uint32_t j = 0, t = threads.start; j < threads.size; j++, t = following(threads, t))
             r->launch->run_thread(&r->group, t);
-            t += r->group.step;
-            t = t < r->group.size ? t : t - r->group.size;
-        }
     }
 }
 

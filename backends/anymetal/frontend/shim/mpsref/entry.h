@@ -107,7 +107,7 @@ struct out_of_bounds {
         void *const buffers[] = BUFFERS; \
         const uint size = __nvvm_read_ptx_sreg_ntid_x(), index = __nvvm_read_ptx_sreg_ctaid_x(); \
         const uint groups = __nvvm_read_ptx_sreg_nctaid_x(); \
-        const mpsref_group group = {buffers, nullptr, size, index, 0, 1, {index * size, 0, 0}, {index, 0, 0}, \
+        const mpsref_group group = {buffers, nullptr, size, index, {index * size, 0, 0}, {index, 0, 0}, \
                                     {size, 1, 1}, {size, 1, 1}, {groups * size, 1, 1}, {groups, 1, 1}}; \
         const mpsref_group *const g = &group; \
         const uint t = __nvvm_read_ptx_sreg_tid_x(); \
