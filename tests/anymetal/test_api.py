@@ -374,3 +374,17 @@ def test_the_fixture(tmp_path, body, end):
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backends")])},
     )  # fmt: skip
     assert end in done.stdout
+
+
+def test_a_parameter_that_depends_on_a_function_constant():
+    source = """
+    constant bool has [[function_constant(0)]];
+    kernel void f(device float* x [[buffer(0)]], device const float* y [[buffer(1), function_constant(has)]],
+                  uint i [[thread_position_in_grid]]) { x[i] += has ? y[i] : 1; }"""
+    x, y = np.zeros(4, np.float32), np.full(4, 5, np.float32)
+    anymetal.compile(source, constants={"has": False})["f"](4, 4, x)
+    np.testing.assert_array_equal(x, 1)
+    anymetal.compile(source, constants={0: True})["f"](4, 4, x, y)
+    np.testing.assert_array_equal(x, 6)
+    with pytest.raises(CompileError, match="no value for the function constant `has`"):
+        anymetal.compile(source)["f"]
