@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 
 __all__ = [
     "ArrayDevice", "Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "Launch", "LaunchError",
-    "Library", "at", "compile",
+    "Library", "at", "compile", "undefined",
 ]  # fmt: skip
 
 Buffer: TypeAlias = Any
@@ -41,7 +41,12 @@ class CompileError(ValueError):
 
 
 class LaunchError(ValueError):
-    """A kernel cannot be launched, or had undefined behaviour at run time."""
+    """A kernel cannot be launched, or had undefined behaviour at run time.
+
+    ``findings`` is what the checks of the launch found.
+    """
+
+    findings: Sequence[Any] = ()
 
 
 class Function(Protocol):
@@ -97,4 +102,4 @@ class ArrayDevice(Device, Protocol):
 
 # Behind the errors, which these modules need.
 from .api import Launch, Library, compile  # noqa: E402
-from .frontend.signature import at  # noqa: E402
+from .frontend.signature import at, undefined  # noqa: E402

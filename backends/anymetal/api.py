@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from . import CompileError, LaunchError, clang, isolation
 from .arguments import as_number, check_array
+from .clang.findings import Finding
 from .frontend.signature import At, Parameter, is_value
 from .frontend.toolchain import LARGEST_TEXT
 from .isolation import Call, Request
@@ -31,6 +32,10 @@ class Launch:
 
     changed: Mapping[int, int]
     """The number of elements that have other bytes than before, for each buffer that the kernel may write."""
+    written: Mapping[int, int] | None = None
+    """The number of elements that were written; None without ``sanitize``."""
+    findings: tuple[Finding, ...] = ()
+    """What the checks found, below the level of an error."""
 
 
 class Kernel:
@@ -141,17 +146,19 @@ class Kernel:
         values = (bound.get(i, UNUSED) for i in range(signature.buffers))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
-            [(position[i], value.offset) if isinstance(value, At) else value for i, value in enumerate(values)],
+            [value._replace(buffer=position[i]) if isinstance(value, At) else value for i, value in enumerate(values)],
             local, seconds,
         )  # fmt: skip
-        results = isolation.run(self._request, signature.name, call) if self._isolate else call.run(self._function)
+        done = isolation.run(self._request, signature.name, call) if self._isolate else call.run(self._function)
         changed = {}
         for i, array in written.items():
-            differs = memory[position[i]] != results[position[i]]
+            differs = memory[position[i]] != done.memory[position[i]]
             changed[i] = int(differs.reshape(array.size, -1).any(1).sum())
-        for place, after in results.items():
+        for place, after in done.memory.items():
             memory[place][...] = after
-        return Launch(changed)
+        if not self._function.device.checks:
+            return Launch(changed)
+        return Launch(changed, {i: done.written[i] // written[i].itemsize for i in written}, tuple(done.findings))
 
     def _check_overlaps(self, arrays: Mapping[int, NDArray[Any]]) -> None:
         """Raise if two arrays share a part of their memory and one of them may be written."""
@@ -171,19 +178,19 @@ class Kernel:
         """Return an argument as an array from an offset on, or as the bytes of a value; raise for an illegal one."""
         signature = self._function.signature
         what = f"buffer({index}) of kernel `{signature.name}`, `{known.text}`"
-        array, offset = value if isinstance(value, At) else (value, 0)
+        array, offset, is_undefined = At.of(value)
         if isinstance(array, (np.ndarray, np.generic)):
             check_array(array, known, what)
         if isinstance(array, np.ndarray):
             signature.check_size(index, max(array.nbytes - offset, 0), is_value=is_value(array))
-            return At(array, offset)
+            return At(array, offset, is_undefined)
         if array is None:
             raise LaunchError(f"{what}: it is not bound, the argument is None")
         if not isinstance(array, (bool, int, float, bytes, np.generic)):
             raise TypeError(
                 f"{what}: an argument is an array of NumPy, a number or bytes, not a {type(array).__name__}"
             )
-        if known.is_written or offset:
+        if known.is_written or offset or is_undefined:
             raise LaunchError(f"{what}: it is memory, pass an array of NumPy, not {shorten(array)}")
         if isinstance(array, (bytes, np.generic)):
             data = array if isinstance(array, bytes) else array.tobytes()
@@ -276,6 +283,8 @@ def compile(
     denormals: str = "keep",
     runtime: str = "clang",
     check_order: bool = True,
+    sanitize: bool = False,
+    levels: Mapping[str, str] | None = None,
     isolate: bool = False,
 ) -> Library:
     """Compile Metal Shading Language for the CPU, with checks for undefined behaviour.
@@ -300,6 +309,10 @@ def compile(
         The runtime.
     check_order : bool, optional
         Whether each launch runs twice, in opposite orders of its threads, with results that must be equal.
+    sanitize : bool, optional
+        Whether each access of a launch is checked: races, fences, bounds, uninitialized memory, arithmetic.
+    levels : mapping of str to str, optional
+        Levels of kinds of findings: ``"error"``, ``"warning"``, ``"note"`` or ``"off"``. A launch with an error raises.
     isolate : bool, optional
         Whether each launch runs in a process of its own, which may use ``MPSREF_LAUNCH_MEMORY`` MiB (default 4096)
         beyond its buffers. Running a kernel is running native code: this keeps a crash from the calling process, and is
@@ -346,7 +359,7 @@ def compile(
             f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values"
         )
     options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
-    device = {"check_order": check_order, "denormals": denormals}
+    device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
     return Library(Request(text, options, device, dict(constants or {})), isolate)
 
 

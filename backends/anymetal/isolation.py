@@ -10,13 +10,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import CompileError, LaunchError, clang
 from .clang.device import launch_seconds, positive
+from .clang.findings import Finding
+from .clang.report import found_error
+from .frontend.signature import At
 
 MEMORY = 4096
 """MiB of memory of a process beyond its buffers; ``MPSREF_LAUNCH_MEMORY`` is another limit."""
@@ -27,8 +30,15 @@ GRACE = 60
 START = "import sys; sys.path[:] = {!r}; from anymetal import isolation; isolation.serve()"
 ERRORS = {error.__name__: error for error in (LaunchError, CompileError, TypeError, MemoryError)}
 
-Results: TypeAlias = Mapping[int, NDArray[np.uint8]]
-"""The bytes of memory after a launch, for each that may be written."""
+
+class Results(NamedTuple):
+    """What a launch did."""
+
+    memory: Mapping[int, NDArray[np.uint8]]
+    """The bytes of memory after the launch, for each that may be written."""
+    findings: Sequence[Finding]
+    written: Sequence[int]
+    """The bytes that each buffer was written, if the checks were on."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Call:
     memory: Sequence[NDArray[np.uint8]]
     written: Sequence[int]
     """The positions in ``memory`` of what may be written."""
-    arguments: Sequence[bytes | tuple[int, int]]
+    arguments: Sequence[bytes | At]
     """For each buffer its bytes, or the position of its memory and the offset there."""
     local: Any
     seconds: Any
@@ -67,10 +77,10 @@ class Call:
     def run(self, function: clang.Function) -> Results:
         """Launch on copies of the memory; return what is in them."""
         buffers = [function.device.buffer(one) for one in self.memory]
-        bound = [one if isinstance(one, bytes) else clang.At(buffers[one[0]], one[1]) for one in self.arguments]
+        bound = [one if isinstance(one, bytes) else one._replace(buffer=buffers[one.buffer]) for one in self.arguments]
         launch = getattr(function, self.method)
-        launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
-        return {position: buffers[position] for position in self.written}
+        done = launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
+        return Results({position: buffers[position] for position in self.written}, done.findings, done.written)
 
 
 def run(request: Request, name: str, call: Call) -> Results:
@@ -90,11 +100,14 @@ def run(request: Request, name: str, call: Call) -> Results:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise LaunchError(f"kernel `{name}` ended its process with {how}{': ' + said[-1][:500] if said else ''}")
     answer = json.loads(head)
+    findings = [Finding.described(row) for row in answer["findings"]]
+    if answer["error"] == LaunchError.__name__:
+        raise found_error(answer["message"], findings)
     if answer["error"] is not None:
         raise ERRORS[answer["error"]](answer["message"])
     ends = np.cumsum([call.memory[position].nbytes for position in call.written])
     parts = np.split(np.frombuffer(data, np.uint8), ends)
-    return dict(zip(call.written, parts, strict=False))
+    return Results(dict(zip(call.written, parts, strict=False)), findings, answer["written"])
 
 
 def serve() -> None:
@@ -103,17 +116,21 @@ def serve() -> None:
     The answer is JSON and bytes, since what a kernel has damaged must not be unpickled.
     """
     request, name, call, seconds, memory = pickle.load(sys.stdin.buffer)
-    results: Results = {}
-    answer = {"error": None, "message": ""}
+    results = list[NDArray[np.uint8]]()
+    answer: dict[str, Any] = {"error": None, "message": "", "findings": [], "written": []}
     try:
         function = request.function(request.open(), name)
-        _limit(seconds, memory * 2**20 + 4 * sum(one.nbytes for one in call.memory))
-        results = call.run(function)
+        _limit(seconds, memory * 2**20 + function.device.memory(sum(one.nbytes for one in call.memory)))
+        done = call.run(function)
+        results = [done.memory[position] for position in call.written]
+        answer |= {"findings": [one.describe() for one in done.findings], "written": done.written}
     except tuple(ERRORS.values()) as error:
-        answer = {"error": next(key for key, kind in ERRORS.items() if isinstance(error, kind)), "message": str(error)}
+        name = next(key for key, kind in ERRORS.items() if isinstance(error, kind))
+        found = [one.describe() for one in getattr(error, "findings", ())]
+        answer |= {"error": name, "message": str(error), "findings": found}
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-    for position in call.written if results else ():
-        sys.stdout.buffer.write(results[position].data)
+    for one in results:
+        sys.stdout.buffer.write(one.data)
 
 
 def _limit(seconds: float, nbytes: float) -> None:

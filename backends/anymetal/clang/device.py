@@ -8,7 +8,7 @@ import platform
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from ctypes import POINTER, byref, cast
+from ctypes import POINTER, byref, cast, pointer
 from reprlib import repr as shorten
 from typing import Any
 
@@ -19,9 +19,11 @@ from ..frontend.options import Options
 from ..frontend.program import Constants
 from ..frontend.signature import At, Extent, Signature, bytes_of, device_index, find_kernel, is_value, whole
 from ..frontend.toolchain import find
+from .findings import Finding, levels_of, summary
 from .flags import unavailable
 from .launcher import (
     BufferRecord,
+    Checks,
     FaultReport,
     LaunchRecord,
     LocalRecord,
@@ -30,7 +32,7 @@ from .launcher import (
     compile_source,
     launcher,
 )
-from .report import explain
+from .report import FOUND, explain, finding_of, found_error
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
 LARGEST_LIMIT = 999_999_999
@@ -70,9 +72,10 @@ class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
 class Handle:
     """A completed launch: the results are in the buffers."""
 
-    def __init__(self, buffers: list[Buffer]) -> None:
+    def __init__(self, buffers: list[Buffer], findings: Sequence[Finding] = (), written: Sequence[int] = ()) -> None:
         """Returned by a call of a :class:`Function`."""
         self._buffers = buffers  # kept alive by the handle, as in metalcompute
+        self.findings, self.written = tuple(findings), tuple(written)
 
     def __repr__(self) -> str:
         return "clang.Handle"
@@ -105,7 +108,7 @@ def lengths_of(local: Any) -> dict[int, int]:
 
 def indirect(groups: Any) -> tuple[int, ...]:
     """Return the numbers of threadgroups in a buffer."""
-    buffer, offset = groups if isinstance(groups, At) else (groups, 0)
+    buffer, offset, _ = At.of(groups)
     found = bytes_of(buffer)
     if isinstance(found, int) or offset % 4 or offset + 12 > found.nbytes:
         size = "no buffer" if isinstance(found, int) else f"{found.nbytes} bytes"
@@ -137,6 +140,7 @@ class Function:
             check_order=device.check_order,
             flush_denormals=device.flush_denormals,
         )
+        self._checks = Checks(library, source.program.files) if device.checks else None
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())
 
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
@@ -241,14 +245,19 @@ class Function:
         launch = LaunchRecord.from_buffer_copy(self._record)
         records = (BufferRecord * max(len(bound), 1))()
         locals_ = (LocalRecord * max(launch.local_count, 1))()
-        for index, (record, (buffer, offset)) in enumerate(zip(records, bound, strict=False)):
-            record.data, record.bytes, record.offset = buffer.memory.address, buffer.nbytes, offset  # type: ignore[union-attr]
+        for index, (record, (buffer, offset, is_undefined)) in enumerate(zip(records, bound, strict=False)):
+            record.data, record.bytes, record.offset = buffer.memory.address, buffer.nbytes, offset
             record.writable = signature.is_written(index)
+            record.undefined = is_undefined
+            record.unit = signature.parameters[index].numbers & 255 if index in signature.parameters else 0
         launch.buffers, launch.locals = cast(records, POINTER(BufferRecord)), cast(locals_, POINTER(LocalRecord))
         launch.grid[:], launch.width[:], launch.groups[:] = grid, width, groups
         launch.seed = self._seed + count
         launch.nanoseconds = int(limit * 1e9)
         report = FaultReport()
+        checks = self._checks.record() if self._checks else None
+        if checks:
+            launch.checks = pointer(checks)
         with ExitStack() as stack:
             try:
                 for record in records[: len(bound)] if launch.check_order else ():
@@ -263,17 +272,27 @@ class Function:
             if launch.local_bytes:
                 stack.enter_context(library.lock)
             runtime.run(byref(launch), byref(report))
-        if report.kind:
-            number, size = math.prod(groups), math.prod(width)
-            shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
-            bindings = [(buffer.nbytes, offset) for buffer, offset in bound]
-            raise LaunchError(explain(report, signature, size, shape, bindings, lengths, limit))
-        return Handle([buffer for buffer, _ in bound])
+        if not report.kind and not (checks and checks.count):
+            return Handle([buffer for buffer, _, _ in bound], (), [record.written for record in records])
+        number, size = math.prod(groups), math.prod(width)
+        shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
+        bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
+        findings = []
+        if self._checks and checks:
+            findings = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
+        if report.kind and report.kind != FOUND:
+            text = explain(report, signature, size, shape, bindings, lengths, limit)
+            findings = [*findings, finding_of(report, text)]
+            if not self._checks:
+                raise found_error(text, findings)
+        if self._checks and any(one.level == "error" for one in findings):
+            raise found_error(summary(findings, signature.name, self._checks.files, shape), findings)
+        return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records])
 
-    def _bind(self, index: int, argument: Any) -> tuple[Buffer, int]:
+    def _bind(self, index: int, given: Any) -> At:
         """Return the memory of an argument, and the offset in it."""
         known = self.signature.parameters.get(index)
-        argument, offset = argument if isinstance(argument, At) else (argument, 0)
+        argument, offset, is_undefined = At.of(given)
         if isinstance(argument, Buffer) and argument.memory is not None:
             buffer = argument
         else:
@@ -287,7 +306,7 @@ class Function:
                 f"{known.alignment if known else 1} below {buffer.nbytes}, the bytes of the buffer"
             )
         self.signature.check_size(index, buffer.nbytes - offset, is_value=is_value(argument))
-        return buffer, offset
+        return At(buffer, offset, is_undefined)
 
     def __str__(self) -> str:
         return f"clang.Function({self.signature.name})"
@@ -331,6 +350,11 @@ class Device:
         Selects the order.
     denormals : {"keep", "flush"}, optional
         Whether subnormal numbers (of ``float``) are kept in arithmetic, or are zero as in MLX and PyTorch on a GPU.
+    sanitize : bool, optional
+        Whether kernels run with checks of each access: races, fences, bounds, uninitialized memory, arithmetic.
+    levels : mapping of str to str, optional
+        The levels of kinds of findings, ``"error"``, ``"warning"``, ``"note"`` or ``"off"``; see
+        :data:`anymetal.clang.findings.KINDS`. A launch with an error raises :class:`LaunchError`.
 
     Examples
     --------
@@ -349,8 +373,14 @@ class Device:
     array([1., 4., 9.], dtype=float32)
     """
 
-    def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0, denormals: str = "keep") -> None:
+    def __init__(
+        self, index: int = -1, /, *, check_order: bool = True, seed: int = 0, denormals: str = "keep",
+        sanitize: bool = False, levels: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         """Open the device; raise :class:`LaunchError` if there is no clang."""
+        if not isinstance(sanitize, (bool, np.bool_)):
+            raise TypeError(f"sanitize is of type {type(sanitize).__name__}; it is True or False")
+        self.checks, self.levels = bool(sanitize), levels_of(levels)
         device_index(index, 1)
         if not isinstance(check_order, (bool, np.bool_)):
             raise TypeError(f"check_order is of type {type(check_order).__name__}; it is True or False")
@@ -394,7 +424,7 @@ class Device:
         """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        options = Options.of(version, include, fast_math, define)
+        options = Options.of(version, include, fast_math, define, self.checks)
         kernel = self._kernels.get((source, options))
         if kernel is None:
             kernel = Kernel(self, compile_source(self._toolchain, source, options))
@@ -419,6 +449,10 @@ class Device:
         if not isinstance(source, int):
             buffer[:] = source
         return buffer
+
+    def memory(self, nbytes: int) -> int:
+        """Return the address space that a launch with buffers of so many bytes needs beside that of the process."""
+        return (4 + 16 * self.checks) * nbytes + self.checks * self.runtime.arena_bytes
 
     def __str__(self) -> str:
         return f"clang.Device({self.name})"

@@ -37,6 +37,23 @@ CODE_FLAGS = (
     *("-ffloat16-excess-precision=none", "-fbfloat16-excess-precision=none", "-fsanitize=array-bounds"),
     *("-debug-info-kind=line-tables-only", "-dwarf-version=4"),
 )
+# The thread sanitizer is the instrumentation of shadow.h, which defines the functions that it calls. It neither sees
+# accesses of more than 16 bytes, nor minima and sums of atomic floats: the shim tells of atomic accesses itself.
+RECOVERED = (
+    *("alignment", "shift-base", "shift-exponent", "integer-divide-by-zero", "float-cast-overflow"),
+    *("signed-integer-overflow", "implicit-signed-integer-truncation"),
+)
+CHECK_FLAGS = (
+    f"-fsanitize=thread,local-bounds,{','.join(RECOVERED)}",
+    f"-fsanitize-recover={','.join(RECOVERED)}",
+    *(
+        part
+        for name in ("func-entry-exit=0", "atomics=0", "read-before-write=1")
+        for part in ("-mllvm", f"-tsan-instrument-{name}")
+    ),
+    *("-mllvm", "-tsan-compound-read-before-write=0", "-DMPSREF_CHECKED"),
+)
+
 # On Linux the symbols of the C library are resolved at load time by the one of the Python process. Linking one would
 # make zig build its start-up files at the first use, which takes 5 seconds.
 LIBRARIES = ("-lm",) if IS_MAC else ("-nostdlib",)
@@ -65,7 +82,7 @@ def _features() -> set[str]:
 
 def of_options(options: Options) -> tuple[str, ...]:
     """Return the flags of a compilation that depend on its options."""
-    return *options.definitions, *(FAST_MATH if options.fast_math else ())
+    return *options.definitions, *(FAST_MATH if options.fast_math else ()), *(CHECK_FLAGS if options.checks else ())
 
 
 def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
@@ -93,7 +110,7 @@ def link_command(compiler: Toolchain) -> tuple[str, ...]:
 
 def fingerprint(compiler: Toolchain) -> str:
     """Return a hash of the compiler, the flags, this runtime and the CPU."""
-    flags = LANGUAGE_FLAGS, CODE_FLAGS, FAST_MATH, LAUNCHER_FLAGS, target(), link_command(compiler)
+    flags = LANGUAGE_FLAGS, CODE_FLAGS, FAST_MATH, CHECK_FLAGS, LAUNCHER_FLAGS, target(), link_command(compiler)
     return compiler.fingerprint(*flags, runtime=Path(__file__).parent)
 
 

@@ -8,8 +8,9 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kernelcache.first_use import importing
 
@@ -18,9 +19,10 @@ from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked, undefined
-from ..frontend.signature import find_kernel
+from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
-from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command
+from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord, image
+from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
 from .objects import check_loading
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
@@ -36,7 +38,10 @@ class BufferRecord(ctypes.Structure):
         ("copy", ctypes.c_void_p),
         ("bytes", ctypes.c_uint64),
         ("offset", ctypes.c_uint64),
+        ("written", ctypes.c_uint64),
         ("writable", ctypes.c_uint32),
+        ("undefined", ctypes.c_uint32),
+        ("unit", ctypes.c_uint32),
     )
 
 
@@ -52,6 +57,7 @@ class LaunchRecord(ctypes.Structure):
     _fields_ = (
         ("buffers", ctypes.POINTER(BufferRecord)),
         ("locals", ctypes.POINTER(LocalRecord)),
+        ("checks", ctypes.POINTER(ChecksRecord)),
         ("run_thread", ctypes.c_void_p),
         ("local", ctypes.c_void_p),
         ("local_bytes", ctypes.c_uint64),
@@ -102,6 +108,8 @@ class NativeLauncher:
         self.run = library.mpsref_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(FaultReport))
         self.run.restype = None
+        self.arena_bytes = ctypes.c_uint64.in_dll(library, "mpsref_arena_bytes").value
+        """Address space that a launch with checks reserves."""
         self._map = library.mpsref_map
         self._map.argtypes = (ctypes.c_uint64,)
         self._map.restype = ctypes.c_void_p
@@ -183,12 +191,13 @@ class Library:
     ``lock`` is held while a kernel with static threadgroup memory runs, because that is memory of the library.
     """
 
-    def __init__(self, path: Path, synchronizes: bool) -> None:
-        """Load the library; ``synchronizes`` is the result of ``build_kernel``."""
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        """Load the library; ``about`` is the result of ``build_kernel``."""
+        self.path, self.image = path, about["image"]
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))
         self.entry = ctypes.cast(self._library.mpsref_thread, ctypes.c_void_p).value
-        self.synchronizes = synchronizes
+        self.synchronizes = about["synchronizes"]
         self.local, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_local")
         self.local_bytes = end - self.local
         first, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_named")
@@ -200,26 +209,57 @@ class Library:
         return list((ctypes.c_uint32 * count).in_dll(self._library, name))
 
 
+class Checks:
+    """What the checks of launches need of a kernel."""
+
+    def __init__(self, library: Library, files: Mapping[str, str]) -> None:
+        """Take what :func:`.findings.image` found."""
+        self.files, self._library = files, library
+        rows = library.image["variables"]
+        self._variables = (VariableRecord * max(len(rows), 1))(*(VariableRecord(at, size) for at, size, _ in rows))
+
+    def record(self) -> ChecksRecord:
+        """Return the record of a launch."""
+        image = self._library.image
+        return ChecksRecord(
+            findings=(FindingRecord * MOST_FINDINGS)(),
+            variables=self._variables,
+            code=(self._library.entry or 0) - image["entry"],
+            code_bytes=image["bytes"],
+            variable_count=len(image["variables"]),
+        )
+
+    def read(
+        self, record: ChecksRecord, signature: Signature, bindings: Sequence[tuple[int, int]],
+        local: Mapping[int, int], levels: Mapping[str, str],
+    ) -> list[Finding]:  # fmt: skip
+        """Return the findings of a launch; ``bindings`` are the bytes of the buffers and the offsets in them."""
+        reader = Reader(
+            signature, self._library.image["variables"], self._library.path, [size for size, _ in bindings],
+            [offset for _, offset in bindings], local, levels,
+        )  # fmt: skip
+        return [found for one in record.findings[: record.count] if (found := reader.read(one)) is not None]
+
+
 SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
 
 def build_kernel(
     toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
-) -> bool:
-    """Write the library of a kernel; return whether it synchronizes threads."""
+) -> dict[str, Any]:
+    """Write the library of a kernel; return whether it synchronizes threads, and what checks need of it."""
     cpp = program.cpp(kernel, values)
-    key = fingerprint(toolchain), *options.definitions, str(options.fast_math)
-    headers = toolchain.parsed_headers(header_command(toolchain, options), *key)
+    headers = toolchain.parsed_headers(header_command(toolchain, options), fingerprint(toolchain))
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)
     program.compile(toolchain, [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)], values)
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
-    needed = check_loading(output.read_bytes())
+    needed = check_loading(output.read_bytes(), is_checked=options.checks)
     for symbol in needed:
         if not hasattr(ctypes.CDLL(None), symbol):
             raise undefined(symbol, cpp)
-    return not SYNCHRONIZING.isdisjoint(needed)
+    return {"synchronizes": not SYNCHRONIZING.isdisjoint(needed), "image": image(output) if options.checks else None}
 
 
 class Source:
@@ -237,11 +277,17 @@ class Source:
         program, values = self.program, self.program.values(constants)
         kernel = find_kernel(name, program.kernels)
 
-        def build(output: Path) -> bool:
+        def build(output: Path) -> dict[str, Any]:
             return build_kernel(self._toolchain, self._options, program, kernel, values, output)
 
-        flags = fingerprint(self._toolchain), str(self._options.fast_math), *self._options.definitions
-        key = cache.key("kernel", *flags, program.text, name, *sorted(values.items()))
+        key = cache.key(
+            "kernel",
+            fingerprint(self._toolchain),
+            *of_options(self._options),
+            program.text,
+            name,
+            *sorted(values.items()),
+        )
         with importing, _loading:
             if key not in self.libraries:
                 launcher(self._toolchain)

@@ -9,6 +9,7 @@ from .. import CompileError
 
 CODE = {14: ".init_array", 15: ".fini_array", 16: ".preinit_array"}
 """Types of sections of ELF with functions that run when a library is loaded or unloaded."""
+INITIALIZERS, POINTER = 14, 8
 TAGS = {1: "DT_NEEDED", 12: "DT_INIT", 13: "DT_FINI", 0x7FFFFFFD: "DT_AUXILIARY", 0x7FFFFFFF: "DT_FILTER"}
 """Tags of the dynamic section of ELF."""
 RELOCATIONS, SYMBOLS, DYNAMIC = 4, 11, 6
@@ -22,10 +23,13 @@ EXTERNAL, DEFINED = 0x01, 0x0E
 """Bits of the type of a symbol in Mach-O."""
 
 
-def check_loading(data: bytes) -> list[str]:
-    """Raise CompileError if a library runs code when it is loaded; return the symbols that it takes from others."""
+def check_loading(data: bytes, *, is_checked: bool = False) -> list[str]:
+    """Raise CompileError if a library runs code when it is loaded; return the symbols that it takes from others.
+
+    A library with checks has one function of the compiler's sanitizer that runs then.
+    """
     if data.startswith(b"\x7fELF\x02\x01"):
-        found, needed = list(_elf(data)), _needed(data)
+        found, needed = list(_elf(data, POINTER if is_checked else 0)), _needed(data)
     elif data.startswith(b"\xcf\xfa\xed\xfe"):
         found, needed = list(_mach(data)), list(_mach_needed(data))
     else:
@@ -49,9 +53,9 @@ def _records(layout: str, data: bytes, offset: int, size: int) -> Iterator[tuple
     return struct.iter_unpack(layout, data[offset : offset + size - size % struct.calcsize(layout)])
 
 
-def _elf(data: bytes) -> Iterator[str]:
+def _elf(data: bytes, allowed: int) -> Iterator[str]:
     for kind, offset, size, _ in _sections(data):
-        if kind in CODE and size:
+        if kind in CODE and size > (allowed if kind == INITIALIZERS else 0):
             yield CODE[kind]
         elif kind == DYNAMIC:
             yield from (TAGS[tag] for tag, _ in _records("<qQ", data, offset, size) if tag in TAGS)

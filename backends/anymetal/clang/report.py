@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 
+from .. import LaunchError
+from ..frontend.lexer import NAME
 from ..frontend.signature import Signature
+from .findings import MOST_BUFFERS, Finding, Place
 from .launcher import FaultReport
 
-FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER = range(1, 9)
-MOST_BUFFERS = 31
-"""``MPSREF_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
+FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER, FOUND = range(1, 10)
 
 
 def explain(
@@ -86,3 +87,21 @@ def explain(
         )
     reason = "the system gave it no timer" if report.kind == NO_TIMER else "no memory"
     return f"{start}could not run: {reason} ({grid})"
+
+
+def finding_of(report: FaultReport, text: str) -> Finding:
+    """Return the finding for a report that the launcher makes without checks of accesses."""
+    kinds = {GUARD: "out-of-bounds", ARRAY: "out-of-bounds", DIVERGENCE: "divergent-barrier", ORDER: "order"}
+    kind = (kinds | {STOPPED: "endless"}).get(report.kind, "fault")
+    if report.kind == FAULT:
+        kind = "division" if report.count == signal.SIGFPE else "fault" if report.buffer < 0 else "out-of-bounds"
+    place = Place(NAME, report.line, report.column) if report.line else None
+    other = Place(NAME, report.other_line, 0) if report.kind == DIVERGENCE and report.other_line else None
+    return Finding(kind, "error", text, place, other, groups=(report.group,))
+
+
+def found_error(text: str, findings: Sequence[Finding]) -> LaunchError:
+    """Return the error for findings."""
+    error = LaunchError(text)
+    error.findings = tuple(findings)
+    return error

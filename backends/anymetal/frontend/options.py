@@ -31,9 +31,11 @@ class Options:
     fast_math: bool = True
     macros: tuple[str, ...] = ()
     """Flags that define the macros of the caller."""
+    checks: bool = False
+    """Whether kernels are compiled with checks of their accesses."""
 
     @classmethod
-    def of(cls, version: Any, include: Any, fast_math: Any, define: Any = None) -> Options:
+    def of(cls, version: Any, include: Any, fast_math: Any, define: Any = None, checks: bool = False) -> Options:
         """Check and convert the arguments of ``Device.kernel``."""
         if version not in VERSIONS:
             raise CompileError(f"version={shorten(version)}: the versions of MSL are {', '.join(VERSIONS)}")
@@ -45,7 +47,7 @@ class Options:
         for folder in folders:
             if not folder.is_dir():
                 raise CompileError(f"include={str(folder)!r} is not a folder")
-        return cls(version, folders, fast_math, tuple(_macros(define)))
+        return cls(version, folders, fast_math, tuple(_macros(define)), checks)
 
     @property
     def number(self) -> int:

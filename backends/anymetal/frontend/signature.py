@@ -181,10 +181,35 @@ class Signature(NamedTuple):
 
 
 class At(NamedTuple):
-    """A buffer from an offset in bytes on, made by :func:`at`."""
+    """A buffer from an offset in bytes on, made by :func:`at`, or one with undefined contents (:func:`undefined`)."""
 
     buffer: Any
-    offset: int
+    offset: int = 0
+    is_undefined: bool = False
+
+    @classmethod
+    def of(cls, argument: Any) -> At:
+        """Return an argument of a launch as one."""
+        return argument if isinstance(argument, At) else cls(argument)
+
+
+def undefined(buffer: Any, /) -> At:
+    """Return a buffer whose contents the kernel must not use before it has written them, as an argument of a launch.
+
+    A launch with ``sanitize=True`` reports a read of such an element. ``buffer`` may be the result of :func:`at`; all
+    of its memory is undefined then.
+
+    Examples
+    --------
+    >>> import anymetal
+    >>> library = anymetal.compile('''
+    ... kernel void copy(device float *x, uint i [[thread_position_in_grid]]) { x[i] = x[i + 1]; }''', sanitize=True)
+    >>> library["copy"](3, 3, anymetal.undefined(np.zeros(4, np.float32)))
+    Traceback (most recent call last):
+        ...
+    anymetal.LaunchError: kernel `copy`: 1 error...
+    """
+    return At.of(buffer)._replace(is_undefined=True)
 
 
 def at(buffer: Any, offset: int, /) -> At:

@@ -18,12 +18,13 @@
 #include "fibre.h"
 #include "memory.h"
 #include "watch.h"
+#include "shadow.h"
 
 enum { READY, AT_SIMD, AT_BARRIER, DONE };
 
 typedef struct {
     void *stack_pointer;
-    uint32_t state, line, column, bytes;
+    uint32_t state, line, column, bytes, flags;
     uint8_t post[MPSREF_SIMD_BYTES]; // the value this lane brings to a simdgroup function
 } fibre;
 
@@ -36,6 +37,7 @@ typedef struct {
 typedef struct {
     fibre fibres[MPSREF_MAX_THREADS];
     mpsref_exchange exchanges[MPSREF_MAX_THREADS / MPSREF_SIMD_WIDTH];
+    uint8_t signal_stack[65536];
     uint8_t *stacks;
 } pool;
 
@@ -48,12 +50,18 @@ typedef struct {
     uint8_t *buffers[MPSREF_MAX_BUFFERS]; // the memory of this pass
     uint8_t *locals[MPSREF_MAX_LOCALS];
     void *bound[MPSREF_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
-    uint32_t running, pass;
+    shadow *shadow; // in a pass with checks
+    uint32_t running, thread, pass; // the fibre, and the thread of its threadgroup
     uint64_t deadline;           // in processor time of the thread
     volatile sig_atomic_t ended; // the signal that ended the launch, or 0
 } run;
 
-static _Thread_local run *current;
+#ifdef __GLIBC__ // checks read it at each access
+#define NEAR __attribute__((tls_model("initial-exec")))
+#else
+#define NEAR
+#endif
+static _Thread_local NEAR run *current;
 
 static int has_ended(const run *r) { return r->report->kind || r->ended; }
 
@@ -129,7 +137,7 @@ static void to_host(void) {
 }
 
 static void to_fibre(run *r, uint32_t t) {
-    r->running = t;
+    r->running = r->thread = t;
     fibre_switch(&r->host, r->pool->fibres[t].stack_pointer);
 }
 
@@ -159,8 +167,11 @@ static void abandon(run *r) {
     to_host();
 }
 
+#include "checked.h"
+
 static void wait_at(uint32_t state, uint32_t line, uint32_t column) {
     run *r = current;
+    if (r->shadow) settle(r);
     fibre *f = &r->pool->fibres[r->running];
     f->state = state;
     f->line = line;
@@ -169,18 +180,18 @@ static void wait_at(uint32_t state, uint32_t line, uint32_t column) {
 }
 
 void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column) {
-    (void)flags;
+    current->pool->fibres[current->running].flags = flags;
     wait_at(AT_BARRIER, line, column);
 }
 
-uint32_t mpsref_lane(void) { return current->running % MPSREF_SIMD_WIDTH; }
+uint32_t mpsref_lane(void) { return current->thread % MPSREF_SIMD_WIDTH; }
 
 const mpsref_exchange *mpsref_exchange_values(
     const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column) {
-    (void)flags;
     run *r = current;
     fibre *f = &r->pool->fibres[r->running];
     f->bytes = bytes;
+    f->flags = flags;
     memcpy(f->post, value, bytes);
     wait_at(AT_SIMD, line, column);
     return &r->pool->exchanges[r->running / MPSREF_SIMD_WIDTH];
@@ -199,7 +210,7 @@ static int simd_release(run *r, uint32_t first) {
     fibre *f = r->pool->fibres;
     uint32_t end = first + MPSREF_SIMD_WIDTH < r->group.size ? first + MPSREF_SIMD_WIDTH : r->group.size;
     uint64_t place = UINT64_MAX;
-    uint32_t bytes = 0;
+    uint32_t bytes = 0, flags = 0;
     for (uint32_t t = first; t < end; t++) {
         uint64_t here = (uint64_t)f[t].line << 32 | f[t].column;
         if (f[t].state == AT_SIMD && here <= place) place = here, bytes = f[t].bytes > bytes ? f[t].bytes : bytes;
@@ -215,7 +226,9 @@ static int simd_release(run *r, uint32_t first) {
         x->active |= 1u << (t - first);
         memcpy(x->value[t - first], f[t].post, bytes);
         f[t].state = READY;
+        flags = f[t].flags;
     }
+    if (r->shadow) shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags);
     return 1;
 }
 
@@ -240,6 +253,7 @@ static int barrier_release(run *r) {
         return 0;
     }
     for (uint32_t t = 0; t < n; t++) f[t].state = READY;
+    if (r->shadow) shadow_barrier(r->shadow, at->flags, at->line, at->column);
     return 1;
 }
 
@@ -263,6 +277,7 @@ static void group_begin(run *r, uint32_t index) {
     }
     fill_uninitialised(l->local, l->local_bytes, r->pass);
     for (uint32_t i = 0; i < l->local_count; i++) fill_uninitialised(r->locals[i], l->locals[i].bytes, r->pass);
+    if (r->shadow) shadow_group(r->shadow, index);
 }
 
 static order group_order(const run *r) {
@@ -276,7 +291,7 @@ static void plain_groups(run *r) {
         group_begin(r, g);
         order threads = make_order(group_seed(r), r->group.size, r->pass);
         for (uint32_t j = 0, t = threads.start; j < threads.size; j++, t = following(threads, t))
-            r->launch->run_thread(&r->group, t);
+            r->thread = t, r->launch->run_thread(&r->group, t);
     }
 }
 
@@ -307,7 +322,7 @@ static void fibre_group(run *r) {
 static void place_memory(run *r) {
     const mpsref_launch *l = r->launch;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->bound[i] = r->buffers[i] + l->buffers[i].offset;
-    for (uint32_t i = 0; i < l->local_count; i++) {
+    for (uint32_t i = 0; i < l->local_count && !r->shadow; i++) {
         const mpsref_local_memory *m = &l->locals[i];
         if (!m->bytes) continue;
         r->locals[i] = m->pages;
@@ -456,6 +471,71 @@ static void check_guards(run *r) {
         check_guard(r, (int32_t)(MPSREF_MAX_BUFFERS + i), r->locals[i], l->locals[i].bytes);
 }
 
+// Copies the buffers into the arena of a shadow; 0 when there is no memory.
+static int watch_memory(run *r) {
+    const mpsref_launch *l = r->launch;
+    shadow *s = r->shadow;
+    for (uint32_t i = 0; i < l->buffer_count; i++) {
+        const mpsref_buffer *b = &l->buffers[i], *first = memory_of(l, i);
+        region *m = &s->regions[first - l->buffers];
+        if (b == first) {
+            if (!region_open(s, i, b->bytes)) return 0;
+            memcpy(m->data, b->data, b->bytes);
+            m->is_writable = 0, m->is_undefined = b->undefined;
+            m->unit_bits = b->unit == 1 ? 0 : b->unit == 2 ? 1 : 2;
+            if (!region_watch(m)) return 0;
+        }
+        m->is_writable |= b->writable;
+        r->buffers[i] = m->data;
+    }
+    for (uint32_t i = 0; i < l->local_count; i++) {
+        if (!l->locals[i].bytes) continue;
+        if (!region_open(s, MPSREF_MAX_BUFFERS + i, l->locals[i].bytes)) return 0;
+        r->locals[i] = s->regions[MPSREF_MAX_BUFFERS + i].data;
+    }
+    s->regions[VARIABLES] = (region){.data = l->local, .bytes = l->local_bytes, .is_writable = 1, .unit_bits = 2};
+    for (uint32_t i = MPSREF_MAX_BUFFERS; i < SLOTS; i++) {
+        region *m = &s->regions[i];
+        m->is_local = m->is_undefined = 1;
+        if (m->bytes && !region_watch(m)) return 0;
+    }
+    return 1;
+}
+
+// Runs the kernel with checks on copies of the buffers, which become its results if it runs to its end.
+static void run_checked(run *r) {
+    const mpsref_launch *l = r->launch;
+    shadow *s = r->shadow = calloc(1, sizeof *s);
+    if (s) s->arena = arena_take();
+    if (s && s->arena && watch_memory(r)) {
+        run_pass(r);
+        settle(r);
+    } else {
+        r->report->kind = MPSREF_MEMORY;
+    }
+    r->shadow = NULL;
+    for (uint32_t i = 0; i < l->buffer_count; i++) {
+        mpsref_buffer *b = &l->buffers[i];
+        r->buffers[i] = b->data;
+        if (b != memory_of(l, i) || has_ended(r)) continue;
+        memcpy(b->data, s->regions[i].data, b->bytes);
+        b->written = bytes_written(&s->regions[i]);
+    }
+    if (s && s->arena) {
+        for (uint32_t i = 0; i < SLOTS; i++) region_close(&s->regions[i], i != VARIABLES);
+        arena_give(s->arena);
+    }
+    free(s);
+}
+
+static void run_once(run *r) {
+    if (r->launch->checks)
+        run_checked(r);
+    else
+        run_pass(r);
+    check_guards(r);
+}
+
 // Runs the kernel in an order and, on copies of the buffers, in its opposite; results that differ depend on the order.
 // A buffer lies at the end of its pages and its copy at their start, so that an access on either side is a fault.
 static void run_both_ways(run *r) {
@@ -466,8 +546,7 @@ static void run_both_ways(run *r) {
         memcpy(b->copy, b->data, b->bytes);
         guard_repair(b->copy, b->bytes);
     }
-    run_pass(r);
-    check_guards(r);
+    run_once(r);
     if (has_ended(r)) return;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = memory_of(l, i)->copy;
     r->pass = 1;
@@ -484,8 +563,8 @@ static void run_both_ways(run *r) {
 }
 
 void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
-    static _Thread_local uint8_t signal_stack[65536];
     memset(report, 0, sizeof *report);
+    if (launch->checks) launch->checks->count = 0;
     run r = {.launch = launch, .report = report, .pool = pool_take()};
     if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
     for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;
@@ -496,7 +575,7 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
         r.group.groups[i] = launch->groups[i];
     }
 
-    stack_t ours = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, theirs;
+    stack_t ours = {.ss_sp = r.pool->signal_stack, .ss_size = sizeof r.pool->signal_stack}, theirs;
     sigaltstack(&ours, &theirs); // so that a kernel that overruns its stack is caught too
     const uint64_t mode = floating_mode();
     r.deadline = processor_time() + launch->nanoseconds;
@@ -508,8 +587,7 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
         if (launch->check_order) {
             run_both_ways(&r);
         } else {
-            run_pass(&r);
-            check_guards(&r);
+            run_once(&r);
         }
         set_floating_mode(mode); // a signal handler that is left has other bits, too
         watch_end(&ticks);
@@ -527,6 +605,8 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     }
     pool_give(r.pool);
 }
+
+const uint64_t mpsref_arena_bytes = ARENA_BYTES;
 
 void *mpsref_map(uint64_t accessible) { return guarded_map(accessible); }
 

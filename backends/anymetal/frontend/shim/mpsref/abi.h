@@ -39,6 +39,11 @@ void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column);
 const mpsref_exchange *mpsref_exchange_values(
     const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column);
 uint32_t mpsref_lane(void);
+// What a kernel compiled with checks (MPSREF_CHECKED) tells of its own accord: an atomic access, a fence, and a value
+// that it takes of a lane that brought none.
+void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order);
+void mpsref_fence(uint32_t flags, uint32_t order);
+void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column);
 void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column);
 #ifdef __cplusplus
 }
@@ -47,7 +52,8 @@ void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_
 typedef struct {
     uint8_t *data, *copy; // copy: pages for the second pass
     uint64_t bytes, offset; // offset: where in it the kernel's pointer points
-    uint32_t writable;
+    uint64_t written; // result of checks: the bytes that the kernel wrote
+    uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
 } mpsref_buffer;
 
 // Threadgroup memory of a parameter, in pages of its own.
@@ -56,9 +62,51 @@ typedef struct {
     uint64_t bytes; // 0: the kernel has no such parameter
 } mpsref_local_memory;
 
+// A threadgroup variable: where it is in the static threadgroup memory.
 typedef struct {
-    const mpsref_buffer *buffers;
+    uint32_t at, bytes;
+} mpsref_variable;
+
+typedef enum {
+    MPSREF_RACE = 1,
+    MPSREF_LOCKSTEP,    // a race of lanes of one simdgroup
+    MPSREF_FENCE,       // a barrier lies between that does not order this memory
+    MPSREF_MIXED,       // a race of an atomic and a plain access
+    MPSREF_SAME_VALUE,  // a race of a write that changes nothing
+    MPSREF_UNINITIALIZED,
+    MPSREF_OUTSIDE,     // out of bounds
+    MPSREF_READ_ONLY,
+    MPSREF_MISSING_LANE, // offset: the lane
+    MPSREF_WAITS,        // a loop of atomic loads that no other thread can end
+    MPSREF_MANY_BARRIERS,
+    MPSREF_PRIVATE,      // outside of a private array
+    MPSREF_MISALIGNED, MPSREF_OVERFLOW, MPSREF_TRUNCATION, MPSREF_SHIFT, MPSREF_FLOAT_CAST, MPSREF_DIVISION
+} mpsref_kind;
+
+// What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.
+typedef struct {
+    const char *file, *type; // the compiler's names
+    uint64_t place, other;
+    int64_t offset;          // in the buffer, of the access; or a value
+    uint32_t kind, count, bytes, line, column;
+    int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter; below 0: none, variables, private
+    uint32_t is_write, was_write, group, other_group, thread_index, other_thread;
+    uint32_t barrier_line, barrier_column, barrier_flags; // the last barrier, for a fence that is too weak
+} mpsref_finding;
+
+enum { MPSREF_NO_BUFFER = -1, MPSREF_VARIABLES = -2, MPSREF_PRIVATE_MEMORY = -3, MPSREF_MAX_FINDINGS = 64 };
+
+typedef struct {
+    mpsref_finding *findings; // of MPSREF_MAX_FINDINGS
+    const mpsref_variable *variables; // in the order of their places
+    uint64_t code, code_bytes; // where the library lies
+    uint32_t variable_count, count; // count: of findings, a result
+} mpsref_checks;
+
+typedef struct {
+    mpsref_buffer *buffers;
     const mpsref_local_memory *locals;
+    mpsref_checks *checks; // NULL: none
     void (*run_thread)(const mpsref_group *, uint32_t);
     uint8_t *local; // static threadgroup memory
     uint64_t local_bytes, seed;
@@ -78,7 +126,8 @@ enum {
     MPSREF_ARRAY,         // offset = index, count = length, line, column
     MPSREF_MEMORY,
     MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, last barrier at line:column or 0
-    MPSREF_NO_TIMER
+    MPSREF_NO_TIMER,
+    MPSREF_FOUND // a finding of the checks that ends the launch
 };
 
 typedef struct {

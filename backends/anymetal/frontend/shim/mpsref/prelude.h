@@ -33,8 +33,12 @@
 
 // A loop over components: -O1 alone unrolls none.
 #define MPSREF_UNROLLED _Pragma("clang loop unroll(full)")
-// A function that accesses memory on behalf of a kernel, beside its arguments.
+// A function that accesses memory on behalf of a kernel, beside its arguments: checks name the line of its caller.
+#ifdef MPSREF_CHECKED
+#define MPSREF_TOUCHES __attribute__((always_inline)) inline
+#else
 #define MPSREF_TOUCHES inline
+#endif
 
 typedef char int8_t;
 typedef unsigned char uchar, uint8_t;

@@ -70,6 +70,13 @@ template <class T> struct lanes {
         return value;
     }
 #endif
+    // The value of a lane, which has to take part if the value is used.
+    T of(uint lane, bool is_used, uint line, uint column) const {
+#ifdef MPSREF_CHECKED
+        if (is_used && !has(lane)) mpsref_missing_lane(lane, line, column);
+#endif
+        return (*this)[lane];
+    }
     bool has(uint lane) const { return lane < MPSREF_SIMD_WIDTH && (active >> lane & 1); }
     uint first(uint width) const { // active lane of this quadgroup or simdgroup
         const uint start = self & -width;
@@ -105,7 +112,10 @@ inline void threadgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) {
 }
 inline void simdgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) { simdgroup_barrier(flags, MPSREF_PLACE); }
 #if __METAL_VERSION__ >= 320
-inline void atomic_thread_fence(mem_flags, memory_order order, thread_scope = thread_scope_device) {
+inline void atomic_thread_fence(mem_flags flags, memory_order order, thread_scope = thread_scope_device) {
+#ifdef MPSREF_CHECKED
+    mpsref_fence(uint(flags), uint(order));
+#endif
 #ifndef MPSREF_STRICT
     __atomic_thread_fence(int(order));
 #endif
@@ -161,7 +171,7 @@ MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
     template <class T> inline T NAME(T v, ushort n, MPSREF_HERE) { \
         MPSREF_GATHER(v, WIDTH); \
         const uint width = WIDTH; \
-        return x[start + (SOURCE) % width]; \
+        return x.of(start + (SOURCE) % width, true, MPSREF_PLACE); \
     } \
     MPSREF_ALSO(NAME, (T v, ushort n, MPSREF_HERE), v, n)
 MPSREF_BOTH(MPSREF_MOVE, shuffle, n) MPSREF_BOTH(MPSREF_MOVE, broadcast, n)
@@ -177,11 +187,11 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n) MPSREF_BOTH(MPSREF_MOVE, s
         { \
             MPSREF_GATHER(v, WIDTH); \
             const uint mask = modulo - 1u, place = rank & mask; \
-            moved = x[x.self - place + ((SOURCE) & mask)]; \
+            moved = x.of(x.self - place + ((SOURCE) & mask), IS_INSIDE, MPSREF_PLACE); \
         } \
         MPSREF_GATHER(fill, WIDTH); \
         const uint mask = modulo - 1u, place = rank & mask; \
-        const T filled = x[x.self - place + ((SOURCE) & mask)]; \
+        const T filled = x.of(x.self - place + ((SOURCE) & mask), !(IS_INSIDE), MPSREF_PLACE); \
         return IS_INSIDE ? moved : filled; \
     } \
     MPSREF_ALSO(NAME, (T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE), v, fill, n, modulo)

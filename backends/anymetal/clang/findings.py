@@ -1,0 +1,410 @@
+"""What the checks of a launch found: kinds, levels, places in the source, and messages."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any
+
+from .. import LaunchError
+from ..frontend.lexer import NAME
+from ..frontend.signature import Signature
+from ..frontend.toolchain import SHIM
+
+MOST_BUFFERS = 31
+"""``MPSREF_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
+LEVELS = ("error", "warning", "note", "off")
+
+KINDS = {
+    "race": "error",
+    "lockstep": "warning",
+    "fence": "error",
+    "mixed-atomic": "error",
+    "same-value": "note",
+    "uninitialized": "error",
+    "out-of-bounds": "error",
+    "read-only": "error",
+    "inactive-lane": "error",
+    "endless": "error",
+    "barriers": "error",
+    "misaligned": "error",
+    "overflow": "error",
+    "truncation": "error",
+    "shift": "error",
+    "float-cast": "error",
+    "division": "error",
+    "null": "error",
+    "divergent-barrier": "error",
+    "order": "error",
+    "fault": "error",
+}
+"""The kinds of findings, and their levels unless the caller chooses others."""
+
+NUMBERED = (
+    *("", "race", "lockstep", "fence", "mixed-atomic", "same-value", "uninitialized", "out-of-bounds", "read-only"),
+    *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
+    *("float-cast", "division"),
+)
+"""The kinds in the order of ``mpsref_kind`` of abi.h."""
+NO_BUFFER, VARIABLES, PRIVATE = -1, -2, -3
+UNKNOWN = 0xFFFFFFFF
+MOST_FINDINGS = 64
+FIRST_PAGE = 4096
+
+ADVICE = {
+    "race": "Put threadgroup_barrier({flags}) between them, or let one thread do both.",
+    "between groups": "Nothing orders two threadgroups of a launch: use an atomic, or two launches.",
+    "lockstep": "The specification does not keep lanes in step: put simdgroup_barrier({flags}) between.",
+    "fence": "A barrier orders only the memory that its flags name: it needs {flags}.",
+    "mixed-atomic": "Use atomic operations for both, or put a barrier between them.",
+    "uninitialized": "Write it first; if another thread writes it, put a barrier between.",
+    "inactive-lane": "Its value is undefined: let all lanes take part, or ask only for lanes that do.",
+    "truncation": "Use a wider type, or a cast if the loss is intended.",
+    "overflow": "Use a wider type.",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the source."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect of a kernel, or something to look at.
+
+    Attributes
+    ----------
+    kind : str
+        What it is: a key of ``KINDS``.
+    level : {"error", "warning", "note"}
+        How serious.
+    message : str
+        A sentence, without the place.
+    place, other : Place or None
+        Where it happened, and where the access was that it conflicts with.
+    buffer : str or None
+        The memory: the name of a parameter or variable.
+    index : int or None
+        The element of that memory.
+    threads : tuple of int
+        The threads of their threadgroups, in the order of the places.
+    groups : tuple of int
+        Their threadgroups.
+    count : int
+        How often it happened.
+    advice : str
+        What to write instead, if that can be said.
+    """
+
+    kind: str
+    level: str
+    message: str
+    place: Place | None = None
+    other: Place | None = None
+    buffer: str | None = None
+    index: int | None = None
+    threads: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+    count: int = 1
+    advice: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def described(cls, row: Mapping[str, Any]) -> Finding:
+        """Return the finding that :meth:`describe` described."""
+        places = {name: Place(**row[name]) if row[name] else None for name in ("place", "other")}
+        return cls(**{**row, **places, "threads": tuple(row["threads"]), "groups": tuple(row["groups"])})
+
+    def text(self, files: Mapping[str, str]) -> str:
+        """Return it for people, with the lines of the source."""
+        lines = [f"{f'{self.place}: ' if self.place else ''}{self.level}: {self.message} [{self.kind}]"]
+        lines += _excerpt(self.place, files)
+        if self.other and self.other != self.place:
+            lines += [f"{self.other}: note: the other access", *_excerpt(self.other, files)]
+        return "\n".join((*lines, *([f"  {self.advice}"] if self.advice else [])))
+
+
+def _excerpt(place: Place | None, files: Mapping[str, str]) -> list[str]:
+    rows = files.get(place.file, "").split("\n") if place else []
+    if not place or not 0 < place.line <= len(rows):
+        return []
+    caret = " " * (place.column - 1) + "^"
+    return [f"{place.line:5} | {rows[place.line - 1]}", *([f"      | {caret}"] if place.column else [])]
+
+
+def levels_of(given: Any) -> dict[str, str]:
+    """Return the level of each kind; raise for unknown ones."""
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"levels is of type {type(given).__name__}; it is a mapping from kinds of findings to levels")
+    for kind, level in (given or {}).items():
+        if kind not in KINDS:
+            raise LaunchError(f"levels: {shorten(kind)} is no kind of finding; the kinds are {', '.join(KINDS)}")
+        if level not in LEVELS:
+            raise LaunchError(f"levels[{kind!r}]={shorten(level)}: the levels are {', '.join(LEVELS)}")
+    return {**KINDS, **(given or {})}
+
+
+class FindingRecord(ctypes.Structure):
+    """``mpsref_finding`` of abi.h."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("type", ctypes.c_char_p),
+        ("place", ctypes.c_uint64),
+        ("other", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        *((name, ctypes.c_uint32) for name in ("kind", "count", "bytes", "line", "column")),
+        ("buffer", ctypes.c_int32),
+        *(
+            (name, ctypes.c_uint32)
+            for name in ("is_write", "was_write", "group", "other_group", "thread_index", "other_thread")
+        ),
+        *((name, ctypes.c_uint32) for name in ("barrier_line", "barrier_column", "barrier_flags")),
+    )
+
+
+class VariableRecord(ctypes.Structure):
+    """``mpsref_variable`` of abi.h."""
+
+    _fields_ = (("at", ctypes.c_uint32), ("bytes", ctypes.c_uint32))
+
+
+class ChecksRecord(ctypes.Structure):
+    """``mpsref_checks`` of abi.h."""
+
+    _fields_ = (
+        ("findings", ctypes.POINTER(FindingRecord)),
+        ("variables", ctypes.POINTER(VariableRecord)),
+        ("code", ctypes.c_uint64),
+        ("code_bytes", ctypes.c_uint64),
+        ("variable_count", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+    )
+
+
+def _elf(file: Any) -> Any:
+    from elftools.elf.elffile import ELFFile  # of the extra `metal`, and only for launches with checks
+
+    return ELFFile(file)
+
+
+def image(path: Path) -> dict[str, Any]:
+    """Return what the checks need of a library: its size, where its entry is, and its threadgroup variables."""
+    with path.open("rb") as file:
+        elf = _elf(file)
+        section = elf.get_section_by_name("mpsref_locals")
+        start, end = (section["sh_addr"], section["sh_addr"] + section["sh_size"]) if section else (0, 0)
+        symbols = list(elf.get_section_by_name(".symtab").iter_symbols())
+        size = max(one["p_vaddr"] + one["p_memsz"] for one in elf.iter_segments() if one["p_type"] == "PT_LOAD")
+    entry = next(one["st_value"] for one in symbols if one.name == "mpsref_thread")
+    found = {(one["st_value"] - start, one["st_size"], one.name) for one in symbols if start <= one["st_value"] < end}
+    variables = [[at, size, _variable(name)] for at, size, name in sorted(found) if size]
+    return {"entry": entry, "bytes": size, "variables": variables}
+
+
+def _variable(symbol: str) -> str:
+    """Return the name of a variable of a function from its symbol (Itanium ABI): that after the last length."""
+    names = [symbol[m.end() :][: int(m[1])] for m in re.finditer(r"(?<!\d)(\d+)(?=[A-Za-z_])", symbol)]
+    return names[-1] if symbol.startswith("_Z") and names else symbol
+
+
+class Lines:
+    """The line table of a library."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file of the library."""
+        self._addresses, self._rows, self._inlined = list[int](), list[Place | None](), list[tuple[int, int, Place]]()
+        with path.open("rb") as file:
+            dwarf = _elf(file).get_dwarf_info()
+            for unit in dwarf.iter_CUs():
+                table = dwarf.line_program_for_CU(unit)
+                states = [entry.state for entry in table.get_entries() if entry.state is not None]
+                names = [_path(table, number) for number in range(len(table["file_entry"]) + 1)]
+                for state in sorted(states, key=lambda one: (one.address, one.end_sequence is False)):
+                    self._addresses.append(state.address)
+                    place = Place(names[state.file], state.line, state.column)
+                    self._rows.append(None if state.end_sequence else place)
+                self._inlined += _calls(dwarf, unit, names)
+
+    def places(self, address: int) -> Iterator[Place]:
+        """Yield the place of an instruction, and those of the calls that were inlined around it, innermost first."""
+        row = bisect_right(self._addresses, address) - 1
+        if row >= 0 and (place := self._rows[row]) is not None:
+            yield place
+        around = [(end - start, place) for start, end, place in self._inlined if start <= address < end]
+        yield from (place for _, place in sorted(around, key=lambda one: one[0]))
+
+    def place(self, code: int) -> Place | None:
+        """Return the place of the access in the files of the user; ``code`` is the address behind it."""
+        return next((one for one in self.places(code - 1) if one.line and not one.file.startswith(str(SHIM))), None)
+
+
+def _path(table: Any, number: int) -> str:
+    if not number:
+        return ""
+    entry = table["file_entry"][number - 1]
+    folder = table["include_directory"][entry.dir_index - 1].decode() + "/" if entry.dir_index else ""
+    return str(folder + entry.name.decode())
+
+
+def _calls(dwarf: Any, unit: Any, names: Sequence[str]) -> Iterator[tuple[int, int, Place]]:
+    """Yield the code of each inlined call, and its place."""
+    base = unit.get_top_DIE().attributes.get("DW_AT_low_pc")
+    for entry in unit.iter_DIEs():
+        if entry.tag != "DW_TAG_inlined_subroutine":
+            continue
+        of = entry.attributes
+        column = of["DW_AT_call_column"].value if "DW_AT_call_column" in of else 0
+        place = Place(names[of["DW_AT_call_file"].value], of["DW_AT_call_line"].value, column)
+        if "DW_AT_ranges" in of:
+            for one in dwarf.range_lists().get_range_list_at_offset(of["DW_AT_ranges"].value, unit):
+                start = base.value if base else 0
+                yield one.begin_offset + start, one.end_offset + start, place
+        elif "DW_AT_low_pc" in of:
+            start, length = of["DW_AT_low_pc"].value, of["DW_AT_high_pc"].value
+            yield start, start + length, place
+
+
+@functools.lru_cache(maxsize=64)
+def lines_of(path: Path) -> Lines:
+    """Return the line table of a library."""
+    return Lines(path)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Makes findings of the records of a launch."""
+
+    signature: Signature
+    variables: Sequence[tuple[int, int, str]]
+    library: Path
+    bytes: Sequence[int]
+    """Of the buffers."""
+    offsets: Sequence[int]
+    """Where in the buffers the pointers of the kernel point."""
+    local: Mapping[int, int]
+    levels: Mapping[str, str]
+
+    def read(self, record: FindingRecord) -> Finding | None:
+        """Return a finding; None if its kind is off."""
+        kind = NUMBERED[record.kind]
+        if kind == "out-of-bounds" and record.buffer == NO_BUFFER and 0 <= record.offset < FIRST_PAGE:
+            kind = "null"
+        is_late_write = kind == "fence" and record.is_write and not record.was_write
+        level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
+        if level == "off":
+            return None
+        name, index, what = self._memory(record)
+        is_pair = bool(record.other_thread or record.other or record.was_write) or kind in PAIRS
+        other = self._place(record.other) if is_pair else None
+        message, advice = self._say(kind, record, what)
+        return Finding(
+            kind, level, message, self._own(record), other, name, index,
+            (record.thread_index, record.other_thread) if is_pair else (record.thread_index,),
+            (record.group, record.other_group) if is_pair else (record.group,), record.count, advice,
+        )  # fmt: skip
+
+    def _own(self, record: FindingRecord) -> Place | None:
+        if record.line:
+            return Place((record.file or NAME.encode()).decode(), record.line, record.column)
+        return self._place(record.place)
+
+    def _place(self, code: int) -> Place | None:
+        return lines_of(self.library).place(code) if code else None
+
+    def _memory(self, record: FindingRecord) -> tuple[str | None, int | None, str]:
+        """Return the name of the memory, the index of the element, and both in words."""
+        at = record.offset
+        if record.buffer == VARIABLES:
+            found = [one for one in self.variables if one[0] <= at] or list(self.variables[:1])
+            start, nbytes, name = found[-1] if found else (0, 0, "threadgroup memory")
+            size, at = max(record.bytes, 1), at - start
+            total = f"threadgroup variable `{name}` of {nbytes} bytes"
+        elif record.buffer == PRIVATE:
+            return None, None, "a variable of the thread"
+        elif record.buffer < 0:
+            return None, None, "memory"
+        else:
+            is_local = record.buffer >= MOST_BUFFERS
+            number = record.buffer - MOST_BUFFERS if is_local else record.buffer
+            known = (self.signature.locals if is_local else self.signature.parameters).get(number)
+            nbytes = self.local.get(number, 0) if is_local else self.bytes[number]
+            at -= 0 if is_local else self.offsets[number]
+            size = known.nbytes if known else 1
+            found_name = re.findall(r"\w+", re.sub(r"\[.*", "", known.text)) if known else []
+            name = found_name[-1] if found_name else f"buffer({number})"
+            kind = "threadgroup" if is_local else "buffer"
+            total = f"{kind}({number}) `{known.text if known else name}` of {nbytes} bytes"
+        index, rest = divmod(at, size)
+        byte = f" (byte {rest} of it)" if rest else ""
+        return name, index, f"{name}[{index}]{byte}, byte offset {at} of {total}"
+
+    def _say(self, kind: str, record: FindingRecord, what: str) -> tuple[str, str]:
+        """Return the message and the advice."""
+        here, there = self._own(record), self._place(record.other)
+        did, had = ("writes", "wrote") if record.is_write else ("reads", "wrote")
+        had = had if record.was_write else "read"
+        is_local = record.buffer >= MOST_BUFFERS or record.buffer == VARIABLES
+        flags = f"mem_flags::{'mem_threadgroup' if is_local else 'mem_device'}"
+        is_far = record.group != record.other_group and not is_local
+        who = f"thread {record.thread_index}" + (f" of threadgroup {record.group}" if is_far else "")
+        group = f" of threadgroup {record.other_group}" if record.other_group != UNKNOWN else " of another threadgroup"
+        whom = "another thread" if record.other_thread == UNKNOWN else f"thread {record.other_thread}"
+        whom += group if is_far else ""
+        size = f"{record.bytes} bytes"
+        pair = f"{who} {did} {what}, which {whom} {had}" + (f" at line {there.line}" if there and there != here else "")
+        advice = ADVICE.get("between groups" if is_far and kind == "race" else kind, "").format(flags=flags)
+        names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
+        text = (record.type or b"").decode().strip("'")
+        messages = {
+            "race": f"{pair}, and nothing orders the two",
+            "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
+            "fence": f"{pair}; the barrier between, at line {record.barrier_line}, has the flags "
+                     f"{names.get(record.barrier_flags & 3, '')}, which do not order this memory",
+            "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
+            "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",
+            "uninitialized": f"{who} reads {what}, before anything wrote it",
+            "out-of-bounds": f"{who} {did} {size} out of bounds: {what}",
+            "read-only": f"{who} writes {what}, which the declaration does not allow to be written",
+            "inactive-lane": f"{who} takes the value of lane {record.offset}, which does not take part",
+            "endless": f"{who} waits in a loop of atomic loads for a value that another thread would have to write; "
+                       "Metal does not guarantee that other threads run while one waits",
+            "barriers": f"{who} passes more barriers than the checks can count (131,071)",
+            "null": f"{who} {did} {size} through a null pointer",
+            "misaligned": f"{who} accesses a {text} at an address that is not a multiple of its alignment",
+            "overflow": f"{who} computes a {text} that is out of range",
+            "truncation": f"{who} converts a value to {text} that cannot hold it",
+            "shift": f"{who} shifts a {text} by its width or more, by a negative number, or bits out of it",
+            "float-cast": f"{who} converts a floating-point number to {text} that is out of its range",
+            "division": f"{who} divides a {text} by zero, or the smallest by -1",
+        }  # fmt: skip
+        return messages[kind], advice
+
+
+PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))
+"""Kinds that are about two accesses."""
+
+
+def summary(findings: Sequence[Finding], name: str, files: Mapping[str, str], grid: str) -> str:
+    """Return the text of an error for findings, the most serious first."""
+    order = sorted(findings, key=lambda one: LEVELS.index(one.level))
+    counts = [f"{len(list(group))} {level}" for level, group in itertools.groupby(one.level for one in order)]
+    return "\n".join((f"kernel `{name}`: {', '.join(counts)} ({grid})", *(one.text(files) for one in order)))

@@ -1,0 +1,237 @@
+// The findings of a launch, and the functions that a kernel calls if it was compiled with checks.
+#pragma once
+
+#define MOST_POLLS 1000000 // atomic loads of one place in a row, after which a thread waits forever
+
+enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_COPY = 4 }; // of an access
+
+// Adds a finding: one for each kind, pair of places, and buffer.
+static void find(run *r, mpsref_finding found) {
+    mpsref_checks *c = r->launch->checks;
+    for (uint32_t i = 0; i < c->count; i++) {
+        mpsref_finding *f = &c->findings[i];
+        if (f->kind == found.kind && f->place == found.place && f->other == found.other && f->buffer == found.buffer &&
+            f->line == found.line && f->column == found.column) {
+            f->count++;
+            return;
+        }
+    }
+    found.count = 1, found.group = r->group.index, found.thread_index = r->thread;
+    if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
+}
+
+// A write that left the bytes as they were is a finding of its own kind. This looks after the write.
+static void settle(run *r) {
+    shadow *s = r->shadow;
+    mpsref_finding found = s->pending.found;
+    if (!found.bytes) return;
+    s->pending.found.bytes = 0;
+    if (!memcmp(s->pending.at, s->pending.before, found.bytes)) found.kind = MPSREF_SAME_VALUE;
+    find(r, found);
+}
+
+static void stop_at(run *r, mpsref_finding found) {
+    find(r, found);
+    r->report->kind = MPSREF_FOUND;
+    abandon(r);
+}
+
+static mpsref_finding access_finding(const run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
+                                     uint64_t place) {
+    const int64_t number = m - r->shadow->regions;
+    return (mpsref_finding){.place = place << 2, .offset = p - m->data, .bytes = bytes, .is_write = access & IS_WRITE,
+                            .buffer = number == VARIABLES ? MPSREF_VARIABLES : (int32_t)number};
+}
+
+__attribute__((noinline)) static void clash(run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
+                                            uint64_t place, record q, uint32_t kind, uint32_t was_write) {
+    shadow *s = r->shadow;
+    mpsref_finding found = access_finding(r, m, p, bytes, access, place);
+    const int is_mixed = !(access & IS_ATOMIC) != !(flags_of(q) & ATOMIC);
+    found.kind = is_mixed && kind == MPSREF_RACE ? MPSREF_MIXED : kind;
+    found.other = place_of(q) << 2, found.was_write = was_write, found.other_thread = thread_of(q);
+    if (thread_of(q) == r->thread && group_of(q) == s->group) found.other_thread = UINT32_MAX; // one of several readers
+    found.other_group = m->is_local ? r->group.index : group_of(q);
+    if (!m->is_local && r->group.groups[0] * r->group.groups[1] * r->group.groups[2] > MOST_GROUP)
+        found.other_group = group_of(q) == s->group ? r->group.index : UINT32_MAX; // more than a record can tell apart
+    found.barrier_line = s->barrier_line, found.barrier_column = s->barrier_column, found.barrier_flags = s->barrier_flags;
+    if (!(access & IS_WRITE) || s->pending.found.bytes || bytes > sizeof s->pending.before) {
+        find(r, found);
+        return;
+    }
+    s->pending.at = p, s->pending.found = found;
+    memcpy(s->pending.before, p, bytes);
+}
+
+// The memory that a kernel uses beside its buffers and threadgroup memory: its stack, and the data of its library.
+__attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, uint32_t bytes, uint32_t access,
+                                                      uint64_t place) {
+    const mpsref_checks *c = r->launch->checks;
+    const uint8_t *stack = r->pool->stacks + r->running * stack_pitch();
+    if (p >= stack && p < stack + stack_pitch()) return;
+    if (p >= (const uint8_t *)r->pool && p < r->pool->stacks) return;
+    if (p >= (const uint8_t *)r && p < (const uint8_t *)(r + 1)) return;
+    if ((uint64_t)p - c->code < c->code_bytes && !(access & IS_WRITE)) return;
+    mpsref_finding found = {.kind = MPSREF_OUTSIDE, .place = place << 2, .offset = (int64_t)p, .bytes = bytes,
+                            .is_write = access & IS_WRITE, .buffer = MPSREF_NO_BUFFER};
+    stop_at(r, found);
+}
+
+static int is_in_variable(const mpsref_checks *c, uint64_t at, uint32_t bytes) {
+    for (uint32_t i = 0; i < c->variable_count; i++)
+        if (at - c->variables[i].at < c->variables[i].bytes) return at - c->variables[i].at + bytes <= c->variables[i].bytes;
+    return 0;
+}
+
+static inline __attribute__((always_inline)) void touch(const void *address, uint32_t bytes, uint32_t access, void *back) {
+    run *r = current;
+    shadow *s = r->shadow;
+    if (!s) return;
+    if (s->pending.found.bytes) settle(r);
+    const uint8_t *p = address;
+    const uint64_t place = ((uint64_t)back - r->launch->checks->code) >> 2 & 0xfffff;
+    const uint64_t in_arena = (uint64_t)(p - s->arena);
+    region *m = &s->regions[VARIABLES];
+    if (in_arena < ARENA_BYTES) m = &s->regions[in_arena >> SLOT_BITS];
+    else if ((uint64_t)(p - m->data) >= m->bytes) { touch_elsewhere(r, p, bytes, access, place); return; }
+    const uint64_t at = (uint64_t)(p - m->data);
+    if (at >= m->bytes || m->bytes - at < bytes || (m == &s->regions[VARIABLES] && !is_in_variable(r->launch->checks, at, bytes))) {
+        mpsref_finding found = access_finding(r, m, p, bytes, access, place);
+        found.kind = MPSREF_OUTSIDE;
+        stop_at(r, found);
+        return;
+    }
+    if (access & IS_WRITE && !m->is_writable) {
+        mpsref_finding found = access_finding(r, m, p, bytes, access, place);
+        found.kind = MPSREF_READ_ONLY;
+        find(r, found);
+    }
+    if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
+    const uint32_t thread = r->thread, is_local = m->is_local;
+    const record me = place << 44 | (uint64_t)thread << 34 | (uint64_t)s->clock[thread / MPSREF_SIMD_WIDTH] << 17 |
+                      s->group << 4 | (access & IS_ATOMIC ? ATOMIC : 0);
+    cell *c = &m->cells[at >> m->unit_bits];
+    uint32_t said = 0; // one finding an access
+    for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
+        if (c->writer) {
+            const uint32_t kind = flags_of(c->writer) & flags_of(me) & ATOMIC ? 0 : conflict(s, c->writer, thread, is_local);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->writer, kind, 1);
+        } else if (m->is_undefined && !(access & IS_WRITE && !(access & IS_ATOMIC)) && !said && !(access & IS_COPY)) {
+            mpsref_finding found = access_finding(r, m, p + i, bytes, access, place);
+            found.kind = MPSREF_UNINITIALIZED;
+            find(r, found);
+            said = 1;
+        }
+        if (!(access & IS_WRITE)) {
+            c->reader = with_reader(s, c->reader, me, is_local);
+            continue;
+        }
+        if (c->reader) {
+            const uint32_t kind = flags_of(c->reader) & flags_of(me) & ATOMIC ? 0 : readers_conflict(s, c->reader, thread, is_local);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->reader, kind, 0);
+            c->reader = 0;
+        }
+        c->writer = me;
+    }
+}
+
+#define BACK __builtin_return_address(0)
+#define ACCESS(NAME, BYTES, ACCESS) void __tsan_##NAME##BYTES(void *p) { touch(p, BYTES, ACCESS, BACK); }
+#define ACCESSES(BYTES) \
+    ACCESS(read, BYTES, 0) ACCESS(write, BYTES, IS_WRITE) \
+    ACCESS(unaligned_read, BYTES, 0) ACCESS(unaligned_write, BYTES, IS_WRITE) \
+    ACCESS(volatile_read, BYTES, 0) ACCESS(volatile_write, BYTES, IS_WRITE) \
+    ACCESS(unaligned_volatile_read, BYTES, 0) ACCESS(unaligned_volatile_write, BYTES, IS_WRITE)
+ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
+
+void __tsan_init(void) {}
+
+static void touch_range(const void *start, uint64_t bytes, uint32_t access, void *back) {
+    const uint8_t *p = start;
+    for (uint64_t done = 0; done < bytes; done += 16)
+        touch(p + done, bytes - done < 16 ? (uint32_t)(bytes - done) : 16, access, back);
+}
+// A struct may have bytes that nobody writes: copying it is no use of them.
+static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
+    touch_range(from, bytes, IS_COPY, back);
+    touch_range(to, bytes, IS_WRITE, back);
+}
+void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
+    touch_copy(to, from, bytes, BACK);
+    return memcpy(to, from, bytes);
+}
+void *__tsan_memmove(void *to, const void *from, size_t bytes) {
+    touch_copy(to, from, bytes, BACK);
+    return memmove(to, from, bytes);
+}
+void *__tsan_memset(void *to, int value, size_t bytes) {
+    touch_range(to, bytes, IS_WRITE, BACK);
+    return memset(to, value, bytes);
+}
+
+void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order) {
+    run *r = current;
+    shadow *s = r->shadow;
+    if (!s) return;
+    shadow_order(s, order);
+    touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0), BACK);
+    if (s->polled != address) s->polls = 0;
+    s->polled = is_write ? NULL : address;
+    if (!is_write && ++s->polls > MOST_POLLS) {
+        mpsref_finding found = {.kind = MPSREF_WAITS, .buffer = MPSREF_NO_BUFFER,
+                                .place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2};
+        stop_at(r, found);
+    }
+}
+
+void mpsref_fence(uint32_t flags, uint32_t order) {
+    (void)flags;
+    if (current->shadow) shadow_order(current->shadow, order);
+}
+
+void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column) {
+    mpsref_finding found = {.kind = MPSREF_MISSING_LANE, .offset = lane, .line = line, .column = column,
+                            .buffer = MPSREF_NO_BUFFER};
+    if (current->shadow) find(current, found);
+}
+
+// What the compiler calls for undefined arithmetic; the data of each begins with the place.
+typedef struct {
+    const char *file;
+    uint32_t line, column;
+} source_place;
+
+static void arithmetic(const source_place *at, uint32_t kind, const char *type, int64_t value) {
+    mpsref_finding found = {.kind = kind, .file = at->file, .line = at->line, .column = at->column, .type = type,
+                            .offset = value, .buffer = MPSREF_NO_BUFFER};
+    if (current->shadow) find(current, found);
+}
+
+typedef struct {
+    source_place at;
+    const struct { uint16_t kind, info; char name[]; } *types[2]; // of the result or the operands
+} typed_place;
+
+#define ARITHMETIC(NAME, KIND, TYPE, ...) \
+    void __ubsan_handle_##NAME(const typed_place *d, ##__VA_ARGS__) { arithmetic(&d->at, KIND, d->types[TYPE]->name, 0); }
+ARITHMETIC(add_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(sub_overflow, MPSREF_OVERFLOW, 0)
+ARITHMETIC(mul_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(negate_overflow, MPSREF_OVERFLOW, 0)
+ARITHMETIC(shift_out_of_bounds, MPSREF_SHIFT, 0) ARITHMETIC(float_cast_overflow, MPSREF_FLOAT_CAST, 1)
+ARITHMETIC(implicit_conversion, MPSREF_TRUNCATION, 1)
+
+void __ubsan_handle_divrem_overflow(const typed_place *d) { // the processor would stop at this division
+    mpsref_finding found = {.kind = MPSREF_DIVISION, .file = d->at.file, .line = d->at.line, .column = d->at.column,
+                            .type = d->types[0]->name, .buffer = MPSREF_NO_BUFFER};
+    if (current->shadow) stop_at(current, found);
+}
+
+void __ubsan_handle_type_mismatch_v1(const typed_place *d, uint64_t address) {
+    arithmetic(&d->at, MPSREF_MISALIGNED, d->types[0]->name, (int64_t)address);
+}
+
+void __ubsan_handle_local_out_of_bounds_abort(void) {
+    run *r = current;
+    mpsref_finding found = {.kind = MPSREF_PRIVATE, .place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2,
+                            .buffer = MPSREF_PRIVATE_MEMORY};
+    stop_at(r, found);
+}

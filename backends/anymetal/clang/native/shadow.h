@@ -1,0 +1,208 @@
+// Checks of memory accesses. The compiler's thread sanitizer is the instrumentation only: it calls a function (at the
+// end of this file) before each access, and these keep a shadow cell for each unit of memory with its last writer and
+// its readers since. An access that is not ordered after what the cell holds is a race.
+//
+// What orders two threads is a barrier with the flag of the memory: of a threadgroup between all its threads, of a
+// simdgroup between its lanes. Each simdgroup has a clock, which its barriers advance, and records carry it; the clock
+// that a simdgroup had at the last barrier of a kind says which of its accesses are ordered before what follows. Nothing
+// orders two threadgroups of a launch but acquire and release.
+#pragma once
+
+// Buffers and the threadgroup memory of parameters lie in slots of an arena that are so large that a 32-bit index, at
+// most times the size of a float4, stays in its slot: an address belongs to the buffer that the kernel computed it from.
+#define SLOT_BITS 36
+enum { VARIABLES = MPSREF_MAX_BUFFERS + MPSREF_MAX_LOCALS, SLOTS }; // VARIABLES: a region that lies elsewhere
+#define ARENA_BYTES ((uint64_t)SLOTS << SLOT_BITS)
+
+// Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
+enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4, GROUPS = 8 }; // readers: other lanes, simdgroups, threadgroups read, too
+typedef uint64_t record;
+#define MOST_CLOCK 0x1ffffu
+#define MOST_GROUP 0x1fffu
+
+static uint32_t flags_of(record q) { return q & 15; }
+static uint32_t group_of(record q) { return q >> 4 & MOST_GROUP; }
+static uint32_t clock_of(record q) { return q >> 17 & MOST_CLOCK; }
+static uint32_t thread_of(record q) { return q >> 34 & 1023; }
+static uint64_t place_of(record q) { return q >> 44; }
+
+typedef struct {
+    record writer, reader;
+} cell;
+
+// A cell covers 4, 2 or 1 bytes: as few as the smallest access so far.
+typedef struct {
+    uint8_t *data;
+    uint64_t bytes;
+    cell *cells;
+    uint32_t unit_bits, is_local, is_writable, is_undefined;
+} region;
+
+typedef struct {
+    uint8_t *arena;
+    region regions[SLOTS];
+    uint32_t clock[32]; // of the simdgroups
+    uint32_t met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
+    uint32_t group, has_acquired; // has_acquired: this threadgroup
+    uint8_t released[(MOST_GROUP + 1) / 8];
+    uint32_t barrier_line, barrier_column, barrier_flags;
+    struct { // a conflict of a write whose effect is not known yet
+        const uint8_t *at;
+        uint8_t before[16];
+        mpsref_finding found; // of 0 bytes: none
+    } pending;
+    const volatile void *polled; // by atomic loads in a row
+    uint64_t polls;
+} shadow;
+
+static uint8_t *_Atomic idle_arenas[4];
+
+static uint8_t *arena_take(void) {
+    for (size_t i = 0; i < sizeof idle_arenas / sizeof *idle_arenas; i++) {
+        uint8_t *arena = __c11_atomic_exchange(&idle_arenas[i], NULL, __ATOMIC_ACQUIRE);
+        if (arena) return arena;
+    }
+    uint8_t *arena = mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    return arena == MAP_FAILED ? NULL : arena;
+}
+
+static void arena_give(uint8_t *arena) {
+    for (size_t i = 0; i < sizeof idle_arenas / sizeof *idle_arenas; i++) {
+        uint8_t *none = NULL;
+        if (__c11_atomic_compare_exchange_strong(&idle_arenas[i], &none, arena, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            return;
+    }
+    munmap(arena, ARENA_BYTES);
+}
+
+// Memory that costs nothing until it is touched; NULL if there is none.
+static void *untouched(uint64_t bytes) {
+    void *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    return found == MAP_FAILED ? NULL : found;
+}
+
+static uint64_t cell_bytes(const region *m) { return ((m->bytes >> m->unit_bits) + 1) * sizeof(cell); }
+
+// Opens a slot for memory of a size; 0 when there is no memory.
+static int region_open(shadow *s, uint32_t slot, uint64_t bytes) {
+    region *m = &s->regions[slot];
+    uint8_t *data = s->arena + ((uint64_t)slot << SLOT_BITS) + (UINT64_C(1) << (SLOT_BITS - 1));
+    if (mprotect(data, round_up(bytes + 1, page_size()), PROT_READ | PROT_WRITE)) return 0;
+    *m = (region){.data = data, .bytes = bytes, .is_writable = 1, .unit_bits = 2};
+    return 1;
+}
+
+static int region_watch(region *m) {
+    m->cells = untouched(cell_bytes(m));
+    return m->cells != NULL;
+}
+
+static void region_close(region *m, int in_arena) {
+    if (m->cells) munmap(m->cells, cell_bytes(m));
+    if (m->data && in_arena) // the pages are given back by being replaced
+        mmap(m->data, round_up(m->bytes + 1, page_size()), PROT_NONE,
+             MAP_PRIVATE | MAP_ANON | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    *m = (region){0};
+}
+
+static void region_forget(region *m) {
+    if (m->cells) memset(m->cells, 0, cell_bytes(m));
+}
+
+// Makes cells half as large, until one covers what an access has to itself.
+static void region_refine(region *m, uint64_t at, uint32_t bytes) {
+    while (m->unit_bits && ((at | bytes) & ((1u << m->unit_bits) - 1))) {
+        region finer = *m;
+        finer.unit_bits--;
+        if (!region_watch(&finer)) return;
+        for (uint64_t i = 0; i < m->bytes >> finer.unit_bits; i++) finer.cells[i] = m->cells[i >> 1];
+        munmap(m->cells, cell_bytes(m));
+        *m = finer;
+    }
+}
+
+static uint64_t bytes_written(const region *m) {
+    uint64_t units = 0;
+    for (uint64_t i = 0; i < round_up(m->bytes, 1u << m->unit_bits) >> m->unit_bits; i++) units += m->cells[i].writer != 0;
+    const uint64_t bytes = units << m->unit_bits;
+    return bytes < m->bytes ? bytes : m->bytes;
+}
+
+// ---------------------------------------------------------------------------------------------- order
+
+// Each simdgroup of the threadgroup passes a barrier.
+static void shadow_barrier(shadow *s, uint32_t flags, uint32_t line, uint32_t column) {
+    for (uint32_t i = 0; i < 32; i++) {
+        const uint32_t now = ++s->clock[i];
+        s->met[i] = now;
+        if (flags & 2) s->group_local[i] = s->simd_local[i] = now;
+        if (flags & 1) s->group_device[i] = s->simd_device[i] = now;
+    }
+    s->barrier_line = line, s->barrier_column = column, s->barrier_flags = flags;
+}
+
+static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags) {
+    if (!flags) return; // functions of a simdgroup order no memory
+    const uint32_t now = ++s->clock[simdgroup];
+    if (flags & 2) s->simd_local[simdgroup] = now;
+    if (flags & 1) s->simd_device[simdgroup] = now;
+}
+
+static void shadow_order(shadow *s, uint32_t order) {
+    const int acquires = order == __ATOMIC_ACQUIRE || order >= __ATOMIC_ACQ_REL;
+    if (order >= __ATOMIC_RELEASE) s->released[s->group >> 3] |= (uint8_t)(1u << (s->group & 7));
+    if (acquires) s->has_acquired = 1;
+}
+
+// How an earlier access of another thread is unordered before one of `thread`: 0 if it is not.
+static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
+    if (!is_local && group_of(q) != s->group) {
+        const uint32_t g = group_of(q);
+        return s->has_acquired && s->released[g >> 3] >> (g & 7) & 1 ? 0 : MPSREF_RACE;
+    }
+    if (thread_of(q) == thread) return 0;
+    const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH, clock = clock_of(q);
+    const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
+    const uint32_t *ordered = is_lane ? is_local ? s->simd_local : s->simd_device
+                                      : is_local ? s->group_local : s->group_device;
+    if (clock < ordered[i]) return 0;
+    return clock < s->met[i] ? MPSREF_FENCE : is_lane ? MPSREF_LOCKSTEP : MPSREF_RACE;
+}
+
+// The same for all readers that a record stands for.
+static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
+    const uint32_t found = conflict(s, q, thread, is_local), i = thread_of(q) / MPSREF_SIMD_WIDTH;
+    if (found && found != MPSREF_LOCKSTEP) return found;
+    if (flags_of(q) & GROUPS) return MPSREF_RACE;
+    if (group_of(q) != s->group && !is_local) return found;
+    const uint32_t *group = is_local ? s->group_local : s->group_device;
+    const uint32_t *simd = is_local ? s->simd_local : s->simd_device;
+    if (flags_of(q) & SIMDGROUPS && clock_of(q) >= group[i]) return clock_of(q) < s->met[i] ? MPSREF_FENCE : MPSREF_RACE;
+    if (flags_of(q) & LANES && clock_of(q) >= simd[i]) return clock_of(q) < s->met[i] ? MPSREF_FENCE : MPSREF_LOCKSTEP;
+    return found;
+}
+
+// The record of readers with one more.
+static record with_reader(const shadow *s, record before, record me, uint32_t is_local) {
+    if (!before) return me;
+    uint32_t flags = flags_of(before) & flags_of(me) & ATOMIC;
+    if (group_of(before) != group_of(me) && !is_local) return (me & ~(record)15) | flags | GROUPS;
+    const uint32_t thread = thread_of(me), i = thread_of(before) / MPSREF_SIMD_WIDTH;
+    const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
+    flags |= flags_of(before) & GROUPS;
+    if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) flags |= flags_of(before) & SIMDGROUPS;
+    if (is_lane && clock_of(before) >= (is_local ? s->simd_local : s->simd_device)[i]) flags |= flags_of(before) & LANES;
+    if (conflict(s, before, thread, is_local)) flags |= is_lane ? LANES : SIMDGROUPS;
+    return (me & ~(record)15) | flags;
+}
+
+// A threadgroup begins: its threads have no history, and its memory no contents.
+static void shadow_group(shadow *s, uint32_t index) {
+    s->group = index & MOST_GROUP;
+    s->has_acquired = 0;
+    for (uint32_t i = 0; i < 32; i++) {
+        s->clock[i] = 1;
+        s->met[i] = s->group_local[i] = s->group_device[i] = s->simd_local[i] = s->simd_device[i] = 1;
+    }
+    for (uint32_t i = MPSREF_MAX_BUFFERS; i < SLOTS; i++) region_forget(&s->regions[i]);
+}
