@@ -30,10 +30,14 @@ static void settle(run *r) {
     find(r, found);
 }
 
-static void stop_at(run *r, mpsref_finding found) {
-    find(r, found);
+static void stop_thread(run *r) {
     r->report->kind = MPSREF_FOUND;
     abandon(r);
+}
+
+static void stop_at(run *r, mpsref_finding found) {
+    find(r, found);
+    stop_thread(r);
 }
 
 static mpsref_finding access_finding(const run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
@@ -83,56 +87,76 @@ static int is_in_variable(const mpsref_checks *c, uint64_t at, uint32_t bytes) {
     return 0;
 }
 
+// An access outside of all buffers, or in none of them.
+__attribute__((noinline)) static void touch_outside(run *r, const region *m, const uint8_t *p, uint32_t bytes,
+                                                   uint32_t access, uint64_t place) {
+    if (m == &r->shadow->regions[VARIABLES] && (uint64_t)(p - m->data) >= m->bytes) {
+        touch_elsewhere(r, p, bytes, access, place);
+        return;
+    }
+    mpsref_finding found = access_finding(r, m, p, bytes, access, place);
+    found.kind = MPSREF_OUTSIDE;
+    stop_at(r, found);
+}
+
+__attribute__((noinline)) static void report_access(run *r, const region *m, const uint8_t *p, uint32_t bytes,
+                                                    uint32_t access, uint64_t place, uint32_t kind) {
+    mpsref_finding found = access_finding(r, m, p, bytes, access, place);
+    found.kind = kind;
+    find(r, found);
+}
+
+// An access to memory that may be written: what the cells hold, and what they hold from now on.
+__attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at, uint32_t bytes, uint32_t access,
+                                                  uint64_t place) {
+    shadow *s = r->shadow;
+    const uint8_t *p = m->data + at;
+    if (m == &s->regions[VARIABLES] && !is_in_variable(r->launch->checks, at, bytes)) {
+        report_access(r, m, p, bytes, access, place, MPSREF_OUTSIDE);
+        stop_thread(r);
+        return;
+    }
+    if (s->pending.found.bytes) settle(r);
+    if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
+    const uint32_t thread = r->thread, is_local = m->is_local;
+    const record me = place << 44 | s->me | (access & IS_ATOMIC ? ATOMIC : 0);
+    cell *c = &m->cells[at >> m->unit_bits];
+    uint32_t said = 0; // one finding an access
+    for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
+        if (!c->writer) {
+            if (m->is_undefined && !said && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_COPY))
+                said = 1, report_access(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
+        } else if (!is_same(c->writer, me) && !(c->writer & me & ATOMIC)) {
+            const uint32_t kind = conflict(s, c->writer, thread, is_local);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->writer, kind, 1);
+        }
+        if (!(access & IS_WRITE)) {
+            c->reader = c->reader ? with_reader(s, c->reader, me, is_local) : me;
+            continue;
+        }
+        if (c->reader && !(c->reader & me & ATOMIC)) {
+            const uint32_t kind = readers_conflict(s, c->reader, thread, is_local);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->reader, kind, 0);
+        }
+        c->reader = 0;
+        c->writer = me;
+    }
+}
+
 static inline __attribute__((always_inline)) void touch(const void *address, uint32_t bytes, uint32_t access, void *back) {
     run *r = current;
     shadow *s = r->shadow;
     if (!s) return;
-    if (s->pending.found.bytes) settle(r);
     const uint8_t *p = address;
-    const uint64_t place = ((uint64_t)back - r->launch->checks->code) >> 2 & 0xfffff;
-    const uint64_t in_arena = (uint64_t)(p - s->arena);
-    region *m = &s->regions[VARIABLES];
-    if (in_arena < ARENA_BYTES) m = &s->regions[in_arena >> SLOT_BITS];
-    else if ((uint64_t)(p - m->data) >= m->bytes) { touch_elsewhere(r, p, bytes, access, place); return; }
+    const uint64_t place = ((uint64_t)back - s->code) >> 2 & 0xfffff, in_arena = (uint64_t)(p - s->arena);
+    region *m = &s->regions[in_arena < ARENA_BYTES ? in_arena >> SLOT_BITS : VARIABLES];
     const uint64_t at = (uint64_t)(p - m->data);
-    if (at >= m->bytes || m->bytes - at < bytes || (m == &s->regions[VARIABLES] && !is_in_variable(r->launch->checks, at, bytes))) {
-        mpsref_finding found = access_finding(r, m, p, bytes, access, place);
-        found.kind = MPSREF_OUTSIDE;
-        stop_at(r, found);
-        return;
-    }
-    if (access & IS_WRITE && !m->is_writable) {
-        mpsref_finding found = access_finding(r, m, p, bytes, access, place);
-        found.kind = MPSREF_READ_ONLY;
-        find(r, found);
-    }
-    if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
-    const uint32_t thread = r->thread, is_local = m->is_local;
-    const record me = place << 44 | (uint64_t)thread << 34 | (uint64_t)s->clock[thread / MPSREF_SIMD_WIDTH] << 17 |
-                      s->group << 4 | (access & IS_ATOMIC ? ATOMIC : 0);
-    cell *c = &m->cells[at >> m->unit_bits];
-    uint32_t said = 0; // one finding an access
-    for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
-        if (c->writer) {
-            const uint32_t kind = flags_of(c->writer) & flags_of(me) & ATOMIC ? 0 : conflict(s, c->writer, thread, is_local);
-            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->writer, kind, 1);
-        } else if (m->is_undefined && !(access & IS_WRITE && !(access & IS_ATOMIC)) && !said && !(access & IS_COPY)) {
-            mpsref_finding found = access_finding(r, m, p + i, bytes, access, place);
-            found.kind = MPSREF_UNINITIALIZED;
-            find(r, found);
-            said = 1;
-        }
-        if (!(access & IS_WRITE)) {
-            c->reader = with_reader(s, c->reader, me, is_local);
-            continue;
-        }
-        if (c->reader) {
-            const uint32_t kind = flags_of(c->reader) & flags_of(me) & ATOMIC ? 0 : readers_conflict(s, c->reader, thread, is_local);
-            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->reader, kind, 0);
-            c->reader = 0;
-        }
-        c->writer = me;
-    }
+    if (__builtin_expect(at >= m->bytes || m->bytes - at < bytes, 0))
+        touch_outside(r, m, p, bytes, access, place);
+    else if (m->is_writable)
+        touch_cells(r, m, at, bytes, access, place);
+    else if (access & IS_WRITE) // nobody writes it: its reads need no history
+        report_access(r, m, p, bytes, access, place, MPSREF_READ_ONLY);
 }
 
 #define BACK __builtin_return_address(0)

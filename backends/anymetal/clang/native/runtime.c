@@ -138,6 +138,7 @@ static void to_host(void) {
 
 static void to_fibre(run *r, uint32_t t) {
     r->running = r->thread = t;
+    if (r->shadow) shadow_thread(r->shadow, t);
     fibre_switch(&r->host, r->pool->fibres[t].stack_pointer);
 }
 
@@ -290,8 +291,11 @@ static void plain_groups(run *r) {
     for (uint32_t k = 0, g = groups.start; k < groups.size; k++, g = following(groups, g)) {
         group_begin(r, g);
         order threads = make_order(group_seed(r), r->group.size, r->pass);
-        for (uint32_t j = 0, t = threads.start; j < threads.size; j++, t = following(threads, t))
-            r->thread = t, r->launch->run_thread(&r->group, t);
+        for (uint32_t j = 0, t = threads.start; j < threads.size; j++, t = following(threads, t)) {
+            r->thread = t;
+            if (r->shadow) shadow_thread(r->shadow, t);
+            r->launch->run_thread(&r->group, t);
+        }
     }
 }
 
@@ -506,7 +510,7 @@ static int watch_memory(run *r) {
 static void run_checked(run *r) {
     const mpsref_launch *l = r->launch;
     shadow *s = r->shadow = calloc(1, sizeof *s);
-    if (s) s->arena = arena_take();
+    if (s) s->arena = arena_take(), s->code = l->checks->code;
     if (s && s->arena && watch_memory(r)) {
         run_pass(r);
         settle(r);

@@ -25,6 +25,10 @@ static uint32_t group_of(record q) { return q >> 4 & MOST_GROUP; }
 static uint32_t clock_of(record q) { return q >> 17 & MOST_CLOCK; }
 static uint32_t thread_of(record q) { return q >> 34 & 1023; }
 static uint64_t place_of(record q) { return q >> 44; }
+// Of one thread (with the same clock).
+#define THREAD_BITS (UINT64_C(1023) << 34 | (uint64_t)MOST_GROUP << 4)
+#define CLOCK_BITS ((uint64_t)MOST_CLOCK << 17)
+static int is_same(record q, record me) { return !((q ^ me) & THREAD_BITS); }
 
 typedef struct {
     record writer, reader;
@@ -40,6 +44,8 @@ typedef struct {
 
 typedef struct {
     uint8_t *arena;
+    uint64_t code; // where the library lies
+    record me;     // of the thread that runs, without a place
     region regions[SLOTS];
     uint32_t clock[32]; // of the simdgroups
     uint32_t met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
@@ -130,6 +136,10 @@ static uint64_t bytes_written(const region *m) {
 
 // ---------------------------------------------------------------------------------------------- order
 
+static void shadow_thread(shadow *s, uint32_t thread) {
+    s->me = (uint64_t)thread << 34 | (uint64_t)s->clock[thread / MPSREF_SIMD_WIDTH] << 17 | s->group << 4;
+}
+
 // Each simdgroup of the threadgroup passes a barrier.
 static void shadow_barrier(shadow *s, uint32_t flags, uint32_t line, uint32_t column) {
     for (uint32_t i = 0; i < 32; i++) {
@@ -184,8 +194,8 @@ static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uin
 
 // The record of readers with one more.
 static record with_reader(const shadow *s, record before, record me, uint32_t is_local) {
-    if (!before) return me;
     uint32_t flags = flags_of(before) & flags_of(me) & ATOMIC;
+    if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) return (me & ~(record)15) | flags | (flags_of(before) & ~(uint32_t)ATOMIC);
     if (group_of(before) != group_of(me) && !is_local) return (me & ~(record)15) | flags | GROUPS;
     const uint32_t thread = thread_of(me), i = thread_of(before) / MPSREF_SIMD_WIDTH;
     const int is_lane = i == thread / MPSREF_SIMD_WIDTH;

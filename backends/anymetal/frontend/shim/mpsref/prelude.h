@@ -36,8 +36,10 @@
 // A function that accesses memory on behalf of a kernel, beside its arguments: checks name the line of its caller.
 #ifdef MPSREF_CHECKED
 #define MPSREF_TOUCHES __attribute__((always_inline)) inline
+#define MPSREF_UNCHECKED __attribute__((no_sanitize("thread"), noinline)) // of memory that is not the kernel's
 #else
 #define MPSREF_TOUCHES inline
+#define MPSREF_UNCHECKED inline
 #endif
 
 typedef char int8_t;

@@ -60,11 +60,11 @@ template <class T> struct lanes {
     }
 #else
     const mpsref_exchange *all;
-    MPSREF_TOUCHES lanes(T mine, uint line, uint column) : self(lane()) {
+    MPSREF_UNCHECKED lanes(T mine, uint line, uint column) : self(lane()) {
         all = mpsref_exchange_values(&mine, sizeof mine, 0, line, column);
         active = all->active;
     }
-    MPSREF_TOUCHES T operator[](uint lane) const {
+    MPSREF_UNCHECKED T operator[](uint lane) const {
         T value;
         __builtin_memcpy(&value, all->value[lane % MPSREF_SIMD_WIDTH], sizeof(T));
         return value;
