@@ -1,7 +1,7 @@
 """Time six kernels with and without the checks of accesses: ``python scripts/sanitizer_speed.py``.
 
-Prints, for each, the processor time of a launch without checks, the ratio with them, the accesses, and the nanoseconds of one.
-The medians are of launches in turns, in one process.
+Prints, for each, the processor time of a launch without checks, the ratio with them, the accesses, and the nanoseconds
+of one. The medians are of launches in turns, in one process.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ kernel void convolution(device const float *x, device const float *w, device flo
             const uint row = at.y + dy, column = at.x + dx;
             if (row < 1 || row > height || column < 1 || column > width) continue;
             for (uint c = 0; c < channels; c++)
-                sum += x[((row - 1) * width + column - 1) * channels + c] * w[((at.z * 3 + dy) * 3 + dx) * channels + c];
+                sum += x[((row - 1) * width + column - 1) * channels + c]
+                     * w[((at.z * 3 + dy) * 3 + dx) * channels + c];
         }
     y[(at.y * width + at.x) * channels + at.z] = sum;
 }

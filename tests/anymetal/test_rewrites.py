@@ -57,11 +57,11 @@ ROWS = {
     "locals_of_threadgroups": [
         (
             "void f() { threadgroup float a[8], b; constant int w[] = {1}; }",
-            "void f() { static MPSREF_LOCAL threadgroup float a[8], b; static constant int w[] = {1}; }",
+            "void f() { MPSREF_ZONE static MPSREF_LOCAL threadgroup float a[8], b; static constant int w[] = {1}; }",
         ),
         (
             "void f() { if (x) { threadgroup Tile<float, 2 * 4> t; } for (;;) threadgroup int q; }",
-            "void f() { if (x) { static MPSREF_LOCAL threadgroup Tile<float, 2 * 4> t; } "
+            "void f() { if (x) { MPSREF_ZONE static MPSREF_LOCAL threadgroup Tile<float, 2 * 4> t; } "
             "for (;;) static MPSREF_LOCAL threadgroup int q; }",
         ),
         (
@@ -70,7 +70,7 @@ ROWS = {
         ),
         (
             "void f() { alignas(16) threadgroup T a[2 * N]; }",
-            "void f() { static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; }",
+            "void f() { MPSREF_ZONE static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; }",
         ),
     ],
     "member_spaces": [

@@ -129,7 +129,7 @@ class Function:
         about = library.numbers("mpsref_about", 1 + 5 * len(kernel.bindings))
         bindings = library.numbers("mpsref_bindings", 2 * len(kernel.bindings))
         self.signature = signature = Signature.of(kernel, library.threads, about, bindings)
-        signature.check_local(library.local_bytes)
+        signature.check_local(library.variable_bytes)
         self._record = LaunchRecord(
             run_thread=library.entry,
             synchronizes=library.synchronizes,
@@ -238,7 +238,7 @@ class Function:
         signature, runtime, library = self.signature, self.device.runtime, self._library
         signature.check_arguments(len(arguments))
         lengths = lengths_of(local)
-        signature.check_lengths(library.local_bytes, lengths)
+        signature.check_lengths(library.variable_bytes, lengths)
         limit = launch_seconds(seconds)
         groups = tuple(-(-threads // size) for threads, size in zip(grid, width, strict=True))
         bound = [self._bind(index, argument) for index, argument in enumerate(arguments)]

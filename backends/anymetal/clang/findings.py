@@ -53,7 +53,9 @@ NUMBERED = (
     *("float-cast", "division"),
 )
 """The kinds in the order of ``mpsref_kind`` of abi.h."""
-NO_BUFFER, VARIABLES, PRIVATE = -1, -2, -3
+NO_BUFFER, VARIABLES = -1, -2
+OUTSIDE_VARIABLE = 12
+"""``MPSREF_PRIVATE``, the second kind of an access out of bounds."""
 UNKNOWN = 0xFFFFFFFF
 MOST_FINDINGS = 64
 FIRST_PAGE = 4096
@@ -216,7 +218,8 @@ def image(path: Path) -> dict[str, Any]:
         size = max(one["p_vaddr"] + one["p_memsz"] for one in elf.iter_segments() if one["p_type"] == "PT_LOAD")
     entry = next(one["st_value"] for one in symbols if one.name == "mpsref_thread")
     found = {(one["st_value"] - start, one["st_size"], one.name) for one in symbols if start <= one["st_value"] < end}
-    variables = [[at, size, _variable(name)] for at, size, name in sorted(found) if size]
+    named = [[at, size, _variable(name)] for at, size, name in sorted(found) if size]
+    variables = [one for one in named if not one[2].startswith("mpsref_zone_")]
     return {"entry": entry, "bytes": size, "variables": variables}
 
 
@@ -338,8 +341,6 @@ class Reader:
             start, nbytes, name = found[-1] if found else (0, 0, "threadgroup memory")
             size, at = max(record.bytes, 1), at - start
             total = f"threadgroup variable `{name}` of {nbytes} bytes"
-        elif record.buffer == PRIVATE:
-            return None, None, "a variable of the thread"
         elif record.buffer < 0:
             return None, None, "memory"
         else:
@@ -373,7 +374,7 @@ class Reader:
         pair = f"{who} {did} {what}, which {whom} {had}" + (f" at line {there.line}" if there and there != here else "")
         advice = ADVICE.get("between groups" if is_far and kind == "race" else kind, "").format(flags=flags)
         names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
-        text = (record.type or b"").decode().strip("'")
+        text = re.sub(r"__\w+ |'(.*?)'.*", r"\1", (record.type or b"").decode())
         messages = {
             "race": f"{pair}, and nothing orders the two",
             "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
@@ -382,7 +383,8 @@ class Reader:
             "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
             "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",
             "uninitialized": f"{who} reads {what}, before anything wrote it",
-            "out-of-bounds": f"{who} {did} {size} out of bounds: {what}",
+            "out-of-bounds": f"{who} accesses memory outside of a variable"
+                             if record.kind == OUTSIDE_VARIABLE else f"{who} {did} {size} out of bounds: {what}",
             "read-only": f"{who} writes {what}, which the declaration does not allow to be written",
             "inactive-lane": f"{who} takes the value of lane {record.offset}, which does not take part",
             "endless": f"{who} waits in a loop of atomic loads for a value that another thread would have to write; "
@@ -406,5 +408,6 @@ PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))
 def summary(findings: Sequence[Finding], name: str, files: Mapping[str, str], grid: str) -> str:
     """Return the text of an error for findings, the most serious first."""
     order = sorted(findings, key=lambda one: LEVELS.index(one.level))
-    counts = [f"{len(list(group))} {level}" for level, group in itertools.groupby(one.level for one in order)]
+    found = [(level, len(list(group))) for level, group in itertools.groupby(one.level for one in order)]
+    counts = [f"{count} {level}{'s' * (count > 1)}" for level, count in found]
     return "\n".join((f"kernel `{name}`: {', '.join(counts)} ({grid})", *(one.text(files) for one in order)))

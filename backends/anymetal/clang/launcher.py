@@ -200,6 +200,8 @@ class Library:
         self.synchronizes = about["synchronizes"]
         self.local, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_local")
         self.local_bytes = end - self.local
+        self.variable_bytes = sum(row[1] for row in self.image["variables"]) if self.image else self.local_bytes
+        """Those of ``local_bytes`` that variables take."""
         first, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_named")
         self.threads = ctypes.c_uint32.from_address(first).value if end > first else None
         """The attribute ``max_total_threads_per_threadgroup``."""

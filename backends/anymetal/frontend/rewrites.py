@@ -207,11 +207,16 @@ def _constant(one: Constant, value: str | None) -> str:
 
 
 def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
-    """``threadgroup float x[8];`` in a body is shared by the threads: a static variable in a section of its own."""
+    """``threadgroup float x[8];`` in a body is shared by the threads: a static variable in a section of its own.
+
+    With checks, unused bytes lie before it, so that an access past the end of another variable is in none.
+    """
     s = source.syntax
     for i in range(s.count):
         if s[i] in ("threadgroup", "constant") and source.in_body[i] and (first := _declares(s, i)) is not None:
-            yield source.insert(first, "static " + ("MPSREF_LOCAL " if s[i] == "threadgroup" else ""))
+            is_local, is_alone = s[i] == "threadgroup", s[first - 1] == ")"
+            zone = "MPSREF_ZONE " if is_local and not is_alone else ""
+            yield source.insert(first, f"{zone}static {'MPSREF_LOCAL ' if is_local else ''}")
 
 
 def _declares(s: Syntax, i: int) -> int | None:

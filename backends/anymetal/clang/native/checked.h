@@ -51,6 +51,8 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
                                             uint64_t place, record q, uint32_t kind, uint32_t was_write) {
     shadow *s = r->shadow;
     mpsref_finding found = access_finding(r, m, p, bytes, access, place);
+    // Lanes in step would read before they write, or in the order of two places, but not write one place in turns.
+    if (kind == MPSREF_LOCKSTEP && access & IS_WRITE && was_write && place == place_of(q)) kind = MPSREF_RACE;
     const int is_mixed = !(access & IS_ATOMIC) != !(flags_of(q) & ATOMIC);
     found.kind = is_mixed && kind == MPSREF_RACE ? MPSREF_MIXED : kind;
     found.other = place_of(q) << 2, found.was_write = was_write, found.other_thread = thread_of(q);
@@ -225,37 +227,31 @@ typedef struct {
     uint32_t line, column;
 } source_place;
 
-static void arithmetic(const source_place *at, uint32_t kind, const char *type, int64_t value) {
-    mpsref_finding found = {.kind = kind, .file = at->file, .line = at->line, .column = at->column, .type = type,
-                            .offset = value, .buffer = MPSREF_NO_BUFFER};
-    if (current->shadow) find(current, found);
-}
-
 typedef struct {
     source_place at;
-    const struct { uint16_t kind, info; char name[]; } *types[2]; // of the result or the operands
+    const struct { uint16_t kind, info; char name[]; } *types[2]; // of the operands or the result
 } typed_place;
 
-#define ARITHMETIC(NAME, KIND, TYPE, ...) \
-    void __ubsan_handle_##NAME(const typed_place *d, ##__VA_ARGS__) { arithmetic(&d->at, KIND, d->types[TYPE]->name, 0); }
+static mpsref_finding of_place(const typed_place *d, uint32_t kind, uint32_t type) {
+    return (mpsref_finding){.kind = kind, .file = d->at.file, .line = d->at.line, .column = d->at.column,
+                            .type = d->types[type]->name, .buffer = MPSREF_NO_BUFFER};
+}
+
+#define ARITHMETIC(NAME, KIND, TYPE) \
+    void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) find(current, of_place(d, KIND, TYPE)); }
 ARITHMETIC(add_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(sub_overflow, MPSREF_OVERFLOW, 0)
 ARITHMETIC(mul_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(negate_overflow, MPSREF_OVERFLOW, 0)
 ARITHMETIC(shift_out_of_bounds, MPSREF_SHIFT, 0) ARITHMETIC(float_cast_overflow, MPSREF_FLOAT_CAST, 1)
 ARITHMETIC(implicit_conversion, MPSREF_TRUNCATION, 1)
 
-void __ubsan_handle_divrem_overflow(const typed_place *d) { // the processor would stop at this division
-    mpsref_finding found = {.kind = MPSREF_DIVISION, .file = d->at.file, .line = d->at.line, .column = d->at.column,
-                            .type = d->types[0]->name, .buffer = MPSREF_NO_BUFFER};
-    if (current->shadow) stop_at(current, found);
-}
-
-void __ubsan_handle_type_mismatch_v1(const typed_place *d, uint64_t address) {
-    arithmetic(&d->at, MPSREF_MISALIGNED, d->types[0]->name, (int64_t)address);
-}
+// After these the processor would stop.
+#define FATAL(NAME, KIND) \
+    void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) stop_at(current, of_place(d, KIND, 0)); }
+FATAL(divrem_overflow, MPSREF_DIVISION) FATAL(type_mismatch_v1, MPSREF_MISALIGNED)
 
 void __ubsan_handle_local_out_of_bounds_abort(void) {
     run *r = current;
     mpsref_finding found = {.kind = MPSREF_PRIVATE, .place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2,
-                            .buffer = MPSREF_PRIVATE_MEMORY};
+                            .buffer = MPSREF_NO_BUFFER};
     stop_at(r, found);
 }

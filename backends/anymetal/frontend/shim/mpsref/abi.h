@@ -89,12 +89,12 @@ typedef struct {
     uint64_t place, other;
     int64_t offset;          // in the buffer, of the access; or a value
     uint32_t kind, count, bytes, line, column;
-    int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter; below 0: none, variables, private
+    int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter; below 0: none, variables
     uint32_t is_write, was_write, group, other_group, thread_index, other_thread;
     uint32_t barrier_line, barrier_column, barrier_flags; // the last barrier, for a fence that is too weak
 } mpsref_finding;
 
-enum { MPSREF_NO_BUFFER = -1, MPSREF_VARIABLES = -2, MPSREF_PRIVATE_MEMORY = -3, MPSREF_MAX_FINDINGS = 64 };
+enum { MPSREF_NO_BUFFER = -1, MPSREF_VARIABLES = -2, MPSREF_MAX_FINDINGS = 64 };
 
 typedef struct {
     mpsref_finding *findings; // of MPSREF_MAX_FINDINGS

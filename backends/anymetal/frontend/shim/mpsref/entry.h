@@ -101,6 +101,7 @@ struct out_of_bounds {
 #ifdef MPSREF_CUDA
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define MPSREF_LOCAL
+#define MPSREF_ZONE
 #define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
 #define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
     MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread PARAMETERS { \
@@ -124,6 +125,13 @@ struct out_of_bounds {
 #define MPSREF_BOUND(END, NAME) __asm("__" #END "_" #NAME)
 #endif
 #define MPSREF_LOCAL MPSREF_SECTION(mpsref_locals)
+#ifdef MPSREF_CHECKED
+#define MPSREF_ZONE MPSREF_ZONE_OF(__COUNTER__)
+#define MPSREF_ZONE_OF(NUMBER) MPSREF_ZONE_NAMED(NUMBER)
+#define MPSREF_ZONE_NAMED(NUMBER) static MPSREF_LOCAL char mpsref_zone_##NUMBER[256];
+#else
+#define MPSREF_ZONE
+#endif
 #define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_counts) = __VA_ARGS__;
 #define MPSREF_EXTENT(NAME) \
     extern "C" __attribute__((weak, visibility("hidden"))) uint8_t NAME##_first[] MPSREF_BOUND(start, NAME); \
