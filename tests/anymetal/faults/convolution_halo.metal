@@ -12,10 +12,10 @@ kernel void convolution_halo(device const float *x, device float *y, constant ui
 #ifdef WRONG
     threadgroup_barrier(mem_flags::mem_threadgroup);
 #endif
-    if (t < 2)
-        line[t] = x[max(i, 2u) - 2];  // first
-    if (t >= size - 2)
-        line[t + 4] = x[min(i + 2, n - 1)];  // first
+    if (t >= size - 4) {  // two elements at the start of the line, two at its end
+        uint k = t + 4 - size, at = k < 2 ? k : size + k;
+        line[at] = x[clamp(int(i - t + at) - 2, 0, int(n) - 1)];  // first
+    }
 #ifndef WRONG
     threadgroup_barrier(mem_flags::mem_threadgroup);
 #endif
