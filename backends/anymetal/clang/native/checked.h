@@ -3,7 +3,7 @@
 
 #define MOST_POLLS 1000000 // atomic loads of one place in a row, after which a thread waits forever
 
-enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_COPY = 4 }; // of an access
+enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_NO_USE = 4 }; // of an access; the last: not of what was there
 
 // Adds a finding: one for each kind, pair of places, and buffer.
 static void find(run *r, mpsref_finding found) {
@@ -54,14 +54,18 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
     // Lanes in step would read before they write, or in the order of two places, but not write one place in turns.
     if (kind == MPSREF_LOCKSTEP && access & IS_WRITE && was_write && place == place_of(q)) kind = MPSREF_RACE;
     const int is_mixed = !(access & IS_ATOMIC) != !(flags_of(q) & ATOMIC);
+    // Two lanes that write one place by one instruction: in step, they do so at the same time.
+    if (kind == MPSREF_LOCKSTEP && was_write && access & IS_WRITE && place_of(q) == place) kind = MPSREF_RACE;
     found.kind = is_mixed && kind == MPSREF_RACE ? MPSREF_MIXED : kind;
     found.other = place_of(q) << 2, found.was_write = was_write, found.other_thread = thread_of(q);
     if (thread_of(q) == r->thread && group_of(q) == s->group) found.other_thread = UINT32_MAX; // one of several readers
     found.other_group = m->is_local ? r->group.index : group_of(q);
     if (!m->is_local && r->group.groups[0] * r->group.groups[1] * r->group.groups[2] > MOST_GROUP)
         found.other_group = group_of(q) == s->group ? r->group.index : UINT32_MAX; // more than a record can tell apart
-    found.barrier_line = s->barrier_line, found.barrier_column = s->barrier_column, found.barrier_flags = s->barrier_flags;
-    if (!(access & IS_WRITE) || s->pending.found.bytes || bytes > sizeof s->pending.before) {
+    const uint32_t i = r->thread / MPSREF_SIMD_WIDTH;
+    found.barrier_line = s->barrier[i].line, found.barrier_column = s->barrier[i].column;
+    found.barrier_flags = s->barrier[i].flags;
+    if (!(access & IS_WRITE) || !was_write || is_mixed || s->pending.found.bytes || bytes > sizeof s->pending.before) {
         find(r, found);
         return;
     }
@@ -126,7 +130,7 @@ __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at
     uint32_t said = 0; // one finding an access
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
         if (!c->writer) {
-            if (m->is_undefined && !said && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_COPY))
+            if (m->is_undefined && !said && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
                 said = 1, report_access(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
         } else if (!is_same(c->writer, me) && !(c->writer & me & ATOMIC)) {
             const uint32_t kind = conflict(s, c->writer, thread, is_local);
@@ -179,7 +183,7 @@ static void touch_range(const void *start, uint64_t bytes, uint32_t access, void
 }
 // A struct may have bytes that nobody writes: copying it is no use of them.
 static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
-    touch_range(from, bytes, IS_COPY, back);
+    touch_range(from, bytes, IS_NO_USE, back);
     touch_range(to, bytes, IS_WRITE, back);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
@@ -200,7 +204,7 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
     shadow *s = r->shadow;
     if (!s) return;
     shadow_order(s, order);
-    touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0), BACK);
+    touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), BACK);
     if (s->polled != address) s->polls = 0;
     s->polled = is_write ? NULL : address;
     if (!is_write && ++s->polls > MOST_POLLS) {

@@ -229,7 +229,14 @@ static int simd_release(run *r, uint32_t first) {
         f[t].state = READY;
         flags = f[t].flags;
     }
-    if (r->shadow) shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags);
+    if (!r->shadow || !(flags & MPSREF_IS_BARRIER)) return 1;
+    const uint32_t line = (uint32_t)(place >> 32), column = (uint32_t)place, here = (uint32_t)__builtin_popcount(x->active);
+    shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags, line, column);
+    if (here < end - first) {
+        mpsref_finding found = {.kind = MPSREF_LANES_DIVERGED, .offset = here, .bytes = end - first, .line = line,
+                                .column = column, .buffer = MPSREF_NO_BUFFER};
+        find(r, found);
+    }
     return 1;
 }
 
@@ -518,6 +525,7 @@ static void run_checked(run *r) {
         r->report->kind = MPSREF_MEMORY;
     }
     r->shadow = NULL;
+    for (uint32_t i = 0; i < l->local_count; i++) r->locals[i] = NULL; // it was in the arena
     for (uint32_t i = 0; i < l->buffer_count; i++) {
         mpsref_buffer *b = &l->buffers[i];
         r->buffers[i] = b->data;

@@ -48,10 +48,10 @@ typedef struct {
     record me;     // of the thread that runs, without a place
     region regions[SLOTS];
     uint32_t clock[32]; // of the simdgroups
-    uint32_t met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
+    uint32_t met[32], simd_met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
     uint32_t group, has_acquired; // has_acquired: this threadgroup
     uint8_t released[(MOST_GROUP + 1) / 8];
-    uint32_t barrier_line, barrier_column, barrier_flags;
+    struct { uint32_t line, column, flags; } barrier[32]; // the last ones
     struct { // a conflict of a write whose effect is not known yet
         const uint8_t *at;
         uint8_t before[16];
@@ -144,16 +144,16 @@ static void shadow_thread(shadow *s, uint32_t thread) {
 static void shadow_barrier(shadow *s, uint32_t flags, uint32_t line, uint32_t column) {
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t now = ++s->clock[i];
-        s->met[i] = now;
+        s->met[i] = s->simd_met[i] = now;
+        s->barrier[i].line = line, s->barrier[i].column = column, s->barrier[i].flags = flags;
         if (flags & 2) s->group_local[i] = s->simd_local[i] = now;
         if (flags & 1) s->group_device[i] = s->simd_device[i] = now;
     }
-    s->barrier_line = line, s->barrier_column = column, s->barrier_flags = flags;
 }
 
-static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags) {
-    if (!flags) return; // functions of a simdgroup order no memory
-    const uint32_t now = ++s->clock[simdgroup];
+static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, uint32_t line, uint32_t column) {
+    const uint32_t now = s->simd_met[simdgroup] = ++s->clock[simdgroup];
+    s->barrier[simdgroup].line = line, s->barrier[simdgroup].column = column, s->barrier[simdgroup].flags = flags;
     if (flags & 2) s->simd_local[simdgroup] = now;
     if (flags & 1) s->simd_device[simdgroup] = now;
 }
@@ -176,7 +176,7 @@ static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is
     const uint32_t *ordered = is_lane ? is_local ? s->simd_local : s->simd_device
                                       : is_local ? s->group_local : s->group_device;
     if (clock < ordered[i]) return 0;
-    return clock < s->met[i] ? MPSREF_FENCE : is_lane ? MPSREF_LOCKSTEP : MPSREF_RACE;
+    return clock < (is_lane ? s->simd_met : s->met)[i] ? MPSREF_FENCE : is_lane ? MPSREF_LOCKSTEP : MPSREF_RACE;
 }
 
 // The same for all readers that a record stands for.
@@ -188,22 +188,23 @@ static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uin
     const uint32_t *group = is_local ? s->group_local : s->group_device;
     const uint32_t *simd = is_local ? s->simd_local : s->simd_device;
     if (flags_of(q) & SIMDGROUPS && clock_of(q) >= group[i]) return clock_of(q) < s->met[i] ? MPSREF_FENCE : MPSREF_RACE;
-    if (flags_of(q) & LANES && clock_of(q) >= simd[i]) return clock_of(q) < s->met[i] ? MPSREF_FENCE : MPSREF_LOCKSTEP;
+    if (flags_of(q) & LANES && clock_of(q) >= simd[i]) return clock_of(q) < s->simd_met[i] ? MPSREF_FENCE : MPSREF_LOCKSTEP;
     return found;
 }
 
-// The record of readers with one more.
+// The record of readers with one more. Of several that nothing orders, the first stays: the owner of a place often reads
+// it last, right before it writes.
 static record with_reader(const shadow *s, record before, record me, uint32_t is_local) {
-    uint32_t flags = flags_of(before) & flags_of(me) & ATOMIC;
-    if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) return (me & ~(record)15) | flags | (flags_of(before) & ~(uint32_t)ATOMIC);
-    if (group_of(before) != group_of(me) && !is_local) return (me & ~(record)15) | flags | GROUPS;
+    const uint32_t both = ~(uint32_t)ATOMIC | (flags_of(me) & ATOMIC), flags = flags_of(before) & both;
+    if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) return (me & ~(record)15) | flags;
+    if (group_of(before) != group_of(me) && !is_local) return (before & ~(record)15) | flags | GROUPS;
     const uint32_t thread = thread_of(me), i = thread_of(before) / MPSREF_SIMD_WIDTH;
     const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
-    flags |= flags_of(before) & GROUPS;
-    if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) flags |= flags_of(before) & SIMDGROUPS;
-    if (is_lane && clock_of(before) >= (is_local ? s->simd_local : s->simd_device)[i]) flags |= flags_of(before) & LANES;
-    if (conflict(s, before, thread, is_local)) flags |= is_lane ? LANES : SIMDGROUPS;
-    return (me & ~(record)15) | flags;
+    if (conflict(s, before, thread, is_local)) return (before & ~(record)15) | flags | (is_lane ? LANES : SIMDGROUPS);
+    uint32_t kept = GROUPS | ATOMIC;
+    if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) kept |= SIMDGROUPS;
+    if (is_lane && clock_of(before) >= (is_local ? s->simd_local : s->simd_device)[i]) kept |= LANES;
+    return (me & ~(record)15) | (flags & kept);
 }
 
 // A threadgroup begins: its threads have no history, and its memory no contents.
@@ -212,7 +213,7 @@ static void shadow_group(shadow *s, uint32_t index) {
     s->has_acquired = 0;
     for (uint32_t i = 0; i < 32; i++) {
         s->clock[i] = 1;
-        s->met[i] = s->group_local[i] = s->group_device[i] = s->simd_local[i] = s->simd_device[i] = 1;
+        s->met[i] = s->simd_met[i] = s->group_local[i] = s->group_device[i] = s->simd_local[i] = s->simd_device[i] = 1;
     }
     for (uint32_t i = MPSREF_MAX_BUFFERS; i < SLOTS; i++) region_forget(&s->regions[i]);
 }

@@ -31,16 +31,18 @@ typedef struct {
 } mpsref_exchange;
 
 // What a kernel can ask of the launcher while it runs. `line` and `column` say where in the MSL source it asks, `flags`
-// are those of the barrier. A kernel synchronizes if its library needs one of the first two.
+// are those of the barrier; MPSREF_IS_BARRIER tells that of a simdgroup from a function of its lanes. A kernel synchronizes if its library needs one of the first two.
 #ifdef __cplusplus
 extern "C" {
 #endif
+enum { MPSREF_IS_BARRIER = 8 };
 void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column);
 const mpsref_exchange *mpsref_exchange_values(
     const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column);
 uint32_t mpsref_lane(void);
 // What a kernel compiled with checks (MPSREF_CHECKED) tells of its own accord: an atomic access, a fence, and a value
 // that it takes of a lane that brought none.
+// `is_write` is 2 for a store, which does not use what was there.
 void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order);
 void mpsref_fence(uint32_t flags, uint32_t order);
 void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column);
@@ -80,7 +82,8 @@ typedef enum {
     MPSREF_WAITS,        // a loop of atomic loads that no other thread can end
     MPSREF_MANY_BARRIERS,
     MPSREF_PRIVATE,      // outside of a private array
-    MPSREF_MISALIGNED, MPSREF_OVERFLOW, MPSREF_TRUNCATION, MPSREF_SHIFT, MPSREF_FLOAT_CAST, MPSREF_DIVISION
+    MPSREF_MISALIGNED, MPSREF_OVERFLOW, MPSREF_TRUNCATION, MPSREF_SHIFT, MPSREF_FLOAT_CAST, MPSREF_DIVISION,
+    MPSREF_LANES_DIVERGED // offset: the lanes that wait at a barrier of a simdgroup, bytes: its lanes
 } mpsref_kind;
 
 // What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.

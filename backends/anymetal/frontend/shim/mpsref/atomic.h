@@ -78,7 +78,7 @@ template <class A> MPSREF_TOUCHES mpsref::atomic_value<A> atomic_load_explicit(A
     return value;
 }
 template <class A> MPSREF_TOUCHES void atomic_store_explicit(A *p, mpsref::atomic_value<A> v, memory_order order) {
-    MPSREF_TELL(1);
+    MPSREF_TELL(2);
     (void)MPSREF_ATOMIC(__atomic_store, &v, int(order));
 }
 template <class A>

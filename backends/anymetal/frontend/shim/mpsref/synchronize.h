@@ -30,7 +30,7 @@ inline uint lane() {
 #else
 inline void barrier(uint flags, uint line, uint column) { mpsref_barrier(flags, line, column); }
 inline void simd_barrier(uint flags, uint line, uint column) {
-    mpsref_exchange_values(&flags, sizeof flags, flags, line, column);
+    mpsref_exchange_values(&flags, sizeof flags, flags | MPSREF_IS_BARRIER, line, column);
 }
 inline uint lane() { return mpsref_lane(); }
 #endif
