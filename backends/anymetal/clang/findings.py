@@ -309,7 +309,8 @@ class Reader:
     def read(self, record: FindingRecord) -> Finding | None:
         """Return a finding; None if its kind is off."""
         kind = NUMBERED[record.kind]
-        if kind == "out-of-bounds" and record.buffer == NO_BUFFER and 0 <= record.offset < FIRST_PAGE:
+        is_anywhere = record.buffer == NO_BUFFER and record.kind != OUTSIDE_VARIABLE
+        if kind == "out-of-bounds" and is_anywhere and 0 <= record.offset < FIRST_PAGE:
             kind = "null"
         is_late_write = kind == "fence" and record.is_write and not record.was_write
         level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]

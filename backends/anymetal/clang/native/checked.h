@@ -5,6 +5,11 @@
 
 enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_NO_USE = 4 }; // of an access; the last: not of what was there
 
+// The start of a finding of the thread that runs.
+static mpsref_finding by_thread(const run *r, uint32_t kind) {
+    return (mpsref_finding){.kind = kind, .group = r->group.index, .thread_index = r->thread, .buffer = MPSREF_NO_BUFFER};
+}
+
 // Adds a finding: one for each kind, pair of places, and buffer.
 static void find(run *r, mpsref_finding found) {
     mpsref_checks *c = r->launch->checks;
@@ -16,7 +21,7 @@ static void find(run *r, mpsref_finding found) {
             return;
         }
     }
-    found.count = 1, found.group = r->group.index, found.thread_index = r->thread;
+    found.count = 1;
     if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
 }
 
@@ -41,22 +46,22 @@ static void stop_at(run *r, mpsref_finding found) {
 }
 
 static mpsref_finding access_finding(const run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
-                                     uint64_t place) {
+                                     uint64_t place, uint32_t kind) {
     const int64_t number = m - r->shadow->regions;
-    return (mpsref_finding){.place = place << 2, .offset = p - m->data, .bytes = bytes, .is_write = access & IS_WRITE,
-                            .buffer = number == VARIABLES ? MPSREF_VARIABLES : (int32_t)number};
+    mpsref_finding found = by_thread(r, kind);
+    found.place = place << 2, found.offset = p - m->data, found.bytes = bytes, found.is_write = access & IS_WRITE;
+    found.buffer = number == VARIABLES ? MPSREF_VARIABLES : (int32_t)number;
+    return found;
 }
 
 __attribute__((noinline)) static void clash(run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
                                             uint64_t place, record q, uint32_t kind, uint32_t was_write) {
     shadow *s = r->shadow;
-    mpsref_finding found = access_finding(r, m, p, bytes, access, place);
-    // Lanes in step would read before they write, or in the order of two places, but not write one place in turns.
-    if (kind == MPSREF_LOCKSTEP && access & IS_WRITE && was_write && place == place_of(q)) kind = MPSREF_RACE;
     const int is_mixed = !(access & IS_ATOMIC) != !(flags_of(q) & ATOMIC);
     // Two lanes that write one place by one instruction: in step, they do so at the same time.
     if (kind == MPSREF_LOCKSTEP && was_write && access & IS_WRITE && place_of(q) == place) kind = MPSREF_RACE;
-    found.kind = is_mixed && kind == MPSREF_RACE ? MPSREF_MIXED : kind;
+    if (is_mixed && kind == MPSREF_RACE) kind = MPSREF_MIXED;
+    mpsref_finding found = access_finding(r, m, p, bytes, access, place, kind);
     found.other = place_of(q) << 2, found.was_write = was_write, found.other_thread = thread_of(q);
     if (thread_of(q) == r->thread && group_of(q) == s->group) found.other_thread = UINT32_MAX; // one of several readers
     found.other_group = m->is_local ? r->group.index : group_of(q);
@@ -82,8 +87,8 @@ __attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, 
     if (p >= (const uint8_t *)r->pool && p < r->pool->stacks) return;
     if (p >= (const uint8_t *)r && p < (const uint8_t *)(r + 1)) return;
     if ((uint64_t)p - c->code < c->code_bytes && !(access & IS_WRITE)) return;
-    mpsref_finding found = {.kind = MPSREF_OUTSIDE, .place = place << 2, .offset = (int64_t)p, .bytes = bytes,
-                            .is_write = access & IS_WRITE, .buffer = MPSREF_NO_BUFFER};
+    mpsref_finding found = by_thread(r, MPSREF_OUTSIDE);
+    found.place = place << 2, found.offset = (int64_t)p, found.bytes = bytes, found.is_write = access & IS_WRITE;
     stop_at(r, found);
 }
 
@@ -100,16 +105,12 @@ __attribute__((noinline)) static void touch_outside(run *r, const region *m, con
         touch_elsewhere(r, p, bytes, access, place);
         return;
     }
-    mpsref_finding found = access_finding(r, m, p, bytes, access, place);
-    found.kind = MPSREF_OUTSIDE;
-    stop_at(r, found);
+    stop_at(r, access_finding(r, m, p, bytes, access, place, MPSREF_OUTSIDE));
 }
 
 __attribute__((noinline)) static void report_access(run *r, const region *m, const uint8_t *p, uint32_t bytes,
                                                     uint32_t access, uint64_t place, uint32_t kind) {
-    mpsref_finding found = access_finding(r, m, p, bytes, access, place);
-    found.kind = kind;
-    find(r, found);
+    find(r, access_finding(r, m, p, bytes, access, place, kind));
 }
 
 // An access to memory that may be written: what the cells hold, and what they hold from now on.
@@ -208,8 +209,8 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
     if (s->polled != address) s->polls = 0;
     s->polled = is_write ? NULL : address;
     if (!is_write && ++s->polls > MOST_POLLS) {
-        mpsref_finding found = {.kind = MPSREF_WAITS, .buffer = MPSREF_NO_BUFFER,
-                                .place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2};
+        mpsref_finding found = by_thread(r, MPSREF_WAITS);
+        found.place = ((uint64_t)BACK - s->code) >> 2 << 2;
         stop_at(r, found);
     }
 }
@@ -220,9 +221,10 @@ void mpsref_fence(uint32_t flags, uint32_t order) {
 }
 
 void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column) {
-    mpsref_finding found = {.kind = MPSREF_MISSING_LANE, .offset = lane, .line = line, .column = column,
-                            .buffer = MPSREF_NO_BUFFER};
-    if (current->shadow) find(current, found);
+    if (!current->shadow) return;
+    mpsref_finding found = by_thread(current, MPSREF_MISSING_LANE);
+    found.offset = lane, found.line = line, found.column = column;
+    find(current, found);
 }
 
 // What the compiler calls for undefined arithmetic; the data of each begins with the place.
@@ -237,8 +239,9 @@ typedef struct {
 } typed_place;
 
 static mpsref_finding of_place(const typed_place *d, uint32_t kind, uint32_t type) {
-    return (mpsref_finding){.kind = kind, .file = d->at.file, .line = d->at.line, .column = d->at.column,
-                            .type = d->types[type]->name, .buffer = MPSREF_NO_BUFFER};
+    mpsref_finding found = by_thread(current, kind);
+    found.file = d->at.file, found.line = d->at.line, found.column = d->at.column, found.type = d->types[type]->name;
+    return found;
 }
 
 #define ARITHMETIC(NAME, KIND, TYPE) \
@@ -255,7 +258,7 @@ FATAL(divrem_overflow, MPSREF_DIVISION) FATAL(type_mismatch_v1, MPSREF_MISALIGNE
 
 void __ubsan_handle_local_out_of_bounds_abort(void) {
     run *r = current;
-    mpsref_finding found = {.kind = MPSREF_PRIVATE, .place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2,
-                            .buffer = MPSREF_NO_BUFFER};
+    mpsref_finding found = by_thread(r, MPSREF_PRIVATE);
+    found.place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2;
     stop_at(r, found);
 }

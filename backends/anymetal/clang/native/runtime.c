@@ -233,8 +233,8 @@ static int simd_release(run *r, uint32_t first) {
     const uint32_t line = (uint32_t)(place >> 32), column = (uint32_t)place, here = (uint32_t)__builtin_popcount(x->active);
     shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags, line, column);
     if (here < end - first) {
-        mpsref_finding found = {.kind = MPSREF_LANES_DIVERGED, .offset = here, .bytes = end - first, .line = line,
-                                .column = column, .buffer = MPSREF_NO_BUFFER};
+        mpsref_finding found = by_thread(r, MPSREF_LANES_DIVERGED);
+        found.offset = here, found.bytes = end - first, found.line = line, found.column = column;
         find(r, found);
     }
     return 1;
