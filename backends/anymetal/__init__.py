@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 
 __all__ = [
     "ArrayDevice", "Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "Launch", "LaunchError",
-    "Library", "at", "compile", "undefined",
+    "Library", "at", "compile", "sparse", "undefined",
 ]  # fmt: skip
 
 Buffer: TypeAlias = Any
@@ -102,4 +102,5 @@ class ArrayDevice(Device, Protocol):
 
 # Behind the errors, which these modules need.
 from .api import Launch, Library, compile  # noqa: E402
+from .clang.device import sparse  # noqa: E402
 from .frontend.signature import at, undefined  # noqa: E402

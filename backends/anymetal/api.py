@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from . import CompileError, LaunchError, clang, isolation
 from .arguments import as_number, check_array
+from .clang.device import sparse_memory
 from .clang.findings import Finding
 from .frontend.signature import At, Parameter, is_value
 from .frontend.toolchain import LARGEST_TEXT
@@ -143,6 +144,9 @@ class Kernel:
         position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
         written = {i: array for i, array in arrays.items() if signature.is_written(i)}
         memory = {position[i]: _bytes(array) for i, array in (*arrays.items(), *written.items())}
+        if self._isolate and any(map(sparse_memory, memory.values())):
+            raise LaunchError("sparse memory is used in place: it cannot be sent to a process of its own")
+        written = {i: array for i, array in written.items() if sparse_memory(array) is None}
         values = (bound.get(i, UNUSED) for i in range(signature.buffers))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),

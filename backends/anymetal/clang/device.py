@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import platform
+import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -13,6 +15,7 @@ from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from .. import LaunchError
 from ..frontend.options import Options
@@ -35,6 +38,7 @@ from .launcher import (
 from .report import FOUND, explain, finding_of, found_error
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
+MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
 LARGEST_LIMIT = 999_999_999
 SECONDS = 60
 """Limit of the processor time of a launch; ``MPSREF_LAUNCH_SECONDS`` is another one."""
@@ -55,13 +59,73 @@ class HostMemory:
             self._runtime.release(self._pages, self._nbytes)
 
 
+class SparseMemory:
+    """Zeroed memory of a file without contents: a page exists once it is written. It has the array interface."""
+
+    def __init__(self, nbytes: int) -> None:
+        """Reserve."""
+        if not 0 < nbytes <= MAX_SPARSE_BYTES:
+            raise LaunchError(f"sparse memory of {shorten(nbytes)} bytes: legal are 1 to {MAX_SPARSE_BYTES} bytes")
+        with tempfile.TemporaryFile() as file:
+            file.truncate(nbytes)
+            self._map = mmap.mmap(file.fileno(), nbytes)
+            self.file = os.dup(file.fileno())
+        self.address = np.frombuffer(self._map, np.uint8).ctypes.data
+        self.__array_interface__ = {"data": (self.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):
+            os.close(self.file)
+
+
+def sparse(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of zeros that takes memory only where it is written, for kernels at sizes beyond the memory.
+
+    A launch with ``sanitize=True`` and ``check_order=False`` uses it in place, without the copies that protect other
+    arrays: what a kernel with a defect has written stays. What was changed and written is not counted for it.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+        The shape of the array, of at most 32 GiB.
+    dtype : dtype
+        The dtype of its elements.
+
+    Raises
+    ------
+    LaunchError
+        If it is empty or larger.
+
+    Examples
+    --------
+    >>> import anymetal
+    >>> x = anymetal.sparse(2**32, np.uint8)
+    >>> library = anymetal.compile('''
+    ... kernel void last(device uchar *x, constant int &n) { x[n * 2] = 1; }''', sanitize=True, check_order=False)
+    >>> library["last"](1, 1, x, 2**30)
+    Traceback (most recent call last):
+        ...
+    anymetal.LaunchError: kernel `last`: 2 errors...
+    """
+    kind = np.dtype(dtype)
+    count = math.prod(shape if isinstance(shape, Sequence) else (shape,))
+    return np.asarray(SparseMemory(count * kind.itemsize)).view(kind).reshape(shape)
+
+
+def sparse_memory(array: Any) -> SparseMemory | None:
+    """Return the memory of an array made by :func:`sparse`, or None."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array if isinstance(array, SparseMemory) else None
+
+
 class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
     """Device memory as bytes, returned by :meth:`Device.buffer` and shared by kernels and Python.
 
     ``memoryview(buffer)`` and ``numpy.frombuffer(buffer, dtype)`` are views of the same memory.
     """
 
-    memory: HostMemory | None = None  # None for a slice, which is an ordinary array
+    memory: HostMemory | SparseMemory | None = None  # None for a slice, which is an ordinary array
 
     def __str__(self) -> str:
         return f"clang.Buffer(length={self.nbytes})"
@@ -248,7 +312,7 @@ class Function:
         for index, (record, (buffer, offset, is_undefined)) in enumerate(zip(records, bound, strict=False)):
             record.data, record.bytes, record.offset = buffer.memory.address, buffer.nbytes, offset
             record.writable = signature.is_written(index)
-            record.undefined = is_undefined
+            record.undefined, record.file = is_undefined, getattr(buffer.memory, "file", -1)
             record.unit = signature.parameters[index].numbers & 255 if index in signature.parameters else 0
         launch.buffers, launch.locals = cast(records, POINTER(BufferRecord)), cast(locals_, POINTER(LocalRecord))
         launch.grid[:], launch.width[:], launch.groups[:] = grid, width, groups
@@ -436,6 +500,11 @@ class Device:
 
         A NumPy scalar, which has the buffer protocol and an integer value, is copied.
         """
+        memory: HostMemory | SparseMemory | None = sparse_memory(length_or_data)
+        if isinstance(memory, SparseMemory):
+            if self.check_order or not self.checks:
+                raise LaunchError("sparse memory needs sanitize=True and check_order=False: other launches copy it")
+            return self._of(memory)
         source = bytes_of(length_or_data)
         nbytes = source if isinstance(source, int) else source.nbytes
         if not 0 < nbytes < MAX_BYTES:
@@ -444,10 +513,14 @@ class Device:
             memory = HostMemory(self.runtime, nbytes)
         except MemoryError as error:
             raise LaunchError(str(error)) from None
-        buffer = np.asarray(memory).view(Buffer)
-        buffer.memory = memory
+        buffer = self._of(memory)
         if not isinstance(source, int):
             buffer[:] = source
+        return buffer
+
+    def _of(self, memory: HostMemory | SparseMemory) -> Buffer:
+        buffer = np.asarray(memory).view(Buffer)
+        buffer.memory = memory
         return buffer
 
     def memory(self, nbytes: int) -> int:

@@ -397,8 +397,8 @@ class Reader:
             "truncation": f"{who} converts a value to {text} that cannot hold it",
             "shift": f"{who} shifts a {text} by its width or more, by a negative number, or bits out of it",
             "float-cast": f"{who} converts a floating-point number to {text} that is out of its range",
-            "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the others "
-                                 "do not reach",
+            "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the "
+                                 "others do not reach",
             "division": f"{who} divides a {text} by zero, or the smallest by -1",
         }  # fmt: skip
         return messages[kind], advice

@@ -42,6 +42,7 @@ class BufferRecord(ctypes.Structure):
         ("writable", ctypes.c_uint32),
         ("undefined", ctypes.c_uint32),
         ("unit", ctypes.c_uint32),
+        ("file", ctypes.c_int32),
     )
 
 

@@ -203,11 +203,11 @@ def undefined(buffer: Any, /) -> At:
     --------
     >>> import anymetal
     >>> library = anymetal.compile('''
-    ... kernel void copy(device float *x, uint i [[thread_position_in_grid]]) { x[i] = x[i + 1]; }''', sanitize=True)
-    >>> library["copy"](3, 3, anymetal.undefined(np.zeros(4, np.float32)))
+    ... kernel void twice(device float *x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }''', sanitize=True)
+    >>> library["twice"](3, 3, anymetal.undefined(np.zeros(3, np.float32)))
     Traceback (most recent call last):
         ...
-    anymetal.LaunchError: kernel `copy`: 1 error...
+    anymetal.LaunchError: kernel `twice`: 1 error...
     """
     return At.of(buffer)._replace(is_undefined=True)
 

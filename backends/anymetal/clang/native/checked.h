@@ -160,10 +160,10 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
     const uint64_t at = (uint64_t)(p - m->data);
     if (__builtin_expect(at >= m->bytes || m->bytes - at < bytes, 0))
         touch_outside(r, m, p, bytes, access, place);
-    else if (m->is_writable)
-        touch_cells(r, m, at, bytes, access, place);
-    else if (access & IS_WRITE) // nobody writes it: its reads need no history
+    else if (access & IS_WRITE && !m->is_writable)
         report_access(r, m, p, bytes, access, place, MPSREF_READ_ONLY);
+    else if (m->cells) // what nobody writes needs no history
+        touch_cells(r, m, at, bytes, access, place);
 }
 
 #define BACK __builtin_return_address(0)

@@ -490,18 +490,18 @@ static int watch_memory(run *r) {
         const mpsref_buffer *b = &l->buffers[i], *first = memory_of(l, i);
         region *m = &s->regions[first - l->buffers];
         if (b == first) {
-            if (!region_open(s, i, b->bytes)) return 0;
-            memcpy(m->data, b->data, b->bytes);
+            if (!region_open(s, i, b->bytes, b->file)) return 0;
+            if (b->file < 0) memcpy(m->data, b->data, b->bytes);
             m->is_writable = 0, m->is_undefined = b->undefined;
             m->unit_bits = b->unit == 1 ? 0 : b->unit == 2 ? 1 : 2;
-            if (!region_watch(m)) return 0;
         }
         m->is_writable |= b->writable;
+        if ((m->is_writable || m->is_undefined) && !m->cells && !region_watch(m)) return 0;
         r->buffers[i] = m->data;
     }
     for (uint32_t i = 0; i < l->local_count; i++) {
         if (!l->locals[i].bytes) continue;
-        if (!region_open(s, MPSREF_MAX_BUFFERS + i, l->locals[i].bytes)) return 0;
+        if (!region_open(s, MPSREF_MAX_BUFFERS + i, l->locals[i].bytes, -1)) return 0;
         r->locals[i] = s->regions[MPSREF_MAX_BUFFERS + i].data;
     }
     s->regions[VARIABLES] = (region){.data = l->local, .bytes = l->local_bytes, .is_writable = 1, .unit_bits = 2};
@@ -529,7 +529,7 @@ static void run_checked(run *r) {
     for (uint32_t i = 0; i < l->buffer_count; i++) {
         mpsref_buffer *b = &l->buffers[i];
         r->buffers[i] = b->data;
-        if (b != memory_of(l, i) || has_ended(r)) continue;
+        if (b != memory_of(l, i) || has_ended(r) || b->file >= 0 || !s->regions[i].cells) continue;
         memcpy(b->data, s->regions[i].data, b->bytes);
         b->written = bytes_written(&s->regions[i]);
     }

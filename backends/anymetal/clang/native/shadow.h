@@ -89,11 +89,13 @@ static void *untouched(uint64_t bytes) {
 
 static uint64_t cell_bytes(const region *m) { return ((m->bytes >> m->unit_bits) + 1) * sizeof(cell); }
 
-// Opens a slot for memory of a size; 0 when there is no memory.
-static int region_open(shadow *s, uint32_t slot, uint64_t bytes) {
+// Opens a slot for memory of a size, or for that of a file; 0 when there is no memory.
+static int region_open(shadow *s, uint32_t slot, uint64_t bytes, int32_t file) {
     region *m = &s->regions[slot];
     uint8_t *data = s->arena + ((uint64_t)slot << SLOT_BITS) + (UINT64_C(1) << (SLOT_BITS - 1));
-    if (mprotect(data, round_up(bytes + 1, page_size()), PROT_READ | PROT_WRITE)) return 0;
+    const int how = PROT_READ | PROT_WRITE;
+    if (file >= 0 ? mmap(data, bytes, how, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED
+                  : mprotect(data, round_up(bytes + 1, page_size()), how)) return 0;
     *m = (region){.data = data, .bytes = bytes, .is_writable = 1, .unit_bits = 2};
     return 1;
 }

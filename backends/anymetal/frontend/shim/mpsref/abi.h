@@ -56,6 +56,7 @@ typedef struct {
     uint64_t bytes, offset; // offset: where in it the kernel's pointer points
     uint64_t written; // result of checks: the bytes that the kernel wrote
     uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
+    int32_t file; // below 0: none; else the memory is that of a sparse file, which checks use in place
 } mpsref_buffer;
 
 // Threadgroup memory of a parameter, in pages of its own.
