@@ -17,6 +17,7 @@ from . import CompileError, LaunchError, clang, isolation
 from .arguments import as_number, check_array
 from .clang.device import sparse_memory
 from .clang.findings import Finding
+from .clang.lines import Place
 from .frontend.signature import At, Parameter, is_value
 from .frontend.toolchain import LARGEST_TEXT
 from .isolation import Call, Request
@@ -37,6 +38,8 @@ class Launch:
     """The number of elements that were written; None without ``sanitize``."""
     findings: tuple[Finding, ...] = ()
     """What the checks found, below the level of an error."""
+    unreached: tuple[Place, ...] = ()
+    """With ``sanitize``: the lines of the kernel that no thread reached."""
 
 
 class Kernel:
@@ -162,7 +165,8 @@ class Kernel:
             memory[place][...] = after
         if not self._function.device.checks:
             return Launch(changed)
-        return Launch(changed, {i: done.written[i] // written[i].itemsize for i in written}, tuple(done.findings))
+        counts = {i: done.written[i] // array.itemsize for i, array in written.items()}
+        return Launch(changed, counts, tuple(done.findings), tuple(done.unreached))
 
     def _check_overlaps(self, arrays: Mapping[int, NDArray[Any]]) -> None:
         """Raise if two arrays share a part of their memory and one of them may be written."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from . import CompileError, LaunchError, clang
 from .clang.device import launch_seconds, positive
 from .clang.findings import Finding
+from .clang.lines import Place
 from .clang.report import found_error
 from .frontend.signature import At
 
@@ -39,6 +40,8 @@ class Results(NamedTuple):
     findings: Sequence[Finding]
     written: Sequence[int]
     """The bytes that each buffer was written, if the checks were on."""
+    unreached: Sequence[Place] = ()
+    """The lines that no thread reached."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ class Call:
         bound = [one if isinstance(one, bytes) else one._replace(buffer=buffers[one.buffer]) for one in self.arguments]
         launch = getattr(function, self.method)
         done = launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
-        return Results({position: buffers[position] for position in self.written}, done.findings, done.written)
+        return Results(
+            {position: buffers[position] for position in self.written}, done.findings, done.written, done.unreached
+        )
 
 
 def run(request: Request, name: str, call: Call) -> Results:
@@ -107,7 +112,8 @@ def run(request: Request, name: str, call: Call) -> Results:
         raise ERRORS[answer["error"]](answer["message"])
     ends = np.cumsum([call.memory[position].nbytes for position in call.written])
     parts = np.split(np.frombuffer(data, np.uint8), ends)
-    return Results(dict(zip(call.written, parts, strict=False)), findings, answer["written"])
+    unreached = [Place(*row) for row in answer["unreached"]]
+    return Results(dict(zip(call.written, parts, strict=False)), findings, answer["written"], unreached)
 
 
 def serve() -> None:
@@ -117,13 +123,14 @@ def serve() -> None:
     """
     request, name, call, seconds, memory = pickle.load(sys.stdin.buffer)
     results = list[NDArray[np.uint8]]()
-    answer: dict[str, Any] = {"error": None, "message": "", "findings": [], "written": []}
+    answer: dict[str, Any] = {"error": None, "message": "", "findings": [], "written": [], "unreached": []}
     try:
         function = request.function(request.open(), name)
         _limit(seconds, memory * 2**20 + function.device.memory(sum(one.nbytes for one in call.memory)))
         done = call.run(function)
         results = [done.memory[position] for position in call.written]
         answer |= {"findings": [one.describe() for one in done.findings], "written": done.written}
+        answer["unreached"] = [(one.file, one.line, one.column) for one in done.unreached]
     except tuple(ERRORS.values()) as error:
         name = next(key for key, kind in ERRORS.items() if isinstance(error, kind))
         found = [one.describe() for one in getattr(error, "findings", ())]

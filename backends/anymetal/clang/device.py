@@ -8,7 +8,7 @@ import os
 import platform
 import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from ctypes import POINTER, byref, cast, pointer
 from reprlib import repr as shorten
@@ -35,6 +35,7 @@ from .launcher import (
     compile_source,
     launcher,
 )
+from .lines import Place
 from .report import FOUND, explain, finding_of, found_error
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
@@ -136,10 +137,18 @@ class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
 class Handle:
     """A completed launch: the results are in the buffers."""
 
-    def __init__(self, buffers: list[Buffer], findings: Sequence[Finding] = (), written: Sequence[int] = ()) -> None:
+    def __init__(
+        self, buffers: list[Buffer], findings: Sequence[Finding] = (), written: Sequence[int] = (),
+        unreached: Callable[[], tuple[Place, ...]] = tuple,
+    ) -> None:  # fmt: skip
         """Returned by a call of a :class:`Function`."""
         self._buffers = buffers  # kept alive by the handle, as in metalcompute
-        self.findings, self.written = tuple(findings), tuple(written)
+        self.findings, self.written, self._unreached = tuple(findings), tuple(written), unreached
+
+    @property
+    def unreached(self) -> tuple[Place, ...]:
+        """The lines that no thread reached, after a launch with checks."""
+        return self._unreached()
 
     def __repr__(self) -> str:
         return "clang.Handle"
@@ -333,11 +342,14 @@ class Function:
                     stack.callback(runtime.release, locals_[index].pages, nbytes)
             except MemoryError as error:
                 raise LaunchError(str(error)) from None
-            if launch.local_bytes:
+            if launch.local_bytes or self._checks:
                 stack.enter_context(library.lock)
+            if self._checks:
+                self._checks.begin()
             runtime.run(byref(launch), byref(report))
+            reached = self._checks.end() if self._checks else tuple
         if not report.kind and not (checks and checks.count):
-            return Handle([buffer for buffer, _, _ in bound], (), [record.written for record in records])
+            return Handle([buffer for buffer, _, _ in bound], (), [record.written for record in records], reached)
         number, size = math.prod(groups), math.prod(width)
         shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
         bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
@@ -351,7 +363,7 @@ class Function:
                 raise found_error(text, findings)
         if self._checks and any(one.level == "error" for one in findings):
             raise found_error(summary(findings, signature.name, self._checks.files, shape), findings)
-        return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records])
+        return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records], reached)
 
     def _bind(self, index: int, given: Any) -> At:
         """Return the memory of an argument, and the offset in it."""

@@ -52,6 +52,8 @@ CHECK_FLAGS = (
         for part in ("-mllvm", f"-tsan-instrument-{name}")
     ),
     *("-mllvm", "-tsan-compound-read-before-write=0", "-DMPSREF_CHECKED"),
+    *("-fsanitize-coverage-type=3", "-fsanitize-coverage-inline-bool-flag", "-fsanitize-coverage-pc-table"),
+    *("-mllvm", "-sanitizer-coverage-prune-blocks=0"),
 )
 
 # On Linux the symbols of the C library are resolved at load time by the one of the Python process. Linking one would

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
-from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord, image
+from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord
 from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
+from .lines import Place, image, unreached
 from .objects import check_loading
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
@@ -219,6 +221,11 @@ class Checks:
         """Take what :func:`.findings.image` found."""
         self.files, self._library = files, library
         rows = library.image["variables"]
+        base = (library.entry or 0) - library.image["entry"]
+        flags, count, blocks = library.image["blocks"]
+        self._flags = (ctypes.c_uint8 * count).from_address(base + flags)
+        places = (ctypes.c_uint64 * (2 * count)).from_address(base + blocks)[::2]
+        self._blocks = tuple(place - base for place in places)
         self._variables = (VariableRecord * max(len(rows), 1))(*(VariableRecord(at, size) for at, size, _ in rows))
 
     def record(self) -> ChecksRecord:
@@ -231,6 +238,14 @@ class Checks:
             code_bytes=image["bytes"],
             variable_count=len(image["variables"]),
         )
+
+    def begin(self) -> None:
+        """Forget which blocks ran."""
+        ctypes.memset(self._flags, 0, len(self._flags))
+
+    def end(self) -> Callable[[], tuple[Place, ...]]:
+        """Return a function of the lines that no thread has reached since :meth:`begin`."""
+        return functools.partial(unreached, self._library.path, self._blocks, bytes(self._flags))
 
     def read(
         self, record: ChecksRecord, signature: Signature, bindings: Sequence[tuple[int, int]],

@@ -9,7 +9,7 @@ from .. import CompileError
 
 CODE = {14: ".init_array", 15: ".fini_array", 16: ".preinit_array"}
 """Types of sections of ELF with functions that run when a library is loaded or unloaded."""
-INITIALIZERS, POINTER = 14, 8
+INITIALIZERS, OWN_BYTES = 14, 16
 TAGS = {1: "DT_NEEDED", 12: "DT_INIT", 13: "DT_FINI", 0x7FFFFFFD: "DT_AUXILIARY", 0x7FFFFFFF: "DT_FILTER"}
 """Tags of the dynamic section of ELF."""
 RELOCATIONS, SYMBOLS, DYNAMIC = 4, 11, 6
@@ -26,10 +26,10 @@ EXTERNAL, DEFINED = 0x01, 0x0E
 def check_loading(data: bytes, *, is_checked: bool = False) -> list[str]:
     """Raise CompileError if a library runs code when it is loaded; return the symbols that it takes from others.
 
-    A library with checks has one function of the compiler's sanitizer that runs then.
+    A library with checks has two functions of the compiler's sanitizers that run then, and do nothing.
     """
     if data.startswith(b"\x7fELF\x02\x01"):
-        found, needed = list(_elf(data, POINTER if is_checked else 0)), _needed(data)
+        found, needed = list(_elf(data, OWN_BYTES if is_checked else 0)), _needed(data)
     elif data.startswith(b"\xcf\xfa\xed\xfe"):
         found, needed = list(_mach(data)), list(_mach_needed(data))
     else:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from .. import LaunchError
 from ..frontend.lexer import NAME
 from ..frontend.signature import Signature
-from .findings import MOST_BUFFERS, Finding, Place
+from .findings import MOST_BUFFERS, Finding
 from .launcher import FaultReport
+from .lines import Place
 
 FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER, FOUND = range(1, 10)
 

@@ -175,7 +175,10 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
     ACCESS(unaligned_volatile_read, BYTES, 0) ACCESS(unaligned_volatile_write, BYTES, IS_WRITE)
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
+// What libraries call when they are loaded.
 void __tsan_init(void) {}
+void __sanitizer_cov_bool_flag_init(void) {}
+void __sanitizer_cov_pcs_init(void) {}
 
 static void touch_range(const void *start, uint64_t bytes, uint32_t access, void *back) {
     const uint8_t *p = start;
