@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any, TypeAlias
@@ -18,9 +19,10 @@ from .arguments import as_number, check_array
 from .clang.device import sparse_memory
 from .clang.findings import Finding
 from .clang.lines import Place
+from .clang.report import found_error
 from .frontend.signature import At, Parameter, is_value
 from .frontend.toolchain import LARGEST_TEXT
-from .isolation import Call, Request
+from .isolation import Call, Request, Results
 
 Size: TypeAlias = int | Sequence[int]
 """A number of threads or threadgroups, or up to three."""
@@ -156,7 +158,12 @@ class Kernel:
             [value._replace(buffer=position[i]) if isinstance(value, At) else value for i, value in enumerate(values)],
             local, seconds,
         )  # fmt: skip
-        done = isolation.run(self._request, signature.name, call) if self._isolate else call.run(self._function)
+        try:
+            done = self._run(call)
+        except LaunchError as error:
+            if not self._function.device.checks or sparse_memory(next(iter(memory.values()), None)):
+                raise
+            raise smallest(call, error, self._run) from None
         changed = {}
         for i, array in written.items():
             differs = memory[position[i]] != done.memory[position[i]]
@@ -167,6 +174,10 @@ class Kernel:
             return Launch(changed)
         counts = {i: done.written[i] // array.itemsize for i, array in written.items()}
         return Launch(changed, counts, tuple(done.findings), tuple(done.unreached))
+
+    def _run(self, call: Call) -> Results:
+        name = self._function.signature.name
+        return isolation.run(self._request, name, call) if self._isolate else call.run(self._function)
 
     def _check_overlaps(self, arrays: Mapping[int, NDArray[Any]]) -> None:
         """Raise if two arrays share a part of their memory and one of them may be written."""
@@ -212,6 +223,46 @@ class Kernel:
     def __repr__(self) -> str:
         return f"anymetal.Kernel({self._function.signature.name})"
 
+
+def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> LaunchError:
+    """Return an error with the smallest grid that still has its first finding, as far as a few launches tell."""
+    wanted = next(((one.kind, one.place) for one in error.findings if one.level == "error"), None)
+    started = time.monotonic()
+
+    def has(one: Call) -> bool:
+        try:
+            run(one)
+        except LaunchError as found:
+            return wanted in [(each.kind, each.place) for each in found.findings]
+        return False
+
+    def sizes(value: Any) -> tuple[int, ...]:
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+    def smaller(old: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        for axis, size in enumerate(old):
+            for new in sorted({1, size // 2, size - 32, size - 1} & set(range(1, size))):
+                yield *old[:axis], new, *old[axis + 1 :]
+
+    if wanted is None or call.method != "dispatch":
+        return error
+    best = replace(call, grid=sizes(call.grid), group=sizes(call.group))
+    while time.monotonic() - started < SHRINKING_SECONDS:
+        trials = [replace(best, grid=one) for one in smaller(best.grid)]
+        trials += [replace(best, group=one) for one in smaller(best.group)]
+        found = next((one for one in trials if has(one)), None)
+        if found is None:
+            break
+        best = found
+    if (best.grid, best.group) == (sizes(call.grid), sizes(call.group)):
+        return error
+    grid, group = ("x".join(map(str, one)) for one in (best.grid, best.group))
+    text = f"{error}\nThe smallest grid with the first error: {grid} threads in threadgroups of {group}"
+    return found_error(text, error.findings)
+
+
+SHRINKING_SECONDS = 1.0
+"""Time of the search for a smaller grid."""
 
 UNUSED = bytes(16)
 """What is bound to an index that no parameter has."""
@@ -291,8 +342,9 @@ def compile(
     denormals: str = "keep",
     runtime: str = "clang",
     check_order: bool = True,
-    sanitize: bool = False,
+    sanitize: bool = True,
     levels: Mapping[str, str] | None = None,
+    suppress: str | os.PathLike[str] | None = None,
     isolate: bool = False,
 ) -> Library:
     """Compile Metal Shading Language for the CPU, with checks for undefined behaviour.
@@ -321,6 +373,8 @@ def compile(
         Whether each access of a launch is checked: races, fences, bounds, uninitialized memory, arithmetic.
     levels : mapping of str to str, optional
         Levels of kinds of findings: ``"error"``, ``"warning"``, ``"note"`` or ``"off"``. A launch with an error raises.
+    suppress : path, optional
+        A TOML file of findings that are accepted, see :class:`anymetal.clang.Device`.
     isolate : bool, optional
         Whether each launch runs in a process of its own, which may use ``MPSREF_LAUNCH_MEMORY`` MiB (default 4096)
         beyond its buffers. Running a kernel is running native code: this keeps a crash from the calling process, and is
@@ -368,6 +422,7 @@ def compile(
         )
     options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
+    device["suppress"] = suppress
     return Library(Request(text, options, device, dict(constants or {})), isolate)
 
 

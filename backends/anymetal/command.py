@@ -6,7 +6,7 @@ import contextlib
 import json as jsonlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,10 @@ from . import CompileError, LaunchError
 from .api import Kernel, Library, compile
 from .arguments import EQUIVALENT, as_number
 from .clang.device import launch_seconds
+from .clang.findings import LEVELS, Finding, levels_of
+from .frontend.lexer import NAME
 from .frontend.options import VERSIONS, Options
+from .sarif import sarif as sarif_log
 
 RUNTIMES = {
     "cuda": "anymetal.cuda.Device runs kernels on an NVIDIA GPU, from Python",
@@ -126,6 +129,20 @@ def msl(
     one_order: Annotated[
         bool, typer.Option("--one-order", help="Run once: the result may depend on the order of threads.")
     ] = False,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Without the checks of each access: faster, and finds less.")
+    ] = False,
+    level: Annotated[
+        list[str] | None, typer.Option(help=f"KIND=LEVEL of findings: {', '.join(LEVELS)}, such as overflow=warning.")
+    ] = None,
+    lockstep: Annotated[
+        str | None, typer.Option(help="The level of lockstep, races of lanes that run in step: as --level lockstep=...")
+    ] = None,
+    suppress: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file of accepted findings: tables [[suppress]]."),
+    ] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")] = None,
 ) -> None:
     """List the kernels of an MSL file with their arguments, or run one on the CPU with checks for undefined behaviour.
 
@@ -134,13 +151,15 @@ def msl(
     """
     run_only = {
         "--grid": grid, "--group": group, "--buffer": buffer, "--bytes": bytes_, "--threadgroup": threadgroup,
-        "--save": save, "--seconds": seconds, "--isolate": isolate, "--one-order": one_order,
+        "--save": save, "--seconds": seconds, "--isolate": isolate, "--one-order": one_order, "--sarif": sarif,
+        "--unchecked": unchecked, "--level": level, "--lockstep": lockstep, "--suppress": suppress,
     }  # fmt: skip
     try:
         _check(file, metal, runtime, include or [], save, seconds)
         library = compile(
             file, version=metal, include=include or [], define=_defined(define or []),
             constants=dict(_constant(one) for one in constant or []), check_order=not one_order, isolate=isolate,
+            sanitize=not unchecked, levels=_levels(level or [], lockstep), suppress=suppress,
         )  # fmt: skip
         if kernel is None:
             if given := next((option for option, value in run_only.items() if value not in (None, False, [])), None):
@@ -155,12 +174,27 @@ def msl(
         local = dict(_length(one) for one in threadgroup or [])
         arguments = [*map(_buffer, buffer or []), *map(_bytes, bytes_ or [])]
         done = _run(library[kernel], threads, width, arguments, local, seconds, save)
+        _write(sarif, file, done[2])
     except (OptionError, CompileError, LaunchError, TypeError, MemoryError, OSError) as error:
+        found = getattr(error, "findings", ())
+        if found:
+            _write(sarif, file, found)
         hints = ", ".join(option for text, option in HINTS.items() if text in str(error))
-        typer.echo(f"msl: {error}{f' (of this command: {hints})' if hints else ''}", err=True)
+        if json and found:
+            typer.echo(jsonlib.dumps({"kernel": kernel, "findings": [one.describe() for one in found]}, indent=2))
+        text = str(error).replace(NAME, str(file))
+        typer.echo(f"msl: {text}{f' (of this command: {hints})' if hints else ''}", err=True)
         raise typer.Exit(1 if isinstance(error, (CompileError, LaunchError)) else 2) from None
-    about = {"kernel": kernel, "grid": threads, "group": done[0], "orders": 1 if one_order else 2, "buffers": done[1]}
-    typer.echo(jsonlib.dumps(about, indent=2) if json else "\n".join(_report(about)))
+    about: dict[str, Any] = {
+        "kernel": kernel,
+        "grid": threads,
+        "group": done[0],
+        "orders": 1 if one_order else 2,
+        "buffers": done[1],
+    }
+    about |= {"checked": not unchecked, "findings": [one.describe() for one in done[2]], "unreached": done[3]}
+    texts = [one.text({NAME: file.read_text()}).replace(NAME, str(file)) for one in done[2]]
+    typer.echo(jsonlib.dumps(about, indent=2) if json else "\n".join((*_report(about), *texts)))
 
 
 # ------------------------------------------------------------------------------------------------ options
@@ -207,6 +241,23 @@ def _constant(text: str) -> tuple[int | str, Any]:
         raise OptionError(f"--constant {text}: it is INDEX=VALUE or NAME=VALUE, such as 3=true")
     values = [_value(f"--constant {text}", one) for one in found[3].split(",")]
     return int(found[1]) if found[1] else found[2], values if len(values) > 1 else values[0]
+
+
+def _levels(texts: Iterable[str], lockstep: str | None) -> dict[str, str]:
+    levels = dict[str, str]()
+    for text in [*texts, *([f"lockstep={lockstep}"] if lockstep else [])]:
+        kind, mark, value = text.partition("=")
+        if not mark:
+            raise OptionError(f"--level {text}: it is KIND=LEVEL, such as overflow=warning")
+        levels[kind] = {"warn": "warning"}.get(value, value)
+    with _option("--level"):
+        return levels_of(levels)
+
+
+def _write(sarif_file: Path | None, file: Path, findings: Iterable[Finding]) -> None:
+    if sarif_file:
+        with _option(f"--sarif {sarif_file}"):
+            sarif_file.write_text(jsonlib.dumps(sarif_log(findings, str(file)), indent=2) + "\n")
 
 
 def _length(text: str) -> tuple[int, int]:
@@ -327,8 +378,8 @@ def _run(
     local: Mapping[int, int],
     seconds: float | None,
     save: Path | None,
-) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
-    """Run a kernel; return the threads of a threadgroup, and what is known of each buffer."""
+) -> tuple[tuple[int, ...], list[dict[str, Any]], tuple[Finding, ...], list[int]]:
+    """Run a kernel; return the threads of a threadgroup, and what is known of buffers, findings and unreached lines."""
     about = kernel.describe()
     rows = {row["index"]: row for row in about["arguments"] if row["kind"] == "buffer"}
     known = {index: row["type"] for index, row in rows.items()}
@@ -344,12 +395,14 @@ def _run(
     launch = kernel(grid, group, *(one.value for one in bound.values()), local=local, seconds=seconds)
     for index, file in files.items():
         np.save(file, bound[index].value)
-    return group, [
+    about_buffers = [
         {"index": index, "name": _name(known[index]), "type": known[index], "from": one.origin}
         | one.summary(rows[index]["dtype"])
-        | {"changed": launch.changed.get(index)}
+        | {"changed": launch.changed.get(index), "elements_written": (launch.written or {}).get(index)}
         for index, one in bound.items()
     ]
+    unreached = [place.line for place in launch.unreached if place.file == NAME]
+    return group, about_buffers, launch.findings, unreached
 
 
 # ------------------------------------------------------------------------------------------------ output
@@ -370,16 +423,33 @@ def _lines(library: Library) -> Iterator[str]:
 def _report(about: Mapping[str, Any]) -> Iterator[str]:
     grid, group = ("x".join(map(str, about[key])) for key in ("grid", "group"))
     ran = "twice, in opposite orders with equal results" if about["orders"] == 2 else "once, in one order"
-    yield f"kernel `{about['kernel']}` ran {grid} threads in threadgroups of {group}, {ran}"
+    checks = ", with all checks" if about["checked"] else ""
+    yield f"kernel `{about['kernel']}` ran {grid} threads in threadgroups of {group}, {ran}{checks}"
     for one in about["buffers"]:
         size = math.prod(one["shape"])
         parts = [f"buffer({one['index']}) {one['name']} ({one['from']}): {one['dtype']} {tuple(one['shape'])}"]
         if one["min"] is not None:
             parts.append(" ".join(f"{key} {_short(one[key])}" for key in ("min", "max", "mean")))
         parts.append(f"{one['nans']} NaN")
-        changed = one["changed"]
-        parts.append("read only" if changed is None else f"{changed} of {size} elements changed")
+        changed, written = one["changed"], one["elements_written"]
+        count = "" if written is None else f"{written} written, "
+        parts.append("read only" if changed is None else f"{count}{changed} of {size} elements changed")
         yield ", ".join(parts)
+    if about["unreached"]:
+        yield f"no thread reached the lines {_ranges(about['unreached'])}"
+
+
+def _ranges(lines: Sequence[int]) -> str:
+    """Return numbers of lines as ranges.
+
+    Examples
+    --------
+    >>> _ranges([4, 6, 7, 8, 12])
+    '4, 6-8, 12'
+    """
+    starts = [line for line in lines if line - 1 not in lines]
+    ends = [line for line in lines if line + 1 not in lines]
+    return ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in zip(starts, ends, strict=True))
 
 
 def _short(value: Any) -> str:

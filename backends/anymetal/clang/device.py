@@ -22,7 +22,7 @@ from ..frontend.options import Options
 from ..frontend.program import Constants
 from ..frontend.signature import At, Extent, Signature, bytes_of, device_index, find_kernel, is_value, whole
 from ..frontend.toolchain import find
-from .findings import Finding, levels_of, summary
+from .findings import Finding, levels_of, summary, suppressions
 from .flags import unavailable
 from .launcher import (
     BufferRecord,
@@ -36,7 +36,7 @@ from .launcher import (
     launcher,
 )
 from .lines import Place
-from .report import FOUND, explain, finding_of, found_error
+from .report import ATOMIC_ORDER, FOUND, ORDER, explain, finding_of, found_error
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
 MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
@@ -355,10 +355,17 @@ class Function:
         bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
         findings = []
         if self._checks and checks:
-            findings = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
+            files, known = self._checks.files, self.device.suppressions
+            found = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
+            findings = [one for one in found if not any(k.covers(one, signature.name, files) for k in known)]
         if report.kind and report.kind != FOUND:
-            text = explain(report, signature, size, shape, bindings, lengths, limit)
-            findings = [*findings, finding_of(report, text)]
+            text, level = explain(report, signature, size, shape, bindings, lengths, limit), "error"
+            if report.kind == ORDER:
+                is_racy = any(one.level in ("error", "warning") for one in findings)
+                is_legal = bool(checks) and checks.has_atomics and not is_racy
+                level = "note" if is_legal else self.device.levels["order"]
+                text = ATOMIC_ORDER if is_legal else text
+            findings = [*findings, finding_of(report, text, level)]
             if not self._checks:
                 raise found_error(text, findings)
         if self._checks and any(one.level == "error" for one in findings):
@@ -431,6 +438,9 @@ class Device:
     levels : mapping of str to str, optional
         The levels of kinds of findings, ``"error"``, ``"warning"``, ``"note"`` or ``"off"``; see
         :data:`anymetal.clang.findings.KINDS`. A launch with an error raises :class:`LaunchError`.
+    suppress : path, optional
+        A TOML file of findings that are accepted: tables ``[[suppress]]`` with ``kind`` and ``reason``, and perhaps
+        ``kernel`` (with ``*``) and ``line`` (a part of the line of the source).
 
     Examples
     --------
@@ -452,11 +462,12 @@ class Device:
     def __init__(
         self, index: int = -1, /, *, check_order: bool = True, seed: int = 0, denormals: str = "keep",
         sanitize: bool = False, levels: Mapping[str, str] | None = None,
+        suppress: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
         """Open the device; raise :class:`LaunchError` if there is no clang."""
         if not isinstance(sanitize, (bool, np.bool_)):
             raise TypeError(f"sanitize is of type {type(sanitize).__name__}; it is True or False")
-        self.checks, self.levels = bool(sanitize), levels_of(levels)
+        self.checks, self.levels, self.suppressions = bool(sanitize), levels_of(levels), suppressions(suppress)
         device_index(index, 1)
         if not isinstance(check_order, (bool, np.bool_)):
             raise TypeError(f"check_order is of type {type(check_order).__name__}; it is True or False")

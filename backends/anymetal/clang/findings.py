@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any
@@ -44,6 +47,11 @@ KINDS = {
     "fault": "error",
 }
 """The kinds of findings, and their levels unless the caller chooses others."""
+
+FATAL = frozenset((
+    "out-of-bounds", "null", "misaligned", "division", "endless", "barriers", "divergent-barrier", "fault",
+))  # fmt: skip
+"""Kinds that end a launch, whose results are incomplete then."""
 
 NUMBERED = (
     *("", "race", "lockstep", "fence", "mixed-atomic", "same-value", "uninitialized", "out-of-bounds", "read-only"),
@@ -147,7 +155,45 @@ def levels_of(given: Any) -> dict[str, str]:
             raise LaunchError(f"levels: {shorten(kind)} is no kind of finding; the kinds are {', '.join(KINDS)}")
         if level not in LEVELS:
             raise LaunchError(f"levels[{kind!r}]={shorten(level)}: the levels are {', '.join(LEVELS)}")
+        if kind in FATAL and level != "error":
+            raise LaunchError(f"levels[{kind!r}]={level!r}: this kind ends a launch, it is always an error")
     return {**KINDS, **(given or {})}
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """Findings that are known and accepted."""
+
+    kind: str
+    reason: str
+    kernel: str = "*"
+    """The name of the kernel, with ``*`` for any characters."""
+    line: str = ""
+    """A part of the line of the source."""
+
+    def covers(self, finding: Finding, kernel: str, files: Mapping[str, str]) -> bool:
+        """Return whether a finding of a kernel is one of these."""
+        is_here = not self.line or any(self.line in text for text in _excerpt(finding.place, files)[:1])
+        return finding.kind == self.kind and fnmatchcase(kernel, self.kernel) and is_here
+
+
+def suppressions(file: str | os.PathLike[str] | None) -> tuple[Suppression, ...]:
+    """Return the suppressions in a TOML file; raise LaunchError for one that is illegal."""
+    if file is None:
+        return ()
+    try:
+        rows = tomllib.loads(Path(file).read_text()).get("suppress", [])
+        found = tuple(Suppression(**row) for row in rows)
+    except (OSError, ValueError, TypeError) as error:
+        raise LaunchError(
+            f"suppress={str(file)!r}: {error}. It has a table [[suppress]] for each, with kind and reason, and perhaps "
+            "kernel and line"
+        ) from None
+    for one in found:
+        if one.kind not in KINDS or one.kind in FATAL or not str(one.reason).strip():
+            legal = ", ".join(kind for kind in KINDS if kind not in FATAL)
+            raise LaunchError(f"suppress={str(file)!r}: {one}: a reason is text, and the kinds are {legal}")
+    return found
 
 
 class FindingRecord(ctypes.Structure):
@@ -185,6 +231,7 @@ class ChecksRecord(ctypes.Structure):
         ("code_bytes", ctypes.c_uint64),
         ("variable_count", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
+        ("has_atomics", ctypes.c_uint32),
     )
 
 

@@ -90,7 +90,7 @@ def explain(
     return f"{start}could not run: {reason} ({grid})"
 
 
-def finding_of(report: FaultReport, text: str) -> Finding:
+def finding_of(report: FaultReport, text: str, level: str = "error") -> Finding:
     """Return the finding for a report that the launcher makes without checks of accesses."""
     kinds = {GUARD: "out-of-bounds", ARRAY: "out-of-bounds", DIVERGENCE: "divergent-barrier", ORDER: "order"}
     kind = (kinds | {STOPPED: "endless"}).get(report.kind, "fault")
@@ -98,7 +98,13 @@ def finding_of(report: FaultReport, text: str) -> Finding:
         kind = "division" if report.count == signal.SIGFPE else "fault" if report.buffer < 0 else "out-of-bounds"
     place = Place(NAME, report.line, report.column) if report.line else None
     other = Place(NAME, report.other_line, 0) if report.kind == DIVERGENCE and report.other_line else None
-    return Finding(kind, "error", text, place, other, groups=(report.group,))
+    return Finding(kind, level, text, place, other, groups=(report.group,))
+
+
+ATOMIC_ORDER = (
+    "the kernel gives a result that depends on the order of its atomic operations, which is legal: sums of floats are "
+    "rounded in that order, and a counter hands out its values in it"
+)
 
 
 def found_error(text: str, findings: Sequence[Finding]) -> LaunchError:

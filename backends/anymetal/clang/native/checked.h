@@ -208,6 +208,7 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
     shadow *s = r->shadow;
     if (!s) return;
     shadow_order(s, order);
+    if (is_write) r->launch->checks->has_atomics = 1;
     touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), BACK);
     if (s->polled != address) s->polls = 0;
     s->polled = is_write ? NULL : address;

@@ -576,7 +576,7 @@ static void run_both_ways(run *r) {
 
 void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     memset(report, 0, sizeof *report);
-    if (launch->checks) launch->checks->count = 0;
+    if (launch->checks) launch->checks->count = launch->checks->has_atomics = 0;
     run r = {.launch = launch, .report = report, .pool = pool_take()};
     if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
     for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;

@@ -104,7 +104,7 @@ typedef struct {
     mpsref_finding *findings; // of MPSREF_MAX_FINDINGS
     const mpsref_variable *variables; // in the order of their places
     uint64_t code, code_bytes; // where the library lies
-    uint32_t variable_count, count; // count: of findings, a result
+    uint32_t variable_count, count, has_atomics; // results: the number of findings, whether there were atomic writes
 } mpsref_checks;
 
 typedef struct {
