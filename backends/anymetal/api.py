@@ -226,7 +226,7 @@ class Kernel:
 
 def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> LaunchError:
     """Return an error with the smallest grid that still has its first finding, as far as a few launches tell."""
-    wanted = next(((one.kind, one.place) for one in error.findings if one.level == "error"), None)
+    wanted = next(((one.kind, one.place) for one in error.findings if one.level == "error" and one.threads), None)
     started = time.monotonic()
 
     def has(one: Call) -> bool:

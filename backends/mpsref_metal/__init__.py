@@ -1,5 +1,6 @@
 """The kernels in Metal Shading Language, on Apple GPUs (metal), processors (metal:clang) and NVIDIA GPUs (metal:cuda).
 
+`metal:checked` is `metal:clang` with a check of each access: races, fences, bounds, uninitialized memory, arithmetic.
 All run the same MSL sources and the same Python code; only the runtime differs. There is no fallback between them.
 """
 
@@ -16,15 +17,19 @@ from mpsref.arguments.device import DeviceArray
 from mpsref.backend import LazyImplementations
 from mpsref_metal.launch import APPLE, H200, Gpu, Launcher
 
-__all__ = ["backend_on", "clang", "cuda", "metal"]
+__all__ = ["backend_on", "checked", "clang", "cuda", "metal"]
 
 
 DeviceArray.register(cuda_runtime.Array)
 
 
-def backend_on(name: str, runtime: ModuleType, gpu: Gpu = H200) -> mpsref.Backend:
-    """Return the backend that runs the MSL kernels on ``runtime``, with launches tuned for ``gpu``."""
-    launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device), gpu)
+def backend_on(name: str, runtime: ModuleType, gpu: Gpu = H200, **options: bool) -> mpsref.Backend:
+    """Return the backend that runs the MSL kernels on ``runtime``, with launches tuned for ``gpu``.
+
+    ``options`` are those of the runtime's device.
+    """
+    device = partial(runtime.Device, **options)
+    launch = Launcher(getattr(runtime, "current_device", None) or cache(device), gpu)
     recorded = getattr(runtime, "recorded", lambda implementation: implementation)
     return mpsref.Backend(
         name,
@@ -38,4 +43,5 @@ def backend_on(name: str, runtime: ModuleType, gpu: Gpu = H200) -> mpsref.Backen
 
 metal = backend_on("metal", metalcompute_runtime, APPLE)
 clang = backend_on("metal:clang", clang_runtime)
+checked = backend_on("metal:checked", clang_runtime, sanitize=True, check_order=False)
 cuda = backend_on("metal:cuda", cuda_runtime)

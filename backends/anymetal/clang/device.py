@@ -348,7 +348,7 @@ class Function:
                 self._checks.begin()
             runtime.run(byref(launch), byref(report))
             reached = self._checks.end() if self._checks else tuple
-        if not report.kind and not (checks and checks.count):
+        if not report.kind and not (checks and (checks.count or library.image["unset"])):
             return Handle([buffer for buffer, _, _ in bound], (), [record.written for record in records], reached)
         number, size = math.prod(groups), math.prod(width)
         shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
@@ -362,7 +362,7 @@ class Function:
             text, level = explain(report, signature, size, shape, bindings, lengths, limit), "error"
             if report.kind == ORDER:
                 is_racy = any(one.level in ("error", "warning") for one in findings)
-                is_legal = bool(checks) and checks.has_atomics and not is_racy
+                is_legal = checks is not None and bool(checks.has_atomics) and not is_racy
                 level = "note" if is_legal else self.device.levels["order"]
                 text = ATOMIC_ORDER if is_legal else text
             findings = [*findings, finding_of(report, text, level)]

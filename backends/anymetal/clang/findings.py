@@ -269,6 +269,13 @@ class Reader:
             (record.group, record.other_group) if is_pair else (record.group,), record.count, advice,
         )  # fmt: skip
 
+    def unset(self, row: Sequence[Any]) -> Finding | None:
+        """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
+        file, line, column, name = row
+        level = self.levels["uninitialized"]
+        place, message = Place(file, line, column), f"the variable {name} is used before it is set"
+        return None if level == "off" else Finding("uninitialized", level, message, place, buffer=name)
+
     def _own(self, record: FindingRecord) -> Place | None:
         if record.line:
             return Place((record.file or NAME.encode()).decode(), record.line, record.column)

@@ -24,7 +24,7 @@ from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
 from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord
 from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
-from .lines import Place, image, unreached
+from .lines import Place, image, unreached, unset
 from .objects import check_loading
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
@@ -256,7 +256,8 @@ class Checks:
             signature, self._library.image["variables"], self._library.path, [size for size, _ in bindings],
             [offset for _, offset in bindings], local, levels,
         )  # fmt: skip
-        return [found for one in record.findings[: record.count] if (found := reader.read(one)) is not None]
+        found = [reader.read(one) for one in record.findings[: record.count]]
+        return [one for one in (*found, *map(reader.unset, self._library.image["unset"])) if one is not None]
 
 
 SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
@@ -271,13 +272,15 @@ def build_kernel(
     headers = toolchain.parsed_headers(header_command(toolchain, options), fingerprint(toolchain))
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)
-    program.compile(toolchain, [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)], values)
+    command = [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)]
+    warnings = program.compile(toolchain, command, values)
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
     needed = check_loading(output.read_bytes(), is_checked=options.checks)
     for symbol in needed:
         if not hasattr(ctypes.CDLL(None), symbol):
             raise undefined(symbol, cpp)
-    return {"synchronizes": not SYNCHRONIZING.isdisjoint(needed), "image": image(output) if options.checks else None}
+    about = image(output) | {"unset": unset(warnings)} if options.checks else None
+    return {"synchronizes": not SYNCHRONIZING.isdisjoint(needed), "image": about}
 
 
 class Source:

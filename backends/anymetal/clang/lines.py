@@ -58,6 +58,17 @@ def _variable(symbol: str) -> str:
     return names[-1] if symbol.startswith("_Z") and names else symbol
 
 
+UNSET = re.compile(
+    r"^(?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): warning: variable '(?P<name>\w+)' is uninitialized", re.M
+)
+
+
+def unset(warnings: str) -> list[list[Any]]:
+    """Return where the compiler is sure that a variable is used before it is set: file, line, column, name."""
+    found = {(m["file"], int(m["line"]), int(m["column"]), m["name"]) for m in UNSET.finditer(warnings)}
+    return [list(row) for row in sorted(found) if not row[0].startswith(str(SHIM))]
+
+
 class Lines:
     """The line table of a library."""
 

@@ -70,11 +70,14 @@ class Program:
         kernels.supported(kernel)
         return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}", is_behind=True))
 
-    def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> None:
-        """Run a command that compiles the C++ of a kernel; raise CompileError with lines of the source."""
+    def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> str:
+        """Run a command that compiles the C++ of a kernel, and return its warnings.
+
+        Raises CompileError with lines of the source.
+        """
         missing = [one.name for one in self.constants if one.name not in values]
         try:
-            toolchain.make(command)
+            return toolchain.make(command)
         except cache.BuildError as error:
             found = diagnostics(str(error))
             if missing and any("global constructor" in one for one in found):

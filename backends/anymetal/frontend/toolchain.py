@@ -108,8 +108,8 @@ class Toolchain:
         """Return a hash of the compiler, the front end, ``flags`` and the files in the folder ``runtime``."""
         return _fingerprint(self, flags, runtime)
 
-    def make(self, command: Sequence[str]) -> None:
-        """Run a command that writes a file; raise BuildError with its output if it fails."""
+    def make(self, command: Sequence[str]) -> str:
+        """Run a command that writes a file, and return its output; raise BuildError with it if the command fails."""
 
         def run(variables: Mapping[str, str]) -> tuple[int, str]:
             status, output, errors = self._run(command, variables=variables)
@@ -118,6 +118,7 @@ class Toolchain:
         status, text = cache.with_scratch(run)
         if status != 0:
             raise cache.BuildError(f"{self.name} failed with status {status}:\n{text}")
+        return text
 
     def parsed_headers(self, command: tuple[str, ...], *key: str) -> Path:
         """Return the headers of the shim precompiled with ``command``, from the cache or from clang.

@@ -1,6 +1,11 @@
 // The standard library of MSL as far as compute kernels over buffers use it: one header, which clang parses once, in
 // the order of the specification.
 #pragma once
+#ifdef MPSREF_CHECKED // arithmetic of these functions is not that of the kernel
+#pragma clang attribute push( \
+    __attribute__((no_sanitize("signed-integer-overflow", "shift", "implicit-conversion", "float-cast-overflow"))), \
+    apply_to = function)
+#endif
 #include "prelude.h"
 #include "types.h"
 #include "macros.h"
@@ -18,4 +23,7 @@
 #include "builtins.h"
 #ifndef MPSREF_STRICT
 #include "entry.h"
+#endif
+#ifdef MPSREF_CHECKED
+#pragma clang attribute pop
 #endif
