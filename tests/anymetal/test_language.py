@@ -279,6 +279,22 @@ def test_barriers_behind_calls_types_and_templates(device):
     np.testing.assert_array_equal(run(device, source, "f", 64, out=np.int32), (np.arange(64) + 1) % 64)
 
 
+def test_both_operands_of_a_uniform_condition_are_evaluated(device):
+    source = """
+    #include <metal_stdlib>
+    using namespace metal;
+    static bool count(device int *x) { return ++*x > 0; }
+    kernel void f(constant int &n, device int *out, uint i [[thread_position_in_grid]]) {
+        const uniform<int> size = make_uniform(n);
+        const uniform<int> left = size % 4;
+        out[i] = 10 * (size / 4 + left);
+        if (left > 0 && count(out + i)) out[i] += 100;
+        if (n > 100 && count(out + i)) out[i] += 1000;
+    }
+    """
+    np.testing.assert_array_equal(run(device, source, "f", 1024, np.int32(8), out=np.int32, length=1024), 21)
+
+
 def test_thread_attributes(device):
     source = """
     [[max_total_threads_per_threadgroup(96)]]

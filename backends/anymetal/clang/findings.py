@@ -277,9 +277,10 @@ class Reader:
         return None if level == "off" else Finding("uninitialized", level, message, place, buffer=name)
 
     def _own(self, record: FindingRecord) -> Place | None:
-        if record.line:
+        place = self._place(record.place)
+        if place is None and record.line:
             return Place((record.file or NAME.encode()).decode(), record.line, record.column)
-        return self._place(record.place)
+        return place
 
     def _place(self, code: int) -> Place | None:
         return lines_of(self.library).place(code) if code else None

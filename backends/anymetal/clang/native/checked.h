@@ -228,6 +228,7 @@ void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column) {
     if (!current->shadow) return;
     mpsref_finding found = by_thread(current, MPSREF_MISSING_LANE);
     found.offset = lane, found.line = line, found.column = column;
+    found.place = ((uint64_t)BACK - current->launch->checks->code) >> 2 << 2; // it knows of headers, too
     find(current, found);
 }
 

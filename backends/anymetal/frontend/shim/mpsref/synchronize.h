@@ -71,7 +71,7 @@ template <class T> struct lanes {
     }
 #endif
     // The value of a lane, which has to take part if the value is used.
-    T of(uint lane, bool is_used, uint line, uint column) const {
+    MPSREF_TOUCHES T of(uint lane, bool is_used, uint line, uint column) const {
 #ifdef MPSREF_CHECKED
         if (is_used && !has(lane)) mpsref_missing_lane(lane, line, column);
 #endif
@@ -168,7 +168,7 @@ MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
 
 // From a lane that is not active the value is undefined: all bits are set.
 #define MPSREF_MOVE(NAME, WIDTH, SOURCE) \
-    template <class T> inline T NAME(T v, ushort n, MPSREF_HERE) { \
+    template <class T> MPSREF_TOUCHES T NAME(T v, ushort n, MPSREF_HERE) { \
         MPSREF_GATHER(v, WIDTH); \
         const uint width = WIDTH; \
         return x.of(start + (SOURCE) % width, true, MPSREF_PLACE); \
@@ -182,7 +182,7 @@ MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n) MPSREF_BOTH(MPSREF_MOVE, s
 #if __METAL_VERSION__ >= 240
 // Segments of `modulo` lanes, a power of two, take what they lack from `fill`.
 #define MPSREF_FILL(NAME, WIDTH, IS_INSIDE, SOURCE) \
-    template <class T> inline T NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
+    template <class T> MPSREF_TOUCHES T NAME(T v, T fill, ushort n, ushort modulo = WIDTH, MPSREF_HERE) { \
         T moved; \
         { \
             MPSREF_GATHER(v, WIDTH); \

@@ -105,8 +105,25 @@ template <class T> struct __is_valid_simdgroup_type : bool_constant<mpsref::is_n
 template <class T>
 struct vec_elements : integral_constant<uint, mpsref::shape<T>::is_vector ? uint(mpsref::shape<T>::size) : 0u> {};
 
-template <class T> using uniform = T;
-template <class T> constexpr T make_uniform(T value) { return value; }
+// A class, as in Apple's headers: && and || with one of these are functions, which evaluate both operands.
+template <class T> struct uniform {
+    T mpsref_value;
+    constexpr uniform(T value = T()) : mpsref_value(value) {}
+    constexpr operator T() const { return mpsref_value; }
+};
+template <class T> constexpr uniform<T> make_uniform(T value) { return value; }
+#define MPSREF_UNIFORM(OP) \
+    template <class T, class U> constexpr auto operator OP(uniform<T> a, uniform<U> b) { \
+        return make_uniform(a.mpsref_value OP b.mpsref_value); \
+    } \
+    template <class T, class U, mpsref::enable<mpsref::is_number<U>> = 0> \
+    constexpr auto operator OP(uniform<T> a, U b) { return make_uniform(a.mpsref_value OP b); } \
+    template <class T, class U, mpsref::enable<mpsref::is_number<U>> = 0> \
+    constexpr auto operator OP(U a, uniform<T> b) { return make_uniform(a OP b.mpsref_value); }
+MPSREF_UNIFORM(<) MPSREF_UNIFORM(>) MPSREF_UNIFORM(<=) MPSREF_UNIFORM(>=) MPSREF_UNIFORM(==) MPSREF_UNIFORM(!=)
+MPSREF_UNIFORM(+) MPSREF_UNIFORM(-) MPSREF_UNIFORM(*) MPSREF_UNIFORM(/) MPSREF_UNIFORM(%) MPSREF_UNIFORM(&)
+MPSREF_UNIFORM(|) MPSREF_UNIFORM(^) MPSREF_UNIFORM(<<) MPSREF_UNIFORM(>>) MPSREF_UNIFORM(&&) MPSREF_UNIFORM(||)
+#undef MPSREF_UNIFORM
 
 template <class T> T &&declval();
 template <class T, T... I> struct integer_sequence {
