@@ -436,7 +436,7 @@ def _report(about: Mapping[str, Any]) -> Iterator[str]:
         parts.append("read only" if changed is None else f"{count}{changed} of {size} elements changed")
         yield ", ".join(parts)
     if about["unreached"]:
-        yield f"no thread reached the lines {_ranges(about['unreached'])}"
+        yield f"lines that no thread reached: {_ranges(about['unreached'])}"
 
 
 def _ranges(lines: Sequence[int]) -> str:

@@ -92,10 +92,12 @@ def test_run(run):
     done = run(*AXPY, "--buffer", "x.npy", *OUT, *N, "--constant", "3=true")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "kernel `axpy` ran 10 threads in threadgroups of 4, twice, in opposite orders with equal results",
+        "kernel `axpy` ran 10 threads in threadgroups of 4, twice, in opposite orders with equal results, "
+        "with all checks",
         "buffer(0) x (x.npy): float32 (10,), min 0 max 9 mean 4.5, 0 NaN, read only",
-        "buffer(1) out (new, zeros): float32 (10,), min 0 max 8 mean 2, 0 NaN, 4 of 10 elements changed",
+        "buffer(1) out (new, zeros): float32 (10,), min 0 max 8 mean 2, 0 NaN, 5 written, 4 of 10 elements changed",
         "buffer(2) n (uint32=5): uint32 (), min 5 max 5 mean 5, 0 NaN, read only",
+        "lines that no thread reached: 7",
     ]
 
 
@@ -187,7 +189,10 @@ def test_include_and_version(run, tmp_path):
 
 
 FAILS = {
-    "out of bounds": ((*kernel("axpy", "10"), "--buffer", "x.npy", "--buffer", "out:float32:4", *N), "out of bounds: x[4]"),
+    "out of bounds": (
+        (*kernel("axpy", "10"), "--buffer", "x.npy", "--buffer", "out:float32:4", *N),
+        "4 bytes out of bounds",
+    ),
     "a time limit": (
         (*kernel("endless", "1"), "--buffer", "y:uint32:1", "--seconds", "0.2"),
         "did not end within 0.2 seconds",

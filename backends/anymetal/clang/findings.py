@@ -249,16 +249,14 @@ class Reader:
     local: Mapping[int, int]
     levels: Mapping[str, str]
 
-    def read(self, record: FindingRecord) -> Finding | None:
-        """Return a finding; None if its kind is off."""
+    def read(self, record: FindingRecord) -> Finding:
+        """Return a finding."""
         kind = NUMBERED[record.kind]
         is_anywhere = record.buffer == NO_BUFFER and record.kind != OUTSIDE_VARIABLE
         if kind == "out-of-bounds" and is_anywhere and 0 <= record.offset < FIRST_PAGE:
             kind = "null"
         is_late_write = kind == "fence" and record.is_write and not record.was_write
         level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
-        if level == "off":
-            return None
         name, index, what = self._memory(record)
         is_pair = bool(record.other_thread or record.other or record.was_write) or kind in PAIRS
         other = self._place(record.other) if is_pair else None
@@ -269,12 +267,11 @@ class Reader:
             (record.group, record.other_group) if is_pair else (record.group,), record.count, advice,
         )  # fmt: skip
 
-    def unset(self, row: Sequence[Any]) -> Finding | None:
+    def unset(self, row: Sequence[Any]) -> Finding:
         """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
         file, line, column, name = row
-        level = self.levels["uninitialized"]
-        place, message = Place(file, line, column), f"the variable {name} is used before it is set"
-        return None if level == "off" else Finding("uninitialized", level, message, place, buffer=name)
+        message = f"the variable {name} is used before it is set"
+        return Finding("uninitialized", self.levels["uninitialized"], message, Place(file, line, column), buffer=name)
 
     def _own(self, record: FindingRecord) -> Place | None:
         place = self._place(record.place)
@@ -357,6 +354,25 @@ class Reader:
 
 PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))
 """Kinds that are about two accesses."""
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings without those that are off, and those that say less of what another one says.
+
+    Of a pair of lines the most serious stays, whichever line came first; so does a race of what was read too early.
+    """
+
+    def lines(one: Finding) -> tuple[Any, ...]:
+        return (one.buffer, *sorted({str(one.place), str(one.other)} - {"None"}))
+
+    order = sorted(findings, key=lambda one: (LEVELS.index(one.level), one.other is None))
+    pairs = {lines(one): one for one in reversed(order) if one.kind in PAIRS}
+    early = {(one.buffer, str(place)) for one in pairs.values() for place in (one.place, one.other)}
+    return [
+        one for one in findings
+        if one.level != "off" and (one.kind not in PAIRS or pairs[lines(one)] is one)
+        and not (one.kind == "uninitialized" and (one.buffer, str(one.place)) in early)
+    ]  # fmt: skip
 
 
 def summary(findings: Sequence[Finding], name: str, files: Mapping[str, str], grid: str) -> str:

@@ -22,7 +22,7 @@ from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
-from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord
+from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord, merged
 from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
 from .lines import Place, image, unreached, unset
 from .objects import check_loading
@@ -257,7 +257,7 @@ class Checks:
             [offset for _, offset in bindings], local, levels,
         )  # fmt: skip
         found = [reader.read(one) for one in record.findings[: record.count]]
-        return [one for one in (*found, *map(reader.unset, self._library.image["unset"])) if one is not None]
+        return merged([*found, *map(reader.unset, self._library.image["unset"])])
 
 
 SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))

@@ -1,0 +1,222 @@
+"""Checks of accesses: what a launch returns and raises. The kinds of findings are those of ``faults``."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import anymetal
+from anymetal import LaunchError, clang
+from anymetal.clang.findings import KINDS, Finding
+from anymetal.command import app
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+SHIFTED = HEAD + (
+    "kernel void shifted(device const float *x, device float *y, constant uint &far,\n"
+    "                    uint i [[thread_position_in_threadgroup]], uint n [[threads_per_threadgroup]]) {\n"
+    "    threadgroup float s[64];\n"
+    "    s[i] = x[i];\n"
+    "    FENCE\n"
+    "    if (n > 60)\n"
+    "        y[i] = 0;\n"
+    "    y[i] = s[(i + far) % n];\n"
+    "}\n"
+)
+BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+RIGHT, RACE = SHIFTED.replace("FENCE", BARRIER), SHIFTED.replace("FENCE", "")
+
+
+def launch(source, *arguments, grid=48, group=48, name="shifted", **options):
+    return anymetal.compile(source, version="3.2", **options)[name](grid, group, *arguments)
+
+
+def inputs():
+    return np.arange(48, dtype=np.float32), np.full(48, -1, np.float32)
+
+
+def test_a_launch_without_findings():
+    x, y = inputs()
+    done = launch(RIGHT, x, y, 32)
+    np.testing.assert_array_equal(y, np.roll(x, -32))
+    assert (done.changed, done.written, done.findings) == ({1: 48}, {1: 48}, ())
+    assert [place.line for place in done.unreached] == [9]
+    assert [place.line for place in launch(RIGHT, *inputs(), 32, grid=20, group=20).unreached] == [9]
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_an_error_has_findings_and_changes_no_array(isolate):
+    x, y = inputs()
+    with pytest.raises(LaunchError) as caught:
+        launch(RACE, x, y, 32, check_order=False, isolate=isolate)
+    (race,) = caught.value.findings
+    assert (race.kind, race.level, race.buffer, race.groups) == ("race", "error", "s", (0, 0))
+    assert (race.place.line, race.other.line) == (10, 6)
+    assert race.index == race.threads[1]
+    assert abs(race.threads[0] - race.threads[1]) in (16, 32)
+    text = str(caught.value)
+    assert "   10 |     y[i] = s[(i + far) % n];\n      |            ^" in text
+    assert "Put threadgroup_barrier(mem_flags::mem_threadgroup) between them" in text
+    assert (y == -1).all()
+    assert Finding.described(json.loads(json.dumps(race.describe()))) == race
+
+
+def test_the_smallest_grid():
+    x, y = inputs()
+    with pytest.raises(
+        LaunchError, match=r"The smallest grid with the first error: (\d+) threads in threadgroups of \1$"
+    ):
+        launch(RACE, x, y, 32, check_order=False)
+
+
+def test_levels():
+    arguments = (*inputs(), 1)
+    assert {one.level for one in launch(RACE, *arguments, grid=32, group=32, check_order=False).findings} == {"warning"}
+    with pytest.raises(LaunchError) as caught:
+        launch(RACE, *arguments, grid=32, group=32, check_order=False, levels={"lockstep": "error"})
+    assert {one.kind for one in caught.value.findings} == {"lockstep"}
+    off = launch(RACE, *arguments, grid=32, group=32, check_order=False, levels={"lockstep": "off"})
+    assert off.findings == ()
+
+
+REFUSED = {
+    "kind": ({"levels": {"racing": "off"}}, "racing' is no kind of finding; the kinds are race, "),
+    "level": ({"levels": {"race": "loud"}}, "the levels are error, warning, note, off"),
+    "fatal": ({"levels": {"null": "off"}}, "this kind ends a launch"),
+    "no file": ({"suppress": "none.toml"}, "none.toml"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_options_are_checked(name):
+    options, words = REFUSED[name]
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        anymetal.compile(RIGHT, **options)
+
+
+def test_options_have_types():
+    with pytest.raises(TypeError, match="levels is of type list"):
+        anymetal.compile(RIGHT, levels=["race"])
+    with pytest.raises(TypeError, match="sanitize is of type int"):
+        clang.Device(sanitize=1)
+
+
+SUPPRESSED = '[[suppress]]\nkind = "race"\nkernel = "shift*"\nline = "y[i] = s["\nreason = "known"\n'
+
+
+def test_suppressions(tmp_path):
+    accepted = tmp_path / "accepted.toml"
+    accepted.write_text(SUPPRESSED)
+    assert launch(RACE, *inputs(), 32, check_order=False, suppress=accepted).findings == ()
+    for old, new in (("shift*", "shift"), ("y[i] = s[", "y[i] = x["), ('"race"', '"fence"')):
+        accepted.write_text(SUPPRESSED.replace(old, new))
+        with pytest.raises(LaunchError, match="nothing orders"):
+            launch(RACE, *inputs(), 32, check_order=False, suppress=accepted)
+    for old, new in (('"known"', '""'), ("reason", "because"), ('"race"', '"null"'), ("[[", "[")):
+        accepted.write_text(SUPPRESSED.replace(old, new))
+        with pytest.raises(LaunchError, match=r"accepted\.toml"):
+            anymetal.compile(RACE, suppress=accepted)
+
+
+ATOMIC = (
+    HEAD + "kernel void add(device atomic_float *sum, device const float *x, uint i [[thread_position_in_grid]]) {\n"
+)
+ATOMIC += "    atomic_fetch_add_explicit(sum, x[i], memory_order_relaxed);\n}\n"
+
+
+def test_the_order_of_atomic_sums_is_legal():
+    x = np.random.default_rng(0).standard_normal(300, np.float32)
+    (note,) = launch(ATOMIC, np.zeros(1, np.float32), x, grid=300, group=64, name="add").findings
+    assert (note.kind, note.level) == ("order", "note")
+    with pytest.raises(LaunchError, match="depends on the order"):
+        launch(ATOMIC, np.zeros(1, np.float32), x, grid=300, group=64, name="add", sanitize=False)
+
+
+def test_variables_that_are_used_before_they_are_set():
+    source = HEAD + "template <class T> T twice(T v) {\n    T w;\n    return v + w;\n}\n"
+    source += "kernel void f(device float *y) { y[0] = twice(y[0]); }\n"
+    with pytest.raises(LaunchError, match="the variable w is used before it is set") as caught:
+        launch(source, np.zeros(1, np.float32), grid=1, group=1, name="f")
+    assert caught.value.findings[0].place.line == 5
+
+
+def test_sparse_memory():
+    x = anymetal.sparse((3, 2**31), np.uint8)
+    x[2, -1] = 7
+    source = (
+        HEAD + "kernel void last(device uchar *x, constant ulong &n, device int *y) { y[0] = x[n - 1]; x[0] = 1; }\n"
+    )
+    y = np.zeros(1, np.int32)
+    done = launch(source, x, np.uint64(x.size), y, grid=1, group=1, name="last", check_order=False)
+    assert (y[0], x[0, 0], x[2, -1]) == (7, 1, 7)
+    assert done.written == {2: 1}
+    with pytest.raises(LaunchError, match="check_order=False"):
+        launch(source, x, np.uint64(x.size), y, grid=1, group=1, name="last")
+    with pytest.raises(LaunchError, match="process of its own"):
+        launch(source, x, np.uint64(x.size), y, grid=1, group=1, name="last", check_order=False, isolate=True)
+    for shape in (0, 2**36):
+        with pytest.raises(LaunchError, match="legal are 1 to 34359738368 bytes"):
+            anymetal.sparse(shape, np.uint8)
+
+
+def test_undefined_memory_that_is_read_only():
+    source = HEAD + "kernel void f(device const float *x, device float *y) { y[0] = x[1]; }\n"
+    y = np.zeros(1, np.float32)
+    with pytest.raises(LaunchError, match=r"reads x\[1\], .*, before anything wrote it"):
+        launch(source, anymetal.undefined(np.ones(2, np.float32)), y, grid=1, group=1, name="f")
+    launch(source, np.ones(2, np.float32), anymetal.undefined(y), grid=1, group=1, name="f")
+    assert y[0] == 1
+
+
+def test_concurrent_launches():
+    """Each launch has its own shadow: findings of one thread are not those of another."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    kernels = [anymetal.compile(one, check_order=False)["shifted"] for one in (RIGHT, RACE)]
+
+    def run(i):
+        try:
+            return len(kernels[i % 2](48, 48, *inputs(), 32).findings)
+        except LaunchError as error:
+            return [one.kind for one in error.findings]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(16))) == [0, ["race"]] * 8
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.metal").write_text(RACE)
+    line = ["f.metal", "--kernel", "shifted", "--grid", "48", "--group", "48", "--buffer", "x:float32:48=1"]
+    line += ["--buffer", "y:float32:48", "--bytes", "far:uint32=32", "--one-order"]
+
+    def run(*more):
+        return CliRunner().invoke(app, [*line, *more])
+
+    done = run("--sarif", "log.sarif", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["findings"][0]["kind"] == "race"
+    assert "f.metal:10:12: error: " in done.stderr
+    (result,) = json.loads((tmp_path / "log.sarif").read_text())["runs"][0]["results"]
+    assert (result["ruleId"], result["level"]) == ("race", "error")
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "f.metal"}, "region": {"startLine": 10, "startColumn": 12}}
+    done = run("--level", "race=note", "--sarif", "log.sarif")
+    assert (done.exit_code, "f.metal:10:12: note: " in done.stdout) == (0, True)
+    assert json.loads((tmp_path / "log.sarif").read_text())["runs"][0]["results"][0]["level"] == "note"
+    assert "with all checks" not in run("--unchecked").stdout
+    assert run("--lockstep", "loud").exit_code == run("--level", "race").exit_code == 2
+    (tmp_path / "f.toml").write_text(SUPPRESSED)
+    assert "race" not in run("--suppress", "f.toml").stdout
+
+
+def test_every_kind_is_documented():
+    """The page about the checks has a row for each kind but those that only say that something else went wrong."""
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "msl_checks.md").read_text()
+    missing = [kind for kind in KINDS if f"`{kind}`" not in page]
+    assert missing == ["barriers", "fault"]
