@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as shorten
@@ -86,7 +87,8 @@ class Kernel:
         LaunchError
             For illegal arguments and for undefined behaviour of the kernel; no array is changed.
         """
-        return self._launch("dispatch", grid, group, arguments, local, seconds)
+        with refused():
+            return self._launch("dispatch", grid, group, arguments, local, seconds)
 
     def threadgroups(
         self,
@@ -119,7 +121,8 @@ class Kernel:
         LaunchError
             As for a call.
         """
-        return self._launch("dispatch_threadgroups", groups, group, arguments, local, seconds)
+        with refused():
+            return self._launch("dispatch_threadgroups", groups, group, arguments, local, seconds)
 
     def describe(self) -> dict[str, Any]:
         """Return the kernel as JSON data: name, largest threadgroup, and arguments."""
@@ -144,6 +147,7 @@ class Kernel:
         signature.check_arguments(len(given), len(known))
         bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
         arrays = {index: value.buffer for index, value in bound.items() if isinstance(value, At)}
+        arrays = {index: array for index, array in arrays.items() if array is not None}
         self._check_overlaps(arrays)
         places: dict[tuple[int, int], int] = {}
         position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
@@ -155,7 +159,7 @@ class Kernel:
         values = (bound.get(i, UNUSED) for i in range(signature.buffers))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
-            [value._replace(buffer=position[i]) if isinstance(value, At) else value for i, value in enumerate(values)],
+            [one._replace(buffer=position.get(i)) if isinstance(one, At) else one for i, one in enumerate(values)],
             local, seconds,
         )  # fmt: skip
         try:
@@ -203,6 +207,8 @@ class Kernel:
         if isinstance(array, np.ndarray):
             signature.check_size(index, max(array.nbytes - offset, 0), is_value=is_value(array))
             return At(array, offset, is_undefined)
+        if array is None and self._function.device.checks:
+            return UNBOUND
         if array is None:
             raise LaunchError(f"{what}: it is not bound, the argument is None")
         if not isinstance(array, (bool, int, float, bytes, np.generic)):
@@ -222,6 +228,16 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"anymetal.Kernel({self._function.signature.name})"
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Give a finding to the error of a launch that does not begin."""
+    try:
+        yield
+    except LaunchError as error:
+        error.findings = error.findings or (Finding("launch", "error", str(error)),)
+        raise
 
 
 def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> LaunchError:
@@ -264,6 +280,8 @@ def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> L
 SHRINKING_SECONDS = 1.0
 """Time of the search for a smaller grid."""
 
+UNBOUND = At(None, 0)
+"""For an argument that is None: a launch with checks reports the accesses to it."""
 UNUSED = bytes(16)
 """What is bound to an index that no parameter has."""
 
@@ -313,7 +331,8 @@ class Library:
         return iter(self._compiled.source.program.kernels)
 
     def __getitem__(self, name: str) -> Kernel:
-        return Kernel(self._request, self._request.function(self._compiled, name), self._isolate)
+        with refused():
+            return Kernel(self._request, self._request.function(self._compiled, name), self._isolate)
 
     @property
     def declared(self) -> Mapping[str, list[dict[str, Any]]]:

@@ -73,14 +73,17 @@ class Call:
     written: Sequence[int]
     """The positions in ``memory`` of what may be written."""
     arguments: Sequence[bytes | At]
-    """For each buffer its bytes, or the position of its memory and the offset there."""
+    """For each buffer its bytes, or the position of its memory (None: not bound) and the offset there."""
     local: Any
     seconds: Any
 
     def run(self, function: clang.Function) -> Results:
         """Launch on copies of the memory; return what is in them."""
         buffers = [function.device.buffer(one) for one in self.memory]
-        bound = [one if isinstance(one, bytes) else one._replace(buffer=buffers[one.buffer]) for one in self.arguments]
+        bound = [
+            one if isinstance(one, bytes) or one.buffer is None else one._replace(buffer=buffers[one.buffer])
+            for one in self.arguments
+        ]
         launch = getattr(function, self.method)
         done = launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
         return Results(

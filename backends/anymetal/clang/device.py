@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from ctypes import POINTER, byref, cast, pointer
 from reprlib import repr as shorten
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from .launcher import (
     launcher,
 )
 from .lines import Place
-from .report import ATOMIC_ORDER, FOUND, ORDER, explain, finding_of, found_error
+from .report import ATOMIC_ORDER, FOUND, ORDER, STOPPED, explain, finding_of, found_error
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
 MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
@@ -132,6 +133,15 @@ class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
         return f"clang.Buffer(length={self.nbytes})"
 
     __repr__ = __str__
+
+
+class Unbound:
+    """What is bound to a buffer of which the checks report each use."""
+
+    nbytes, memory = 0, SimpleNamespace(address=None)
+
+
+UNBOUND = Unbound()
 
 
 class Handle:
@@ -365,7 +375,8 @@ class Function:
                 is_legal = checks is not None and bool(checks.has_atomics) and not is_racy
                 level = "note" if is_legal else self.device.levels["order"]
                 text = ATOMIC_ORDER if is_legal else text
-            findings = [*findings, finding_of(report, text, level)]
+            place = self._checks.place(report.offset) if self._checks and report.kind == STOPPED else None
+            findings = [*findings, finding_of(report, text, level, place)]
             if not self._checks:
                 raise found_error(text, findings)
         if self._checks and any(one.level == "error" for one in findings):
@@ -376,6 +387,8 @@ class Function:
         """Return the memory of an argument, and the offset in it."""
         known = self.signature.parameters.get(index)
         argument, offset, is_undefined = At.of(given)
+        if argument is None and self._checks:
+            return At(UNBOUND, 0)
         if isinstance(argument, Buffer) and argument.memory is not None:
             buffer = argument
         else:

@@ -45,11 +45,12 @@ KINDS = {
     "divergent-barrier": "error",
     "order": "error",
     "fault": "error",
+    "launch": "error",
 }
 """The kinds of findings, and their levels unless the caller chooses others."""
 
 FATAL = frozenset((
-    "out-of-bounds", "null", "misaligned", "division", "endless", "barriers", "divergent-barrier", "fault",
+    "out-of-bounds", "null", "misaligned", "division", "endless", "barriers", "divergent-barrier", "fault", "launch",
 ))  # fmt: skip
 """Kinds that end a launch, whose results are incomplete then."""
 

@@ -24,7 +24,7 @@ from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
 from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord, merged
 from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
-from .lines import Place, image, unreached, unset
+from .lines import Place, image, lines_of, unreached, unset
 from .objects import check_loading
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
@@ -238,6 +238,10 @@ class Checks:
             code_bytes=image["bytes"],
             variable_count=len(image["variables"]),
         )
+
+    def place(self, code: int) -> Place | None:
+        """Return the place of a return address, an offset in the code; None for 0."""
+        return lines_of(self._library.path).place(code) if code else None
 
     def begin(self) -> None:
         """Forget which blocks ran."""

@@ -90,13 +90,13 @@ def explain(
     return f"{start}could not run: {reason} ({grid})"
 
 
-def finding_of(report: FaultReport, text: str, level: str = "error") -> Finding:
+def finding_of(report: FaultReport, text: str, level: str = "error", place: Place | None = None) -> Finding:
     """Return the finding for a report that the launcher makes without checks of accesses."""
     kinds = {GUARD: "out-of-bounds", ARRAY: "out-of-bounds", DIVERGENCE: "divergent-barrier", ORDER: "order"}
     kind = (kinds | {STOPPED: "endless"}).get(report.kind, "fault")
     if report.kind == FAULT:
         kind = "division" if report.count == signal.SIGFPE else "fault" if report.buffer < 0 else "out-of-bounds"
-    place = Place(NAME, report.line, report.column) if report.line else None
+    place = place or (Place(NAME, report.line, report.column) if report.line else None)
     other = Place(NAME, report.other_line, 0) if report.kind == DIVERGENCE and report.other_line else None
     return Finding(kind, level, text, place, other, groups=(report.group,))
 

@@ -9,5 +9,5 @@ kernel void offset_of_image(device const uchar *x, device uchar *y, constant int
 #else
     long offset = long(image) * height * width;
 #endif
-    y[image] = x[offset] + 1;
+    y[image] = x[offset] + 1;  // here
 }

@@ -113,6 +113,16 @@ __attribute__((noinline)) static void report_access(run *r, const region *m, con
     find(r, access_finding(r, m, p, bytes, access, place, kind));
 }
 
+// The compiler reads a struct that it copies as integers, with the padding behind a small member: bytes at the end of a
+// word, whose first one or two are written. A third one may be of a vector of bytes, unless more than a word is read.
+static int is_padding(const region *m, uint64_t at, uint32_t bytes, uint32_t i) {
+    const uint64_t word = (at + i) & ~(uint64_t)3;
+    uint32_t written = 0;
+    if (bytes < 4 || m->unit_bits > 1 || word < at) return 0;
+    while (written < 4 && m->cells[(word + written) >> m->unit_bits].writer) written++;
+    return written && word + written <= at + i && (bytes > 4 || written < 3);
+}
+
 // An access to memory that may be written: what the cells hold, and what they hold from now on.
 __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at, uint32_t bytes, uint32_t access,
                                                   uint64_t place) {
@@ -131,7 +141,7 @@ __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at
     uint32_t said = 0; // one finding an access
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
         if (!c->writer) {
-            if (m->is_undefined && !said && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
+            if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
                 said = 1, report_access(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
         } else if (!is_same(c->writer, me) && !(c->writer & me & ATOMIC)) {
             const uint32_t kind = conflict(s, c->writer, thread, is_local);

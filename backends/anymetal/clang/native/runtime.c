@@ -54,6 +54,7 @@ typedef struct {
     uint32_t running, thread, pass; // the fibre, and the thread of its threadgroup
     uint64_t deadline;           // in processor time of the thread
     volatile sig_atomic_t ended; // the signal that ended the launch, or 0
+    uint64_t stopped; // where in the kernel it was then, as an offset of a return address; 0 is not known
 } run;
 
 #ifdef __GLIBC__ // checks read it at each access
@@ -406,7 +407,15 @@ static void report_fault(run *r, int number, const siginfo_t *info, void *contex
 static void end_launch(run *r, int number, void *context) {
     if (!r->ended) r->ended = number;
     const uint8_t *at = interrupted_at(context), *stacks = r->pool->stacks;
-    if (at >= stacks && at < stacks + stack_pitch() * MPSREF_MAX_THREADS) abandon(r);
+    if (at < stacks || at >= stacks + stack_pitch() * MPSREF_MAX_THREADS) return;
+    const mpsref_checks *c = r->launch->checks;
+    if (c) {
+        const uint8_t *end = stacks + ((uint64_t)(at - stacks) / stack_pitch() + 1) * stack_pitch();
+        uint64_t code = program_counter(context) + 1 - c->code; // else the first return address into the kernel
+        for (; code >= c->code_bytes && at < end; at += 8) code = *(const uint64_t *)at - c->code;
+        if (code < c->code_bytes) r->stopped = code;
+    }
+    abandon(r);
 }
 
 static void on_signal(int number, siginfo_t *info, void *context) {
@@ -489,6 +498,7 @@ static int watch_memory(run *r) {
     for (uint32_t i = 0; i < l->buffer_count; i++) {
         const mpsref_buffer *b = &l->buffers[i], *first = memory_of(l, i);
         region *m = &s->regions[first - l->buffers];
+        if (!b->data) continue; // not bound
         if (b == first) {
             if (!region_open(s, i, b->bytes, b->file)) return 0;
             if (b->file < 0) memcpy(m->data, b->data, b->bytes);
@@ -611,7 +621,7 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     sigaltstack(&theirs, NULL);
     if (r.ended && !report->kind) {
         const fibre *f = &r.pool->fibres[r.running];
-        mpsref_report found = {.kind = MPSREF_STOPPED, .group = r.group.index, .count = (uint32_t)r.ended,
+        mpsref_report found = {.kind = MPSREF_STOPPED, .offset = (int64_t)r.stopped, .group = r.group.index, .count = (uint32_t)r.ended,
                                .line = f->line, .column = f->column};
         *report = found;
     }

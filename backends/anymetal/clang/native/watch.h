@@ -23,6 +23,19 @@ static const uint8_t *interrupted_at(const void *context) {
 #endif
 }
 
+static uint64_t program_counter(const void *context) {
+    const ucontext_t *c = context;
+#if defined(__linux__) && defined(__x86_64__)
+    return (uint64_t)c->uc_mcontext.gregs[REG_RIP];
+#elif defined(__linux__)
+    return c->uc_mcontext.pc;
+#elif defined(__x86_64__)
+    return c->uc_mcontext->__ss.__rip;
+#else
+    return (uint64_t)__darwin_arm_thread_state64_get_pc(c->uc_mcontext->__ss);
+#endif
+}
+
 #ifdef __linux__
 #include <sys/syscall.h>
 #ifndef sigev_notify_thread_id

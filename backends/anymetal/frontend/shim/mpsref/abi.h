@@ -52,7 +52,7 @@ void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_
 #endif
 
 typedef struct {
-    uint8_t *data, *copy; // copy: pages for the second pass
+    uint8_t *data, *copy; // data is NULL if nothing is bound; copy: pages for the second pass
     uint64_t bytes, offset; // offset: where in it the kernel's pointer points
     uint64_t written; // result of checks: the bytes that the kernel wrote
     uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
@@ -129,7 +129,8 @@ enum {
     MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
     MPSREF_ARRAY,         // offset = index, count = length, line, column
     MPSREF_MEMORY,
-    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, last barrier at line:column or 0
+    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, last barrier at line:column or 0,
+                          // offset: the place in the code, or 0
     MPSREF_NO_TIMER,
     MPSREF_FOUND // a finding of the checks that ends the launch
 };
