@@ -270,9 +270,11 @@ class Reader:
 
     def unset(self, row: Sequence[Any]) -> Finding:
         """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
-        file, line, column, name = row
-        message = f"the variable {name} is used before it is set"
-        return Finding("uninitialized", self.levels["uninitialized"], message, Place(file, line, column), buffer=name)
+        file, line, column, name, is_sure = row
+        level = self.levels["uninitialized"]
+        message = f"the variable {name} {'is' if is_sure else 'may be'} used before it is set"
+        level = level if is_sure or level == "off" else "note"
+        return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
 
     def _own(self, record: FindingRecord) -> Place | None:
         place = self._place(record.place)
@@ -366,7 +368,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     def lines(one: Finding) -> tuple[Any, ...]:
         return (one.buffer, *sorted({str(one.place), str(one.other)} - {"None"}))
 
-    order = sorted(findings, key=lambda one: (LEVELS.index(one.level), one.other is None))
+    order = sorted(findings, key=lambda one: (LEVELS.index(KINDS[one.kind]), one.other is None))
     pairs = {lines(one): one for one in reversed(order) if one.kind in PAIRS}
     early = {(one.buffer, str(place)) for one in pairs.values() for place in (one.place, one.other)}
     return [

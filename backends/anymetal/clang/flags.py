@@ -52,7 +52,7 @@ CHECK_FLAGS = (
         for part in ("-mllvm", f"-tsan-instrument-{name}")
     ),
     *("-mllvm", "-tsan-compound-read-before-write=0", "-DMPSREF_CHECKED"),
-    *("-Wuninitialized", "-Wno-sometimes-uninitialized"),
+    *("-Wuninitialized", "-Wconditional-uninitialized"),
     *("-fsanitize-coverage-type=3", "-fsanitize-coverage-inline-bool-flag", "-fsanitize-coverage-pc-table"),
     *("-mllvm", "-sanitizer-coverage-prune-blocks=0"),
 )

@@ -59,13 +59,15 @@ def _variable(symbol: str) -> str:
 
 
 UNSET = re.compile(
-    r"^(?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): warning: variable '(?P<name>\w+)' is uninitialized", re.M
+    r"^(?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): warning: variable '(?P<name>\w+)' (?P<how>is|may be|is used) uninitialized",
+    re.M,
 )
 
 
 def unset(warnings: str) -> list[list[Any]]:
-    """Return where the compiler is sure that a variable is used before it is set: file, line, column, name."""
-    found = {(m["file"], int(m["line"]), int(m["column"]), m["name"]) for m in UNSET.finditer(warnings)}
+    """Return where a variable is used before it is set: file, line, column, name, and whether the compiler is sure."""
+    matches = UNSET.finditer(warnings)
+    found = {(m["file"], int(m["line"]), int(m["column"]), m["name"], m["how"] == "is") for m in matches}
     return [list(row) for row in sorted(found) if not row[0].startswith(str(SHIM))]
 
 
