@@ -3,7 +3,8 @@
 Names, argument orders, types and numbers are facts; no text is copied. Two sources, both generated from the headers:
 
 - the wheels ``pyobjc-framework-MetalPerformanceShaders`` and ``pyobjc-framework-Metal`` (any that pip downloads with
-  ``--platform macosx_10_9_universal2``): enumerations, structs, functions, and how PyObjC converts pointers;
+  ``--platform macosx_10_9_universal2``): enumerations, structs, functions, how PyObjC converts pointers, and which
+  methods it refuses to call;
 - https://github.com/madsmtm/objc2-generated, the folders ``MetalPerformanceShaders`` and ``Metal``: classes,
   superclasses and all selectors with the names and the types of their arguments.
 
@@ -206,6 +207,17 @@ def metadata(wheel: str, package: str) -> dict[str, Any]:
     return found
 
 
+def refused(wheel: str, package: str) -> dict[str, list[str]]:
+    """Read the calls of ``objc.registerUnavailableMethod`` in ``__init__.py`` of a wheel, which loop over pairs."""
+    tree = ast.parse(zipfile.ZipFile(wheel).read(f"{package}/__init__.py"))
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and "registerUnavailableMethod" in ast.unparse(node.body[0]):
+            for owner, selector in ast.literal_eval(node.iter):
+                found.setdefault(owner, set()).add(selector.decode())
+    return {owner: sorted(selectors) for owner, selectors in found.items()}
+
+
 def decoded(value: Any) -> Any:
     """Return a value with bytes as text."""
     if isinstance(value, dict):
@@ -246,12 +258,14 @@ def main(mps_wheel: str, metal_wheel: str, objc2: str) -> None:
     enumerations = enumerated(mps["values"], mps["kinds"])
     of_metal = enumerated(metal["values"], metal["kinds"])
     enumerations |= {kind: of_metal[kind] for kind in METAL_ENUMERATIONS}
+    unavailable = refused(mps_wheel, "MetalPerformanceShaders")
     sections: dict[str, Any] = {
         "classes": classes,
         "protocols": protocols,
         "enumerations": enumerations,
         "structs": structs,
         "conversions": conversions,
+        "unavailable": {owner: unavailable[owner] for owner in unavailable if owner in classes},
     }
     lines = ["{"]
     sources = [Path(mps_wheel).name, Path(metal_wheel).name, "https://github.com/madsmtm/objc2-generated"]

@@ -119,6 +119,19 @@ class NSObject:
         return self
 
 
+class NSArray(Sequence[Any]):
+    """What methods of MPS return for an array: under PyObjC a sequence, and no list; its slices are lists."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = list(items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+
 class Selector:
     """A Python method with the signature that Objective-C sees."""
 
@@ -277,13 +290,16 @@ class Fake:
             def call(self: Object, *arguments: object) -> Any:
                 if not self.ready:
                     raise Refusal(f"{owner} {selector} is sent to an object that was not initialized")
-                return _perform(self, selector, checked(arguments))
+                self.fake.available(type(self), selector)
+                result = _perform(self, selector, checked(arguments))
+                return NSArray(result) if isinstance(result, list) else result
 
             return call
         first = re.sub(r"^.*?With(?=[A-Z])", "", words[0]) if words else ""
         names = [lower_first(word) for word in (first, *words[1:])][: len(kinds)]
 
         def initialize(self: Object, *arguments: object) -> Object:
+            self.fake.available(type(self), selector)
             self.on_init(dict(zip(names, checked(arguments), strict=True)))
             return self
 
@@ -295,6 +311,18 @@ class Fake:
             return handler(*checked(arguments)) if handler else initialize(cls(), *arguments)
 
         return classmethod(make)
+
+    def available(self, kind: type[Object], selector: str) -> None:
+        """Raise ``Refusal`` for a method that PyObjC does not call: NS_UNAVAILABLE for the class or one above it.
+
+        PyObjC asks the nearest registration above the class that implements the method. Which one that is, headers do
+        not say, so metadata for a subclass alone does not help.
+        """
+        for one in kind.__mro__:
+            name = vars(one).get("class_name", "")
+            refused = selector in headers()["unavailable"].get(name, ())
+            if refused and (name, selector) not in self.objc.metadata:
+                raise Refusal(f"{kind.class_name}: {selector!r} is NS_UNAVAILABLE for {name}")
 
     # --- arguments ---
 
@@ -311,7 +339,7 @@ class Fake:
             return self._pointer(owner, selector, index, kind, value)
         if array := re.fullmatch(r"NSArray<(.*)>|(\w+?)Batch", kind):
             element = array[1] or array[2]
-            if not isinstance(value, (list, tuple)):
+            if not isinstance(value, (list, tuple, NSArray)):
                 raise Refusal(f"{where} is {shown(value)}; it must be a list of {element}")
             return [self.argument(owner, selector, index, element, one) for one in value]
         test = getattr(self, f"_is_{kind.replace(' ', '_')}", None)

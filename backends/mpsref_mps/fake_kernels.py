@@ -107,6 +107,7 @@ class Image:
         known = self.values["imageDescriptor"].values
         self.size = known["height"], known["width"], known["featureChannels"]
         self.half = known["channelFormat"] == FLOAT16_FORMAT
+        self.dtype = np.float16 if self.half else np.float32
         if known["channelFormat"] not in (FLOAT32_FORMAT, FLOAT16_FORMAT):
             raise Refusal("the kernels need images of float16 or float32")
         height, width, channels = self.size
@@ -124,13 +125,18 @@ class Image:
     def on_featureChannels(self: Any) -> int:
         return int(self.size[2])
 
+    def on_featureChannelFormat(self: Any) -> int:
+        return int(
+            self.fake.alter(self.class_name, "format", np.array(FLOAT16_FORMAT if self.half else FLOAT32_FORMAT))
+        )
+
     @classmethod
     def of_defaultAllocator(cls: Any) -> Any:
         return ready(cls.fake, "MPSImageAllocator", allocates=cls.class_name)
 
     def on_writeBytes_dataLayout_imageIndex_(self: Any, memory: memoryview, layout: int, index: int) -> None:
         self.on_check(memory, index)
-        pixels = np.frombuffer(memory, np.float32)
+        pixels = np.frombuffer(memory, self.dtype)
         height, width, channels = self.size
         shape = (height, width, channels) if layout == 0 else (channels, height, width)
         pixels = pixels.reshape(shape)
@@ -144,15 +150,14 @@ class Image:
         if self.host is None:
             raise Refusal("an image is read that a kernel wrote: synchronize it, commit and wait before")
         pixels = pixels_of(self, self.host)
-        np.frombuffer(memory, np.float32)[:] = (pixels if layout == 0 else pixels.transpose(2, 0, 1)).ravel()
+        np.frombuffer(memory, self.dtype)[:] = (pixels if layout == 0 else pixels.transpose(2, 0, 1)).ravel()
 
     def on_check(self: Any, memory: memoryview, index: int) -> None:
-        if self.half:
-            raise Refusal("the bytes of the backend are float32, those of the image float16")
         if index:
             raise Refusal(f"imageIndex is {index}; the image has one image")
-        if memory.nbytes != 4 * math.prod(self.size):
-            raise Refusal(f"{memory.nbytes} bytes are given for an image of {4 * math.prod(self.size)} bytes")
+        needed = self.dtype().itemsize * math.prod(self.size)
+        if memory.nbytes != needed:
+            raise Refusal(f"{memory.nbytes} bytes are given for an image of {needed} bytes")
 
     def on_synchronizeOnCommandBuffer_(self: Any, commands: Any) -> None:
 
@@ -988,9 +993,6 @@ class StatisticsGradient(BatchGradient):
         spec, *known = self.parameters(state)
         sums = spec.statistics_gradient(stack(gradients), stack(sources), *known, state=state.values["sums"])
         state.values["sums"] = sums
-        for name, values in (("gradientForGamma", sums.dgamma), ("gradientForBeta", sums.dbeta)):
-            state.values[name] = buffer(self.fake, values)
-            written(state.values[name], self.fake.alter(self.class_name, name, values))
 
 
 class BatchNormalizationGradient(BatchGradient):
@@ -998,10 +1000,20 @@ class BatchNormalizationGradient(BatchGradient):
         self: Any, commands: Any, gradients: list[Any], sources: list[Any], state: Any, destinations: list[Any]
     ) -> None:
         spec, *known = self.parameters(state)
-        sums = state.values["sums"] if state.values["statistics"] is not None else None
-        if state.values["statistics"] is not None and sums is None:
+        batch, sums = state.values["statistics"] is not None, state.values["sums"]
+        if batch and sums is None:
             raise Refusal("the statistics gradient was not encoded")
-        self.deliver(destinations, spec.gradient(stack(gradients), stack(sources), *known, sums=sums))
+        g, x = stack(gradients), stack(sources)
+        self.deliver(destinations, spec.gradient(g, x, *known, sums=sums if batch else None))
+        if sums is not None:
+            filled(self, state, gradientForGamma=sums.dgamma, gradientForBeta=sums.dbeta)
+
+
+def filled(kernel: Any, state: Any, **values: Array) -> None:
+    """Give a state the buffers that are nil before the gradient kernel ran."""
+    for name, one in values.items():
+        state.values[name] = buffer(kernel.fake, one)
+        written(state.values[name], kernel.fake.alter(kernel.class_name, name, one))
 
 
 class ImageNormalization(Unary):
@@ -1018,10 +1030,8 @@ class ImageNormalization(Unary):
         return self.function().forward(x, self.loaded["gamma"], self.loaded["beta"])  # type: ignore[no-any-return]
 
     def new_state(self: Any, source: Any, destination: Any) -> Any:
-        state, channels = Unary.new_state(self, source, destination), source.size[2]
-        for name in ("gradientForGamma", "gradientForBeta"):
-            state.values[name] = buffer(self.fake, np.zeros(channels))
-        state.values["filled"] = False
+        state = Unary.new_state(self, source, destination)
+        state.values |= {"filled": False, "gradientForGamma": None, "gradientForBeta": None}
         return state
 
     def fill(self: Any, states: list[Any], x: Array, destinations: list[Any]) -> None:
@@ -1038,8 +1048,7 @@ class ImageNormalizationGradient(Gradient):
         forward = state.values["kernel"]
         dx, dgamma, dbeta = forward.function().gradient(g, x, forward.loaded["gamma"])
         for n, one in enumerate(states):
-            written(one.values["gradientForGamma"], self.fake.alter(self.class_name, "gradientForGamma", dgamma[n]))
-            written(one.values["gradientForBeta"], self.fake.alter(self.class_name, "gradientForBeta", dbeta[n]))
+            filled(self, one, gradientForGamma=dgamma[n], gradientForBeta=dbeta[n])
         return dx  # type: ignore[no-any-return]
 
 

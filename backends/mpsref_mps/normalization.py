@@ -80,9 +80,10 @@ def _encode_statistics(run: Runtime, state: Object, images: Images) -> None:
         kernel.encodeBatchToCommandBuffer_sourceImages_batchNormalizationState_(commands, images, state)
 
 
-def _encode_sums(run: Runtime, problem: Any, state: Object, gradients: Images, images: Images) -> None:
+def encode_sums(run: Runtime, spec: Any, state: Object, gradients: Images, images: Images) -> None:
+    """Encode the statistics gradient into a state."""
     name = "initWithDevice_fusedNeuronDescriptor_"
-    kernel = run.new("MPSCNNBatchNormalizationStatisticsGradient", name, _neuron(run, problem.spec))
+    kernel = run.new("MPSCNNBatchNormalizationStatisticsGradient", name, _neuron(run, spec))
     with run.commands(state) as commands:
         encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_
         encode(commands, gradients, images, state)
@@ -132,13 +133,24 @@ def gradients_with(x: Array, given: Any, epsilon: float) -> Array:
 
 def _encode_earlier_sums(run: Runtime, problem: Any, given: Any, state: Object, pixels: Array) -> None:
     gradients = gradients_with(pixels, given, problem.spec.epsilon)
-    _encode_sums(run, problem, state, run.upload(gradients), run.upload(pixels))
+    encode_sums(run, problem.spec, state, run.upload(gradients), run.upload(pixels))
 
 
-def _encode_own_sums(run: Runtime, problem: Any, given: Any, state: Object, gradients: Images, images: Images) -> None:
-    """Encode statistics and sums of a batch; raise if they are not those of the call."""
-    _encode_statistics(run, state, images)
-    _encode_sums(run, problem, state, gradients, images)
+def encode_gradients(
+    run: Runtime, spec: Any, state: Object, gradients: Images, images: Images, results: Images
+) -> None:
+    """Encode the gradient for the source; before it ran, the state has no gradients of gamma and beta."""
+    name = "initWithDevice_fusedNeuronDescriptor_"
+    kernel = run.new("MPSCNNBatchNormalizationGradient", name, _neuron(run, spec))
+    with run.commands(results, state) as commands:
+        encode = (
+            kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_destinationGradients_
+        )
+        encode(commands, gradients, images, state, results)
+
+
+def _check_own_sums(run: Runtime, problem: Any, given: Any, state: Object) -> None:
+    """Raise if the statistics and sums in a state are not those of the call."""
     found = {"mean": state.mean(), "variance": state.variance()}
     found |= {"dbeta": state.gradientForBeta(), "dgamma": state.gradientForGamma()}
     for name, buffer in found.items():
@@ -167,14 +179,19 @@ def forward(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
 
 
 def statistics_gradient(run: Runtime, problem: Any, *inputs: Array, out: tuple[Array, Array]) -> None:
-    """Encode the gradients of gamma and beta, with the statistics of the data source."""
+    """Encode the gradients of gamma and beta, with the statistics of the data source.
+
+    The state gives them after the gradient for the source, which is encoded too.
+    """
     given = problem.named(inputs)
     images = run.upload(given.x)
     state = _state(run, _kernel(run, problem, given), images, given.x.shape)
     if problem.count:  # from the pixels of the call
         earlier = pixels_with(2, given.mean, given.variance + np.float32(problem.spec.epsilon), 2.0**-12)
         _encode_earlier_sums(run, problem, given, state, earlier)
-    _encode_sums(run, problem, state, run.upload(given.g), images)
+    gradients = run.upload(given.g)
+    encode_sums(run, problem.spec, state, gradients, images)
+    encode_gradients(run, problem.spec, state, gradients, images, run.images(given.x.shape))
     out[0][...] = run.values(state.gradientForBeta(), out[0].shape)
     out[1][...] = run.values(state.gradientForGamma(), out[1].shape)
 
@@ -189,15 +206,12 @@ def gradient(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
         _encode_statistics(run, state, run.upload(pixels))
         _encode_earlier_sums(run, problem, given, state, pixels)
     elif problem.count:
-        _encode_own_sums(run, problem, given, state, gradients, images)
-    name = "initWithDevice_fusedNeuronDescriptor_"
-    kernel = run.new("MPSCNNBatchNormalizationGradient", name, _neuron(run, problem.spec))
+        _encode_statistics(run, state, images)
+        encode_sums(run, problem.spec, state, gradients, images)
     results = run.images(out.shape)
-    with run.commands(results) as commands:
-        encode = (
-            kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_destinationGradients_
-        )
-        encode(commands, gradients, images, state, results)
+    encode_gradients(run, problem.spec, state, gradients, images, results)
+    if problem.count and problem.spec.neuron is not None:
+        _check_own_sums(run, problem, given, state)
     out[...] = run.download(results)
 
 

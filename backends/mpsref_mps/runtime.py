@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import platform
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.errors import install
+from mpsref.errors import UnsupportedError, install
 from mpsref.operations import OperationKey
 
 Object: TypeAlias = Any
@@ -33,6 +34,18 @@ Table: TypeAlias = dict[OperationKey, Callable[..., None]]
 
 SHARED = 0
 """``MTLResourceStorageModeShared``: memory that CPU and GPU share."""
+
+
+ABSTRACT = {
+    "MPSCNNArithmetic": "initWithDevice:",
+    "MPSCNNArithmeticGradient": "initWithDevice:isSecondarySourceFilter:",
+    "MPSNNReduceUnary": "initWithDevice:",
+    "MPSNNReduceBinary": "initWithDevice:",
+}
+"""Initializers that the headers declare for concrete classes only; PyObjC refuses them for subclasses too."""
+
+FORMATS = {"Float16": np.float16, "Float32": np.float32}
+"""Formats of the feature channels of images that can be read."""
 
 
 def unavailable() -> str | None:
@@ -64,6 +77,11 @@ class Runtime:
     metal: Object
     """``Metal``"""
     objc: Object
+
+    def __post_init__(self) -> None:
+        """Replace the metadata that makes PyObjC refuse the initializers of concrete classes."""
+        for name, selector in ABSTRACT.items():
+            self.objc.registerMetaDataForSelector(name.encode(), selector.encode(), {})
 
     @functools.cached_property
     def device(self) -> Object:
@@ -102,15 +120,20 @@ class Runtime:
             image.writeBytes_dataLayout_imageIndex_(pixels.tobytes(), layout, 0)
         return images
 
-    def download(self, images: Images) -> Array:
-        """Return the pixels of images, (N, H, W, C)."""
+    def download(self, images: Sequence[Object]) -> Array:
+        """Return the pixels of images, (N, H, W, C), in the format that they have."""
         layout = self.constant("MPSDataLayoutHeightxWidthxFeatureChannels")
+        known = {self.constant(f"MPSImageFeatureChannelFormat{name}"): dtype for name, dtype in FORMATS.items()}
         found = []
         for image in images:
-            memory = bytearray(4 * image.height() * image.width() * image.featureChannels())
+            number, size = int(image.featureChannelFormat()), (image.height(), image.width(), image.featureChannels())
+            if number not in known:
+                raise UnsupportedError(
+                    f"MPS made an image of MPSImageFeatureChannelFormat {number}; only float16 and float32 can be read"
+                )
+            memory = bytearray(math.prod(size) * known[number]().itemsize)
             image.readBytes_dataLayout_imageIndex_(memory, layout, 0)
-            pixels = np.frombuffer(memory, np.float32)
-            found.append(pixels.reshape(image.height(), image.width(), image.featureChannels()))
+            found.append(np.frombuffer(memory, known[number]).reshape(size))
         return np.stack(found)
 
     def buffer(self, values: Array) -> Object:
@@ -133,7 +156,7 @@ class Runtime:
         command_buffer = self.queue.commandBuffer()
         yield command_buffer
         for result in results:
-            for one in result if isinstance(result, list) else [result]:
+            for one in result if isinstance(result, Sequence) else [result]:  # an NSArray is a Sequence, and no list
                 one.synchronizeOnCommandBuffer_(command_buffer)
         command_buffer.commit()
         command_buffer.waitUntilCompleted()

@@ -18,6 +18,7 @@ from mpsref import (
 )
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
+from mpsref.errors import UnsupportedError
 from mpsref_mps.runtime import Images, Object, Runtime, Table
 
 EDGE_MODES = {"zero": "MPSImageEdgeModeZero", "clamp": "MPSImageEdgeModeClamp"}
@@ -39,11 +40,18 @@ def forward_batch(run: Runtime, kernel: Object, x: Array, shape: Shape) -> Array
 def gradient_batch(run: Runtime, kernel: Object, forward: Object, g: Array, sources: Images, shape: Shape) -> Array:
     """Return the result of a gradient kernel that configures itself from the state of a forward kernel.
 
-    A forward kernel that makes no state has no properties that its gradient kernel needs.
+    Raise ``UnsupportedError`` if MPS makes no state and the gradient kernel needs offset or edge mode: it would run
+    with the defaults.
     """
     gradients = run.upload(g)
     states = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(sources, None, run.images(g.shape))
     if not states:
+        x, y, _ = forward.offset()
+        if x or y or forward.edgeMode() != run.constant(EDGE_MODES["zero"]):
+            raise UnsupportedError(
+                f"the forward kernel of {kernel} made no state, so its gradient kernel has neither the offset nor the "
+                "edge mode of the call; report the macOS version to the project"
+            )
         return binary_batch(run, kernel, gradients, sources, shape)
     return run.download(encode_gradient(run, kernel, gradients, sources, states))
 

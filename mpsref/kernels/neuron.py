@@ -9,8 +9,9 @@ and NaN in gives NaN out, except for the constant derivatives of "none" and "lin
 value that Apple documents; where the documentation is silent or contradicts itself, ReLUN is flat from its clamp on
 [math], and Absolute has the derivative 0 at 0 [choice neuron-absolute].
 
-Source: ``MPSCNNNeuronType.h``, ``MPSCNNNeuron.h``: functions and derivatives [doc], that of GeLU [math]; the gradient
-of PReLU's slopes is an extension [math].
+Source: ``MPSCNNNeuronType.h``, ``MPSCNNNeuron.h``: functions and derivatives [doc], that of GeLU
+[choice neuron-gelu] and the condition of HardSigmoid [choice neuron-hardsigmoid]; the gradient of PReLU's slopes is an
+extension [math].
 """
 
 from __future__ import annotations

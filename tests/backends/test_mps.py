@@ -5,7 +5,7 @@ None of this has run on a Mac. A mistake in the calls must fail here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,8 @@ from mpsref.conformance.case import operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.errors import UnsupportedError
 from mpsref.operations import operations
-from mpsref_mps import normalization, over_fake, runtime, training, weighted, windows
-from mpsref_mps.fake import NO_CLIP, Fake, NSObject, Refusal, Selector
+from mpsref_mps import fake_kernels, normalization, over_fake, runtime, training, weighted, windows
+from mpsref_mps.fake import NO_CLIP, Fake, NSObject, Refusal, Selector, headers
 from mpsref_mps.fake_kernels import device
 from mpsref_mps.probe.run import replay
 
@@ -275,6 +275,14 @@ def bytes_for_weights(fake: Fake) -> Any:
     return fake.ask(source, "weights", 1)
 
 
+def only_for_subclasses(fake: Fake) -> Any:
+    """Metadata for the concrete class alone: it may inherit the method, for which PyObjC asks the superclass."""
+    objc = type(fake.objc)()
+    objc.registerMetaDataForSelector(b"MPSCNNAdd", b"initWithDevice:", {})
+    fake.objc = objc
+    return runtime.in_use().new("MPSCNNAdd")
+
+
 CALLS: dict[str, tuple[Callable[[Fake], Any], str]] = {
     "selector": (lambda f: kernel(f).setKernelOffset_((0, 0, 0)), "has no selector setKernelOffset:"),
     "class": (lambda f: f.MPSCNNPoolingMin, "has MPSCNNPoolingMin"),
@@ -296,6 +304,7 @@ CALLS: dict[str, tuple[Callable[[Fake], Any], str]] = {
     "unsynchronized": (unsynchronized, "synchronize it, commit and wait"),
     "temporary": (temporary, "temporary image cannot be read"),
     "committed": (committed, "was committed before"),
+    "unavailable": (only_for_subclasses, "'initWithDevice:' is NS_UNAVAILABLE for MPSCNNArithmetic"),
     "bytes for weights": (bytes_for_weights, "cannot convert an array of void"),
 }
 
@@ -305,6 +314,63 @@ def test_the_fake_refuses(call: str, fake: Fake) -> None:
     function, message = CALLS[call]
     with pytest.raises((Refusal, AttributeError), match=message):
         function(fake)
+
+
+@pytest.mark.parametrize(("name", "selector"), runtime.ABSTRACT.items())
+def test_initializers_that_pyobjc_refuses_are_made_available(name: str, selector: str, fake: Fake) -> None:
+    kinds = [kind for kind, known in headers()["classes"].items() if known["super"] == name and "Base" not in kind]
+    assert kinds
+    arguments = [fake.MTLCreateSystemDefaultDevice(), *([True] if "Secondary" in selector else [])]
+    for kind in kinds:
+        assert getattr(getattr(fake, kind).alloc(), selector.replace(":", "_"))(*arguments).ready
+    del fake.objc.metadata[name, selector]
+    with pytest.raises(Refusal, match=f"NS_UNAVAILABLE for {name}"):
+        getattr(getattr(fake, kinds[0]).alloc(), selector.replace(":", "_"))(*arguments)
+
+
+def test_arrays_of_results_are_no_lists(fake: Fake) -> None:
+    run, x = runtime.in_use(), np.ones((2, 2, 2, 1), np.float32)
+    kernel = windows.forward_pooling(run, mpsref.PoolingMax(1))
+    images = run.upload(x)
+    states = kernel.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, run.images(x.shape))
+    assert not isinstance(states, list)
+    assert isinstance(states, Sequence)
+    assert isinstance(states[:1], list)
+    assert len(states) == 2
+
+
+def test_gradients_of_batch_statistics_are_nil_before_the_gradient_kernel(fake: Fake) -> None:
+    x = np.arange(4, dtype=np.float32).reshape(1, 2, 2, 1)
+    seen = []
+    original = normalization.encode_gradients
+
+    def encode(run: Any, spec: Any, state: Any, *images: Any) -> None:
+        seen.append((state.gradientForGamma(), state.gradientForBeta()))
+        original(run, spec, state, *images)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normalization, "encode_gradients", encode)
+        mpsref.BatchNormalization(1e-3).statistics_gradient(x, x, *np.ones((2, 1), np.float32), backend=BACKEND)
+    assert seen == [(None, None)]
+
+
+def test_images_are_read_in_their_format(fake: Fake) -> None:
+    run, x = runtime.in_use(), np.float32([1, 2**-11, 1 + 2**-11]).reshape(1, 1, 3, 1)
+    (image,) = run.images(x.shape, "Float16")
+    image.writeBytes_dataLayout_imageIndex_(x.astype(np.float16).tobytes(), 0, 0)
+    assert run.download([image]).ravel().tolist() == [1, 2**-11, 1]
+    fake.planted["MPSImage", "format"] = lambda values: values * 0 + 2
+    with pytest.raises(UnsupportedError, match="MPSImageFeatureChannelFormat 2; only float16 and float32"):
+        run.download([image])
+
+
+def test_a_gradient_without_the_state_that_configures_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "on_resultStateBatchForSourceImage_sourceStates_destinationImage_"
+    monkeypatch.setattr(fake_kernels.Pooling, name, lambda *arguments: None, raising=False)
+    x = np.ones((1, 4, 4, 1), np.float32)
+    with pytest.raises(UnsupportedError, match="made no state, so its gradient kernel has neither the offset"):
+        mpsref.PoolingAverage(3, 2, offset=1).gradient(x[:, :2, :2], x, backend=BACKEND)
+    assert mpsref.PoolingAverage(1).gradient(x, x, backend=BACKEND).tolist() == x.tolist()
 
 
 def test_a_data_source_without_a_required_method_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,19 +175,52 @@ def test_problems_with_objects_of_mps_run_on_that_backend_only() -> None:
         run.replay("pooling-kernel-offset", 0, get_backend("reference"))
 
 
-def test_a_crash_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+OVER_THE_FAKE = """
+import os, runpy, sys
+from mpsref_mps import fake_kernels, runtime
+from mpsref_mps.probe import run
+with runtime.using(fake_kernels.device().runtime()):
+    if ", 1, " in sys.argv[1]:
+        os.abort()
+    exec(sys.argv[1])
+"""
+
+
+def test_a_crash_costs_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    code = tmp_path / "over_the_fake.py"
+    code.write_text(OVER_THE_FAKE)
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} {code} "$2"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(run.sys, "executable", str(script))
     seen: list[Any] = []
-    (found,) = run.in_processes([choice("max-tie")], seen.append)
+    (found,) = run.in_processes([choice("max-clamp-outside")], seen.append)
     assert seen == [found]
+    first, second = found.results
+    assert choice("max-clamp-outside").problems[0].matching(np.asarray(first)) == ["nearest"]
+    assert isinstance(second, str)
+    assert second.startswith("the process ended with -6: ")
+    assert found.verdict == f"failed: {second}"
+    assert len(run.document([found], "Apple M9")["entries"]) == 1
+
+
+def test_an_error_in_a_process_is_a_verdict() -> None:
+    (found,) = run.in_processes([choice("max-tie")], lambda found: None)
     assert found.verdict.startswith("failed: the process ended with 1: ")
 
 
-def test_results_of_a_process_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "results.npz"
-    with run.fake() as (machine, _):
-        monkeypatch.setattr(run, "machine", lambda: machine)
-        run.child("max-clamp-outside", str(file))
-    assert run.Results(choice("max-clamp-outside"), run._read(file, choice("max-clamp-outside"))).verdict == "nearest"
+@pytest.mark.parametrize(
+    ("origin", "where"),
+    [
+        ("git@github.com:someone/mpsref.git", "https://github.com/someone/mpsref/issues/new"),
+        ("https://example.org/mpsref", "https://example.org/mpsref/issues/new"),
+        ("/srv/mpsref", "a new issue of the repository that it came from"),
+    ],
+)
+def test_the_probe_says_where_to_send_the_file(origin: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run.subprocess.CompletedProcess([], 0, f"{origin}\n", "")
+    monkeypatch.setattr(run.subprocess, "run", lambda *arguments, **options: ended)
+    assert run.destination() == where
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -213,6 +247,7 @@ def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         written = CliRunner().invoke(cli.app, ["probe", "max-tie", "--output", str(file)])
     assert "max-tie: first" in written.output
     assert "1 of 1 as in mpsref" in written.output
+    assert written.output.splitlines()[-1].startswith(f"Please attach the file {file} to ")
     (entry,) = golden_entries.parse(file.read_text())
     assert entry.note == "Apple's kernel: first. mpsref: first."
 

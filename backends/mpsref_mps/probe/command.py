@@ -51,7 +51,8 @@ def probe(
     findings = run.in_processes(chosen, lambda found: typer.echo(str(found)))
     output.write_text(json.dumps(run.document(findings, device), indent=1) + "\n", encoding="utf-8")
     same = sum(finding.same for finding in findings)
-    typer.echo(f"{same} of {len(findings)} as in mpsref. {output} is written; please send it to the project.")
+    typer.echo(f"{same} of {len(findings)} as in mpsref.")
+    typer.echo(f"Please attach the file {output.absolute()} to {run.destination()}")
 
 
 def _described(one: Choice) -> str:

@@ -336,22 +336,21 @@ CHOICES = (
     Choice(
         "batch-sums",
         "The statistics gradient produces the gradients for gamma and beta.",
-        "They are the sums that the other gradient kernel needs. Apple names both kernels.",
+        "They are the sums that the other gradient kernel needs. Apple names both kernels, and that the state has none before "
+        "the other one ran.",
         {"batch_normalization": "`statistics_gradient` produces dgamma and dbeta"},
         {
             "statistics": "the statistics gradient produces them",
-            "later": "they are 0 before the gradient kernel has run",
+            "gradient": "the other kernel does, from the gradients that it gets",
         },
         [
             ProbeProblem(
-                "MPSCNNBatchNormalizationStatisticsGradient",
+                "MPSCNNBatchNormalizationGradient",
                 "gradient",
                 {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * 2.5},
-                lambda machine: (
-                    machine.call(FROZEN, "statistics_gradient", BATCH_G, BATCH_X, ONE * 3, ONE * np.float32(2.5)).dgamma
-                ),
-                {"statistics": [3.5], "later": [0]},
-                {"epsilon": 1.5},
+                lambda machine: machine.apple.sums_after_other_gradients(FROZEN, BATCH_G, BATCH_X),
+                {"statistics": [3.5], "gradient": [7]},
+                {"epsilon": 1.5, "call": "statistics gradient of g, gradient of 2 g, then gradientForGamma"},
                 "gradientForGamma",
             )
         ],

@@ -291,16 +291,23 @@ def twice_into_states(g: Array, x: Array, epsilon: float) -> Array:
     return found
 
 
+def _batch_kernel(run: Runtime, mean: float, variance: float, epsilon: float) -> Object:
+    values = normalization.data_values(1, epsilon, None, None)
+    values |= {"mean": np.full(1, mean, np.float32), "variance": np.full(1, variance, np.float32)}
+    source = run.sources.make("MPSCNNBatchNormalizationDataSource", normalization.BATCH, values)
+    return run.new("MPSCNNBatchNormalization", "initWithDevice_dataSource_", source)
+
+
+def _batch_state(kernel: Object, images: Images, results: Images) -> Object:
+    return kernel.resultStateForSourceImage_sourceStates_destinationImage_(images[0], None, results[0])
+
+
 def statistics_in_calls(parts: list[Array], used: bool = False) -> Array:
     """Return the mean of a state after statistics of several calls; ``used``: after the first one it normalizes."""
     run = in_use()
-    values = normalization.data_values(1, 1e-3, None, None)
-    values |= {"mean": np.zeros(1, np.float32), "variance": np.ones(1, np.float32)}
-    source = run.sources.make("MPSCNNBatchNormalizationDataSource", normalization.BATCH, values)
-    kernel = run.new("MPSCNNBatchNormalization", "initWithDevice_dataSource_", source)
+    kernel = _batch_kernel(run, 0, 1, 1e-3)
     images, results = [run.upload(part) for part in parts], [run.images(part.shape) for part in parts]
-    make = kernel.resultStateForSourceImage_sourceStates_destinationImage_
-    state = make(images[0][0], None, results[0][0])
+    state = _batch_state(kernel, images[0], results[0])
     statistics = run.new("MPSCNNBatchNormalizationStatistics")
     for n, part in enumerate(images):
         with run.commands(state) as commands:
@@ -310,6 +317,16 @@ def statistics_in_calls(parts: list[Array], used: bool = False) -> Array:
                 encode = kernel.encodeToCommandBuffer_sourceImage_batchNormalizationState_destinationImage_
                 encode(commands, part[0], state, results[0][0])
     return run.values(state.mean(), (1,))
+
+
+def sums_after_other_gradients(spec: Any, g: Array, x: Array) -> Array:
+    """Return the gradient of gamma after the statistics gradient of ``g`` and the gradient of ``2 g``."""
+    run = in_use()
+    images, gradients, twice, results = run.upload(x), run.upload(g), run.upload(2 * g), run.images(x.shape)
+    state = _batch_state(_batch_kernel(run, 3, 2.5, spec.epsilon), images, results)
+    normalization.encode_sums(run, spec, state, gradients, images)
+    normalization.encode_gradients(run, spec, state, twice, images, results)
+    return run.values(state.gradientForGamma(), (1,))
 
 
 def batch_barrier() -> list[int]:

@@ -47,6 +47,39 @@ CHOICES = (
         tag="obs",
     ),
     Choice(
+        "neuron-gelu",
+        "The gradient of GeLU is its derivative.",
+        "Apple's printed formula lacks a bracket. Taken literally, its second term is twice that of the derivative.",
+        {"neuron": "the derivative of GeLU"},
+        {"derivative": "the derivative", "printed": "the second term is doubled"},
+        [
+            operation(
+                "MPSCNNNeuronGradient",
+                Neuron("gelu"),
+                "gradient",
+                {"g": row(1, 1, 1), "x": row(-1, 0, 1)},
+                {"derivative": [-0.0833155, 0.5, 1.0833155], "printed": [-0.3252862, 0.5, 1.3252862]},
+                tolerance=1e-4,
+            )
+        ],
+    ),
+    Choice(
+        "neuron-hardsigmoid",
+        "HardSigmoid has its slope where a x + b is in [0, 1].",
+        "It is the derivative, and the condition of later headers. The header of macOS 10.15 has the condition on x.",
+        {"neuron": "HardSigmoid's condition"},
+        {"a x + b": "where a x + b is in [0, 1]", "x": "where x is in [0, 1]"},
+        [
+            operation(
+                "MPSCNNNeuronGradient",
+                Neuron("hardsigmoid", 0.25, 0.5),
+                "gradient",
+                {"g": row(1, 1, 1, 1), "x": row(-1, 0.5, 1.5, 3)},
+                {"a x + b": [0.25, 0.25, 0.25, 0], "x": [0, 0.25, 0, 0]},
+            )
+        ],
+    ),
+    Choice(
         "neuron-nan",
         "The result of NaN is NaN.",
         "A NaN is not lost. In Metal with fast math the result is not defined.",

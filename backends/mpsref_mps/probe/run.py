@@ -21,11 +21,11 @@ from mpsref.backend import Backend
 from mpsref.errors import UnsupportedError
 from mpsref_mps import backend as mps_backend
 from mpsref_mps import fake_kernels, runtime
-from mpsref_mps.probe import choices, objects
+from mpsref_mps.probe import choice, choices, objects
 from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem
 
 SECONDS = 120
-"""Maximum number of seconds of a choice in a process of its own."""
+"""Maximum number of seconds of a problem in a process of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,38 +92,34 @@ def _result(problem: ProbeProblem, on: Machine) -> Array | str:
 
 
 def in_processes(chosen: Sequence[Choice], done: Callable[[Results], None]) -> list[Results]:
-    """Run each choice in a process of its own: MPS aborts the process when an assertion of its own fails."""
+    """Run each problem in a process of its own: MPS aborts the process when an assertion of its own fails."""
     findings = []
-    for choice in chosen:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "results.npz"
-            code = f"from mpsref_mps.probe.run import child; child({choice.id!r}, {str(file)!r})"
-            command = [sys.executable, "-c", code]
-            try:
-                ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-                results = _read(file, choice) if ended.returncode == 0 else _crash(ended, choice)
-            except subprocess.TimeoutExpired:
-                results = [f"it did not end within {SECONDS} s"] * len(choice.problems)
-        findings.append(Results(choice, results))
+    for one in chosen:
+        findings.append(Results(one, [_in_process(one.id, n) for n in range(len(one.problems))]))
         done(findings[-1])
     return findings
 
 
-def _crash(ended: subprocess.CompletedProcess[str], choice: Choice) -> list[Array | str]:
-    lines = ended.stderr.strip().splitlines()
-    return [f"the process ended with {ended.returncode}: {lines[-1] if lines else ''}"] * len(choice.problems)
+def _in_process(id: str, number: int) -> Array | str:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "result.npy"
+        code = f"from mpsref_mps.probe.run import child; child({id!r}, {number}, {str(file)!r})"
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"it did not end within {SECONDS} s"
+        if ended.returncode or not file.exists():
+            lines = ended.stderr.strip().splitlines()
+            return f"the process ended with {ended.returncode}: {lines[-1] if lines else ''}"
+        found: Array = np.load(file)
+        return str(found) if found.dtype.kind == "U" else found
 
 
-def child(id: str, file: str) -> None:
-    """Run a choice and store its results; called in a process of its own."""
-    (choice,) = probed([id])
-    np.savez(file, *[np.asarray(result) for result in find(choice, machine()).results])
-
-
-def _read(file: Path, choice: Choice) -> list[Array | str]:
-    with np.load(file) as stored:
-        found = [stored[f"arr_{n}"] for n in range(len(choice.problems))]
-    return [str(one) if one.dtype.kind == "U" else one for one in found]
+def child(id: str, number: int, file: str) -> None:
+    """Run a problem and store its result; called in a process of its own."""
+    np.save(file, np.asarray(_result(choice(id).problems[number], machine())))
 
 
 # --- the dry run ------------------------------------------------------------------------------------------------------
@@ -168,6 +164,17 @@ def system() -> str:
         return platform.platform()
     build = subprocess.run(["sw_vers", "-buildVersion"], capture_output=True, text=True, check=False).stdout.strip()
     return f"macOS {platform.mac_ver()[0]} ({build})"
+
+
+def destination() -> str:
+    """Return where to send the file: the issues of the repository that this copy was cloned from."""
+    command = ["git", "-C", str(Path(__file__).parent), "remote", "get-url", "origin"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        found = ""
+    found = re.sub(r"^git@([^:]+):", r"https://\1/", found).removesuffix(".git")
+    return f"{found}/issues/new" if found.startswith("https://") else "a new issue of the repository that it came from"
 
 
 def document(findings: Sequence[Results], device: str) -> dict[str, Any]:
