@@ -27,7 +27,7 @@ BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeur
 LEFT_OUT = {
     "`to_json`, `from_json` and `copy` have their place": r".*Coder:.*|supportsSecureCoding|copyWithZone:device:",
     "a device and its objects are those of a backend": (
-        r"device|options|defaultAllocator|label|precision|usage|cpuCacheMode|storageMode"
+        r"device|options|defaultAllocator|precision|usage|cpuCacheMode|storageMode"
     ),
     "there are no Metal textures and buffers": (
         r"resource.*|texture.*|buffer.*|pixel(Format|Size)|parent|subImage.*|setPurgeableState:|initWithTexture.*"
@@ -121,7 +121,7 @@ def arguments(selector: str, prefix: str) -> list[str]:
 
 
 def parameters(call: Any) -> list[str]:
-    """Return the names of the parameters of a function or class; those of keywords that it collects are unknown."""
+    """Return the names of the parameters of a function or class."""
     return list(inspect.signature(call).parameters)
 
 
@@ -143,7 +143,7 @@ def of_mpsref(kind: type, selector: str, receiver: str) -> str:
         method = getattr(kind, name, None)
         own = [] if method is None else parameters(method)
         wanted = arguments(selector, first)[1:] if others else []
-        return name if method is not None and ("operands" in own or set(wanted) <= set(own)) else ""
+        return name if method is not None and set(wanted) <= set(own) else ""
     cut = [re.sub(f"({words}).*", "", first) for words in ("With", "With|For|On")]
     spellings = snake(selector.rstrip(":").replace(":", "_")), *map(snake, (first, *cut)), RENAMED.get(selector, "")
     return next((name for name in spellings if name and has(kind, name)), "")
@@ -228,8 +228,7 @@ def page() -> str:
         _functions(known["functions"]),
         "## Lacking",
         table([("class or protocol", "names"), *_grouped(lacks)]) if lacks else "Nothing.",
-        "## Properties that cannot be set",
-        f"With a setter in MPS: {', '.join(fixed)}. Make another object instead.",
+        *(["## Properties that cannot be set", f"With a setter in MPS: {', '.join(fixed)}."] if fixed else []),
         "## Left out on purpose",
         "Names that are inherited are listed at the class that declares them.",
         *(f"**{why[0].upper()}{why[1:]}.**\n\n{_listed(ones)}" for why, ones in by_reason.items() if ones),

@@ -44,7 +44,7 @@ ABSTRACT = {
 }
 """Initializers that the headers declare for concrete classes only; PyObjC refuses them for subclasses too."""
 
-FORMATS = {"Float16": np.float16, "Float32": np.float32}
+FORMATS: dict[str, np.dtype[Any]] = {"Float16": np.dtype(np.float16), "Float32": np.dtype(np.float32)}
 """Formats of the feature channels of images that can be read."""
 
 
@@ -131,7 +131,7 @@ class Runtime:
                 raise UnsupportedError(
                     f"MPS made an image of MPSImageFeatureChannelFormat {number}; only float16 and float32 can be read"
                 )
-            memory = bytearray(math.prod(size) * known[number]().itemsize)
+            memory = bytearray(math.prod(size) * known[number].itemsize)
             image.readBytes_dataLayout_imageIndex_(memory, layout, 0)
             found.append(np.frombuffer(memory, known[number]).reshape(size))
         return np.stack(found)

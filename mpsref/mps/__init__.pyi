@@ -55,6 +55,7 @@ from .core.padding import MPSNNPadding as MPSNNPadding
 from .core.properties import PropertyError as PropertyError
 from .core.serialization import SecureCoding as SecureCoding
 from .core.serialization import secure_coding as secure_coding
+from .core.state import MPSImageSizeEncodingState as MPSImageSizeEncodingState
 from .core.state import MPSNNBinaryGradientState as MPSNNBinaryGradientState
 from .core.state import MPSNNGradientState as MPSNNGradientState
 from .core.state import MPSNNMultiaryGradientState as MPSNNMultiaryGradientState

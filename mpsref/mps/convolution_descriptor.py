@@ -169,10 +169,13 @@ def _vector(name: str, values: ArrayLike) -> tuple[float, ...]:
     return tuple(float(number) for number in array)
 
 
+NO_NEURON = neuron_descriptor("fused_neuron_descriptor", MPSNNNeuronDescriptor(MPSCNNNeuronType.NONE))
+
+
 def _fusible(name: str, value: object) -> MPSNNNeuronDescriptor:
     """Check a fused neuron: any type except PReLU, which ``set_neuron_to_prelu`` sets. Source: [doc]."""
     if value is None:
-        return MPSNNNeuronDescriptor(MPSCNNNeuronType.NONE)
+        return NO_NEURON
     fused = neuron_descriptor(name, value)
     if fused.neuron_type is MPSCNNNeuronType.PReLU:
         raise ValueError(f"{name} is of type PReLU; set it with set_neuron_to_prelu(parameters_a)")
@@ -216,9 +219,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
     dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x.")
     dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y.")
     groups = Property(at_least(1), 1, "The number of groups of channels; with more than 1, each has a multiple of 4.")
-    fused_neuron_descriptor = Property(
-        _fusible, MPSNNNeuronDescriptor(MPSCNNNeuronType.NONE), "The neuron that every result passes through."
-    )
+    fused_neuron_descriptor = Property(_fusible, NO_NEURON, "The neuron that every result passes through.")
     batch_normalization = Property(_normalization, None, "The batch normalization that its setter made, or ``None``.")
 
     def __init__(
@@ -244,7 +245,8 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         """Fuse a PReLU with one slope for each output channel; ``ShapeError`` for another length."""
         slopes = _vector("parameters_a", parameters_a)
         self._check_channels("parameters_a", len(slopes))
-        vars(self)["fused_neuron_descriptor"] = MPSNNNeuronDescriptor(MPSCNNNeuronType.PReLU, data=slopes)
+        prelu = MPSNNNeuronDescriptor(MPSCNNNeuronType.PReLU, data=slopes)
+        vars(self)["fused_neuron_descriptor"] = neuron_descriptor("fused_neuron_descriptor", prelu)
 
     @property
     def prelu_parameters_a(self) -> tuple[float, ...] | None:

@@ -23,8 +23,8 @@ from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape, is_array
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import flag
-from mpsref.arguments.text import shown
-from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.arguments.text import cut, shown
+from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
 from mpsref.kernels.convolution import WeightedSpec
 from mpsref.mps.convolution_data_source import (
@@ -98,7 +98,7 @@ class WeightedKernel(ImageKernel):
         fix(self, data_source=chosen)
         for prefix in self.prefixes:
             fix(self, **{prefix + name: getattr(loaded.descriptor, name) for name in GEOMETRY})
-        super().__init__(backend=backend, **properties)
+        super().__init__(backend=backend, **{"label": loaded.label, **properties})
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
         """Raise ``ValueError`` for weights that do not fit this class."""
@@ -186,11 +186,6 @@ class WeightedKernel(ImageKernel):
         """Result channels for each source channel of a depthwise convolution, 0 for a regular one. Source: [doc]."""
         return self._loaded.descriptor.channel_multiplier
 
-    @property
-    def label(self) -> str | None:
-        """The label of the data source."""
-        return self._loaded.label
-
     def same_layer(self, other: WeightedKernel) -> bool:
         """Whether both have the same kernel size, channels, strides, dilation, groups and kind."""
         if not isinstance(other, WeightedKernel):
@@ -260,6 +255,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
         """Make the state of one forward pass; its buffers are zero."""
         super().__init__(record)
         self._buffers: ConvolutionGradients | None = None
+        self._is_complete = False
 
     @property
     def kernel(self) -> ForwardWeightedKernel:
@@ -279,13 +275,13 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
         encoded with this state.
         """
         self.check_readable("gradient_for_weights")
-        return on_host(self._sums.weights)
+        return on_host(self._read().weights)
 
     @property
     def gradient_for_biases(self) -> Array:
         """dL/db (Co,), also if there are no biases [choice convolution-bias-gradient]; as ``gradient_for_weights``."""
         self.check_readable("gradient_for_biases")
-        return on_host(self._sums.biases)
+        return on_host(self._read().biases)
 
     @property
     def gradient_for_weights_layout(self) -> MPSCNNConvolutionWeightsLayout:
@@ -299,7 +295,20 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
         """
         check_encodable(command_buffer)
         self._read_by_kernel()
+        return self._read()
+
+    def _read(self) -> ConvolutionGradients:
+        """Return the gradients of a batch, which is complete then."""
+        self._is_complete |= self._buffers is not None
         return self._sums
+
+    def check_same_batch(self, name: str) -> None:
+        """Raise ``OrderError`` if the gradients of a batch were read: a state is not reusable for another one [doc]."""
+        if self._is_complete:
+            raise OrderError(
+                f"{cut(name)} has the gradients of a batch, which have been read; a state of a convolution is not "
+                "reusable across batches: take the new state of encode(..., return_state=True)"
+            )
 
     @property
     def _sums(self) -> ConvolutionGradients:
@@ -317,6 +326,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
         for name, array in (("weights", weights), ("biases", biases)):
             if not is_array(array):
                 raise TypeError(f"{name} is {shown(array)}; it must be an array")
+        self.check_same_batch("the state")
         if self._buffers is None:
             sums = weights.reshape(self.kernel.weights_shape), biases
         else:
@@ -410,6 +420,8 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def _check_destination_state(self, state: RecordedState) -> None:
         if isinstance(state, MPSCNNConvolutionGradientState) and state.kernel is not self:
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
+        if isinstance(state, MPSCNNConvolutionGradientState):
+            state.check_same_batch("destination_state")
         super()._check_destination_state(state)
 
     def export_weights_and_biases(
@@ -479,6 +491,8 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     def _check_state(self, state: MPSCNNConvolutionGradientState) -> None:
         super()._check_state(state)
+        if self.gradient_option & WEIGHTS:
+            state.check_same_batch("gradient_state")
         if not self.same_layer(state.kernel):
             raise ValueError(
                 f"gradient_state is of a layer with {state.kernel.descriptor!r}, this kernel has {self.descriptor!r}; "

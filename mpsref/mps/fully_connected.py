@@ -75,7 +75,7 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
 class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
     """The gradient of :class:`MPSCNNFullyConnected`, from g (N, 1, 1, Co) and the source to (N, H, W, Ci).
 
-    Offsets and edge modes are ignored: a pixel of the result is that of the source [choice fully-connected-offset].
+    Offsets and edge modes are ignored: a pixel of the result is that of the source [doc].
     """
 
     forward_class = MPSCNNFullyConnected

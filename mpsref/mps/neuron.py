@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
-from mpsref.kernels.neuron import TYPES, Neuron
+from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
 from mpsref.mps.core.kernel import ImageKernel, constructed, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Argument, Property, fix, refusal
+from mpsref.mps.core.properties import Argument, Closed, Property, PropertyError, fix
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
@@ -92,9 +92,20 @@ class _TypeAndParameters:
         return None if self._neuron.data is None else tuple(self._neuron.data)
 
 
-@secure_coding(version=1, arguments=("neuron_type", "a", "b", "c", "data"))
-class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
-    """A type of neuron and its parameters; immutable and hashable.
+PARAMETERS = "neuron_type", "a", "b", "c", "data"
+
+
+def _settable(name: str) -> Any:
+    read: Any = getattr(_TypeAndParameters, name)
+    return read.setter(lambda self, value: self._set(name, value))
+
+
+@secure_coding(version=1, arguments=PARAMETERS)
+class MPSNNNeuronDescriptor(_TypeAndParameters, Closed, SecureCoding):
+    """A type of neuron and its parameters.
+
+    They can be set, except those of a descriptor that belongs to a kernel or to another descriptor, which has a copy.
+    Parameters that a new type shares with the present one keep their values; others get the documented default.
 
     Parameters
     ----------
@@ -163,17 +174,39 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
     def _neuron(self) -> Neuron:
         return self.neuron
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise refusal(self, name)
+    def _set(self, name: str, value: Any) -> None:
+        if vars(self).get("_owned"):
+            raise PropertyError(
+                f"{name} cannot be set: the descriptor belongs to a kernel or to another descriptor; set another "
+                "MPSNNNeuronDescriptor there, or make another kernel"
+            )
+        present, given = self.neuron, {name: value}
+        kind = present.type
+        if name == "neuron_type":
+            kind, given = TYPES[member(name, value, MPSCNNNeuronType)], {}
+        elif name == "data" and value is not None:
+            kind = "prelu"
+        shared = ACTIVATIONS[present.type].needs.keys() & ACTIVATIONS[kind].needs.keys()
+        vars(self)["neuron"] = Neuron(kind, **({one: getattr(present, one) for one in shared} | given))
+
+    neuron_type: MPSCNNNeuronType = _settable("neuron_type")
+    a: float = _settable("a")
+    b: float = _settable("b")
+    c: float = _settable("c")
+    data: tuple[float, ...] | None = _settable("data")
+
+    def copy(self) -> Self:
+        """Return an equal descriptor, whose properties can be set."""
+        return type(self)(self.neuron_type, self.a, self.b, self.c, self.data)
 
     def __eq__(self, other: object) -> bool:
         return self.neuron == other.neuron if isinstance(other, MPSNNNeuronDescriptor) else NotImplemented
 
-    def __hash__(self) -> int:
-        return hash(self.neuron)
+    __hash__ = None  # type: ignore[assignment]  # properties change
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.neuron_type, self.a, self.b, self.c, self.data)
+        owned = {"_owned": True} if "_owned" in vars(self) else None
+        return type(self), (self.neuron_type, self.a, self.b, self.c, self.data), owned
 
     def __repr__(self) -> str:
         _, *parameters = repr(self.neuron)[len("Neuron(") : -1].split(", ", 1)
@@ -181,10 +214,14 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
 
 
 def neuron_descriptor(name: str, value: object) -> MPSNNNeuronDescriptor:
-    """Check a property that is a descriptor."""
+    """Check a property that is a descriptor; return a copy that does not change."""
     if not isinstance(value, MPSNNNeuronDescriptor):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNNeuronDescriptor")
-    return value
+    if vars(value).get("_owned"):
+        return value
+    own = value.copy()
+    vars(own)["_owned"] = True
+    return own
 
 
 # --- kernels of any type ----------------------------------------------------------------------------------------------

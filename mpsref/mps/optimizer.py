@@ -17,6 +17,7 @@ from __future__ import annotations
 import abc
 import copy
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -551,6 +552,27 @@ class MPSNNOptimizer(MPSKernel):
     gradient_clip_min = MPSNNOptimizerDescriptor.gradient_clip_min.fixed()
     regularization_type = MPSNNOptimizerDescriptor.regularization_type.fixed()
     regularization_scale = MPSNNOptimizerDescriptor.regularization_scale.fixed()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give ``encode`` a signature with the keywords of all forms."""
+        super().__init_subclass__(**options)
+        moments = _stems((*cls.moments, *cls.optional_moments))
+        names = dict.fromkeys(
+            name
+            for form in FORMS
+            for name in (*form.required, *(moment + form.ending for moment in moments), form.result)
+        )
+        keyword, kind = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(name, keyword, default=None) for name in (*names, "command_buffer")]
+
+        @functools.wraps(MPSNNOptimizer.encode)
+        def encode(self: MPSNNOptimizer, *positional: object, **keywords: Any) -> Any:
+            return MPSNNOptimizer.encode(self, *positional, **keywords)
+
+        encode.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter("self", kind), *parameters]
+        )
+        cls.encode = encode  # type: ignore[method-assign]
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ EQUAL = [
 
 NO_VALUES = {
     "prelu_parameters_a": "``repr`` cannot show the slopes of a fused PReLU",
+    "label": "it identifies an object, and is not saved",
     "read_count": "the life of a temporary image is no part of its value",
 }
 

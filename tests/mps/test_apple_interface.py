@@ -219,13 +219,13 @@ def test_each_image_of_a_batch_may_have_its_own_state(forward: Any, gradient: An
     made = gradient.encode_batch(results, batch, states)
     assert isinstance(made, mps.MPSImageBatch)
     np.testing.assert_array_equal(made.to_array(), np.concatenate(expected))
-    if isinstance(states[0], mps.MPSCNNConvolutionGradientState):
-        sums = [state.device_read().weights for state in states]
-        assert len({one.tobytes() for one in sums}) == 3
     g = np.concatenate([one.array for one in results])
     into = np.zeros_like(X)
     gradient.encode(g, X, states, into)
     np.testing.assert_array_equal(into, made.to_array())
+    if isinstance(states[0], mps.MPSCNNConvolutionGradientState):
+        sums = [state.device_read().weights for state in states]
+        assert len({one.tobytes() for one in sums}) == 3
 
 
 def test_labels_may_have_one_object_for_each_image() -> None:

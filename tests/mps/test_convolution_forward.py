@@ -111,7 +111,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(
     "name", ["input_feature_channels", "groups", "data_source", "kernel_width", "stride_in_pixels_x", "dilation_rate_y",
-             "channel_multiplier", "sub_pixel_scale_factor", "fused_neuron_descriptor", "label", "descriptor"],
+             "channel_multiplier", "sub_pixel_scale_factor", "fused_neuron_descriptor", "descriptor"],
 )  # fmt: skip
 def test_read_only_properties(name: str) -> None:
     kernel = layer(MPSCNNConvolutionDescriptor(3, 3, 1, 1))

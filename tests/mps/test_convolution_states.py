@@ -77,11 +77,8 @@ def test_the_host_waits_for_every_synchronization() -> None:
     buffer.commit()
     assert unreadable(state), "committed"
     buffer.wait_until_completed()
-    assert not unreadable(state)
-    kept = state.gradient_for_weights
     gradient.encode(G, X, state)
     assert unreadable(state), "written again"
-    assert kept.ravel().tolist() == list(E1.dw), "a snapshot"
     late = MPSCommandBuffer()
     state.synchronize(late)
     gradient.encode(G, X, state, command_buffer=late)
@@ -160,12 +157,26 @@ def test_a_renewed_state_has_the_geometry_of_the_later_pass() -> None:
 
 
 def test_a_new_batch_needs_a_new_state() -> None:
-    """One that is used again holds the sum of both batches."""
-    _, state = E1.run()
-    for expected in (1, 2):
-        E1.gradient().encode(G, X, state)
+    """Encodes before the gradients are read are of one batch; after that, each is an error and changes nothing."""
+    for read in ("gradient_for_weights", "gradient_for_biases", "device_read"):
+        forward, gradient = E1.forward(), E1.gradient()
+        _, state = forward.encode(X, return_state=True)
+        for _ in range(2):
+            forward.encode(X, destination_state=state)
+            gradient.encode(G, X, state)
         state.synchronize()
-        assert state.gradient_for_weights.ravel().tolist() == [expected * n for n in E1.dw]
+        _ = state.device_read() if read == "device_read" else getattr(state, read)
+        into = np.zeros((1, 1, 3, 1), np.float32)
+        with pytest.raises(OrderError, match="destination_state has the gradients of a batch, which have been read"):
+            forward.encode(X, into, destination_state=state)
+        with pytest.raises(OrderError, match=r"not reusable across batches: take the new state of encode\("):
+            gradient.encode(G, X, state)
+        with pytest.raises(OrderError, match="not reusable"):
+            state.accumulate(np.ones(3), np.ones(1), np.float32)
+        assert not into.any()
+        assert state.gradient_for_weights.ravel().tolist() == [2 * n for n in E1.dw]
+        gradient.gradient_option = "gradientwithdata"
+        assert gradient.encode(G, X, state).shape == X.shape, "reads the state alone"
 
 
 def test_a_state_belongs_to_one_kernel() -> None:
@@ -219,12 +230,12 @@ def test_kernels_on_the_device_need_no_synchronization() -> None:
     _, state = E1.run()
     zero = state.device_read(buffer)
     E1.gradient().encode(G, X, state, command_buffer=buffer)
-    read = state.device_read(buffer)
     E1.gradient().encode(G, X, state, command_buffer=buffer)
+    read = state.device_read(buffer)
     assert not zero.weights.any()
     assert not zero.biases.any()
-    assert read.weights.ravel().tolist() == list(E1.dw), "as it was when it was read"
-    assert state.device_read().biases.tolist() == [2 * E1.db]
+    assert read.weights.ravel().tolist() == [2 * n for n in E1.dw]
+    assert read.biases.tolist() == [2 * E1.db]
     with pytest.raises(ValueError, match="read-only"):
         read.weights[...] = 0
     buffer.commit()

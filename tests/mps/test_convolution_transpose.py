@@ -254,7 +254,7 @@ def test_gradients_are_the_derivatives(seed: int) -> None:
     assert np.sum(dx * case.x) == inner
     dw, _ = sums(state)
     assert np.sum(dw * forward.data_source.weights_array) == inner
-    other = gradient.copy()
+    other, state = gradient.copy(), forward.encode(case.x, destination_size=y.shape[1:3], return_state=True)[1]
     other.kernel_offset_x, other.primary_offset, other.clip_rect = -3, (1, 1, 0), None
     other.destination_feature_channel_offset = 0
     into = np.zeros_like(case.x)

@@ -208,9 +208,10 @@ def test_fa2_reading_too_early(backend: str) -> None:
     refused("no synchronization of the state has completed yet")
     buffer.commit()
     buffer.wait_until_completed()
-    assert state.gradient_for_weights.any()
     layer.gradient.encode_batch(G, X, state)
     refused("a kernel has written the state since the last completed synchronization")
+    state.synchronize()
+    assert state.gradient_for_weights.any()
 
 
 def test_fa3_without_a_reload_nothing_changes(backend: str) -> None:

@@ -106,7 +106,7 @@ def test_every_property_has_its_default_and_its_legal_range(
 def test_the_tables_above_name_every_property() -> None:
     for kernel, table in WRITABLE:
         writable = {name for name, one in properties_of(type(kernel)).items() if not one.read_only} - {"factor"}
-        assert writable == set(table)
+        assert writable == {*table, "label"}
 
 
 @pytest.mark.parametrize(("kernel", "name"), READ_ONLY, ids=lambda value: str(value)[:30])
@@ -201,3 +201,22 @@ def test_the_number_of_sources() -> None:
             Sum(bad)
     with pytest.raises(TypeError, match="source_count"):
         Sum(2.0)  # type: ignore[arg-type]
+
+
+LABELLED = [mps.MPSCNNSoftMax(), mps.MPSImage(np.ones((1, 1, 1, 1), np.float32)), mps.MPSCNNNeuronReLU(0)]
+
+
+@pytest.mark.parametrize("one", LABELLED, ids=lambda one: type(one).__name__)
+def test_labels_are_strings(one: Any) -> None:
+    assert one.label is None
+    one.label = "first"
+    with pytest.raises(TypeError, match="label is 3; it must be a string, or None"):
+        one.label = 3
+    assert one.label == "first"
+    one.label = None
+
+
+def test_a_convolution_has_the_label_of_its_data_source() -> None:
+    source = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1), [1], label="stem")
+    assert mps.MPSCNNConvolution(source).label == "stem"
+    assert mps.MPSCNNConvolution(source, label="other").label == "other"

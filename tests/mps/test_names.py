@@ -31,7 +31,7 @@ def test_a_name_that_is_no_property_raises(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "attribute"),
     [("MPSImage", "width"), ("MPSCommandBuffer", "status"), ("MPSNNGraph", "backend"), ("RunResult", "loss"),
-     ("MPSCNNLossLabels", "loss_image"), ("MPSNNDefaultPadding", "edge_mode"), ("MPSNNNeuronDescriptor", "a"),
+     ("MPSCNNLossLabels", "loss_image"), ("MPSNNDefaultPadding", "edge_mode"), ("MPSCNNNeuronReLU", "a"),
      ("MPSCNNConvolutionGradientState", "record"), ("TrainingGraph", "nodes")],
 )  # fmt: skip
 def test_a_read_only_attribute_raises(name: str, attribute: str) -> None:

@@ -199,6 +199,7 @@ OTHERWISE: dict[str, Callable[[], Any]] = {
     "MPSCNNDropoutGradientState": lambda: _recorded(_forward("MPSCNNDropout"), X),
     "MPSCNNGroupNormalizationGradientState": lambda: _recorded(_forward("MPSCNNGroupNormalization"), X),
     "MPSCNNInstanceNormalizationGradientState": lambda: _recorded(_forward("MPSCNNInstanceNormalization"), X),
+    "MPSImageSizeEncodingState": lambda: mps.MPSImageSizeEncodingState(_recorded(mps.MPSCNNSoftMax(), X).record),
     "MPSNNBinaryGradientState": lambda: mps.MPSNNBinaryGradientState(_recorded(mps.MPSCNNAdd(), X, X).record),
     "MPSNNGradientState": lambda: _recorded(mps.MPSCNNPoolingMax(2, 2), X),
     "MPSNNMultiaryGradientState": lambda: mps.MPSNNMultiaryGradientState(_recorded(mps.MPSCNNAdd(), X, X).record),

@@ -45,13 +45,15 @@ def test_names_are_found_by_their_arguments(coverage: Any) -> None:
     assert of(pool, name.replace("gradientStates", "labels"), "instance") == ""
     assert of(pool, "sourceSize", "instance") == "source_size"
     assert of(pool, "sourceDepth", "instance") == ""
+    step = "encodeToCommandBuffer:inputGradientVector:inputValuesVector:inputMomentumVector:resultValuesVector:"
+    assert of(mps.MPSNNOptimizerStochasticGradientDescent, step, "instance") == "encode"
+    assert of(mps.MPSNNOptimizerRMSProp, step, "instance") == ""
 
 
 def test_read_only_properties_are_found(coverage: Any) -> None:
     methods = {"setA:": {}, "a": {}, "setBackend:": {}}
-    assert list(coverage.read_only("MPSNNNeuronDescriptor", mps.MPSNNNeuronDescriptor, methods)) == [
-        "`MPSNNNeuronDescriptor.a`"
-    ]
+    assert list(coverage.read_only("K", mps.MPSCNNNeuronReLU, methods)) == ["`K.a`"]
+    assert list(coverage.read_only("K", mps.MPSNNNeuronDescriptor, methods)) == []
     methods = {"setOffset:": {}, "offset": {}, "setKernelWidth:": {}, "kernelWidth": {}}
     assert list(coverage.read_only("K", mps.MPSCNNPoolingMax, methods)) == ["`K.kernelWidth`"]
 

@@ -215,15 +215,6 @@ def biases_after_step(spec: Any, g: Array, x: Array, biases: Array) -> Array:
     return run.values(result.biases(), biases.shape)
 
 
-def fully_connected_offset(size: Any, x: Array, weights: Array) -> Array:
-    """Return a fully connected layer whose offset in x is one pixel behind the centre of the window."""
-    run, spec = in_use(), mpsref.FullyConnected(size)
-    problem = spec.problems["forward"](spec, x.shape, 1)
-    kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, weights))
-    kernel.setOffset_((size[1] // 2 + 1, size[0] // 2, 0))
-    return windows.forward_batch(run, kernel, x, (1, 1, 1, 1))
-
-
 def paired_transpose(size: Any, strides: Any, x: Array, weights: Any, length: int) -> Array:
     """Return the result of a transposed convolution that takes the state of a convolution of offset 0."""
     run = in_use()

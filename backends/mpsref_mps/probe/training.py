@@ -358,23 +358,6 @@ CHOICES = (
         ],
     ),
     Choice(
-        "optimizer-momentum-none",
-        "A momentum of nil is plain descent.",
-        "The argument is nullable.",
-        {"optimizers": "a momentum of `None`: plain descent"},
-        {"plain": "v - lr g", "none": "no step"},
-        [
-            operation(
-                "MPSNNOptimizerStochasticGradientDescent",
-                StochasticGradientDescent(0.1, momentum_scale=0.5),
-                "step",
-                {"gradient": STEP, "value": VALUE},
-                {"plain": [0.95, -2.05], "none": [1, -2]},
-                writes="result",
-            )
-        ],
-    ),
-    Choice(
         "optimizer-constants",
         "Constants are computed in float64 and rounded once.",
         "It is the most exact way.",

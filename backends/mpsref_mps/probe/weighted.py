@@ -405,20 +405,4 @@ CHOICES = (
             )
         ],
     ),
-    Choice(
-        "fully-connected-offset",
-        "A fully connected layer ignores its offset.",
-        "The window covers the whole image.",
-        {},
-        {"ignored": "it has no effect", "shifts": "it shifts the window"},
-        [
-            ProbeProblem(
-                "MPSCNNFullyConnected",
-                "forward",
-                {"x": row(1, 2, 3), "weights": W, "offset": [2, 0, 0]},
-                lambda machine: machine.apple.fully_connected_offset((1, 3), row(1, 2, 3), W),
-                {"ignored": [321], "shifts": [32]},
-            )
-        ],
-    ),
 )

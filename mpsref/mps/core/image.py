@@ -31,7 +31,7 @@ from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, PropertyError, refusal
+from mpsref.mps.core.properties import Closed, Labelled, PropertyError, refusal
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
@@ -130,7 +130,7 @@ class MPSImageDescriptor:
         return self.number_of_images, self.height, self.width, self.feature_channels
 
 
-class MPSImage(Closed, Counted):
+class MPSImage(Labelled, Closed, Counted):
     """A batch of images, float32 or float16.
 
     Parameters

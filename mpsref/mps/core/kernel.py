@@ -50,6 +50,7 @@ from mpsref.mps.core.properties import (
     describe_parameters,
     fix,
     initialize,
+    label_like,
     multiple_of_four,
     optional,
     properties_of,
@@ -114,15 +115,19 @@ def _with_constructor(kind: Any) -> Any:
     return kind
 
 
+UNSAVED = "backend", "label"
+"""Properties that are no part of what a kernel computes."""
+
+
 def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     """Return a class decorator that registers a kernel class for saving.
 
     ``arguments`` are the arguments of the constructor, each also an attribute: by default the read-only ones. All
-    properties that can be set are saved, except the backend, which depends on the machine.
+    properties that can be set are saved, except the backend, which depends on the machine, and the label.
     """
 
     def register(kind: _K) -> _K:
-        writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name != "backend"]
+        writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name not in UNSAVED]
         known = kind._coding.properties
         new = tuple(name for name in writable if name not in known)
         accepted = inspect.signature(kind).parameters
@@ -234,6 +239,8 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         None,
         "The backend to run on: a name, an ``mpsref.Backend``, or ``None`` for the one in use.",
     )
+
+    label: Property[str | None] = Property(label_like, None, "A string that identifies the kernel; it is not saved.")
 
     def __getstate__(self) -> dict[str, object]:
         """Return the properties, without prepared encodes, for copies."""

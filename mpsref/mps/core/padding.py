@@ -59,6 +59,10 @@ class MPSNNPadding:
 
     padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.Custom | MPSNNPaddingMethod.SizeValidOnly
 
+    def label(self) -> str:
+        """Return a string that describes the policy."""
+        return repr(self)
+
     def destination_image_descriptor_for_source_images(
         self,
         source_images: Sequence[MPSImage],

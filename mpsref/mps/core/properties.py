@@ -289,6 +289,29 @@ def backend_like(name: str, value: str | Backend) -> str | Backend:
     return value
 
 
+def label_like(name: str, value: object) -> str | None:
+    """Check a label: a string, or ``None``."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} is {shown(value)}; it must be a string, or None")
+    return value
+
+
+class Labelled:
+    """Base class of objects with a label that are no kernels. Source: ``label`` [doc]."""
+
+    __slots__ = ()
+    _label: str | None = None
+
+    @property
+    def label(self) -> str | None:
+        """A string that identifies the object, or ``None``."""
+        return self._label
+
+    @label.setter
+    def label(self, value: str | None) -> None:
+        self.__dict__["_label"] = label_like("label", value)
+
+
 def at_least(low: int) -> Check[int]:
     """Return the check for integers >= ``low``."""
     return lambda name, value: integer(name, value, low)

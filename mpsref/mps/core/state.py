@@ -29,7 +29,7 @@ from mpsref.arguments.text import cut
 from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed
+from mpsref.mps.core.properties import Closed, Labelled
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
@@ -102,7 +102,7 @@ class ForwardRecord:
         )
 
 
-class MPSState(Closed, Counted):
+class MPSState(Labelled, Closed, Counted):
     """Base class of states: results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
     kind = "state"
@@ -208,7 +208,23 @@ class RecordedState(MPSState):
         return f"<{type(self).__name__}: {kernel}, {shapes} -> {self._record.destination_shape}>"
 
 
-class MPSNNGradientState(RecordedState):
+class MPSImageSizeEncodingState(RecordedState):
+    """A state with the size of the source image of the forward pass. Source: ``MPSNeuralNetworkTypes.h`` [doc]."""
+
+    __slots__ = ()
+
+    @property
+    def source_width(self) -> int:
+        """Width of the forward source image in pixels."""
+        return self._record.source_shapes[0][2]
+
+    @property
+    def source_height(self) -> int:
+        """Height of the forward source image in pixels."""
+        return self._record.source_shapes[0][1]
+
+
+class MPSNNGradientState(MPSImageSizeEncodingState):
     """The state of a kernel with one source, for its gradient kernel. Source: ``MPSNNGradientState.h`` [doc]."""
 
     __slots__ = ()
@@ -217,16 +233,6 @@ class MPSNNGradientState(RecordedState):
     def source(self) -> SourceProperties:
         """The properties of the forward kernel for its source image."""
         return self._record.sources[0]
-
-    @property
-    def source_width(self) -> int:
-        """Width of the forward source image in pixels. Source: ``MPSImageSizeEncodingState`` [doc]."""
-        return self._record.source_shapes[0][2]
-
-    @property
-    def source_height(self) -> int:
-        """Height of the forward source image in pixels. Source: ``MPSImageSizeEncodingState`` [doc]."""
-        return self._record.source_shapes[0][1]
 
     def primary_origin(self, gradient_shape: Shape) -> tuple[MPSOffset, int]:
         """Return the origin of the forward results in a source gradient.
