@@ -22,7 +22,7 @@ from mpsref.mps.core.not_built import NotBuilt
 from mpsref.mps.core.properties import Property
 
 HEADERS = Path(mpsref.mps.__file__).with_name("headers.json")
-BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeuralNetworkTypes.h"
+BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeuralNetworkTypes.h", "MPSMatrixTypes.h"
 
 LEFT_OUT = {
     "`to_json`, `from_json` and `copy` have their place": r".*Coder:.*|supportsSecureCoding|copyWithZone:device:",
@@ -50,7 +50,7 @@ LEFT_OUT = {
         r"|initWithDevice:resizeWidth:resizeHeight:numberOfRegions:regions:"
     ),
     "deprecated by Apple": (
-        r"initWithDevice:convolutionDescriptor:.*|.*neuronFilter:|neuron|neuronParameter[ABC]|setNeuron.*|neuronType"
+        r"matrixDescriptorWithDimensions:.*|rowBytesFromColumns:.*|initWithDevice:convolutionDescriptor:.*|.*neuronFilter:|neuron|neuronParameter[ABC]|setNeuron.*|neuronType"
         r"|initWithDevice:integerScaleFactor.*|initWithDevice:$|graphWithDevice:resultImage:|initWithDevice:resultImage:"
         r"|initWithDevice:neuronFilter.*|.*useNestrovMomentum.*"
     ),
@@ -80,6 +80,33 @@ IMPLEMENTED = {
     "MPSCNNGroupNormalizationDataSource": mpsref.mps.GroupNormalizationDataSource,
 }
 """For each protocol the class with its optional methods."""
+
+
+WITHOUT = {
+    "MPSHandle": "any object identifies an input",
+    "MPSHeapProvider": "memory is that of NumPy",
+    "MPSImageAllocator": "memory is that of NumPy",
+    "MPSImageTransformProvider": "the scale nodes are not built",
+    "MPSNNGramMatrixCallback": "values are properties of nodes",
+    "MPSNNLossCallback": "values are properties of nodes",
+    "MPSPredicate": "there is no GPU that decides whether a kernel runs",
+    "MPSStateResourceList": "states have arrays",
+    "MPSTemporaryMatrix": "memory is not reused: use `MPSMatrix`",
+    "MPSTemporaryVector": "memory is not reused: use `MPSVector`",
+}
+"""Why classes and protocols have no counterpart."""
+
+OUTSIDE = {
+    "recurrent layers: `MPSRNN...`": (
+        "no CNN has them; GRU, LSTM and MGU cells would each be a family of operations of their own"
+    ),
+    "kernels on arrays of any rank: `MPSNDArray...`": (
+        "they are the building blocks of Metal Performance Shaders Graph, whose operations have no images"
+    ),
+    "linear algebra: other `MPSMatrix...` kernels": "they are no layers; NumPy and SciPy are their reference",
+    "filters of images, ray tracing, `MPSKeyedUnarchiver`": "they are no neural networks",
+}
+"""What the page does not count, and why."""
 
 
 class Name(NamedTuple):
@@ -139,7 +166,7 @@ def of_mpsref(kind: type, selector: str, receiver: str) -> str:
             wanted.remove("sources")
         return "constructor" if [name for name in own if name in wanted] == wanted else ""
     if first.startswith("encode"):
-        name = "encode_batch" if "Batch" in first else "encode"
+        name = "encode_batch" if "Batch" in first else snake(first.removesuffix("ToCommandBuffer"))
         method = getattr(kind, name, None)
         own = [] if method is None else parameters(method)
         wanted = arguments(selector, first)[1:] if others else []
@@ -192,7 +219,7 @@ def page() -> str:
     wanted = {
         name: entry
         for name, entry in sorted(chosen.items())
-        if entry["header"] in BASE or re.match(r"MPS(C?NN)\w*\.h", entry["header"])
+        if entry["header"] in BASE or re.match(r"MPS(C?NN|Matrix)\w*\.h", entry["header"])
     }
     found: dict[str, list[Name]] = {}
     missing, not_built = [], []
@@ -217,7 +244,8 @@ def page() -> str:
         classes.append((f"`{name}`", f"`{wanted[name]['header']}`", *map(str, (*counts, left))))
     parts = [
         "# Coverage",
-        "Which names of Apple's CNN and graph headers `mpsref.mps` and `mpsref.mps.graph` have. This page is the "
+        "Which names of Apple's headers of CNN kernels, graphs and matrix layers `mpsref.mps` and `mpsref.mps.graph` "
+        "have. This page is the "
         "output of `scripts/apple_coverage.py`. The names are those of the headers, from these public sources: "
         f"{', '.join(known['sources'])}.",
         f"Of {len(wanted)} classes and protocols mpsref has {len(found)}. {len(not_built)} exist with constructors "
@@ -235,7 +263,9 @@ def page() -> str:
         "## Classes that are not built",
         table([("class", "header", "reason and next step"), *((f"`{n}`", f"`{h}`", w) for n, h, w in not_built)]),
         "## Classes and protocols without a counterpart",
-        table([("name", "header"), *((f"`{name}`", f"`{header}`") for name, header in missing)]),
+        table([("name", "header", "reason"), *((f"`{n}`", f"`{h}`", WITHOUT[n]) for n, h in missing)]),
+        "## Not counted",
+        table([("classes", "reason"), *OUTSIDE.items()]),
         "## All classes and protocols",
         table(classes),
     ]

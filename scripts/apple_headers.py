@@ -133,7 +133,8 @@ def binding(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     classes: dict[str, Any] = {}
     protocols: dict[str, Any] = {}
     paths = [path for module in MODULES for path in sorted((folder / "MetalPerformanceShaders" / module).glob("*.rs"))]
-    paths.append(folder / "MetalPerformanceShaders" / "MPSImage" / "MPSImageResampling.rs")
+    others = "MPSImage/MPSImageResampling.rs", "MPSMatrix/MPSMatrixSoftMax.rs", "MPSMatrix/MPSMatrixTypes.rs"
+    paths += [folder / "MetalPerformanceShaders" / name for name in others]
     texts = {path.stem: re.sub(r"^\s*///.*\n", "", path.read_text(), flags=re.MULTILINE) for path in paths}
     for header, text in texts.items():
         for supers, name in re.findall(r"super\(([^)]*)\).*?pub struct (\w+)\s*;", text, re.DOTALL):

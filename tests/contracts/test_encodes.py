@@ -22,7 +22,7 @@ WITHOUT_IMAGES = {
     "MPSNNOptimizerRMSProp": "takes vectors",
     "MPSNNOptimizerStochasticGradientDescent": "takes vectors",
     "MPSNNGraph": "is no kernel",
-}
+} | {one.__name__: "takes matrices, see tests/mps/test_matrix.py" for one in MADE if "Matrix" in one.__name__[:9]}
 KINDS = [kind for kind in MADE if hasattr(kind, "encode") and kind.__name__ not in WITHOUT_IMAGES]
 
 READS_RESULT = mps.MPSCNNSoftMaxGradient, mps.MPSCNNLogSoftMaxGradient

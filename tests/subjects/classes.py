@@ -47,7 +47,9 @@ LEGAL: dict[str, Callable[[str], Any]] = {
     "convolution_gradient_state": lambda name: None,  # of transposed convolution; of gradients see `arguments`
     "data": lambda name: VECTOR,
     "data_source": data_source,
-    "descriptor": lambda name: mps.MPSNNNeuronDescriptor("relu") if "Neuron" in name else DESCRIPTOR,
+    "descriptor": lambda name: (
+        DESCRIBED.get(name) or (mps.MPSNNNeuronDescriptor("relu") if "Neuron" in name else DESCRIPTOR)
+    ),
     "first": lambda name: VECTOR,
     "gamma": lambda name: VECTOR,
     "image_descriptor": lambda name: mps.MPSImageDescriptor("float32", 4, 4, 2, 2),
@@ -93,6 +95,8 @@ LEGAL: dict[str, Callable[[str], Any]] = {
 }
 """Values of arguments by name, for the class of a name; small integers take the place of all others."""
 
+DESCRIBED = {"MPSMatrix": mps.MPSMatrixDescriptor(2, 3), "MPSVector": mps.MPSVectorDescriptor(3)}
+
 GIVEN = {
     **dict.fromkeys(["MPSCNNConvolution", "MPSCNNConvolutionGradient"], ("data_source",)),
     **dict.fromkeys(["MPSCNNConvolutionTranspose", "MPSCNNConvolutionTransposeGradient"], ("data_source",)),
@@ -116,9 +120,17 @@ GIVEN = {
     "MPSCNNLossLabels": ("loss_image_size", "labels_image"),
     "MPSNNForwardLossNode": ("labels", "loss_descriptor"),
     "MPSNNGraph": ("result_images",),
+    **dict.fromkeys(["MPSMatrix", "MPSVector"], ("descriptor",)),
 }
 """Optional arguments without which a constructor refuses."""
 
+MATRIX = mps.MPSMatrix(np.arange(6, dtype=np.float32).reshape(2, 3) - 2)
+COLUMNS = mps.MPSVector(np.float32([1, 2, 3]))
+LEGAL |= dict.fromkeys(("input_matrix", "gradient_matrix", "forward_output_matrix"), lambda name: MATRIX)
+LEGAL["weight_matrix"] = lambda name: mps.MPSMatrix(np.ones((3, 3), np.float32))
+LEGAL["source_matrices"] = lambda name: [MATRIX, MATRIX]
+LEGAL |= dict.fromkeys(("mean_vector", "variance_vector"), lambda name: COLUMNS)
+LEGAL["a"] = lambda name: VECTOR if "Matrix" in name else 2
 LEGAL["labels_image"] = LEGAL["labels"]
 
 ABSTRACT = frozenset(
@@ -127,7 +139,7 @@ ABSTRACT = frozenset(
     MPSNNOptimizer MPSNNReduceBinary MPSNNReduceUnary MPSCNNNeuronNode MPSCNNNormalizationNode MPSCNNPoolingNode
     MPSCNNPoolingGradientNode MPSNNArithmeticGradientNode MPSNNBinaryArithmeticNode MPSNNFilterNode
     MPSNNBinaryGradientStateNode MPSNNGradientFilterNode MPSNNMultiaryGradientStateNode MPSNNStateNode
-    MPSNNTrainableNode MPSNNUnaryReductionNode""".split()  # noqa: SIM905
+    MPSNNTrainableNode MPSNNUnaryReductionNode MPSMatrixBinaryKernel MPSMatrixUnaryKernel""".split()  # noqa: SIM905
 )
 """Base classes: a call raises an error that names what to make."""
 

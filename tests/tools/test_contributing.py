@@ -16,7 +16,7 @@ GUIDE = ROOT / "CONTRIBUTING.md"
 
 pytestmark = pytest.mark.skipif(not GUIDE.is_file(), reason="CONTRIBUTING.md is not beside an installed package")
 
-USES = ("mpsref/bugs/", "mpsref/lessons/")
+USES = ("mpsref/bugs/", "mpsref/lessons/", "mpsref/mps/matrix_kernels.py")
 """Uses of an operator, not tables of operators."""
 
 
