@@ -98,6 +98,9 @@ def test_right_layers_are_right(layout: Any, training: bool) -> None:
     assert all(
         compared(row)[:2] == ["result", "gradient for x"] for row in report.rows[1:] if row.layer != "20" or training
     )
+    for row in report.rows[:-1]:
+        parameters = {f"gradient for {name}" for name, _ in model[int(row.layer)].named_parameters()}
+        assert parameters <= set(compared(row)), row
     assert [name for _, name, _ in report.others] == ["flatten"]
 
 
@@ -153,6 +156,14 @@ def test_the_paddings_of_windows(module: Any) -> None:
     report = audit(module, None, images(2, 4, 8, 9).requires_grad_())
     assert report.ok, str(report)
     assert "gradient for x" in dict(report.rows[0].compared)
+
+
+def test_layers_of_one_axis() -> None:
+    layers = nn.Conv1d(3, 4, 3), nn.AvgPool1d(2), nn.ConvTranspose1d(4, 3, 4, 2), nn.MaxPool1d(3, 2), nn.Conv1d(3, 2, 1)
+    report = audit(nn.Sequential(*layers), None, images(2, 3, 30))
+    assert report.ok, str(report)
+    assert not [row for row in report.rows if row.reasons]
+    assert compared(report.rows[2]) == ["result", "gradient for x", "gradient for weight", "gradient for bias"]
 
 
 def test_dropout_in_evaluation_returns_its_input() -> None:

@@ -49,83 +49,41 @@ def _gelu(approximate: str = "none") -> Neuron:
     return Neuron("gelu")
 
 
-def _loss(kind: str) -> Translate:
-    """Return the translation of a loss of elements."""
+def _loss(function: Any, make: Callable[..., Layer]) -> Translate:
+    """Return the translation of a loss: ``make`` gets its arguments by their names there."""
+    signature = inspect.signature(function)
 
-    def translate(
-        input: Tensor,
-        target: Tensor,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-        weight: Any = None,
-    ) -> Layer:
-        if weight is not None or size_average is not None or reduce is not None:
-            raise UnsupportedError("weights of elements, or the arguments size_average and reduce")
-        return ElementLoss(input, target, Loss(kind), reduction)
+    def translate(*args: Any, **keywords: Any) -> Layer:
+        bound = signature.bind(*args, **keywords)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        refused = [name for name in ("size_average", "reduce", "pos_weight") if given.pop(name, None) is not None]
+        if refused:
+            raise UnsupportedError(f"the argument {refused[0]}")
+        return make(**given)
 
     return translate
 
 
-def _huber(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> Layer:
-    if weight is not None:
-        raise UnsupportedError("weights of elements")
-    return ElementLoss(input, target, Loss("huber", delta=delta), reduction)
+def _elements(make: Callable[..., Loss]) -> Callable[..., Layer]:
+    """Return what makes a loss of elements from the arguments of PyTorch; ``make`` gets those that are its own."""
+
+    def made(input: Tensor, target: Tensor, reduction: str, weight: Any = None, **parameters: Any) -> Layer:
+        if weight is not None:
+            raise UnsupportedError("weights of elements")
+        return ElementLoss(input, target, make(**parameters), reduction)
+
+    return made
 
 
-def _smooth_l1(
-    input: Tensor,
-    target: Tensor,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    beta: float = 1.0,
-) -> Layer:
-    if beta <= 0:
-        return ElementLoss(input, target, Loss("meanabsoluteerror"), reduction)
-    return ElementLoss(input, target, Loss("huber", delta=beta, weight=1 / beta), reduction)
+def _smooth_l1(beta: float) -> Loss:
+    return Loss("huber", delta=beta, weight=1 / beta) if beta > 0 else Loss("meanabsoluteerror")
 
 
-def _divergence(
-    input: Tensor,
-    target: Tensor,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Layer:
-    if log_target or reduction == "batchmean":
-        raise UnsupportedError("log_target, or the reduction 'batchmean'")
-    return ElementLoss(input, target, Loss("kullbackleiblerdivergence"), reduction)
-
-
-def _logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    pos_weight: Any = None,
-) -> Layer:
-    if weight is not None or pos_weight is not None:
-        raise UnsupportedError("weights of elements")
-    return ElementLoss(input, target, Loss("sigmoidcrossentropy"), reduction)
-
-
-def _cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Any = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    *,
-    of_logits: bool = True,
-) -> Layer:
-    return CrossEntropy(input, target, weight, ignore_index, reduction, label_smoothing, of_logits=of_logits)
+def _divergence(log_target: bool) -> Loss:
+    if log_target:
+        raise UnsupportedError("log_target")
+    return Loss("kullbackleiblerdivergence")
 
 
 def _softmax(spec: SoftMax | LogSoftMax) -> Translate:
@@ -161,25 +119,16 @@ def _operands(name: str, *, in_place: bool = False) -> Translate:
     return translate
 
 
-def _builtin_batch_norm(
-    input: Tensor,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> Layer:
-    return normalizing.batch(input, running_mean, running_var, weight, bias, training, momentum, eps)
-
-
-def _builtin_group_norm(
-    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
-) -> Layer:
-    return normalizing.group(input, num_groups, weight, bias, eps)
-
+LOSSES: Mapping[Any, Callable[..., Layer]] = {
+    F.l1_loss: _elements(lambda: Loss("meanabsoluteerror")),
+    F.mse_loss: _elements(lambda: Loss("meansquarederror")),
+    F.huber_loss: _elements(lambda delta: Loss("huber", delta=delta)),
+    F.smooth_l1_loss: _elements(_smooth_l1),
+    F.kl_div: _elements(_divergence),
+    F.binary_cross_entropy_with_logits: _elements(lambda: Loss("sigmoidcrossentropy")),
+    F.cross_entropy: CrossEntropy,
+    F.nll_loss: partial(CrossEntropy, of_logits=False),
+}
 
 _T = torch.Tensor
 
@@ -212,10 +161,22 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
     ("mean", sliding.MeanOfPixels, (torch.mean, _T.mean)),
     ("interpolate", sliding.UpsamplingLayer, (F.interpolate,)),
     ("batch_norm", normalizing.batch, (F.batch_norm,)),
-    ("batch_norm", _builtin_batch_norm, (torch.batch_norm,)),
+    (
+        "batch_norm",
+        lambda input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True: (
+            normalizing.batch(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        ),
+        (torch.batch_norm,),
+    ),
     ("instance_norm", normalizing.instance, (F.instance_norm,)),
     ("group_norm", normalizing.group, (F.group_norm,)),
-    ("group_norm", _builtin_group_norm, (torch.group_norm,)),
+    (
+        "group_norm",
+        lambda input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: normalizing.group(
+            input, num_groups, weight, bias, eps
+        ),
+        (torch.group_norm,),
+    ),
     ("layer_norm", normalizing.LayerNormalization, (F.layer_norm, torch.layer_norm)),
     ("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,)),
     ("relu", _neuron(lambda: Neuron("relu")), (F.relu, torch.relu, _T.relu)),
@@ -242,14 +203,7 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
     ("add", _operands("add", in_place=True), (_T.add_, _T.__iadd__)),
     ("sub", _operands("subtract"), (torch.sub, _T.sub, _T.__sub__)),
     ("mul", _operands("multiply"), (torch.mul, _T.mul, _T.__mul__)),
-    ("l1_loss", _loss("meanabsoluteerror"), (F.l1_loss,)),
-    ("mse_loss", _loss("meansquarederror"), (F.mse_loss,)),
-    ("huber_loss", _huber, (F.huber_loss,)),
-    ("smooth_l1_loss", _smooth_l1, (F.smooth_l1_loss,)),
-    ("kl_div", _divergence, (F.kl_div,)),
-    ("binary_cross_entropy_with_logits", _logits, (F.binary_cross_entropy_with_logits,)),
-    ("cross_entropy", _cross_entropy, (F.cross_entropy,)),
-    ("nll_loss", partial(_cross_entropy, of_logits=False), (F.nll_loss,)),
+    *((function.__name__, _loss(function, make), (function,)) for function, make in LOSSES.items()),
 )
 
 KNOWN: Mapping[Any, tuple[str, Translate]] = {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
-from mpsref.arguments.arrays import Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance.audit import Check
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
-from mpsref_torch.auditing.sampled import Draw
+from mpsref_torch.auditing.sampled import ELEMENTS, VALUES, Draw, array, elements, rows
 
 DTYPES = ("float32", "float64")
 
@@ -77,13 +78,110 @@ class Layer(ABC):
         """Return a problem of the shapes of the whole layer, or ``None``."""
 
 
+class Sampled(Layer):
+    """A layer with one spec, whose forward pass and gradients are compared on one part of all of its tensors."""
+
+    GRADIENTS: ClassVar[dict[str, tuple[str, ...]]] = {"gradient": ("x",)}
+    """By method of the spec, the inputs of the layer whose gradients it returns."""
+
+    HAS_CASES: ClassVar[bool] = True
+    """Whether a case string can be the whole layer."""
+
+    channels: list[int]
+    """The channels of a layer with parameters that are compared."""
+
+    def __init__(self, x: Tensor, layer: Any, *, works_in_place: bool = False, **others: Tensor | None) -> None:
+        self.inputs = {"x": x} | {name: tensor for name, tensor in others.items() if tensor is not None}
+        self.layer, self.works_in_place, self.shape = layer, works_in_place, tuple(x.shape)
+        self.values: dict[str, Array] = {}
+        """Inputs of the problems, by their names there."""
+
+    @abstractmethod
+    def choose(self, draw: Draw) -> None:
+        """Draw the part."""
+
+    @abstractmethod
+    def part(self, tensor: Tensor) -> Array:
+        """Return the part of a tensor of the shape of the result as an image."""
+
+    def problem(self, method: str, shape: Shape) -> Problem:
+        """Return the problem of a source image of this shape."""
+        return problem_of(self.layer, method, shape)
+
+    def given(self) -> dict[str, Array]:
+        """Return the inputs of the forward pass."""
+        return {"x": self.part(self.inputs["x"])}
+
+    def prepare(self, draw: Draw) -> None:
+        self.choose(draw)
+        self.values = {name: one.copy() for name, one in self.given().items()}
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        if not self.values:
+            self.prepare(draw)
+        found = self.part(y)
+        self.values.setdefault("y", found.copy())  # softmax has its gradient from it
+        return [self._check("forward", {0: ("result", found)})]
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        self.values["g"] = self.part(g)
+        checks = []
+        for method, names in self.GRADIENTS.items():
+            given = {k: (f"gradient for {name}", found[name]) for k, name in enumerate(names) if name in found}
+            of = {k: (what, self._of_input(names[k], tensor)) for k, (what, tensor) in given.items()}
+            checks += [self._check(method, of)] if of else []
+        self.values = {}
+        return checks
+
+    def _of_input(self, name: str, tensor: Tensor) -> Array:
+        return self.part(tensor) if name in IMAGES else array(tensor).ravel()[self.channels]
+
+    def _check(self, method: str, found: dict[int, tuple[str, Array]]) -> Check:
+        problem = self.problem(method, next(iter(self.values.values())).shape)
+        inputs = tuple(self.values[name] for name in problem.input_shapes)
+        return Check(problem, inputs, dict(found.values()), tuple(found))
+
+    def whole(self, method: str) -> Problem | None:
+        return self.problem(method, image_shape(self.shape)) if self.HAS_CASES else None
+
+
+class Elements(Sampled):
+    """Some elements, each of which is computed by itself."""
+
+    def choose(self, draw: Draw) -> None:
+        self.index = draw.positions(self.shape, ELEMENTS)
+
+    def part(self, tensor: Tensor) -> Array:
+        return elements(tensor.expand(self.shape), self.index)
+
+
+class Rows(Sampled):
+    """Some pixels, all of their elements along an axis."""
+
+    def __init__(self, x: Tensor, layer: Any, axis: int) -> None:
+        super().__init__(x, layer)
+        self.axis = axis % max(1, x.dim())
+        self.lead = self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+    def choose(self, draw: Draw) -> None:
+        self.index = draw.positions(self.lead, max(2, VALUES // self.shape[self.axis]))
+
+    def part(self, tensor: Tensor) -> Array:
+        return rows(tensor, self.axis, self.index)
+
+    def whole(self, method: str) -> Problem | None:
+        before, after = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
+        return self.problem(method, (before, after, 1, self.shape[self.axis])) if self.HAS_CASES else None
+
+
 Translate = Callable[..., Layer]
 """``translate(*args, **keywords)`` takes the arguments of a function of PyTorch, and raises ``UnsupportedError``."""
 
 
-def image_shape(tensor: Tensor) -> Shape:
-    """Return the shape (N, H, W, C) of a tensor (N, C, H, W)."""
-    n, c, height, width = tensor.shape
+def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Return the shape (N, H, W, C) of a tensor (N, C, ...)."""
+    n, c, *size = (*shape, 1, 1)[: max(2, len(shape))]
+    height, width = (*size, 1, 1)[:2] if len(size) < 3 else (math.prod(size), 1)
     return n, height, width, c
 
 

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from mpsref import BatchNormalization, CrossChannelNormalization, GroupNormalization, InstanceNormalization
-from mpsref.arguments.arrays import Array
-from mpsref.conformance.audit import Check
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
-from mpsref_torch.auditing.layer import Layer, problem_of
+from mpsref_torch.auditing.layer import Layer, Rows, Sampled, image_shape, problem_of
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array
 
 
-class Affine(Layer):
+class Affine(Sampled):
     """A normalization with a scale and a shift for each channel."""
 
-    def __init__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
-        given = {"x": x, "weight": weight, "bias": bias}
-        self.inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
-        self.weight, self.bias = weight, bias
-        self.kept: Array | None = None
-        self.channels: list[int] = []
+    def given(self) -> dict[str, Array]:
+        parameters = {"gamma": self.inputs.get("weight"), "beta": self.inputs.get("bias")}
+        given = {name: array(tensor)[self.channels] for name, tensor in parameters.items() if tensor is not None}
+        return super().given() | given
 
-    def vectors(self, *names: str) -> tuple[Array, ...]:
-        """Return those of scale and shift that are given, for the channels."""
-        return tuple(array(self.inputs[name])[self.channels] for name in names if name in self.inputs)
-
-    def flat(self, tensor: Tensor) -> Array:
-        """Return the channels as an image of the problem."""
+    def part(self, tensor: Tensor) -> Array:
         part = tensor.detach()
         if len(self.channels) < part.shape[1]:
             part = part.index_select(1, part.new_tensor(self.channels).long())
@@ -45,6 +36,8 @@ class Grouped(Affine):
     In training, batch normalization is instance normalization of one image that has the pixels of the batch.
     """
 
+    GRADIENTS: ClassVar = {"gradient": ("x", "weight", "bias")}
+
     def __init__(
         self,
         x: Tensor,
@@ -54,101 +47,53 @@ class Grouped(Affine):
         *,
         joins_images: bool = False,
     ) -> None:
-        super().__init__(x, weight, bias)
+        super().__init__(x, spec, weight=weight, bias=bias)
         if x.dim() < 2:
-            raise UnsupportedError(f"an input of shape {tuple(x.shape)}")
-        self.layer, self.joins_images = spec, joins_images
+            raise UnsupportedError(f"an input of shape {self.shape}")
+        self.joins_images = joins_images
         self.size = x.shape[1] // spec.groups_in(x.shape[1])
         """Channels of a group."""
 
-    def flat(self, tensor: Tensor) -> Array:
-        found = super().flat(tensor)
+    def choose(self, draw: Draw) -> None:
+        group = self.size * (math.prod(self.shape) // self.shape[1])
+        chosen = draw.some(self.shape[1] // self.size, max(1, VALUES // group))
+        self.channels = [one * self.size + member for one in chosen for member in range(self.size)]
+
+    def part(self, tensor: Tensor) -> Array:
+        found = super().part(tensor)
         return found.reshape(1, -1, 1, found.shape[3]) if self.joins_images else found
 
-    def _spec(self) -> Any:
-        groups = len(self.channels) // self.size
-        return (
-            self.layer
-            if isinstance(self.layer, InstanceNormalization)
-            else GroupNormalization(groups, self.layer.epsilon)
-        )
-
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        x = self.inputs["x"]
-        group = self.size * (x.numel() // x.shape[1])
-        chosen = draw.some(x.shape[1] // self.size, max(1, VALUES // group))
-        self.channels = [one * self.size + member for one in chosen for member in range(self.size)]
-        part = self.flat(x)
-        self.kept = part.copy() if wanted else None
-        spec = self._spec()
-        problem = spec.problems["forward"](spec, part.shape, self.weight is not None, self.bias is not None)
-        return [Check(problem, (part, *self.vectors("weight", "bias")), {"result": self.flat(y)})]
-
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        assert self.kept is not None
-        spec, x = self._spec(), self.kept
-        problem = spec.problems["gradient"](spec, x.shape, self.weight is not None)
-        inputs = self.flat(g), x, *self.vectors("weight")
-        of = [(k, name) for k, name in enumerate(("x", "weight", "bias")) if name in found]
-        actual = {
-            f"gradient for {name}": array(found[name])[self.channels] if k else self.flat(found[name]) for k, name in of
-        }
-        self.kept = None
-        return [Check(problem, inputs, actual, tuple(k for k, _ in of))]
+    def problem(self, method: str, shape: Shape) -> Problem:
+        spec = self.layer
+        if isinstance(spec, GroupNormalization):
+            spec = replace(spec, groups=shape[3] // self.size)
+        options = ("weight" in self.inputs, "bias" in self.inputs)[: 2 if method == "forward" else 1]
+        return problem_of(spec, method, shape, *options)
 
     def whole(self, method: str) -> Problem:
-        x = self.inputs["x"]
-        n, c = x.shape[:2]
-        shape = (n, *((1,) * (4 - x.dim())), *x.shape[2:4], c) if x.dim() <= 4 else (n, math.prod(x.shape[2:]), 1, c)
-        if self.joins_images:
-            shape = (1, n * shape[1], shape[2], c)
-        options = (self.weight is not None, self.bias is not None)[: 2 if method == "forward" else 1]
-        return problem_of(self.layer, method, shape, *options)
+        n, height, width, c = image_shape(self.shape)
+        return self.problem(method, (1, n * height, width, c) if self.joins_images else (n, height, width, c))
 
 
 class FrozenBatch(Affine):
     """Batch normalization with given statistics: some channels, all of their pixels."""
 
+    GRADIENTS: ClassVar = {"gradient": ("x",), "statistics_gradient": ("bias", "weight")}
+
     def __init__(
         self, x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float
     ) -> None:
-        super().__init__(x, weight, bias)
-        self.statistics, self.layer = (mean.detach().clone(), variance.detach().clone()), BatchNormalization(epsilon)
+        super().__init__(x, BatchNormalization(epsilon), weight=weight, bias=bias)
+        self.statistics = {"mean": mean.detach().clone(), "variance": variance.detach().clone()}
 
-    def _given(self) -> tuple[Array, ...]:
-        return tuple(array(one)[self.channels] for one in self.statistics)
+    def choose(self, draw: Draw) -> None:
+        self.channels = draw.some(self.shape[1], max(1, VALUES // (math.prod(self.shape) // self.shape[1])))
 
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        x = self.inputs["x"]
-        self.channels = draw.some(x.shape[1], max(1, VALUES // (x.numel() // x.shape[1])))
-        part = self.flat(x)
-        self.kept = part.copy() if wanted else None
-        problem = self._problem("forward", part.shape)
-        inputs = part, *self._given(), *self.vectors("weight", "bias")
-        return [Check(problem, inputs, {"result": self.flat(y)})]
+    def given(self) -> dict[str, Array]:
+        return super().given() | {name: array(one)[self.channels] for name, one in self.statistics.items()}
 
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        assert self.kept is not None
-        x, source, checks = self.kept, self.flat(g), []
-        if "x" in found:
-            inputs = source, x, *self._given(), *self.vectors("weight")
-            problem = self._problem("gradient", x.shape)
-            checks.append(Check(problem, inputs, {"gradient for x": self.flat(found["x"])}))
-        of = [(k, name) for k, name in ((0, "bias"), (1, "weight")) if name in found]
-        if of:
-            actual = {f"gradient for {name}": array(found[name])[self.channels] for _, name in of}
-            problem = self._problem("statistics_gradient", x.shape)
-            checks.append(Check(problem, (source, x, *self._given()), actual, tuple(k for k, _ in of)))
-        self.kept = None
-        return checks
-
-    def _problem(self, method: str, shape: Any) -> Problem:
-        options = {"gamma": self.weight is not None, "beta": self.bias is not None}
-        return problem_of(self.layer, method, shape, **options)
-
-    def whole(self, method: str) -> Problem:
-        n, c, *size = self.inputs["x"].shape
-        return self._problem(method, (n, *([*size, 1, 1][:2] if len(size) < 3 else [math.prod(size), 1]), c))
+    def problem(self, method: str, shape: Shape) -> Problem:
+        return problem_of(self.layer, method, shape, gamma="weight" in self.inputs, beta="bias" in self.inputs)
 
 
 def batch(
@@ -210,51 +155,18 @@ class LayerNormalization(Grouped):
         super().__init__(input, weight, bias, GroupNormalization(1, eps))
         self.size = input.shape[-1]
 
-    def flat(self, tensor: Tensor) -> Array:
-        return array(tensor).reshape(-1, 1, 1, tensor.shape[-1])
-
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+    def choose(self, draw: Draw) -> None:
         self.channels = list(range(self.size))
-        part = self.flat(self.inputs["x"])
-        self.kept = part.copy() if wanted else None
-        problem = self.layer.problems["forward"](self.layer, part.shape, self.weight is not None, self.bias is not None)
-        return [Check(problem, (part, *self.vectors("weight", "bias")), {"result": self.flat(y)})]
+
+    def part(self, tensor: Tensor) -> Array:
+        return array(tensor).reshape(-1, 1, 1, self.size)
 
     def whole(self, method: str) -> Problem:
-        shape = (self.inputs["x"].numel() // self.size, 1, 1, self.size)
-        options = (self.weight is not None, self.bias is not None)[: 2 if method == "forward" else 1]
-        return problem_of(self.layer, method, shape, *options)
+        return self.problem(method, (math.prod(self.shape) // self.size, 1, 1, self.size))
 
 
-class AcrossChannels(Layer):
+class AcrossChannels(Rows):
     """``local_response_norm``: some pixels, all of their channels."""
 
     def __init__(self, input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        self.inputs, self.layer = {"x": input}, CrossChannelNormalization(size, alpha, beta, k)
-        self.shape = tuple(input.shape)
-
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        lead = (self.shape[0], *self.shape[2:])
-        self.index = draw.positions(lead, max(2, VALUES // self.shape[1]))
-        part = self._pixels(self.inputs["x"])
-        self.kept = part.copy()
-        problem = self.layer.problems["forward"](self.layer, part.shape)
-        return [Check(problem, (part,), {"result": self._pixels(y)})]
-
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        problem = self.layer.problems["gradient"](self.layer, self.kept.shape)
-        return [Check(problem, (self._pixels(g), self.kept), {"gradient for x": self._pixels(found["x"])})]
-
-    def _pixels(self, tensor: Tensor) -> Array:
-        return rows(tensor, 1, self.index)
-
-    def whole(self, method: str) -> Problem:
-        n, c, *size = self.shape
-        return problem_of(self.layer, method, (n, *[*size, 1, 1][:2], c))
-
-
-def rows(tensor: Tensor, axis: int, index: tuple[Any, ...]) -> Array:
-    """Return all elements along an axis at some positions of the other axes, as an image (positions, 1, 1, C)."""
-    moved = tensor.detach().movedim(axis, -1)
-    picked = moved[tuple(moved.new_tensor(np.asarray(one)).long() for one in index)] if index else moved[None]
-    return array(picked)[:, None, None]
+        super().__init__(input, CrossChannelNormalization(size, alpha, beta, k), 1)

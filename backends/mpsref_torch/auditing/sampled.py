@@ -106,6 +106,19 @@ def image(
     return array(part).transpose(0, 2, 3, 1)
 
 
+def elements(tensor: Tensor, index: tuple[Any, ...]) -> Array:
+    """Return some elements as an image (1, 1, number, 1)."""
+    tensor = tensor.detach()
+    return array(tensor[tuple(tensor.new_tensor(one).long() for one in index)]).reshape(1, 1, -1, 1)
+
+
+def rows(tensor: Tensor, axis: int, index: tuple[Any, ...]) -> Array:
+    """Return all elements along an axis at some positions of the other axes, as an image (positions, 1, 1, C)."""
+    moved = tensor.detach().movedim(axis, -1)
+    picked = moved[tuple(moved.new_tensor(np.asarray(one)).long() for one in index)] if index else moved[None]
+    return array(picked)[:, None, None]
+
+
 def forward(window: Window, length: int, windows: Range) -> Crop:
     """Return the part of the source that some windows read; where it ends inside the image, no tap leaves it."""
     first, last = window.start(windows[0]), window.tap(windows[1] - 1, window.kernel - 1)

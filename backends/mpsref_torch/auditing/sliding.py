@@ -30,7 +30,7 @@ from mpsref.kernels.pooling import Pooling
 from mpsref.operations import Problem
 from mpsref.padding import Placement
 from mpsref_torch.auditing import sampled
-from mpsref_torch.auditing.layer import Layer, image_shape, problem_of
+from mpsref_torch.auditing.layer import Layer, Sampled, problem_of
 from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
 
 Pair = tuple[int, int]
@@ -60,18 +60,18 @@ def as_images(tensor: Tensor, rank: int) -> Tensor:
 
 
 class Weighted(Layer):
-    """A convolution or a transposed convolution, of one or two axes."""
+    """A convolution or a transposed convolution of one or two axes, or a product with a matrix."""
 
     transposed = False
+    images, members, side = 2, 8, 8
+    """The most images, channels, and channels of a gradient for weights that are compared."""
 
     def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
         self.rank = weight.dim() - 2
-        if self.rank not in (1, 2):
-            raise UnsupportedError(f"a convolution of {self.rank} axes; mpsref has those of one and two")
         self.inputs = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         self.bias, self.groups = bias, int(groups)
-        self.weight = weight.detach().unsqueeze(2) if self.rank == 1 else weight.detach()
-        self.x_shape = tuple(as_images(x, self.rank).shape)
+        self.weight = self.kernel(weight)
+        self.x_shape = tuple(self.as_images(x).shape)
         self.y_shape: tuple[int, ...] = ()
         self.size: Pair = (self.weight.shape[2], self.weight.shape[3])
         self.kept: Array | None = None
@@ -92,7 +92,18 @@ class Weighted(Layer):
         """Return windows and offset that give the gradient of these pixels of the source."""
         raise NotImplementedError
 
+    def as_images(self, tensor: Tensor) -> Tensor:
+        """Return the source, the result or a gradient of it as (N, C, H, W)."""
+        if self.rank not in (1, 2):
+            raise UnsupportedError(f"a convolution of {self.rank} axes; mpsref has those of one and two")
+        return as_images(tensor, self.rank)
+
     # What is common
+
+    @staticmethod
+    def kernel(tensor: Tensor) -> Tensor:
+        """Return weights, or their gradient, with the axes of the pixels."""
+        return tensor.detach().reshape(*tensor.shape[:2], *(1,) * (4 - tensor.dim()), *tensor.shape[2:])
 
     def channels(self, groups: list[int], members: list[int], size: int) -> list[int]:
         """Return the channels that are ``members`` of the groups."""
@@ -108,16 +119,18 @@ class Weighted(Layer):
             image(tensor, rows, columns).transpose(0, 3, 1, 2), "OIHW", len(groups), self.transposed
         )
 
-    def _products(self) -> int:
-        return self.size[0] * self.size[1]
+    def _some(self, wanted: int, summed: int, count: int, draw: Draw) -> tuple[list[int], list[int], list[int], int]:
+        """Return some groups, some of the ``wanted`` channels of each, some images, and the products of a pixel."""
+        groups, members = draw.some(self.groups, 8), draw.some(wanted, self.members if self.groups == 1 else 2)
+        each = len(groups) * len(members) * summed * math.prod(self.size)
+        images = draw.some(count, max(2, min(self.images, WORK // each)))
+        return groups, members, images, each * len(images)
 
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        y, x = as_images(y, self.rank), as_images(self.inputs["x"], self.rank)
+        y, x = self.as_images(y), self.as_images(self.inputs["x"])
         self.y_shape = tuple(y.shape)
-        groups, members = draw.some(self.groups, 8), draw.some(self.out_group, 8 if self.groups == 1 else 2)
+        groups, members, images, each = self._some(self.out_group, self.in_group, len(x), draw)
         inputs = list(range(self.in_group))
-        images = draw.some(len(x), 2)
-        each = len(groups) * len(members) * len(inputs) * self._products() * len(images)
         w = self.weights(self.weight, groups, members, inputs)
         outputs = self.channels(groups, members, self.out_group)
         found = []
@@ -132,27 +145,27 @@ class Weighted(Layer):
             found.append(Check(problem, (part, w, *biases), actual))
         if {"weight", "bias"} & wanted:
             # All pixels of all images: as few channels as the number of products allows.
-            pairs = max(1, WORK // (math.prod(self.y_shape[::2]) * self.y_shape[3] * self._products()))
-            side = max(1, math.isqrt(pairs))
+            pairs = max(1, WORK // (math.prod(self.y_shape[::2]) * self.y_shape[3] * math.prod(self.size)))
+            side = min(self.side, max(2, math.isqrt(pairs)))
             self.groups_of_weights = draw.some(self.groups, 1 if self.groups == 1 else min(8, max(2, pairs)))
-            self.outputs_of_weights = draw.some(self.out_group, min(8, max(2, side)))
-            self.inputs_of_weights = draw.some(self.in_group, min(8, max(2, side)))
+            self.outputs_of_weights, self.inputs_of_weights = (
+                draw.some(self.out_group, side),
+                draw.some(self.in_group, side),
+            )
             channels = self.channels(self.groups_of_weights, self.inputs_of_weights, self.in_group)
             self.kept = image(x, list(range(len(x))), channels)
         return found
 
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        g = as_images(g, self.rank)
-        checks = list(self._data(g, as_images(found["x"], self.rank), draw)) if "x" in found else []
+        g = self.as_images(g)
+        checks = list(self._data(g, self.as_images(found["x"]), draw)) if "x" in found else []
         if self.kept is not None:
             checks.append(self._weights(g, found))
         return checks
 
     def _data(self, g: Tensor, dx: Tensor, draw: Draw) -> Iterator[Check]:
-        groups, members = draw.some(self.groups, 8), draw.some(self.in_group, 8 if self.groups == 1 else 2)
+        groups, members, images, each = self._some(self.in_group, self.out_group, len(dx), draw)
         outputs = list(range(self.out_group))
-        images = draw.some(len(dx), 2)
-        each = len(groups) * len(members) * len(outputs) * self._products() * len(images)
         w = self.weights(self.weight, groups, outputs, members)
         inputs = self.channels(groups, members, self.in_group)
         for block in draw.blocks(self.x_shape[2:], WORK // each):
@@ -173,8 +186,8 @@ class Weighted(Layer):
         problem = spec.problems["gradient_weights"](spec, source.shape, len(outputs), part.shape[1:3])
         actual, of = {}, []
         if "weight" in found:
-            dw = found["weight"].unsqueeze(2) if self.rank == 1 else found["weight"]
-            actual["gradient for weight"] = self.weights(dw, groups, self.outputs_of_weights, members)
+            dw = self.weights(self.kernel(found["weight"]), groups, self.outputs_of_weights, members)
+            actual["gradient for weight"] = dw
             of.append(0)
         if "bias" in found:
             actual["gradient for bias"] = array(found["bias"])[outputs]
@@ -273,74 +286,28 @@ class TransposedLayer(Weighted):
         return sampled.Crop(pixels, (low, high), self.offsets[axis] - pixels[0] * stride + low)
 
 
-class LinearLayer(Layer):
+class LinearLayer(Weighted):
     """``linear``: a fully connected layer on images of one pixel; all leading axes are the batch."""
 
+    images, members, side = 64, 32, 64
+    offsets = (0, 0)
+
     def __init__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.inputs = {"x": input, "weight": weight} | ({} if bias is None else {"bias": bias})
-        self.bias, self.weight = bias, weight.detach()
         if weight.dim() != 2:
             raise UnsupportedError("weights of one axis, a product with a vector")
-        self.outputs: int = weight.shape[0]
-        self.features: int = weight.shape[1]
-        self.lead = tuple(input.shape[:-1])
-        self.rows = math.prod(self.lead)
-        self.kept: Array | None = None
+        self.rows = math.prod(input.shape[:-1])
+        super().__init__(input, weight, bias, 1)
 
-    def _part(self, tensor: Tensor, rows: list[int], columns: list[int]) -> Array:
-        """Return some rows and columns as an image (rows, 1, 1, columns)."""
-        flat = tensor.detach().reshape(self.rows, tensor.numel() // max(1, self.rows))
-        index = flat.new_tensor(rows).long()[:, None], flat.new_tensor(columns).long()[None]
-        return array(flat[index])[:, None, None]
+    def as_images(self, tensor: Tensor) -> Tensor:
+        return tensor.detach().reshape(self.rows, tensor.numel() // max(1, self.rows), 1, 1)
 
-    def _matrix(self, tensor: Tensor, rows: list[int], columns: list[int]) -> Array:
-        index = tensor.new_tensor(rows).long()[:, None], tensor.new_tensor(columns).long()[None]
-        return array(tensor[index])[:, None, None]
+    def spec(self, offsets: Pair, groups: int) -> FullyConnected:
+        return FullyConnected(1)
 
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        x, features = self.inputs["x"], list(range(self.features))
-        outputs = draw.some(self.outputs, 32)
-        rows = draw.some(self.rows, max(2, min(64, WORK // (self.features * len(outputs)))))
-        problem = self._problem("forward", len(rows), self.features, len(outputs), self.bias is not None)
-        biases = () if self.bias is None else (array(self.bias)[outputs],)
-        inputs = self._part(x, rows, features), self._matrix(self.weight, outputs, features), *biases
-        if {"weight", "bias"} & wanted:
-            side = max(2, math.isqrt(WORK // self.rows or 1))
-            self.some = draw.some(self.outputs, min(64, side)), draw.some(self.features, min(64, side))
-            self.kept = self._part(x, list(range(self.rows)), self.some[1])
-        return [Check(problem, inputs, {"result": self._part(y, rows, outputs)})]
+    def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        return sampled.Crop((0, 1), (0, 1), 0)
 
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        every, checks = list(range(self.outputs)), []
-        if "x" in found:
-            features = draw.some(self.features, 32)
-            rows = draw.some(self.rows, max(2, min(64, WORK // (self.outputs * len(features)))))
-            problem = self._problem("gradient_data", len(rows), len(features), self.outputs)
-            inputs = self._part(g, rows, every), self._matrix(self.weight, every, features)
-            checks.append(Check(problem, inputs, {"gradient for x": self._part(found["x"], rows, features)}))
-        if self.kept is not None:
-            outputs, features = self.some
-            part = self._part(g, list(range(self.rows)), outputs)
-            problem = self._problem("gradient_weights", self.rows, len(features), len(outputs))
-            actual, of = {}, []
-            if "weight" in found:
-                actual["gradient for weight"] = self._matrix(found["weight"], outputs, features)
-                of.append(0)
-            if "bias" in found:
-                actual["gradient for bias"] = array(found["bias"])[outputs]
-                of.append(1)
-            checks.append(Check(problem, (part, self.kept), actual, tuple(of)))
-            self.kept = None
-        return checks
-
-    @staticmethod
-    def _problem(method: str, rows: int, features: int, outputs: int, *options: bool) -> Problem:
-        spec = FullyConnected(1)
-        return problem_of(spec, method, (rows, 1, 1, features), outputs, (1, 1), *options)
-
-    def whole(self, method: str) -> Problem | None:
-        options = (self.bias is not None,) if method == "forward" else ()
-        return self._problem(method, self.rows, self.features, self.outputs, *options)
+    backward_crop = forward_crop
 
 
 class UnevenAverage(LinearLayer):
@@ -544,7 +511,7 @@ def adaptive(input: Tensor, output_size: Any, return_indices: bool = False, *, l
     return PoolingLayer(input, kind(k, k, placement.pytorch(lengths, k).offset), rank)
 
 
-class UpsamplingLayer(Layer):
+class UpsamplingLayer(Sampled):
     """``interpolate`` by integer factors; some images and channels, all of their pixels."""
 
     def __init__(
@@ -570,21 +537,13 @@ class UpsamplingLayer(Layer):
         if any(not n or n % length for n, length in zip(sizes, lengths, strict=True)) or antialias:
             raise UnsupportedError(f"from {lengths} to {sizes} pixels; MPS has integer factors")
         scale = (sizes[0] // lengths[0], sizes[1] // lengths[1])
-        self.inputs = {"x": input}
-        self.layer = UpsamplingBilinear(scale, align_corners=True) if mode == "bilinear" else UpsamplingNearest(scale)
-        self.shape = image_shape(input)
+        spec = UpsamplingBilinear(scale, align_corners=True) if mode == "bilinear" else UpsamplingNearest(scale)
+        super().__init__(input, spec)
+        self.pixels = max(1, math.prod(sizes))
 
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        pixels = max(1, math.prod(y.shape[2:]))
-        self.some = draw.some(len(y), 2), draw.some(y.shape[1], min(16, max(1, sampled.VALUES // pixels)))
-        part = image(self.inputs["x"], *self.some)
-        problem = self.layer.problems["forward"](self.layer, part.shape)
-        return [Check(problem, (part,), {"result": image(y, *self.some)})]
+    def choose(self, draw: Draw) -> None:
+        n, c = self.shape[:2]
+        self.some = draw.some(n, 2), draw.some(c, min(16, max(1, sampled.VALUES // self.pixels)))
 
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        actual = image(found["x"], *self.some)
-        problem = self.layer.problems["gradient"](self.layer, actual.shape)
-        return [Check(problem, (image(g, *self.some),), {"gradient for x": actual})]
-
-    def whole(self, method: str) -> Problem:
-        return problem_of(self.layer, method, self.shape)
+    def part(self, tensor: Tensor) -> Array:
+        return image(tensor, *self.some)
