@@ -2,7 +2,7 @@
 
 Loops run over *strips*, whole pixels with about 512 numbers in all, so that few channels are as fast as many; vectors
 (C,) are repeated to the length of a strip. Reductions cut the pixels into blocks whose size depends on the
-shape alone, add each block up in float32, four strips at a time, and merge the blocks in float64, in their order:
+shape alone, add each block up in float32, several strips at a time, and merge the blocks in float64, in their order:
 results do not depend on the number of threads.
 
 A block's sums of ``d = x - shift`` and ``d * d`` give its mean and m2 in one pass. Digits are lost only where the

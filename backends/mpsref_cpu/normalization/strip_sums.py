@@ -1,4 +1,4 @@
-"""Sums over the pixels of each channel: four strips of several pixels at a time, which are then added up.
+"""Sums over the pixels of each channel: several strips of several pixels at a time, which are then added up.
 
 A *strip* has as many whole pixels as make loops long, also for few channels. Sums are float32, so callers limit how
 many strips they add up, and merge the results in float64. All functions are for compiled code.
@@ -61,17 +61,15 @@ def add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, s
     strip, end = np.uintp(mean.size), np.uintp(stop)
     for tile in range(np.uintp(0), strip, np.uintp(TILE)):
         a, edge = np.uintp(start), min(tile + np.uintp(TILE), strip)
-        while a + np.uintp(4) * strip <= end:
-            b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
+        while a + np.uintp(2) * strip <= end:
+            b = a + strip
             for i in range(tile, edge):
                 m, r, s, t = mean[i], root[i], gamma[i], beta[i]
                 ga, xa = _upstream(neuron, g, x, a + i, m, r, s, t, i)
                 gb, xb = _upstream(neuron, g, x, b + i, m, r, s, t, i)
-                gc, xc = _upstream(neuron, g, x, c + i, m, r, s, t, i)
-                gd, xd = _upstream(neuron, g, x, d + i, m, r, s, t, i)
-                first[i] += (ga + gb) + (gc + gd)
-                second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
-            a = d + strip
+                first[i] += ga + gb
+                second[i] += ga * xa + gb * xb
+            a = b + strip
         while a < end:
             for i in range(tile, min(edge, end - a)):
                 ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
