@@ -25,7 +25,7 @@ from numba import extending, types
 from mpsref_cpu import _numba
 from mpsref_cpu.compiling import compiled, inlined, internal
 
-Words = npt.NDArray[np.int64]
+Memory = npt.NDArray[np.int64]
 
 DONE, FAILED, BUSY = 0, 1, 2
 """Results of :func:`run_job`."""
@@ -53,7 +53,7 @@ CHUNK_TYPE = ir.FunctionType(I64, [POINTER, I64, I64])
 """``chunk(arguments, begin, end)``: call the kernels; return whether one raised an exception."""
 
 
-def new_pool() -> Words:
+def new_pool() -> Memory:
     """Return the memory of a pool without a job."""
     words = np.zeros(NEXT + SHARES * LINE, np.int64)
     words[NEXT::LINE] = CLOSED

@@ -23,7 +23,7 @@ from mpsref.conformance.audit import Audit, Row, Step, smallest
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_jax import RULES, backend
-from mpsref_jax.equations import EQUATIONS, Part
+from mpsref_jax.equations import EQUATIONS, Equation
 
 MOVES = """
     bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice
@@ -85,7 +85,7 @@ class _Auditor:
         key = place, function, *(array.shape for array in (*arrays, result))
         new = Step(place, function, arrays[0].shape or result.shape, RULES, number=0)
         step = self.steps.setdefault(key, new)
-        step.judge(lambda: [EQUATIONS[name](Part(equation.params, arrays, result, self._rng))])
+        step.judge(lambda: [EQUATIONS[name](Equation(equation.params, arrays, result, self._rng))])
         step.number = len(step.compared)
 
 

@@ -24,7 +24,7 @@ WINDOWS = 24
 """Windows of max pooling on each axis that are compared."""
 
 
-class Part(NamedTuple):
+class Equation(NamedTuple):
     """An equation, and what chooses the part of it that is compared."""
 
     parameters: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Part(NamedTuple):
         return begin, begin + wanted
 
 
-Make: TypeAlias = Callable[[Part], Check]
+Make: TypeAlias = Callable[[Equation], Check]
 
 
 def _problem(spec: Any, method: str, *given: Any, **options: Any) -> Any:
@@ -62,7 +62,7 @@ def _limited(each: int, limit: int, *sizes: int) -> list[int]:
 # --- elements ---------------------------------------------------------------------------------------------------------
 
 
-def _elements(part: Part) -> list[Array]:
+def _elements(part: Equation) -> list[Array]:
     """Return elements of all operands, which are finite there, and of the result, as images (1, 1, n, 1)."""
     arrays = np.broadcast_arrays(*map(np.atleast_1d, (*part.operands, part.result)))
     chosen = np.unravel_index(part.few(arrays[-1].size, ELEMENTS), arrays[-1].shape)
@@ -74,7 +74,7 @@ def _elements(part: Part) -> list[Array]:
 
 
 def _neuron(kind: str, **parameters: Any) -> Make:
-    def make(part: Part) -> Check:
+    def make(part: Equation) -> Check:
         x, *_, y = _elements(part)
         return Check(_problem(Neuron(kind, **parameters), "forward", x.shape), (x,), {"result": y})
 
@@ -82,14 +82,14 @@ def _neuron(kind: str, **parameters: Any) -> Make:
 
 
 def _arithmetic(name: Any) -> Make:
-    def make(part: Part) -> Check:
+    def make(part: Equation) -> Check:
         x, y, r = _elements(part)
         return Check(_problem(Arithmetic(name), "forward", x.shape), (x, y), {"result": r})
 
     return make
 
 
-def _power(part: Part) -> Check:
+def _power(part: Equation) -> Check:
     """``integer_pow``, and ``pow`` with the same exponent everywhere."""
     exponents = np.unique(part.parameters["y"] if "y" in part.parameters else part.operands[1])
     if len(exponents) != 1:
@@ -100,7 +100,7 @@ def _power(part: Part) -> Check:
 def _extremum(name: Any) -> Make:
     """``max`` and ``min`` of two operands."""
 
-    def make(part: Part) -> Check:
+    def make(part: Equation) -> Check:
         finite = [one for one in part.operands if not np.isinf(one).all()]  # a maximum may begin with minus infinity
         *operands, r = _elements(part._replace(operands=finite or part.operands))
         images = np.concatenate(operands, axis=3)
@@ -110,7 +110,7 @@ def _extremum(name: Any) -> Make:
 
 
 def _reduction(name: Any) -> Make:
-    def make(part: Part) -> Check:
+    def make(part: Equation) -> Check:
         (x, *_), y = part.operands, part.result
         axes = [axis % x.ndim for axis in part.parameters["axes"]]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
@@ -161,7 +161,7 @@ def _spec(kernel: Any, strides: Any, dilations: Any, start: Any, groups: int) ->
     return Convolution(tuple(kernel), tuple(strides), tuple(dilations), _offset(kernel, dilations, start), groups)
 
 
-def _convolution(part: Part) -> Check:
+def _convolution(part: Equation) -> Check:
     given, (lhs, rhs) = part.parameters, part.operands
     axes = lhs.ndim - 2
     if axes not in (1, 2):
@@ -189,7 +189,7 @@ def _convolution(part: Part) -> Check:
     return _slid(part, sliding)
 
 
-def _slid(part: Part, c: _Sliding) -> Check:
+def _slid(part: Equation, c: _Sliding) -> Check:
     """Return the check of a convolution as one of three operations of mpsref."""
     if c.spread != (1, 1) and (c.strides != (1, 1) or c.batch_groups > 1):
         n, height, width, channels = c.x.shape
@@ -205,7 +205,7 @@ def _slid(part: Part, c: _Sliding) -> Check:
     return _forward(part, c)
 
 
-def _channels(part: Part, c: _Sliding, number: int) -> _Sliding:
+def _channels(part: Equation, c: _Sliding, number: int) -> _Sliding:
     """Return a convolution with some of the groups, or without groups with some of the channels of the result."""
     chosen = part.few(c.y.shape[3] if c.groups == 1 else c.groups, number)
     if c.groups == 1:
@@ -217,7 +217,7 @@ def _channels(part: Part, c: _Sliding, number: int) -> _Sliding:
     return c._replace(x=c.x[..., of_x], weights=c.weights[of_y], y=c.y[..., of_y], groups=len(chosen))
 
 
-def _smaller(part: Part, c: _Sliding) -> tuple[_Sliding, tuple[int, int, int, int]]:
+def _smaller(part: Equation, c: _Sliding) -> tuple[_Sliding, tuple[int, int, int, int]]:
     """Return a convolution with some images and channels, and begin and end of rows and columns of the result."""
     n, height, width, outputs = c.y.shape
     each = math.prod(c.weights.shape[1:])
@@ -230,7 +230,7 @@ def _smaller(part: Part, c: _Sliding) -> tuple[_Sliding, tuple[int, int, int, in
     return c, (*rows, *columns)
 
 
-def _forward(part: Part, c: _Sliding) -> Check:
+def _forward(part: Equation, c: _Sliding) -> Check:
     c, (top, bottom, left, right) = _smaller(part, c)
     y = c.y[:, top:bottom, left:right]
     start = c.start[0] + top * c.strides[0], c.start[1] + left * c.strides[1]
@@ -239,7 +239,7 @@ def _forward(part: Part, c: _Sliding) -> Check:
     return Check(problem, (c.x, c.weights), {"result": y})
 
 
-def _data(part: Part, c: _Sliding) -> Check:
+def _data(part: Equation, c: _Sliding) -> Check:
     """An image with zeros between its pixels: the gradient of a strided convolution for its source."""
     c, (top, bottom, left, right) = _smaller(part, c)
     y = c.y[:, top:bottom, left:right]
@@ -254,7 +254,7 @@ def _data(part: Part, c: _Sliding) -> Check:
     return Check(problem, (c.x, own), {"result": y})
 
 
-def _weights(part: Part, c: _Sliding) -> Check:
+def _weights(part: Equation, c: _Sliding) -> Check:
     """A window of the size of an image: the gradient of a convolution for its weights, N and C exchanged."""
     g, x, dw = (one.transpose(3, 1, 2, 0) for one in (c.weights, c.x, c.y))
     groups = c.batch_groups
@@ -274,7 +274,7 @@ def _weights(part: Part, c: _Sliding) -> Check:
     return Check(problem, (g, x), {"result": dw})
 
 
-def _product(part: Part) -> Check:
+def _product(part: Equation) -> Check:
     """``dot_general``: a product of matrices is a convolution of one pixel, a batch of them one with groups."""
     (lhs, rhs), ((of_l, of_r), (batch_l, batch_r)) = part.operands, part.parameters["dimension_numbers"]
     free_l, free_r = (
@@ -303,7 +303,7 @@ class _Windows(NamedTuple):
     axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, part: Part) -> _Windows:
+    def of(cls, part: Equation) -> _Windows:
         given, ndim = part.parameters, part.operands[-1].ndim
         sizes = [given[name] for name in ("window_dimensions", "window_strides")]
         sizes += [given[name] for name in ("base_dilation", "window_dilation") if name in given]
@@ -326,7 +326,7 @@ class _Windows(NamedTuple):
         return y, x
 
 
-def _window_sum(part: Part) -> Check:
+def _window_sum(part: Equation) -> Check:
     """``reduce_window_sum`` as a convolution with weights of 1."""
     given, windows = part.parameters, _Windows.of(part)
     x, y = windows.image(part.operands[0]), windows.image(part.result)
@@ -348,7 +348,7 @@ def _padded(image: Array, pads: Any) -> Array:
 def _window_max(sign: int) -> Make:
     """``reduce_window_max``, and with sign -1 ``reduce_window_min``."""
 
-    def make(part: Part) -> Check:
+    def make(part: Equation) -> Check:
         given, windows = part.parameters, _Windows.of(part)
         if any(size != 1 for size in given["base_dilation"]):
             raise UnsupportedError("windows of an image with gaps")
@@ -369,7 +369,7 @@ def _window_max(sign: int) -> Make:
     return make
 
 
-def _window_max_gradient(part: Part) -> Check:
+def _window_max_gradient(part: Equation) -> Check:
     """``select_and_scatter_add`` for maxima: a block of windows, and the pixels that no other window reads."""
     given = part.parameters
     if str(given["select_prim"]) != "ge":

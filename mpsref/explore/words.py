@@ -25,7 +25,7 @@ CONVENTIONS = ("PyTorch", "TensorFlow", "ONNX", "Caffe", "MPS")
 """The frameworks whose padding can be entered."""
 
 
-class Words(NamedTuple):
+class Spelling(NamedTuple):
     """A layer in the words of a framework, or the sentence why it has none."""
 
     framework: str
@@ -33,24 +33,24 @@ class Words(NamedTuple):
     exists: bool
 
 
-def of_frameworks(problem: Any) -> list[Words]:
+def of_frameworks(problem: Any) -> list[Spelling]:
     """Return the arguments of each framework for a problem of pooling or convolution; nothing for other kernels."""
     if not hasattr(problem, "result_size"):
         return []
     placed = frameworks.canonical(problem) if problem.operation.method == "gradient" else problem
     if placed is None:
-        return [Words(name, "no pixel of the source gradient contributes", False) for name in FRAMEWORKS]
+        return [Spelling(name, "no pixel of the source gradient contributes", False) for name in FRAMEWORKS]
     found = []
     for name, function in FRAMEWORKS.items():
         try:
             words = function(placed)
         except UnsupportedError as error:
-            found.append(Words(name, str(error), False))
+            found.append(Spelling(name, str(error), False))
             continue
         text = ", ".join(f"{key}={value!r}" for key, value in words.keywords.items())
         if words.output_size != words.size:
             text += f"; the result is the first {words.size[0]} x {words.size[1]} of {words.output_size}"
-        found.append(Words(name, text, True))
+        found.append(Spelling(name, text, True))
     return found
 
 

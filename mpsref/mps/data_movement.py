@@ -97,7 +97,7 @@ def _fills(name: str, value: Any) -> tuple[float, ...] | None:
 
 
 @constructed(init=False)
-class _Sizes:
+class _PadSizes:
     """The padding of each axis."""
 
     padding_size_before: Argument[tuple[int, int, int]] = Argument(
@@ -119,7 +119,7 @@ class _Filled:
 
 @saved()
 @constructed()
-class MPSNNPad(_Filled, _Sizes, WholeImageKernel):
+class MPSNNPad(_Filled, _PadSizes, WholeImageKernel):
     """Rows, columns and channels around an image: :class:`mpsref.Pad`.
 
     ``edge_mode`` is any of the five; ``Constant`` fills with ``fill_value``, or with ``fill_value_array``, a number for
@@ -138,7 +138,7 @@ class MPSNNPad(_Filled, _Sizes, WholeImageKernel):
 
 @saved()
 @constructed()
-class MPSNNPadGradient(_Sizes, WholeImageGradient):
+class MPSNNPadGradient(_PadSizes, WholeImageGradient):
     """The gradient of :class:`MPSNNPad`: the sum over the copies of each pixel.
 
     A state sets the sizes, and ``secondary_edge_mode`` to the edge mode of the forward kernel.
@@ -163,7 +163,7 @@ class MPSNNPadGradientNode(FunctionGradientNode):
     reads_pixels = False
 
 
-class MPSNNPadNode(_Sizes, FunctionNode):
+class MPSNNPadNode(_PadSizes, FunctionNode):
     """Rows, columns and channels around an image."""
 
     kind = "pad"

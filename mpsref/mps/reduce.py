@@ -117,75 +117,75 @@ class _Reduction(MPSNNReduceUnary):
         super()._compute([image[self._images(len(image))]], destination, region)
 
 
-class _Row(_Reduction, over="row"):
+class _OverRows(_Reduction, over="row"):
     """One value for each row and channel: (N, H, 1, C)."""
 
 
-class _Column(_Reduction, over="column"):
+class _OverColumns(_Reduction, over="column"):
     """One value for each column and channel: (N, 1, W, C)."""
 
 
-class _FeatureChannels(_Reduction, over="featurechannels"):
+class _OverChannels(_Reduction, over="featurechannels"):
     """One value for each pixel: (N, H, W, 1)."""
 
 
 @saved()
-class MPSNNReduceRowMin(_Row, operation="min"):
+class MPSNNReduceRowMin(_OverRows, operation="min"):
     """The smallest value of each row."""
 
 
 @saved()
-class MPSNNReduceRowMax(_Row, operation="max"):
+class MPSNNReduceRowMax(_OverRows, operation="max"):
     """The largest value of each row."""
 
 
 @saved()
-class MPSNNReduceRowMean(_Row, operation="mean"):
+class MPSNNReduceRowMean(_OverRows, operation="mean"):
     """The mean of each row."""
 
 
 @saved()
-class MPSNNReduceRowSum(_Row, operation="sum"):
+class MPSNNReduceRowSum(_OverRows, operation="sum"):
     """The sum of each row."""
 
 
 @saved()
-class MPSNNReduceColumnMin(_Column, operation="min"):
+class MPSNNReduceColumnMin(_OverColumns, operation="min"):
     """The smallest value of each column."""
 
 
 @saved()
-class MPSNNReduceColumnMax(_Column, operation="max"):
+class MPSNNReduceColumnMax(_OverColumns, operation="max"):
     """The largest value of each column."""
 
 
 @saved()
-class MPSNNReduceColumnMean(_Column, operation="mean"):
+class MPSNNReduceColumnMean(_OverColumns, operation="mean"):
     """The mean of each column."""
 
 
 @saved()
-class MPSNNReduceColumnSum(_Column, operation="sum"):
+class MPSNNReduceColumnSum(_OverColumns, operation="sum"):
     """The sum of each column."""
 
 
 @saved()
-class MPSNNReduceFeatureChannelsMin(_FeatureChannels, operation="min"):
+class MPSNNReduceFeatureChannelsMin(_OverChannels, operation="min"):
     """The smallest channel of each pixel."""
 
 
 @saved()
-class MPSNNReduceFeatureChannelsMax(_FeatureChannels, operation="max"):
+class MPSNNReduceFeatureChannelsMax(_OverChannels, operation="max"):
     """The largest channel of each pixel."""
 
 
 @saved()
-class MPSNNReduceFeatureChannelsMean(_FeatureChannels, operation="mean"):
+class MPSNNReduceFeatureChannelsMean(_OverChannels, operation="mean"):
     """The mean of the channels of each pixel."""
 
 
 @saved()
-class MPSNNReduceFeatureChannelsSum(_FeatureChannels, operation="sum"):
+class MPSNNReduceFeatureChannelsSum(_OverChannels, operation="sum"):
     """``weight`` times the sum of the channels of each pixel."""
 
     weight = Property(number, 1.0, "The factor of the sum.")
@@ -195,12 +195,12 @@ class MPSNNReduceFeatureChannelsSum(_FeatureChannels, operation="sum"):
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels, operation="argumentmin"):
+class MPSNNReduceFeatureChannelsArgumentMin(_OverChannels, operation="argumentmin"):
     """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels, operation="argumentmax"):
+class MPSNNReduceFeatureChannelsArgumentMax(_OverChannels, operation="argumentmax"):
     """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
 
 

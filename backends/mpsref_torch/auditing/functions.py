@@ -15,14 +15,14 @@ from mpsref import LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import normalizing, pointwise, sliding
-from mpsref_torch.auditing.layer import Layer, Translate
+from mpsref_torch.auditing.layer import Translate, Translated
 from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
 
 
 def _neuron(make: Callable[..., Neuron], *, in_place: bool = False) -> Translate:
     """Return the translation of a function of x and the parameters of ``make``."""
 
-    def translate(input: Tensor, *args: Any, inplace: bool = False, **keywords: Any) -> Layer:
+    def translate(input: Tensor, *args: Any, inplace: bool = False, **keywords: Any) -> Translated:
         return Activation(input, make(*args, **keywords), works_in_place=inplace or in_place)
 
     own = inspect.signature(translate).parameters
@@ -49,11 +49,11 @@ def _gelu(approximate: str = "none") -> Neuron:
     return Neuron("gelu")
 
 
-def _loss(function: Any, make: Callable[..., Layer]) -> Translate:
+def _loss(function: Any, make: Callable[..., Translated]) -> Translate:
     """Return the translation of a loss: ``make`` gets its arguments by their names there."""
     signature = inspect.signature(function)
 
-    def translate(*args: Any, **keywords: Any) -> Layer:
+    def translate(*args: Any, **keywords: Any) -> Translated:
         bound = signature.bind(*args, **keywords)
         bound.apply_defaults()
         given = dict(bound.arguments)
@@ -65,10 +65,10 @@ def _loss(function: Any, make: Callable[..., Layer]) -> Translate:
     return translate
 
 
-def _elements(make: Callable[..., Loss]) -> Callable[..., Layer]:
+def _elements(make: Callable[..., Loss]) -> Callable[..., Translated]:
     """Return what makes a loss of elements from the arguments of PyTorch; ``make`` gets those that are its own."""
 
-    def made(input: Tensor, target: Tensor, reduction: str, weight: Any = None, **parameters: Any) -> Layer:
+    def made(input: Tensor, target: Tensor, reduction: str, weight: Any = None, **parameters: Any) -> Translated:
         if weight is not None:
             raise UnsupportedError("weights of elements")
         return ElementLoss(input, target, make(**parameters), reduction)
@@ -87,7 +87,7 @@ def _divergence(log_target: bool) -> Loss:
 
 
 def _softmax(spec: SoftMax | LogSoftMax) -> Translate:
-    def translate(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Layer:
+    def translate(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Translated:
         if dtype is not None and dtype != input.dtype:
             raise UnsupportedError(f"a result of another dtype, {dtype}")
         return OverChannels(input, dim, spec)
@@ -97,14 +97,14 @@ def _softmax(spec: SoftMax | LogSoftMax) -> Translate:
 
 def _dropout(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, channels: bool = False
-) -> Layer:
+) -> Translated:
     return Masked(input, p, training, channels=channels, works_in_place=inplace)
 
 
 def _operands(name: str, *, in_place: bool = False) -> Translate:
     """Return the translation of an operation on two tensors, or on a tensor and a number."""
 
-    def translate(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Layer:
+    def translate(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Translated:
         if not isinstance(input, torch.Tensor) or out is not None:
             raise UnsupportedError("a number with a tensor, or an array for the result")
         if isinstance(other, torch.Tensor) and (other.dim() or not input.dim()):
@@ -119,7 +119,7 @@ def _operands(name: str, *, in_place: bool = False) -> Translate:
     return translate
 
 
-LOSSES: Mapping[Any, Callable[..., Layer]] = {
+LOSSES: Mapping[Any, Callable[..., Translated]] = {
     F.l1_loss: _elements(lambda: Loss("meanabsoluteerror")),
     F.mse_loss: _elements(lambda: Loss("meansquarederror")),
     F.huber_loss: _elements(lambda delta: Loss("huber", delta=delta)),

@@ -43,7 +43,7 @@ IMAGES = frozenset({"x", "y", "target"})
 """Inputs that are not parameters of a layer."""
 
 
-class Layer(ABC):
+class Translated(ABC):
     """One call of a function that mpsref knows, translated to its problems.
 
     ``result`` is called with what the function returned, and keeps the parts of the inputs that ``gradients`` needs.
@@ -78,7 +78,7 @@ class Layer(ABC):
         """Return a problem of the shapes of the whole layer, or ``None``."""
 
 
-class Sampled(Layer):
+class Sampled(Translated):
     """A layer with one spec, whose forward pass and gradients are compared on one part of all of its tensors."""
 
     GRADIENTS: ClassVar[dict[str, tuple[str, ...]]] = {"gradient": ("x",)}
@@ -174,7 +174,7 @@ class Rows(Sampled):
         return self.problem(method, (before, after, 1, self.shape[self.axis])) if self.HAS_CASES else None
 
 
-Translate = Callable[..., Layer]
+Translate = Callable[..., Translated]
 """``translate(*args, **keywords)`` takes the arguments of a function of PyTorch, and raises ``UnsupportedError``."""
 
 

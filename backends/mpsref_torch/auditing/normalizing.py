@@ -11,7 +11,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
-from mpsref_torch.auditing.layer import Layer, Rows, Sampled, image_shape, problem_of
+from mpsref_torch.auditing.layer import Rows, Sampled, Translated, image_shape, problem_of
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array
 
 
@@ -105,7 +105,7 @@ def batch(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Layer:
+) -> Translated:
     """Translate ``batch_norm``."""
     if not training:
         assert running_mean is not None
@@ -123,7 +123,7 @@ def instance(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Layer:
+) -> Translated:
     """Translate ``instance_norm``."""
     if not use_input_stats:
         return batch(input, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -132,7 +132,7 @@ def instance(
 
 def group(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Layer:
+) -> Translated:
     """Translate ``group_norm``."""
     return Grouped(input, weight, bias, GroupNormalization(num_groups, eps))
 

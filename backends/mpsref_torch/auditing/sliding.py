@@ -30,7 +30,7 @@ from mpsref.kernels.pooling import Pooling
 from mpsref.operations import Problem
 from mpsref.padding import Placement
 from mpsref_torch.auditing import sampled
-from mpsref_torch.auditing.layer import Layer, Sampled, problem_of
+from mpsref_torch.auditing.layer import Sampled, Translated, problem_of
 from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
 
 Pair = tuple[int, int]
@@ -59,7 +59,7 @@ def as_images(tensor: Tensor, rank: int) -> Tensor:
     return found.unsqueeze(2) if rank == 1 else found
 
 
-class Weighted(Layer):
+class Weighted(Translated):
     """A convolution or a transposed convolution of one or two axes, or a product with a matrix."""
 
     transposed = False
@@ -334,7 +334,7 @@ def _means(length: int, size: int) -> Array:
     return matrix
 
 
-class PoolingLayer(Layer):
+class PoolingLayer(Translated):
     """Pooling with windows of one size; max pooling pads with the smallest number, as a clamped edge does."""
 
     def __init__(self, input: Tensor, spec: Pooling, rank: int = 2, grown: Pair = (0, 0)) -> None:
@@ -453,7 +453,7 @@ def average(
     divisor_override: int | None = None,
     *,
     rank: int = 2,
-) -> Layer:
+) -> Translated:
     """Translate ``avg_pool1d`` and ``avg_pool2d``."""
     k, s, pads, _ = _windows(kernel_size, stride, padding, 1, rank)
     placed = _placed(as_images(input, rank).shape, k, s, pads, (1, 1), ceil_mode, count_include_pad)
@@ -474,7 +474,7 @@ def largest(
     return_indices: bool = False,
     *,
     rank: int = 2,
-) -> Layer:
+) -> Translated:
     """Translate ``max_pool1d`` and ``max_pool2d``."""
     k, s, pads, d = _windows(kernel_size, stride, padding, dilation, rank)
     shape = as_images(input, rank).shape
@@ -487,7 +487,7 @@ def largest(
 
 def norm(
     input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *, rank: int = 2
-) -> Layer:
+) -> Translated:
     """Translate ``lp_pool1d`` and ``lp_pool2d``."""
     if norm_type != 2:
         raise UnsupportedError(f"norm_type is {norm_type}; MPS has the L2 norm")
@@ -496,7 +496,9 @@ def norm(
     return PoolingLayer(input, PoolingL2Norm(k, s, offset), rank)
 
 
-def adaptive(input: Tensor, output_size: Any, return_indices: bool = False, *, largest: bool, rank: int = 2) -> Layer:
+def adaptive(
+    input: Tensor, output_size: Any, return_indices: bool = False, *, largest: bool, rank: int = 2
+) -> Translated:
     """Translate adaptive pooling, maxima only of windows that all have one size."""
     lengths = tuple(as_images(input, rank).shape[2:])
     wanted = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank

@@ -21,7 +21,7 @@ from mpsref.conformance.audit import Compared, Step
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing.functions import KNOWN, of_module
-from mpsref_torch.auditing.layer import DTYPES, RULES, Layer, rules_on
+from mpsref_torch.auditing.layer import DTYPES, RULES, Translated, rules_on
 from mpsref_torch.auditing.sampled import Draw
 
 NODES = 64
@@ -36,7 +36,7 @@ class Seen(Step):
 
     kind: str = ""
     """Name in ``torch.nn.functional``."""
-    translated: Layer | None = None
+    translated: Translated | None = None
     module: nn.Module | None = None
     """The module, if what it returned was compared, not what a function in it did."""
     dtype: str = ""
@@ -299,7 +299,7 @@ class _Call:
     """Edge of the graph of each input that requires a gradient."""
 
 
-def _edges(layer: Layer) -> dict[str, Any]:
+def _edges(layer: Translated) -> dict[str, Any]:
     if not torch.is_grad_enabled():
         return {}
     return {name: get_gradient_edge(tensor) for name, tensor in layer.inputs.items() if tensor.requires_grad}
@@ -320,7 +320,7 @@ class Gradients:
         Draws parts.
     """
 
-    def __init__(self, seen: Seen, layer: Layer, y: Tensor, edges: dict[str, Any], draw: Draw) -> None:
+    def __init__(self, seen: Seen, layer: Translated, y: Tensor, edges: dict[str, Any], draw: Draw) -> None:
         self._seen, self._layer, self._draw = seen, layer, draw
         self._shape = tuple(y.shape)
         self._g: Tensor | None = None
