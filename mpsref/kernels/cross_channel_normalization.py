@@ -21,21 +21,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.geometry import Window
 from mpsref.kernels.normalization import RangedProblem, over_power
+from mpsref.kernels.one_image import ReadsPixels
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
-from mpsref.operations import Spec, operation
-from mpsref.registry import call
+from mpsref.operations import operation
 
 
-class CrossChannelNormalization(Spec):
+class CrossChannelNormalization(ReadsPixels):
     """Cross-channel normalization.
 
     Parameters
@@ -63,49 +61,6 @@ class CrossChannelNormalization(Spec):
     def window(self) -> Window:
         """The window along the channels."""
         return Window(self.kernel_size)
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Normalize an image.
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Backend that computes the result; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``x``.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
-
-    def gradient(
-        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
-        """Compute dL/dx.
-
-        Parameters
-        ----------
-        g, x : array_like, shape (N, H, W, C)
-            Source gradient dL/dy, and the source image of the forward pass.
-        out, backend
-            As in :meth:`forward`.
-
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``g``.
-
-        Raises
-        ------
-        ShapeError
-            If the shapes of ``g`` and ``x`` differ.
-        """
-        return call(self, "gradient", (g, x), out=out, backend=backend)
 
 
 class CrossChannelProblem(RangedProblem):

@@ -31,8 +31,9 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.kernels.one_image import ReadsPixels
 from mpsref.kernels.reference import ErrorBound, gamma
-from mpsref.operations import ImageProblem, Spec, operation, vector
+from mpsref.operations import ImageProblem, operation, vector
 from mpsref.registry import call
 
 
@@ -252,7 +253,7 @@ def _slopes(kind: str, data: Any) -> tuple[float, ...] | None:
 _a, _b, _c = (codecs.number(code)._replace(convert=_number) for code in "abc")
 
 
-class Neuron(Spec):
+class Neuron(ReadsPixels):
     """A function of one value, applied to every element.
 
     Parameters
@@ -296,54 +297,6 @@ class Neuron(Spec):
         needed = [f"{name}={getattr(self, name)!r}" for name in ACTIVATIONS[self.type].needs]
         data = [] if self.data is None else [f"data={self.data!r}"]
         return f"Neuron({', '.join([repr(self.type), *needed, *data])})"
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Compute f(x).
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``x``.
-
-        Raises
-        ------
-        ShapeError
-            If the number of slopes of PReLU is not the number of channels of ``x``.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
-
-    def gradient(
-        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
-        """Compute dL/dx = g * f'(x).
-
-        Parameters
-        ----------
-        g, x : array_like, shape (N, H, W, C)
-            Source gradient dL/dy, and the source image of the forward pass.
-        out, backend
-            As in :meth:`forward`.
-
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``g``.
-
-        Raises
-        ------
-        ShapeError
-            If the shapes of ``g`` and ``x`` differ, and as in :meth:`forward`.
-        """
-        return call(self, "gradient", (g, x), out=out, backend=backend)
 
     def parameter_gradient(
         self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None

@@ -22,19 +22,17 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 from mpsref import codecs
-from mpsref.arguments.arrays import AXIS_LIMIT, Array, ImageShape, Shape
+from mpsref.arguments.arrays import AXIS_LIMIT, Array, ImageShape
 from mpsref.arguments.parameters import Triple, number
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import Gather, Readers, bit_exact, index, readers
+from mpsref.kernels.one_image import ReadsShape
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only
-from mpsref.registry import call
+from mpsref.operations import ImageProblem, operation, planned, shape_only
 
 Edge: TypeAlias = Literal["zero", "clamp", "mirror", "mirrorwithedge", "constant"]
 
@@ -50,8 +48,8 @@ def _fill_values(name: str, values: object) -> tuple[float, ...]:
     return tuple(number(f"{name}[{c}]", value) for c, value in enumerate(values))
 
 
-class Pad(Spec):
-    """Elements around an image.
+class Pad(ReadsShape):
+    """Elements around an image: (N, H, W, C) to (N, H', W', C'), each longer by ``before`` and ``after``.
 
     Parameters
     ----------
@@ -87,56 +85,6 @@ class Pad(Spec):
         if self.edge_mode == "constant" and self.fill_values is not None:
             return np.array(self.fill_values[:channels])
         return np.full(channels, self.fill_value if self.edge_mode == "constant" else 0.0)
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Pad an image.
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray, shape (N, H', W', C')
-            In the dtype of ``x``.
-
-        Raises
-        ------
-        ShapeError
-            If there are fewer fill values than channels.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
-
-    def gradient(
-        self,
-        g: ArrayLike,
-        x_or_shape: ArrayLike | Shape,
-        *,
-        out: Array | None = None,
-        backend: str | Backend | None = None,
-    ) -> Array:
-        """Compute dL/dx from the gradient of the padded image.
-
-        Parameters
-        ----------
-        g : array_like, shape (N, H', W', C')
-            Source gradient.
-        x_or_shape : array_like, shape (N, H, W, C), or its shape
-            Source image of the forward pass, of which only the shape counts.
-        out, backend
-            As in :meth:`forward`.
-
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
-        """
-        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
 
 
 class PadProblem(ImageProblem):

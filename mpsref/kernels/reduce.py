@@ -24,19 +24,17 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mpsref import codecs
-from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Clip, Pair, Triple
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
 from mpsref.geometry import clip
 from mpsref.kernels.movement import bit_exact
+from mpsref.kernels.one_image import ReadsShape
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import ImageProblem, Spec, operation, shape_only
-from mpsref.registry import call
+from mpsref.operations import ImageProblem, operation, shape_only
 
 Reduction: TypeAlias = Literal["sum", "mean", "min", "max", "argumentmin", "argumentmax"]
 OPERATIONS: tuple[Reduction, ...] = get_args(Reduction)
@@ -58,8 +56,10 @@ def is_legal(operation: Reduction, over: Over) -> bool:
     return over == "featurechannels" or not operation.startswith("argument")
 
 
-class Reduce(Spec):
-    """Reduction of an image.
+class Reduce(ReadsShape):
+    """Reduction of an image: length 1 on the reduced axes; an index is a float.
+
+    Only the spatial mean has a gradient; that of others raises ``NoGradientError``.
 
     Parameters
     ----------
@@ -98,61 +98,6 @@ class Reduce(Spec):
                 f"weight is {self.weight}; it must be 1 but for the sum over 'featurechannels', where this is the "
                 f"{self.operation} over {self.over!r}"
             )
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Reduce an image.
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray
-            With length 1 on the reduced axes, in the dtype of ``x``; an index is a float.
-
-        Raises
-        ------
-        ValueError
-            If the clip does not overlap the image.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
-
-    def gradient(
-        self,
-        g: ArrayLike,
-        x_or_shape: ArrayLike | Shape,
-        *,
-        out: Array | None = None,
-        backend: str | Backend | None = None,
-    ) -> Array:
-        """Compute dL/dx of the spatial mean.
-
-        Parameters
-        ----------
-        g : array_like, shape (N, 1, 1, C)
-            Source gradient.
-        x_or_shape : array_like, shape (N, H, W, C), or its shape
-            Source image of the forward pass, of which only the shape counts.
-        out, backend
-            As in :meth:`forward`.
-
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
-
-        Raises
-        ------
-        NoGradientError
-            For every other reduction.
-        """
-        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
 
 
 class ReduceProblem(ImageProblem):

@@ -17,26 +17,24 @@ import math
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mpsref import codecs
-from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Triple
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import bit_exact
+from mpsref.kernels.one_image import ReadsShape
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import ImageProblem, Spec, operation, shape_only
-from mpsref.registry import call
+from mpsref.operations import ImageProblem, operation, shape_only
 
 ElementOrder: TypeAlias = Literal["HWC", "CHW"]
 
 ORDERS: tuple[ElementOrder, ...] = get_args(ElementOrder)
 
 
-class Reshape(Spec):
-    """Another size for the same elements.
+class Reshape(ReadsShape):
+    """Another size for the same elements: (N, H, W, C) to (N, height, width, channels).
 
     Parameters
     ----------
@@ -55,56 +53,6 @@ class Reshape(Spec):
 
     size: Triple = parameter(codecs.triple("size", low=1))
     element_order: ElementOrder = parameter(codecs.word(*ORDERS), default="HWC")
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Reshape each image of a batch.
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray, shape (N, height, width, channels)
-            In the dtype of ``x``.
-
-        Raises
-        ------
-        ShapeError
-            If the number of elements differs.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
-
-    def gradient(
-        self,
-        g: ArrayLike,
-        x_or_shape: ArrayLike | Shape,
-        *,
-        out: Array | None = None,
-        backend: str | Backend | None = None,
-    ) -> Array:
-        """Reshape the source gradient to the shape of the source image.
-
-        Parameters
-        ----------
-        g : array_like, shape (N, height, width, channels)
-            Source gradient.
-        x_or_shape : array_like, shape (N, H, W, C), or its shape
-            Source image of the forward pass, of which only the shape counts.
-        out, backend
-            As in :meth:`forward`.
-
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
-        """
-        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
 
 
 class ReshapeProblem(ImageProblem):

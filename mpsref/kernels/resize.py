@@ -12,24 +12,21 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from numpy.typing import ArrayLike
-
 from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike, pair
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
 from mpsref.kernels.interpolation import Sampling, sampled
+from mpsref.kernels.one_image import OneImage
 from mpsref.kernels.reference import ErrorBound
 from mpsref.kernels.upsampling import bilinear_bound
-from mpsref.operations import ImageProblem, Spec, operation
-from mpsref.registry import call
+from mpsref.operations import ImageProblem, operation
 
 
-class Resize(Spec):
-    """Base of the kernels whose results have a ``size`` that is a parameter."""
+class Resize(OneImage):
+    """Base of the kernels whose results have a ``size`` that is a parameter: (N, height, width, C)."""
 
     size: PairLike = parameter(codecs.pair("size", low=1))
 
@@ -37,25 +34,6 @@ class Resize(Spec):
     def sizes(self) -> Pair:
         """The size as a pair."""
         return pair("size", self.size)
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Resize an image to ``size`` (height, width).
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray, shape (N, height, width, C)
-            In the dtype of ``x``.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
 
     def gradient(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``NoGradientError``: MPS has no gradient kernel for it."""

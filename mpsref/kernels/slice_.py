@@ -12,20 +12,18 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from kernelcache.first_use import cached_property
 from mpsref import codecs
-from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Triple, integer
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import Gather, bit_exact, index
+from mpsref.kernels.one_image import ReadsShape
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only
-from mpsref.registry import call
+from mpsref.operations import ImageProblem, operation, planned, shape_only
 
 Size: TypeAlias = tuple[int | None, int | None, int | None]
 """Height, width, channels; ``None`` is "to the end"."""
@@ -48,8 +46,8 @@ _SIZE = codecs.Codec(
 )
 
 
-class Slice(Spec):
-    """A box of an image.
+class Slice(ReadsShape):
+    """A box of an image: (N, H, W, C) to (N, height, width, channels), the size of the box.
 
     Parameters
     ----------
@@ -71,56 +69,6 @@ class Slice(Spec):
 
     def _check(self) -> None:
         integer("offset[2]", self.offset[2], low=0)
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Cut the box out of an image.
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray, shape (N, height, width, channels)
-            In the dtype of ``x``.
-
-        Raises
-        ------
-        ShapeError
-            If the box is empty, or has channels that do not exist.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
-
-    def gradient(
-        self,
-        g: ArrayLike,
-        x_or_shape: ArrayLike | Shape,
-        *,
-        out: Array | None = None,
-        backend: str | Backend | None = None,
-    ) -> Array:
-        """Put the source gradient into an image of zeros, at the position of the box.
-
-        Parameters
-        ----------
-        g : array_like, shape (N, height, width, channels)
-            Source gradient.
-        x_or_shape : array_like, shape (N, H, W, C), or its shape
-            Source image of the forward pass, of which only the shape counts.
-        out, backend
-            As in :meth:`forward`.
-
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
-        """
-        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
 
 
 class SliceProblem(ImageProblem):

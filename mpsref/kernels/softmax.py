@@ -17,32 +17,14 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Backend
+from mpsref.kernels.one_image import OneImage
 from mpsref.kernels.reference import ErrorBound, gamma
-from mpsref.operations import ImageProblem, Spec, operation
+from mpsref.operations import ImageProblem, operation
 from mpsref.registry import call
 
 
-class OverChannels(Spec):
+class OverChannels(OneImage):
     """Base of the kernels that combine the channels of each pixel; no parameters."""
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Compute the kernel of an image.
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image; each pixel is normalized over its C channels.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``x``.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
 
     def gradient(
         self, g: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None

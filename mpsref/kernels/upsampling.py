@@ -29,12 +29,13 @@ from mpsref.codecs import parameter
 from mpsref.geometry import EDGE_MODES, EdgeMode
 from mpsref.kernels.interpolation import Sampling, sampled, spread_back
 from mpsref.kernels.movement import bit_exact
+from mpsref.kernels.one_image import OneImage
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import ImageProblem, Spec, operation, shape_only
+from mpsref.operations import ImageProblem, operation, shape_only
 from mpsref.registry import call
 
 
-class Upsampling(Spec):
+class Upsampling(OneImage):
     """Parameters of both kinds of upsampling: the integer ``scale`` (y, x); one integer stands for both axes."""
 
     scale: PairLike = parameter(codecs.pair("s", low=1))
@@ -47,25 +48,6 @@ class Upsampling(Spec):
     def sampling(self, length: int, s: int) -> Sampling:
         """Return how an axis of ``length`` pixels is sampled with the factor s."""
         raise NotImplementedError
-
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
-        """Enlarge an image by the scale (sy, sx).
-
-        Parameters
-        ----------
-        x : array_like, shape (N, H, W, C)
-            Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray, shape (N, sy * H, sx * W, C)
-            In the dtype of ``x``.
-        """
-        return call(self, "forward", (x,), out=out, backend=backend)
 
     def gradient(
         self,
@@ -148,7 +130,7 @@ class UpsamplingGradient(
 
 
 class UpsamplingNearest(Upsampling):
-    """Upsampling that repeats each pixel in a block of (sy, sx).
+    """Upsampling that repeats each pixel in a block of (sy, sx): (N, H, W, C) to (N, sy * H, sx * W, C).
 
     Parameters
     ----------
@@ -171,7 +153,7 @@ class UpsamplingNearest(Upsampling):
 
 
 class UpsamplingBilinear(Upsampling):
-    """Upsampling that interpolates linearly along y and x.
+    """Upsampling that interpolates linearly along y and x: (N, H, W, C) to (N, sy * H, sx * W, C).
 
     Parameters
     ----------
