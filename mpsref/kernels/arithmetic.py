@@ -94,27 +94,6 @@ class Arithmetic(Broadcasting):
         """Whether a bound is finite."""
         return (self.minimum_value, self.maximum_value) != (-math.inf, math.inf)
 
-    def forward(
-        self, x: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
-        """Combine two images.
-
-        Parameters
-        ----------
-        x, y : array_like, shape (N, H, W, C)
-            The operands, of shapes that fit the strides and offsets.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray
-            Of the shape :meth:`result_shape` and the dtype of ``x``.
-        """
-        return call(self, "forward", (x, y), out=out, backend=backend)
-
     def gradient(
         self,
         g: ArrayLike,

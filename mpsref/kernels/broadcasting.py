@@ -15,14 +15,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple
+from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.operations import ImageProblem, Spec
+from mpsref.registry import call
 
 AXES = ("H", "W", "C")
 
@@ -54,6 +57,27 @@ class Broadcasting(Spec):
             Operand(known[f"{name}_strides"], known[f"{name}_offset"]) for name in ("primary", "secondary")
         )
         return primary, secondary
+
+    def forward(
+        self, x: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Combine two images.
+
+        Parameters
+        ----------
+        x, y : array_like, shape (N, H, W, C)
+            The operands, of shapes that fit the strides and offsets.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray
+            Of the shape :meth:`result_shape` and the dtype of ``x``.
+        """
+        return call(self, "forward", (x, y), out=out, backend=backend)
 
     def result_shape(self, x: Shape, y: Shape) -> ImageShape:
         """Return the shape of the result for operands of the shapes ``x`` and ``y``; ``ShapeError`` if they do not fit.

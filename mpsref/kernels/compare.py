@@ -13,17 +13,14 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Triple, real
-from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import operation
-from mpsref.registry import call
 
 Comparison: TypeAlias = Literal["equal", "notequal", "less", "lessorequal", "greater", "greaterorequal"]
 
@@ -36,7 +33,7 @@ def _threshold(name: str, value: object) -> float:
 
 
 class Compare(Broadcasting):
-    """Comparison of two images, element by element.
+    """Comparison of two images, element by element: 1 where it holds, else 0.
 
     Parameters
     ----------
@@ -61,27 +58,6 @@ class Compare(Broadcasting):
     secondary_strides: Triple = parameter(codecs.triple("ss", 0, 1), default=(1, 1, 1))
     primary_offset: Triple = parameter(codecs.triple("po", 0), default=(0, 0, 0))
     secondary_offset: Triple = parameter(codecs.triple("so", 0), default=(0, 0, 0))
-
-    def forward(
-        self, x: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
-        """Compare two images.
-
-        Parameters
-        ----------
-        x, y : array_like, shape (N, H, W, C)
-            The operands, of shapes that fit the strides and offsets.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
-
-        Returns
-        -------
-        ndarray
-            1 or 0 for each element, in the dtype of ``x``.
-        """
-        return call(self, "forward", (x, y), out=out, backend=backend)
 
 
 class CompareForward(
