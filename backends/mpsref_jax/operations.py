@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -140,10 +139,6 @@ def _relun(n: Neuron) -> Function:
     return lambda x: jax.nn.relu6(x) if relu6 else jax.numpy.minimum(_rectified(n.a)(x), n.b)
 
 
-def _base(n: Neuron) -> float:
-    return 1.0 if n.c == -1 else math.log(n.c)
-
-
 NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "none": lambda n: lambda x: x,
     "relu": lambda n: _rectified(n.a),
@@ -157,8 +152,8 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "elu": lambda n: lambda x: jax.nn.elu(x, n.a),
     "relun": _relun,
     "power": lambda n: lambda x: jax.numpy.power(n.a * x + n.b, n.c),
-    "exponential": lambda n: lambda x: jax.numpy.exp((n.a * x + n.b) * _base(n)),
-    "logarithm": lambda n: lambda x: jax.numpy.log(n.a * x + n.b) / _base(n),
+    "exponential": lambda n: lambda x: jax.numpy.exp((n.a * x + n.b) * n.log_base),
+    "logarithm": lambda n: lambda x: jax.numpy.log(n.a * x + n.b) / n.log_base,
     "gelu": lambda n: lambda x: jax.nn.gelu(x, approximate=False),
     "prelu": lambda n: lambda x, slopes: jax.numpy.where(x >= 0, x, slopes * x),
 }

@@ -6,7 +6,6 @@ mpsref of them. Images lie in memory as the arrays do, also transposed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -97,16 +96,6 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
 # --- elements ---------------------------------------------------------------------------------------------------------
 
 
-def _exponential(n: Neuron) -> Function:
-    base = 1.0 if n.c == -1 else math.log(n.c)
-    return lambda x: mlx.core.exp((n.a * x + n.b) * base)
-
-
-def _logarithm(n: Neuron) -> Function:
-    base = 1.0 if n.c == -1 else math.log(n.c)
-    return lambda x: mlx.core.log(n.a * x + n.b) / base
-
-
 def leaky_relu(n: Neuron) -> Function:
     if n.a > 1:
         raise UnsupportedError(f"a is {n.a}; leaky_relu of MLX is the maximum of x and a * x, another function above 1")
@@ -131,8 +120,8 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "elu": lambda n: lambda x: mlx.nn.elu(x, n.a),
     "relun": relun,
     "power": lambda n: lambda x: mlx.core.power(n.a * x + n.b, n.c),
-    "exponential": _exponential,
-    "logarithm": _logarithm,
+    "exponential": lambda n: lambda x: mlx.core.exp((n.a * x + n.b) * n.log_base),
+    "logarithm": lambda n: lambda x: mlx.core.log(n.a * x + n.b) / n.log_base,
     "gelu": lambda n: mlx.nn.gelu,
     "prelu": lambda n: mlx.nn.prelu,
 }

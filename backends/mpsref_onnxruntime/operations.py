@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -67,10 +66,6 @@ def local_response(problem: Any) -> Function:
 # --- elements ---------------------------------------------------------------------------------------------------------
 
 
-def _base(n: Neuron) -> float:
-    return 1.0 if n.c == -1 else math.log(n.c)
-
-
 def _rectified(n: Neuron) -> Function:
     return operator("Relu") if n.a == 0 else operator("LeakyRelu", alpha=n.a)
 
@@ -89,8 +84,8 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "prelu": lambda n: lambda x, slopes: node("PRelu", x, onnx.on_channels(slopes)),
     "relun": lambda n: lambda x: node("Clip", _rectified(n)(x), None, n.b),
     "power": lambda n: lambda x: node("Pow", n.a * x + n.b, n.c),
-    "exponential": lambda n: lambda x: node("Exp", (n.a * x + n.b) * _base(n)),
-    "logarithm": lambda n: lambda x: node("Log", n.a * x + n.b) / _base(n),
+    "exponential": lambda n: lambda x: node("Exp", (n.a * x + n.b) * n.log_base),
+    "logarithm": lambda n: lambda x: node("Log", n.a * x + n.b) / n.log_base,
     "gelu": lambda n: operator("Gelu"),
 }
 

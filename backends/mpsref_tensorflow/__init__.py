@@ -6,7 +6,6 @@ mpsref of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,16 +80,6 @@ def local_response(problem: Any) -> Function:
 # --- elements ---------------------------------------------------------------------------------------------------------
 
 
-def _exponential(n: Neuron) -> Function:
-    base = 1.0 if n.c == -1 else math.log(n.c)
-    return lambda x: tensorflow.tf.exp((n.a * x + n.b) * base)
-
-
-def _logarithm(n: Neuron) -> Function:
-    base = 1.0 if n.c == -1 else math.log(n.c)
-    return lambda x: tensorflow.tf.math.log(n.a * x + n.b) / base
-
-
 def leaky_relu(n: Neuron) -> Function:
     if n.a > 1:
         raise UnsupportedError(f"a is {n.a}; leaky_relu of TensorFlow is the maximum of x and a * x")
@@ -115,8 +104,8 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "elu": lambda n: lambda x: tensorflow.tf.keras.activations.elu(x, n.a),
     "relun": relun,
     "power": lambda n: lambda x: tensorflow.tf.pow(n.a * x + n.b, n.c),
-    "exponential": _exponential,
-    "logarithm": _logarithm,
+    "exponential": lambda n: lambda x: tensorflow.tf.exp((n.a * x + n.b) * n.log_base),
+    "logarithm": lambda n: lambda x: tensorflow.tf.math.log(n.a * x + n.b) / n.log_base,
     "gelu": lambda n: tensorflow.tf.nn.gelu,
 }
 

@@ -6,7 +6,6 @@ mpsref of them. tinygrad compiles each shape for seconds, so a check has few dis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,16 +70,6 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
 # --- elements ---------------------------------------------------------------------------------------------------------
 
 
-def _exponential(n: Neuron) -> Function:
-    base = 1.0 if n.c == -1 else math.log(n.c)
-    return lambda x: ((n.a * x + n.b) * base).exp()
-
-
-def _logarithm(n: Neuron) -> Function:
-    base = 1.0 if n.c == -1 else math.log(n.c)
-    return lambda x: (n.a * x + n.b).log() / base
-
-
 NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "none": lambda n: lambda x: x * 1,
     "relu": lambda n: lambda x: x.relu() if n.a == 0 else x.leaky_relu(n.a),
@@ -94,8 +83,8 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
     "elu": lambda n: lambda x: x.elu(n.a),
     "relun": lambda n: lambda x: x.leaky_relu(n.a).minimum(n.b),
     "power": lambda n: lambda x: (n.a * x + n.b).pow(n.c),
-    "exponential": _exponential,
-    "logarithm": _logarithm,
+    "exponential": lambda n: lambda x: ((n.a * x + n.b) * n.log_base).exp(),
+    "logarithm": lambda n: lambda x: (n.a * x + n.b).log() / n.log_base,
     "gelu": lambda n: lambda x: x.gelu(approximate="none"),
 }
 

@@ -54,10 +54,6 @@ def _softplus(torch: Torch, n: Neuron) -> Function:
     return lambda x: n.a * torch.functional.softplus(n.b * x)
 
 
-def _base(n: Neuron) -> float:
-    return 1.0 if n.c == -1 else math.log(n.c)
-
-
 NEURONS: Mapping[str, Callable[[Torch, Neuron], Function]] = {
     "none": lambda torch, n: lambda x: x * 1,
     "relu": lambda torch, n: torch.functional.relu if n.a == 0 else lambda x: torch.functional.leaky_relu(x, n.a),
@@ -71,8 +67,8 @@ NEURONS: Mapping[str, Callable[[Torch, Neuron], Function]] = {
     "elu": lambda torch, n: lambda x: torch.functional.elu(x, n.a),
     "relun": _relun,
     "power": lambda torch, n: lambda x: torch.torch.pow(scaled(x, n.a, n.b), n.c),
-    "exponential": lambda torch, n: lambda x: torch.torch.exp(scaled(scaled(x, n.a, n.b), _base(n))),
-    "logarithm": lambda torch, n: lambda x: scaled(torch.torch.log(scaled(x, n.a, n.b)), 1 / _base(n)),
+    "exponential": lambda torch, n: lambda x: torch.torch.exp(scaled(scaled(x, n.a, n.b), n.log_base)),
+    "logarithm": lambda torch, n: lambda x: scaled(torch.torch.log(scaled(x, n.a, n.b)), 1 / n.log_base),
     "gelu": lambda torch, n: torch.functional.gelu,
     "prelu": lambda torch, n: torch.functional.prelu,
 }

@@ -91,11 +91,6 @@ def _power_slope(n: Neuron, u: Array) -> Array:
     return n.a * n.c * _power(u, n.c - 1) if n.c else np.zeros_like(u)
 
 
-def _log_base(n: Neuron) -> float:
-    """Return ln(c), where c = -1 stands for the base e."""
-    return 1.0 if n.c == -1 else math.log(n.c)
-
-
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])  # NumPy has no erf
 
 
@@ -131,14 +126,14 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "relun": Activation(lambda n, x: np.minimum(_relu(n.a, x), n.b), _clamped, {"a": 1.0, "b": 6.0}),
     "power": Activation(lambda n, u: _power(u, n.c), _power_slope, {"a": 1.0, "b": 0.0, "c": 1.0}, affine=True),
     "exponential": Activation(
-        lambda n, u: np.exp(u * _log_base(n)),
-        lambda n, u: n.a * _log_base(n) * np.exp(u * _log_base(n)),
+        lambda n, u: np.exp(u * n.log_base),
+        lambda n, u: n.a * n.log_base * np.exp(u * n.log_base),
         {"a": 1.0, "b": 0.0, "c": -1.0},
         affine=True,
     ),
     "logarithm": Activation(
-        lambda n, u: np.log(u) / _log_base(n),
-        lambda n, u: n.a / (_log_base(n) * u),
+        lambda n, u: np.log(u) / n.log_base,
+        lambda n, u: n.a / (n.log_base * u),
         {"a": 1.0, "b": 0.0, "c": -1.0},
         affine=True,
     ),
@@ -297,6 +292,11 @@ class Neuron(ReadsPixels):
         needed = [f"{name}={getattr(self, name)!r}" for name in ACTIVATIONS[self.type].needs]
         data = [] if self.data is None else [f"data={self.data!r}"]
         return f"Neuron({', '.join([repr(self.type), *needed, *data])})"
+
+    @property
+    def log_base(self) -> float:
+        """The logarithm of the base c of "exponential" and "logarithm"; c = -1 stands for e."""
+        return 1.0 if self.c == -1 else math.log(self.c)
 
     def parameter_gradient(
         self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None

@@ -7,7 +7,6 @@ without branches, so that LLVM vectorizes the loops; :mod:`mpsref_cpu.simd.eleme
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -176,7 +175,7 @@ def compiled_form(neuron: Neuron | None) -> CompiledForm:
     if neuron.type == "power":
         return Power(a, b, real(neuron.a * c), _exponent(c), _exponent(c - 1 if c else 0.0))
     if neuron.type in ("exponential", "logarithm"):
-        rate = 1.0 if c == -1 else math.log(c)
+        rate = neuron.log_base
         if neuron.type == "exponential":
             return Exponential(a, b, real(rate), real(neuron.a * rate))
         return Logarithm(a, b, real(1 / rate), real(neuron.a / rate))
