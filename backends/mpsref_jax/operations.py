@@ -159,8 +159,7 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
 }
 
 
-def neuron(n: Neuron) -> Function:
-    return NEURONS[n.type](n)
+neuron = jax.of_type(NEURONS)
 
 
 def _xlogy(t: Tensor, y: Tensor) -> Tensor:
@@ -189,8 +188,7 @@ LOSSES: Mapping[str, Callable[[Loss], Function]] = {
 }
 
 
-def loss(spec: Loss) -> Function:
-    return LOSSES[spec.type](spec)
+loss = jax.of_type(LOSSES)
 
 
 def cross_entropy(y: Tensor, t: Tensor) -> Tensor:

@@ -127,8 +127,7 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
 }
 
 
-def neuron(n: Neuron) -> Function:
-    return NEURONS[n.type](n)
+neuron = mlx.of_type(NEURONS)
 
 
 LOSSES: Mapping[str, Callable[[Loss], Function]] = {
@@ -141,10 +140,7 @@ LOSSES: Mapping[str, Callable[[Loss], Function]] = {
 }
 
 
-def loss(spec: Loss) -> Function:
-    if spec.type not in LOSSES:
-        raise UnsupportedError(f"MLX has no loss {spec.type!r} with the parameters of MPS")
-    return LOSSES[spec.type](spec)
+loss = mlx.of_type(LOSSES)
 
 
 # --- movement ---------------------------------------------------------------------------------------------------------

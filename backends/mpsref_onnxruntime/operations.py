@@ -90,8 +90,7 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
 }
 
 
-def neuron(n: Neuron) -> Function:
-    return NEURONS[n.type](n)
+neuron = onnx.of_type(NEURONS)
 
 
 # --- movement ---------------------------------------------------------------------------------------------------------

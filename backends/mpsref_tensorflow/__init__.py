@@ -110,10 +110,7 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
 }
 
 
-def neuron(n: Neuron) -> Function:
-    if n.type not in NEURONS:
-        raise UnsupportedError(f"tf.nn has no neuron {n.type!r}")
-    return NEURONS[n.type](n)
+neuron = tensorflow.of_type(NEURONS)
 
 
 LOSSES: Mapping[str, Callable[[Loss], Function]] = {
@@ -124,10 +121,7 @@ LOSSES: Mapping[str, Callable[[Loss], Function]] = {
 }
 
 
-def loss(spec: Loss) -> Function:
-    if spec.type not in LOSSES:
-        raise UnsupportedError(f"tf.nn has no loss {spec.type!r} of elements")
-    return LOSSES[spec.type](spec)
+loss = tensorflow.of_type(LOSSES)
 
 
 # --- movement ---------------------------------------------------------------------------------------------------------

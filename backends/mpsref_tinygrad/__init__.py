@@ -89,10 +89,7 @@ NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
 }
 
 
-def neuron(n: Neuron) -> Function:
-    if n.type not in NEURONS:
-        raise UnsupportedError(f"tinygrad has no neuron {n.type!r}")
-    return NEURONS[n.type](n)
+neuron = tinygrad.of_type(NEURONS)
 
 
 LOSSES: Mapping[str, Callable[[Loss], Function]] = {
@@ -101,10 +98,7 @@ LOSSES: Mapping[str, Callable[[Loss], Function]] = {
 }
 
 
-def loss(spec: Loss) -> Function:
-    if spec.type not in LOSSES:
-        raise UnsupportedError(f"tinygrad has no loss {spec.type!r}")
-    return LOSSES[spec.type](spec)
+loss = tinygrad.of_type(LOSSES)
 
 
 # --- movement ---------------------------------------------------------------------------------------------------------

@@ -195,13 +195,8 @@ def table(torch: Torch) -> Table:
     def reduce(x: Tensor, operation: str, axes: Any) -> Tensor:
         return getattr(torch.torch, REDUCTIONS.get(operation, operation))(x, axes, keepdim=True).to(x.dtype)
 
-    def neuron(n: Neuron) -> Function:
-        return NEURONS[n.type](torch, n)
-
-    def loss(spec: Loss) -> Function:
-        if spec.type not in LOSSES:
-            raise UnsupportedError(f"PyTorch has no loss {spec.type!r} with the parameters of MPS")
-        return LOSSES[spec.type](torch.functional, spec)
+    neuron = torch.of_type(NEURONS, torch)
+    loss = torch.of_type(LOSSES, torch.functional)
 
     def sums(x: Tensor, **words: Any) -> Tensor:
         return torch.functional.avg_pool2d(x, **{**words, "divisor_override": 1})

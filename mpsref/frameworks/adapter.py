@@ -292,6 +292,17 @@ class Framework(ABC):
 
         return {**of(softmax, logarithmic=False), **of(log_softmax, logarithmic=True)}
 
+    def of_type(self, table: Mapping[str, Callable[..., Function]], *first: Any) -> Callable[[Any], Function]:
+        """Return what makes the function of a neuron or a loss: the entry of its type, called with ``first`` and it."""
+
+        def make(spec: Any) -> Function:
+            if spec.type not in table:
+                what = type(spec).__name__.lower()
+                raise UnsupportedError(f"{self.title} has no {what} {spec.type!r} with the parameters of MPS")
+            return table[spec.type](*first, spec)
+
+        return make
+
     def neurons(self, make: Callable[[Neuron], Function]) -> Table:
         """Return the neurons; ``make(neuron)`` is a function of x, and for PReLU of x and the slopes."""
 
