@@ -179,7 +179,10 @@ FEATURES = {
         "atomic_fetch_add_explicit(a, 1.0f, memory_order_relaxed);"
     },
     "3.1": {"bfloat": "y[i] = float(bfloat(1.0f));", "function": "float (*g)(float) = 0; y[i] = g ? 1 : 0;"},
-    "3.2": {"lambda": "auto g = [](float v) { return v + 1; }; y[i] = g(1);"},
+    "3.2": {
+        "lambda": "auto g = [](float v) { return v + 1; }; y[i] = g(1);",
+        "log": 'os_log_default.log("y is %f", y[i]); metal::os_log_default.log_error("no value");',
+    },
 }
 VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2")
 

@@ -275,6 +275,18 @@ def test_two_barriers_are_not_one(device):
     fails(device, source, r"barrier that not all threads reach.*wait at line")
 
 
+def test_barriers_of_included_files(device, tmp_path):
+    """Barriers on one line of two files are not one, and each is named with its file."""
+    for name in ("one", "two"):
+        text = f"inline void {name}() {{ threadgroup_barrier(mem_flags::mem_threadgroup); }}\n"
+        (tmp_path / f"{name}.h").write_text(text)
+    source = kernel("if (t < 10) one(); else two();", before='#include "one.h"\n#include "two.h"')
+    with pytest.raises(LaunchError) as error:
+        device.kernel(source, include=[tmp_path]).function("f")(64, device.buffer(256))
+    places = [f"wait at line 1, column 21 of {tmp_path}/{name}.h" for name in ("one", "two")]
+    assert f"10 of 64 threads {places[0]}, while 54 {places[1]}" in str(error.value)
+
+
 def test_barrier_in_a_loop_of_different_length(device):
     fails(device, kernel("for (uint k = 0; k < t; ++k) threadgroup_barrier(mem_flags::mem_none);\nout[i] = 1;"),
           "barrier that not all threads reach")  # fmt: skip

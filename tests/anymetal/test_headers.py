@@ -47,18 +47,19 @@ struct exchange { uint active; unsigned char value[32][64] __attribute__((aligne
 uint lane, asked, rounds, calls[64][3];
 long found[4];
 void *place[5];
-uint mpsref_lane(void) { return lane; }
-struct exchange *mpsref_exchange_values(const void *value, uint bytes, uint flags, uint line, uint column) {
+uint mpsref_thread_index(void) { return lane; }
+struct site { const char *file; uint line, column; };
+struct exchange *mpsref_exchange_values(const void *value, uint bytes, uint flags, struct site here) {
     uint call = asked++;
     if (call < rounds) return &known[call];
     known[call].active |= 1u << lane;
     __builtin_memcpy(known[call].value[lane], value, bytes);
-    calls[call][0] = flags, calls[call][1] = line, calls[call][2] = column;
+    calls[call][0] = flags, calls[call][1] = here.line, calls[call][2] = here.column;
     __builtin_longjmp(place, 1);
 }
-void mpsref_barrier(uint flags, uint line, uint column) { found[3] = flags; }
-void mpsref_out_of_bounds(long index, unsigned long length, uint line, uint column) {
-    found[0] = index, found[1] = length, found[2] = line, found[3] = column;
+void mpsref_barrier(uint flags, struct site here) { found[3] = flags; }
+void mpsref_out_of_bounds(long index, unsigned long length, struct site here) {
+    found[0] = index, found[1] = length, found[2] = here.line, found[3] = here.column;
     __builtin_longjmp(place, 1);
 }
 int simdgroup(void (*body)(void *, uint), char *out, uint lanes) {
@@ -81,7 +82,7 @@ int thread(void (*entry)(const void *, uint), const void *group, uint t) {
     return 0;
 }
 """
-OWN = [f"-Dmpsref_{name}=test_{name}" for name in ("lane", "exchange_values", "barrier", "out_of_bounds")]
+OWN = [f"-Dmpsref_{name}=test_{name}" for name in ("thread_index", "exchange_values", "barrier", "out_of_bounds")]
 """Names that the launcher of the runtime, in the same process, does not have."""
 PRELUDE = """
 using namespace metal;

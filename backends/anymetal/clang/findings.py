@@ -197,6 +197,21 @@ def suppressions(file: str | os.PathLike[str] | None) -> tuple[Suppression, ...]
     return found
 
 
+class Site(ctypes.Structure):
+    """``mpsref_site`` of abi.h."""
+
+    _fields_ = (("file", ctypes.c_char_p), ("line", ctypes.c_uint32), ("column", ctypes.c_uint32))
+
+    @property
+    def place(self) -> Place | None:
+        """The place, if there is one."""
+        return Place((self.file or NAME.encode()).decode(), self.line, self.column) if self.line else None
+
+    def __str__(self) -> str:
+        at = self.place
+        return f"line {self.line}, column {self.column}" + (f" of {at.file}" if at and at.file != NAME else "")
+
+
 class FindingRecord(ctypes.Structure):
     """``mpsref_finding`` of abi.h."""
 
@@ -212,7 +227,8 @@ class FindingRecord(ctypes.Structure):
             (name, ctypes.c_uint32)
             for name in ("is_write", "was_write", "group", "other_group", "thread_index", "other_thread")
         ),
-        *((name, ctypes.c_uint32) for name in ("barrier_line", "barrier_column", "barrier_flags")),
+        ("barrier", Site),
+        ("barrier_flags", ctypes.c_uint32),
     )
 
 
@@ -330,7 +346,7 @@ class Reader:
         messages = {
             "race": f"{pair}, and nothing orders the two",
             "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
-            "fence": f"{pair}; the barrier between, at line {record.barrier_line}, has the flags "
+            "fence": f"{pair}; the barrier between, at line {record.barrier.line}, has the flags "
                      f"{names.get(record.barrier_flags & 3, '')}, which do not order this memory",
             "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
             "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",

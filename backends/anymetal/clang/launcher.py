@@ -22,7 +22,7 @@ from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
-from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, VariableRecord, merged
+from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, Site, VariableRecord, merged
 from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
 from .lines import Place, image, lines_of, unreached, unset
 from .objects import check_loading
@@ -86,10 +86,9 @@ class FaultReport(ctypes.Structure):
         ("buffer", ctypes.c_int32),
         ("group", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
-        ("line", ctypes.c_uint32),
-        ("column", ctypes.c_uint32),
         ("others", ctypes.c_uint32),
-        ("other_line", ctypes.c_uint32),
+        ("at", Site),
+        ("other", Site),
     )
 
 

@@ -6,11 +6,9 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from .. import LaunchError
-from ..frontend.lexer import NAME
 from ..frontend.signature import Signature
 from .findings import MOST_BUFFERS, Finding
 from .launcher import FaultReport
-from .lines import Place
 
 FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER, FOUND = range(1, 10)
 
@@ -61,10 +59,10 @@ def explain(
     if report.kind == DIVERGENCE:
         missing = size - report.count - report.others
         rest = [f"{missing} have returned"] * (missing > 0)
-        rest += [f"{report.others} wait at line {report.other_line}"] * (report.others > 0)
+        rest += [f"{report.others} wait at {report.other}"] * (report.others > 0)
         return (
             f"{start}has a barrier that not all threads reach: in threadgroup {report.group}, {report.count} of {size} "
-            f"threads wait at line {report.line}, column {report.column}, while {' and '.join(rest)} ({grid})"
+            f"threads wait at {report.at}, while {' and '.join(rest)} ({grid})"
         )
     if report.kind == ORDER:
         return (
@@ -73,12 +71,9 @@ def explain(
             f"place; if this is intended, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
-        return (
-            f"{start}used index {report.offset} of an array of {report.count} elements, "
-            f"at line {report.line}, column {report.column} ({grid})"
-        )
+        return f"{start}used index {report.offset} of an array of {report.count} elements, at {report.at} ({grid})"
     if report.kind == STOPPED:
-        last = f"line {report.line}, column {report.column}" if report.line else "none"
+        last = f"{report.at}" if report.at.line else "none"
         where = f"in threadgroup {report.group} (the last barrier or simdgroup function of the thread: {last}; {grid})"
         if report.count == signal.SIGINT:
             return f"{start}was interrupted {where}"
@@ -96,9 +91,8 @@ def finding_of(report: FaultReport, text: str, level: str = "error", place: Plac
     kind = (kinds | {STOPPED: "endless"}).get(report.kind, "fault")
     if report.kind == FAULT:
         kind = "division" if report.count == signal.SIGFPE else "fault" if report.buffer < 0 else "out-of-bounds"
-    place = place or (Place(NAME, report.line, report.column) if report.line else None)
-    other = Place(NAME, report.other_line, 0) if report.kind == DIVERGENCE and report.other_line else None
-    return Finding(kind, level, text, place, other, groups=(report.group,))
+    other = report.other.place if report.kind == DIVERGENCE else None
+    return Finding(kind, level, text, place or report.at.place, other, groups=(report.group,))
 
 
 ATOMIC_ORDER = (

@@ -68,8 +68,7 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
     if (!m->is_local && r->group.groups[0] * r->group.groups[1] * r->group.groups[2] > MOST_GROUP)
         found.other_group = group_of(q) == s->group ? r->group.index : UINT32_MAX; // more than a record can tell apart
     const uint32_t i = r->thread / MPSREF_SIMD_WIDTH;
-    found.barrier_line = s->barrier[i].line, found.barrier_column = s->barrier[i].column;
-    found.barrier_flags = s->barrier[i].flags;
+    found.barrier = s->barrier[i].at, found.barrier_flags = s->barrier[i].flags;
     if (!(access & IS_WRITE) || !was_write || is_mixed || s->pending.found.bytes || bytes > sizeof s->pending.before) {
         find(r, found);
         return;
@@ -234,11 +233,11 @@ void mpsref_fence(uint32_t flags, uint32_t order) {
     if (current->shadow) shadow_order(current->shadow, order);
 }
 
-void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column) {
+void mpsref_missing_lane(uint32_t lane, mpsref_site here) {
     if (!current->shadow) return;
     mpsref_finding found = by_thread(current, MPSREF_MISSING_LANE);
-    found.offset = lane, found.line = line, found.column = column;
-    found.place = ((uint64_t)BACK - current->launch->checks->code) >> 2 << 2; // it knows of headers, too
+    found.offset = lane, found.file = here.file, found.line = here.line, found.column = here.column;
+    found.place = ((uint64_t)BACK - current->launch->checks->code) >> 2 << 2; // it knows of inlined functions, too
     find(current, found);
 }
 

@@ -24,7 +24,8 @@ enum { READY, AT_SIMD, AT_BARRIER, DONE };
 
 typedef struct {
     void *stack_pointer;
-    uint32_t state, line, column, bytes, flags;
+    uint32_t state, bytes, flags;
+    mpsref_site at; // where it waits, or waited last
     uint8_t post[MPSREF_SIMD_BYTES]; // the value this lane brings to a simdgroup function
 } fibre;
 
@@ -159,7 +160,7 @@ static void fibre_main(void) {
 static void fibre_start(run *r, uint32_t t) {
     fibre *f = &r->pool->fibres[t];
     f->state = READY;
-    f->line = f->column = 0;
+    f->at = (mpsref_site){0};
     f->stack_pointer = fibre_prepare(r->pool->stacks + (t + 1) * stack_pitch(), fibre_main);
 }
 
@@ -171,39 +172,44 @@ static void abandon(run *r) {
 
 #include "checked.h"
 
-static void wait_at(uint32_t state, uint32_t line, uint32_t column) {
+static void wait_at(uint32_t state, mpsref_site here) {
     run *r = current;
     if (r->shadow) settle(r);
     fibre *f = &r->pool->fibres[r->running];
     f->state = state;
-    f->line = line;
-    f->column = column;
+    f->at = here;
     to_host();
 }
 
-void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column) {
+void mpsref_barrier(uint32_t flags, mpsref_site here) {
     current->pool->fibres[current->running].flags = flags;
-    wait_at(AT_BARRIER, line, column);
+    wait_at(AT_BARRIER, here);
 }
 
-uint32_t mpsref_lane(void) { return current->thread % MPSREF_SIMD_WIDTH; }
+uint32_t mpsref_thread_index(void) { return current->thread; }
 
-const mpsref_exchange *mpsref_exchange_values(
-    const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column) {
+const mpsref_exchange *mpsref_exchange_values(const void *value, uint32_t bytes, uint32_t flags, mpsref_site here) {
     run *r = current;
     fibre *f = &r->pool->fibres[r->running];
     f->bytes = bytes;
     f->flags = flags;
     memcpy(f->post, value, bytes);
-    wait_at(AT_SIMD, line, column);
+    wait_at(AT_SIMD, here);
     return &r->pool->exchanges[r->running / MPSREF_SIMD_WIDTH];
 }
 
-void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column) {
+void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here) {
     run *r = current;
-    mpsref_report found = {.kind = MPSREF_ARRAY, .offset = index, .count = (uint32_t)length, .line = line, .column = column};
+    mpsref_report found = {.kind = MPSREF_ARRAY, .offset = index, .count = (uint32_t)length, .at = here};
     *r->report = found;
     abandon(r);
+}
+
+// The order of two places in the source; 0 for the same. The files of a library are strings of their own.
+static int compare(const mpsref_site *a, const mpsref_site *b) {
+    if (a->line != b->line) return a->line < b->line ? -1 : 1;
+    if (a->column != b->column) return a->column < b->column ? -1 : 1;
+    return a->file == b->file ? 0 : a->file < b->file ? -1 : 1;
 }
 
 // Lets the waiting lanes of one simdgroup go on. Lanes that wait at different places have diverged: the ones that are
@@ -211,17 +217,17 @@ void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_
 static int simd_release(run *r, uint32_t first) {
     fibre *f = r->pool->fibres;
     uint32_t end = first + MPSREF_SIMD_WIDTH < r->group.size ? first + MPSREF_SIMD_WIDTH : r->group.size;
-    uint64_t place = UINT64_MAX;
+    const mpsref_site *place = NULL;
     uint32_t bytes = 0, flags = 0;
     for (uint32_t t = first; t < end; t++) {
-        uint64_t here = (uint64_t)f[t].line << 32 | f[t].column;
-        if (f[t].state == AT_SIMD && here <= place) place = here, bytes = f[t].bytes > bytes ? f[t].bytes : bytes;
+        if (f[t].state == AT_SIMD && (!place || compare(&f[t].at, place) <= 0))
+            place = &f[t].at, bytes = f[t].bytes > bytes ? f[t].bytes : bytes;
     }
-    if (place == UINT64_MAX) return 0;
+    if (!place) return 0;
     mpsref_exchange *x = &r->pool->exchanges[first / MPSREF_SIMD_WIDTH];
     x->active = 0;
     for (uint32_t t = first; t < first + MPSREF_SIMD_WIDTH; t++) {
-        if (t >= end || f[t].state != AT_SIMD || ((uint64_t)f[t].line << 32 | f[t].column) != place) {
+        if (t >= end || f[t].state != AT_SIMD || compare(&f[t].at, place)) {
             memset(x->value[t - first], 0xff, bytes); // what an inactive lane holds is undefined
             continue;
         }
@@ -231,11 +237,12 @@ static int simd_release(run *r, uint32_t first) {
         flags = f[t].flags;
     }
     if (!r->shadow || !(flags & MPSREF_IS_BARRIER)) return 1;
-    const uint32_t line = (uint32_t)(place >> 32), column = (uint32_t)place, here = (uint32_t)__builtin_popcount(x->active);
-    shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags, line, column);
+    const uint32_t here = (uint32_t)__builtin_popcount(x->active);
+    shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags, *place);
     if (here < end - first) {
         mpsref_finding found = by_thread(r, MPSREF_LANES_DIVERGED);
-        found.offset = here, found.bytes = end - first, found.line = line, found.column = column;
+        found.offset = here, found.bytes = end - first;
+        found.file = place->file, found.line = place->line, found.column = place->column;
         find(r, found);
     }
     return 1;
@@ -249,20 +256,20 @@ static int barrier_release(run *r) {
     for (uint32_t t = 0; t < n; t++) {
         if (f[t].state == DONE) continue;
         if (!at) at = &f[t];
-        if (f[t].line == at->line && f[t].column == at->column)
+        if (!compare(&f[t].at, &at->at))
             waiting++;
         else
             elsewhere++, other = &f[t];
     }
     if (!at) return 0;
     if (waiting < n) {
-        mpsref_report found = {.kind = MPSREF_DIVERGENCE, .group = r->group.index, .count = waiting, .line = at->line,
-                               .column = at->column, .others = elsewhere, .other_line = other ? other->line : 0};
+        mpsref_report found = {.kind = MPSREF_DIVERGENCE, .group = r->group.index, .count = waiting, .at = at->at,
+                               .others = elsewhere, .other = other ? other->at : at->at};
         *r->report = found;
         return 0;
     }
     for (uint32_t t = 0; t < n; t++) f[t].state = READY;
-    if (r->shadow) shadow_barrier(r->shadow, at->flags, at->line, at->column);
+    if (r->shadow) shadow_barrier(r->shadow, at->flags, at->at);
     return 1;
 }
 
@@ -621,8 +628,8 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     sigaltstack(&theirs, NULL);
     if (r.ended && !report->kind) {
         const fibre *f = &r.pool->fibres[r.running];
-        mpsref_report found = {.kind = MPSREF_STOPPED, .offset = (int64_t)r.stopped, .group = r.group.index, .count = (uint32_t)r.ended,
-                               .line = f->line, .column = f->column};
+        mpsref_report found = {.kind = MPSREF_STOPPED, .offset = (int64_t)r.stopped, .group = r.group.index,
+                               .count = (uint32_t)r.ended, .at = f->at};
         *report = found;
     }
     pool_give(r.pool);

@@ -51,7 +51,7 @@ typedef struct {
     uint32_t met[32], simd_met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
     uint32_t group, has_acquired; // has_acquired: this threadgroup
     uint8_t released[(MOST_GROUP + 1) / 8];
-    struct { uint32_t line, column, flags; } barrier[32]; // the last ones
+    struct { mpsref_site at; uint32_t flags; } barrier[32]; // the last ones
     struct { // a conflict of a write whose effect is not known yet
         const uint8_t *at;
         uint8_t before[16];
@@ -143,19 +143,19 @@ static void shadow_thread(shadow *s, uint32_t thread) {
 }
 
 // Each simdgroup of the threadgroup passes a barrier.
-static void shadow_barrier(shadow *s, uint32_t flags, uint32_t line, uint32_t column) {
+static void shadow_barrier(shadow *s, uint32_t flags, mpsref_site at) {
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t now = ++s->clock[i];
         s->met[i] = s->simd_met[i] = now;
-        s->barrier[i].line = line, s->barrier[i].column = column, s->barrier[i].flags = flags;
+        s->barrier[i].at = at, s->barrier[i].flags = flags;
         if (flags & 2) s->group_local[i] = s->simd_local[i] = now;
         if (flags & 1) s->group_device[i] = s->simd_device[i] = now;
     }
 }
 
-static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, uint32_t line, uint32_t column) {
+static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, mpsref_site at) {
     const uint32_t now = s->simd_met[simdgroup] = ++s->clock[simdgroup];
-    s->barrier[simdgroup].line = line, s->barrier[simdgroup].column = column, s->barrier[simdgroup].flags = flags;
+    s->barrier[simdgroup].at = at, s->barrier[simdgroup].flags = flags;
     if (flags & 2) s->simd_local[simdgroup] = now;
     if (flags & 1) s->simd_device[simdgroup] = now;
 }

@@ -30,23 +30,29 @@ typedef struct {
     uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(64)));
 } mpsref_exchange;
 
-// What a kernel can ask of the launcher while it runs. `line` and `column` say where in the MSL source it asks, `flags`
-// are those of the barrier; MPSREF_IS_BARRIER tells that of a simdgroup from a function of its lanes. A kernel synchronizes if its library needs one of the first two.
+// A place in the MSL source, or in a file that it includes.
+typedef struct {
+    const char *file;
+    uint32_t line, column;
+} mpsref_site;
+
+// What a kernel can ask of the launcher while it runs. `here` is where it asks, `flags` are those of the barrier;
+// MPSREF_IS_BARRIER tells that of a simdgroup from a function of its lanes. A kernel synchronizes if its library needs
+// one of the first two.
 #ifdef __cplusplus
 extern "C" {
 #endif
 enum { MPSREF_IS_BARRIER = 8 };
-void mpsref_barrier(uint32_t flags, uint32_t line, uint32_t column);
-const mpsref_exchange *mpsref_exchange_values(
-    const void *value, uint32_t bytes, uint32_t flags, uint32_t line, uint32_t column);
-uint32_t mpsref_lane(void);
+void mpsref_barrier(uint32_t flags, mpsref_site here);
+const mpsref_exchange *mpsref_exchange_values(const void *value, uint32_t bytes, uint32_t flags, mpsref_site here);
+uint32_t mpsref_thread_index(void); // in its threadgroup
 // What a kernel compiled with checks (MPSREF_CHECKED) tells of its own accord: an atomic access, a fence, and a value
 // that it takes of a lane that brought none.
 // `is_write` is 2 for a store, which does not use what was there.
 void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order);
 void mpsref_fence(uint32_t flags, uint32_t order);
-void mpsref_missing_lane(uint32_t lane, uint32_t line, uint32_t column);
-void mpsref_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column);
+void mpsref_missing_lane(uint32_t lane, mpsref_site here);
+void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here);
 #ifdef __cplusplus
 }
 #endif
@@ -95,7 +101,7 @@ typedef struct {
     uint32_t kind, count, bytes, line, column;
     int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter; below 0: none, variables
     uint32_t is_write, was_write, group, other_group, thread_index, other_thread;
-    uint32_t barrier_line, barrier_column, barrier_flags; // the last barrier, for a fence that is too weak
+    mpsref_site barrier; uint32_t barrier_flags; // the last barrier, for a fence that is too weak
 } mpsref_finding;
 
 enum { MPSREF_NO_BUFFER = -1, MPSREF_VARIABLES = -2, MPSREF_MAX_FINDINGS = 64 };
@@ -125,11 +131,11 @@ enum {
     MPSREF_FINE,
     MPSREF_FAULT,         // buffer, offset, count = signal number, others = 1 for a read, 2 for a write
     MPSREF_GUARD_DAMAGED, // buffer, offset
-    MPSREF_DIVERGENCE,    // group, count threads wait at line:column, others at other_line, the rest have returned
+    MPSREF_DIVERGENCE,    // group, count threads wait at `at`, others at `other`, the rest have returned
     MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
-    MPSREF_ARRAY,         // offset = index, count = length, line, column
+    MPSREF_ARRAY,         // offset = index, count = length, at
     MPSREF_MEMORY,
-    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, last barrier at line:column or 0,
+    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, at: the last barrier or none,
                           // offset: the place in the code, or 0
     MPSREF_NO_TIMER,
     MPSREF_FOUND // a finding of the checks that ends the launch
@@ -139,5 +145,6 @@ typedef struct {
     int64_t offset;
     uint32_t kind;
     int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter
-    uint32_t group, count, line, column, others, other_line;
+    uint32_t group, count, others;
+    mpsref_site at, other;
 } mpsref_report;

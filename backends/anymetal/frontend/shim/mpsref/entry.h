@@ -66,16 +66,12 @@ template <int N> struct bindings {
 
 #ifndef MPSREF_CUDA
 // The compiler's own check of arrays of known size (-fsanitize=array-bounds) calls this instead of going on.
-struct check_place {
-    const char *file;
-    uint line, column;
-};
 struct check_type {
     uint16_t kind, info;
     char name[1];
 };
 struct out_of_bounds {
-    check_place place;
+    mpsref_site place;
     const check_type *array, *index;
 };
 #endif
@@ -156,7 +152,7 @@ MPSREF_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bou
             for (length = 0, c++; *c >= '0' && *c <= '9'; c++) length = length * 10 + uint64_t(*c - '0');
             break;
         }
-    mpsref_out_of_bounds(int64_t(index), length, found->place.line, found->place.column);
+    mpsref_out_of_bounds(int64_t(index), length, found->place);
 }
 
 #if __METAL_VERSION__ >= 310

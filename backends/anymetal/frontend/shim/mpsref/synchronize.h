@@ -3,12 +3,13 @@
 // simdgroup is a warp.
 #pragma once
 
-#define MPSREF_HERE uint mpsref_line = __builtin_LINE(), uint mpsref_column = __builtin_COLUMN()
-#define MPSREF_PLACE mpsref_line, mpsref_column
-
-#if !defined(MPSREF_STRICT) && !defined(MPSREF_CUDA)
+#ifndef MPSREF_STRICT
 #include "abi.h"
+#define MPSREF_HERE mpsref_site mpsref_here = {__builtin_FILE(), __builtin_LINE(), __builtin_COLUMN()}
+#define MPSREF_PLACE mpsref_here
 #else
+#define MPSREF_HERE uint mpsref_line = __builtin_LINE()
+#define MPSREF_PLACE mpsref_line
 #define MPSREF_SIMD_WIDTH 32
 #define MPSREF_SIMD_BYTES 64
 #endif
@@ -16,23 +17,27 @@
 namespace mpsref {
 
 #ifdef MPSREF_STRICT
-inline void barrier(uint, uint, uint) {}
-inline void simd_barrier(uint, uint, uint) {}
+typedef uint mpsref_site;
+inline void barrier(uint, mpsref_site) {}
+inline void simd_barrier(uint, mpsref_site) {}
+inline uint thread_index() { return 0; }
 inline uint lane() { return 0; }
 #elif defined(MPSREF_CUDA)
-inline void barrier(uint, uint, uint) { asm volatile("bar.sync 0;" ::: "memory"); }
-inline void simd_barrier(uint, uint, uint) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+inline void barrier(uint, mpsref_site) { asm volatile("bar.sync 0;" ::: "memory"); }
+inline void simd_barrier(uint, mpsref_site) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+inline uint thread_index() { return __nvvm_read_ptx_sreg_tid_x(); }
 inline uint lane() {
     uint self;
     asm("mov.u32 %0, %%laneid;" : "=r"(self));
     return self;
 }
 #else
-inline void barrier(uint flags, uint line, uint column) { mpsref_barrier(flags, line, column); }
-inline void simd_barrier(uint flags, uint line, uint column) {
-    mpsref_exchange_values(&flags, sizeof flags, flags | MPSREF_IS_BARRIER, line, column);
+inline void barrier(uint flags, mpsref_site here) { mpsref_barrier(flags, here); }
+inline void simd_barrier(uint flags, mpsref_site here) {
+    mpsref_exchange_values(&flags, sizeof flags, flags | MPSREF_IS_BARRIER, here);
 }
-inline uint lane() { return mpsref_lane(); }
+inline uint thread_index() { return mpsref_thread_index(); }
+inline uint lane() { return thread_index() % MPSREF_SIMD_WIDTH; }
 #endif
 
 // What the active lanes of this simdgroup brought along, after all of them have arrived. A function reads it before the
@@ -41,11 +46,11 @@ template <class T> struct lanes {
     static_assert(sizeof(T) <= MPSREF_SIMD_BYTES, "simdgroup functions take scalars and vectors of up to 64 bytes");
     uint self, active;
 #ifdef MPSREF_STRICT
-    lanes(T, uint, uint) {}
+    lanes(T, mpsref_site) {}
     T operator[](uint) const { return T(); }
 #elif defined(MPSREF_CUDA) // all lanes that have not returned take part, and read the value of a lane together
     T mine;
-    lanes(T value, uint, uint) : self(lane()), mine(value) {
+    lanes(T value, mpsref_site) : self(lane()), mine(value) {
         asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(active));
     }
     T operator[](uint lane) const {
@@ -60,8 +65,8 @@ template <class T> struct lanes {
     }
 #else
     const mpsref_exchange *all;
-    MPSREF_UNCHECKED lanes(T mine, uint line, uint column) : self(lane()) {
-        all = mpsref_exchange_values(&mine, sizeof mine, 0, line, column);
+    MPSREF_UNCHECKED lanes(T mine, mpsref_site here) : self(lane()) {
+        all = mpsref_exchange_values(&mine, sizeof mine, 0, here);
         active = all->active;
     }
     MPSREF_UNCHECKED T operator[](uint lane) const {
@@ -71,9 +76,9 @@ template <class T> struct lanes {
     }
 #endif
     // The value of a lane, which has to take part if the value is used.
-    MPSREF_TOUCHES T of(uint lane, bool is_used, uint line, uint column) const {
+    MPSREF_TOUCHES T of(uint lane, bool is_used, mpsref_site here) const {
 #ifdef MPSREF_CHECKED
-        if (is_used && !has(lane)) mpsref_missing_lane(lane, line, column);
+        if (is_used && !has(lane)) mpsref_missing_lane(lane, here);
 #endif
         return (*this)[lane];
     }

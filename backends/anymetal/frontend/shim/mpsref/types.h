@@ -141,10 +141,12 @@ template <class T, size_t N> struct array {
 
 #if __METAL_VERSION__ >= 320
 struct os_log { // messages are discarded
-    template <class... A> constexpr os_log(A...) {}
+    template <class... A> constexpr os_log(A...) MPSREF_OF_CONSTANT {}
 #define MPSREF_LOG(NAME) template <class... A> void NAME(A...) const MPSREF_OF_CONSTANT {}
     MPSREF_LOG(log) MPSREF_LOG(log_debug) MPSREF_LOG(log_info) MPSREF_LOG(log_error) MPSREF_LOG(log_fault)
+#undef MPSREF_LOG
 };
+constexpr constant os_log os_log_default{};
 #endif
 
 } // namespace metal
