@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import CompileError, LaunchError, clang, isolation
-from .arguments import as_number, check_array
+from .arguments import as_number, check_array, record
 from .clang.device import sparse_memory
 from .clang.findings import Finding
 from .clang.lines import Place
 from .clang.report import found_error
-from .frontend.signature import At, Parameter, is_value
+from .frontend.signature import At, Parameter, Record, is_value
 from .frontend.toolchain import LARGEST_TEXT
-from .isolation import Call, Request, Results
+from .isolation import Call, Request, Results, placed
 
 Size: TypeAlias = int | Sequence[int]
 """A number of threads or threadgroups, or up to three."""
@@ -35,9 +36,10 @@ RUNTIMES = ("clang",)
 class Launch:
     """What a launch did."""
 
-    changed: Mapping[int, int]
-    """The number of elements that have other bytes than before, for each buffer that the kernel may write."""
-    written: Mapping[int, int] | None = None
+    changed: Mapping[int | str, int]
+    """The number of elements that have other bytes than before, for each buffer that the kernel may write;
+    ``"0.y"`` is that to which the member ``y`` of buffer 0 points."""
+    written: Mapping[int | str, int] | None = None
     """The number of elements that were written; None without ``sanitize``."""
     findings: tuple[Finding, ...] = ()
     """What the checks found, below the level of an error."""
@@ -71,7 +73,9 @@ class Kernel:
             The buffers in the order of their indices. NumPy arrays have the dtype of the declaration and are changed
             in place, after the launch has succeeded, if the kernel may write them. ``anymetal.at(array, offset)`` binds
             an array from an offset in bytes on. A parameter ``constant T&`` takes a Python number that is in the range
-            of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size.
+            of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size. A struct in
+            which some members are pointers is a mapping from the names of its members to arrays and numbers, and
+            several are a list of such; ``None`` is a null pointer. ``array<device T *, N>`` is N arguments.
         local : mapping of int to int, optional
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
@@ -134,6 +138,7 @@ class Kernel:
             "arguments": [
                 {"index": index, "kind": kind, "type": known.text, "bytes": known.nbytes}
                 | {"dtype": known.dtype, "alignment": known.alignment, "written": bool(known.is_written)}
+                | ({"members": list(known.members)} if known.members else {})
                 for kind, found in kinds.items()
                 for index, known in sorted(found.items())
             ],
@@ -146,12 +151,19 @@ class Kernel:
         known = sorted(signature.parameters.items())
         signature.check_arguments(len(given), len(known))
         bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
-        arrays = {index: value.buffer for index, value in bound.items() if isinstance(value, At)}
-        arrays = {index: array for index, array in arrays.items() if array is not None}
-        self._check_overlaps(arrays)
+        arrays, written = dict[int | str, NDArray[Any]](), dict[int | str, NDArray[Any]]()
+        numbers: dict[int | str, int] = {index: index for index in range(signature.buffers)}
+        for index, value in bound.items():
+            if isinstance(value, At) and value.buffer is not None:
+                arrays[index] = value.buffer
+                written |= {index: value.buffer} if signature.is_written(index) else {}
+            for pointer in value.pointers.values() if isinstance(value, Record) else ():
+                arrays[f"{index}.{pointer.name}"] = pointer.target.buffer
+                numbers[f"{index}.{pointer.name}"] = len(numbers)
+                written |= {f"{index}.{pointer.name}": pointer.target.buffer} if pointer.about.is_written else {}
+        self._check_overlaps(arrays, written)
         places: dict[tuple[int, int], int] = {}
         position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
-        written = {i: array for i, array in arrays.items() if signature.is_written(i)}
         memory = {position[i]: _bytes(array) for i, array in (*arrays.items(), *written.items())}
         if self._isolate and any(map(sparse_memory, memory.values())):
             raise LaunchError("sparse memory is used in place: it cannot be sent to a process of its own")
@@ -159,7 +171,7 @@ class Kernel:
         values = (bound.get(i, UNUSED) for i in range(signature.buffers))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
-            [one._replace(buffer=position.get(i)) if isinstance(one, At) else one for i, one in enumerate(values)],
+            [one if isinstance(one, bytes) else placed(one, lambda array: places[_place(array)]) for one in values],
             local, seconds,
         )  # fmt: skip
         try:
@@ -176,31 +188,30 @@ class Kernel:
             memory[place][...] = after
         if not self._function.device.checks:
             return Launch(changed)
-        counts = {i: done.written[i] // array.itemsize for i, array in written.items()}
+        counts = {i: done.written[numbers[i]] // array.itemsize for i, array in written.items()}
         return Launch(changed, counts, tuple(done.findings), tuple(done.unreached))
 
     def _run(self, call: Call) -> Results:
         name = self._function.signature.name
         return isolation.run(self._request, name, call) if self._isolate else call.run(self._function)
 
-    def _check_overlaps(self, arrays: Mapping[int, NDArray[Any]]) -> None:
+    def _check_overlaps(self, arrays: Mapping[int | str, NDArray[Any]], written: Collection[int | str]) -> None:
         """Raise if two arrays share a part of their memory and one of them may be written."""
-        signature = self._function.signature
-        for i, first in arrays.items():
-            for j, second in arrays.items():
-                is_harmless = i >= j or _place(first) == _place(second)
-                if is_harmless or not (signature.is_written(i) or signature.is_written(j)):
-                    continue
-                if np.may_share_memory(first, second):
-                    raise LaunchError(
-                        f"buffer({i}) and buffer({j}) of kernel `{signature.name}` overlap, and one may be written: "
-                        "pass one array to both, with anymetal.at(array, offset)"
-                    )
+        for (i, first), (j, second) in itertools.combinations(arrays.items(), 2):
+            if _place(first) == _place(second) or not (i in written or j in written):
+                continue
+            if np.may_share_memory(first, second):
+                raise LaunchError(
+                    f"buffer({i}) and buffer({j}) of kernel `{self._function.signature.name}` overlap, and one may be "
+                    "written: pass one array to both, with anymetal.at(array, offset)"
+                )
 
-    def _convert(self, index: int, known: Parameter, value: Any) -> bytes | At:
+    def _convert(self, index: int, known: Parameter, value: Any) -> bytes | At | Record:
         """Return an argument as an array from an offset on, or as the bytes of a value; raise for an illegal one."""
         signature = self._function.signature
         what = f"buffer({index}) of kernel `{signature.name}`, `{known.text}`"
+        if known.members:
+            return record(known, value, what)
         array, offset, is_undefined = At.of(value)
         if isinstance(array, (np.ndarray, np.generic)):
             check_array(array, known, what)
@@ -323,8 +334,8 @@ class Library:
     @property
     def kernels(self) -> Mapping[str, dict[str, Any]]:
         """The kernels by name, as JSON data: the largest threadgroup, and for each buffer and each threadgroup memory
-        its index, declaration, bytes and alignment of an element, the dtype of its numbers (None for a struct), and
-        whether it may be written."""
+        its index, declaration, bytes and alignment of an element, the dtype of its numbers (None for a struct),
+        whether it may be written, and the members of a struct with pointers."""
         return Descriptions(self)
 
     def __iter__(self) -> Iterator[str]:

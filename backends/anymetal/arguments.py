@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
 
 from . import LaunchError
-from .frontend.signature import LAYOUT, Parameter
+from .frontend.signature import LAYOUT, At, Member, Parameter, Pointer, Record
 
 EQUIVALENT = {"bool": "uint8", "bfloat16": "uint16"}
 """Dtypes that hold the same bits, and are accepted as well."""
@@ -67,3 +68,69 @@ def check_array(array: Any, known: Parameter, what: str) -> None:
         raise LaunchError(f"{what}: its elements have {known.nbytes} bytes, and the dtype {found.itemsize}{LAYOUT}")
     if name is None and 1 < known.nbytes < found.itemsize:  # 1: void, too
         raise LaunchError(f"{what}: its elements have {known.nbytes} bytes, and those of {found} {found.itemsize}")
+
+
+def record(known: Parameter, value: Any, what: str) -> Record:
+    """Return a mapping from members to values, or for a pointer several of them, as structs with pointers."""
+    rows = [value] if isinstance(value, Mapping) or known.is_reference else value
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError(
+            f"{what}: it holds pointers: pass a mapping from the names of its members, {', '.join(known.members)}, to "
+            f"arrays and numbers, not {shorten(value)}"
+        )
+    data, pointers = bytearray(known.nbytes * len(rows)), dict[int, Pointer]()
+    for i, row in enumerate(rows):
+        given = dict(_flat(row))
+        if given.keys() != known.members.keys():
+            wrong = next(iter(given.keys() ^ known.members.keys()))
+            problem = "is missing" if wrong in known.members else "is unknown"
+            raise LaunchError(f"{what}: the member {wrong!r} {problem}; it has {', '.join(known.members)}")
+        for name, member in known.members.items():
+            place = known.nbytes * i + member.offset
+            if member.is_pointer:
+                pointers |= _pointers(member, given[name], place, f"the member `{name}` of {what}")
+            else:
+                number = _value(member, given[name], f"the member `{name}` of {what}")
+                data[place : place + len(number)] = number
+    return Record(bytes(data), pointers)
+
+
+def _flat(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the members of a mapping; those of a mapping in it are ``outer.inner``."""
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", one) for inner, one in _flat(value))
+        else:
+            yield name, value
+
+
+def _pointers(member: Member, value: Any, place: int, what: str) -> dict[int, Pointer]:
+    """Return the pointers of a member by their offsets; ``None`` is a null pointer."""
+    values = [value] if member.length == 1 else value
+    if not isinstance(values, Sequence) or len(values) != member.length:
+        raise TypeError(f"{what}: it is a sequence of {member.length} arrays, not {shorten(value)}")
+    found = {}
+    for i, one in enumerate(values):
+        target = one if isinstance(one, At) else At(one, 0)
+        array = target.buffer
+        if array is None:
+            continue
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{what}: it is a pointer, pass an array of NumPy, not {shorten(array)}")
+        check_array(array, member.about, what)
+        name = f"{member.about.text}[{i}]" if member.length > 1 else member.about.text
+        found[place + 8 * i] = Pointer(name, member.about, target)
+    return found
+
+
+def _value(member: Member, value: Any, what: str) -> bytes:
+    """Return the bytes of a member that is no pointer."""
+    wanted = member.length * member.about.nbytes
+    if isinstance(value, (np.ndarray, np.generic)):
+        check_array(value, member.about._replace(is_written=0), what)
+    elif not isinstance(value, bytes):
+        value = as_number(value, member.about.dtype, what)
+    data = bytes(value) if isinstance(value, bytes) else value.tobytes()
+    if len(data) != wanted:
+        raise LaunchError(f"{what}: it has {wanted} bytes, not {len(data)}{LAYOUT if wanted > 8 else ''}")
+    return data

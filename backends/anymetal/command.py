@@ -349,6 +349,11 @@ def bind(about: Mapping[str, Any], arguments: Iterable[Argument]) -> dict[int, A
     names = {_name(text): index for index, text in known.items()}
     listed = ", ".join(f"buffer({index}) is `{text}`" for index, text in known.items()) or "it has no buffers"
     bound, rest = dict[int, Argument](), list[Argument]()
+    if inner := next((row for row in rows.values() if "members" in row), None):
+        raise OptionError(
+            f"kernel `{kernel}`: `{inner['type']}` holds pointers, which no option binds: call it from Python, with "
+            f"{{{', '.join(f'{name!r}: ...' for name in inner['members'])}}}"
+        )
     for one in arguments:
         index = int(one.name) if one.name.isdecimal() else names.get(one.name)
         if index is None:

@@ -8,7 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from .clang.device import launch_seconds, positive
 from .clang.findings import Finding
 from .clang.lines import Place
 from .clang.report import found_error
-from .frontend.signature import At
+from .frontend.signature import At, Record
 
 MEMORY = 4096
 """MiB of memory of a process beyond its buffers; ``MPSREF_LAUNCH_MEMORY`` is another limit."""
@@ -72,23 +72,30 @@ class Call:
     memory: Sequence[NDArray[np.uint8]]
     written: Sequence[int]
     """The positions in ``memory`` of what may be written."""
-    arguments: Sequence[bytes | At]
-    """For each buffer its bytes, or the position of its memory (None: not bound) and the offset there."""
+    arguments: Sequence[bytes | At | Record]
+    """For each buffer its bytes, or a position in ``memory`` (None: not bound), or a struct with pointers to such."""
     local: Any
     seconds: Any
 
     def run(self, function: clang.Function) -> Results:
         """Launch on copies of the memory; return what is in them."""
         buffers = [function.device.buffer(one) for one in self.memory]
-        bound = [
-            one if isinstance(one, bytes) or one.buffer is None else one._replace(buffer=buffers[one.buffer])
-            for one in self.arguments
-        ]
+        bound = [one if isinstance(one, bytes) else placed(one, buffers.__getitem__) for one in self.arguments]
         launch = getattr(function, self.method)
         done = launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
         return Results(
             {position: buffers[position] for position in self.written}, done.findings, done.written, done.unreached
         )
+
+
+def placed(argument: Any, find: Callable[[Any], Any]) -> Any:
+    """Return an argument with ``find(buffer)`` in place of each of its buffers."""
+    if isinstance(argument, At):
+        return argument if argument.buffer is None else argument._replace(buffer=find(argument.buffer))
+    targets = {place: placed(one.target, find) for place, one in argument.pointers.items()}
+    return Record(
+        argument.data, {place: one._replace(target=targets[place]) for place, one in argument.pointers.items()}
+    )
 
 
 def run(request: Request, name: str, call: Call) -> Results:

@@ -19,6 +19,7 @@ from anymetal.arguments import as_number
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 ROOT = Path(__file__).parents[2]
 AXPY = """
 kernel void axpy(device const float *x, device float *y, constant float &a, uint i [[thread_position_in_grid]]) {
@@ -53,6 +54,96 @@ def test_arrays_are_changed_in_place(library):
     library["axpy"].threadgroups((2,), 2, x, y, np.float32(-10))
     np.testing.assert_array_equal(y, 1)
     np.testing.assert_array_equal(x, np.arange(4))
+
+
+POINTERS = """
+struct Inner { device const float *b; int k; };
+struct Args {
+    device const float *a [[id(0)]];
+    device float *out, *none [[id(7)]];
+    float scale = 1, weights[2];
+    array<device const float *, 2> more;
+    Inner inner;
+};
+kernel void f(constant Args &args, uint i [[thread_position_in_grid]]) {
+    args.out[i] = args.a[i] * args.scale + args.more[0][i] + args.more[1][i] + args.inner.b[i] * args.inner.k;
+    args.out[i] += args.none ? 0 : args.weights[1];
+}
+kernel void rows(device Args *args, uint i [[thread_position_in_grid]]) { args[1].out[i] += args[0].a[i]; }
+template <class T> struct Of { device T *x; T n; };
+template <class T> [[kernel]] void of(constant Of<T> &in, uint i [[thread_position_in_grid]]) { in.x[i] = in.n; }
+template [[host_name("of_int")]] [[kernel]] decltype(of<int>) of<int>;
+kernel void list(device float *y [[buffer(0)]], array<device const float *, 3> x [[buffer(2)]],
+                 uint i [[thread_position_in_grid]]) { y[i] = x[0][i] + 10 * x[1][i] + 100 * x[2][i]; }
+kernel void deep(device float *device *x [[buffer(0)]]) { x[0][0] = 1; }"""
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_structs_with_pointers(isolate):
+    library = anymetal.compile(HEADER + POINTERS, isolate=isolate)
+    x, out = arrays()
+    args = {"a": x, "out": out, "none": None, "scale": 2, "weights": np.float32([0, 0.5])}
+    args |= {"more": [x, anymetal.at(np.full(8, 3, np.float32), 16)], "inner": {"b": x, "k": 1000}}
+    assert library["f"](4, 4, args).changed == {"0.out": 4}
+    np.testing.assert_array_equal(out, 1003 * x + 3.5)
+    library["rows"](4, 2, [args | {"out": None}, args])
+    np.testing.assert_array_equal(out, 1004 * x + 3.5)
+    numbers = np.zeros(4, np.int32)
+    library["of_int"](4, 4, {"x": numbers, "n": 7})
+    np.testing.assert_array_equal(numbers, 7)
+    assert library["list"](4, 4, out, x, x, 2 * x).changed == {0: 4}
+    np.testing.assert_array_equal(out, 211 * x)
+    assert library.kernels["of_int"]["arguments"][0]["members"] == ["x", "n"]
+
+
+MISUSED = {
+    "bytes": (b"12345678", TypeError, "it holds pointers: pass a mapping from the names of its members, a, out, none"),
+    "lacking": ({"a": 1}, LaunchError, "the member '.*' is missing; it has a, out, none"),
+    "unknown": ({"nine": 1}, LaunchError, "the member 'nine' is unknown"),
+    "number": ({"a": 5}, TypeError, r"the member `a` of buffer\(0\).*: it is a pointer, pass an array of NumPy, not 5"),
+    "dtype": (
+        {"a": np.zeros(4)},
+        LaunchError,
+        "the member `a` of .*: its elements have the dtype float32, not float64",
+    ),
+    "one of two": ({"more": [None]}, TypeError, "the member `more` of .*: it is a sequence of 2 arrays"),
+    "size": ({"weights": np.float32([1])}, LaunchError, "the member `weights` of .*: it has 8 bytes, not 4"),
+    "alignment": (
+        {"a": anymetal.at(np.zeros(4, np.float32), 2)},
+        LaunchError,
+        r"buffer.0..a of kernel `f`: the offset 2 is not",
+    ),
+    "too short": (
+        {"a": anymetal.at(np.zeros(4, np.float32), 4)},
+        LaunchError,
+        r"out of bounds: a\[3\], byte offset 12 of buffer.0..a of",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_misuse_of_structs_with_pointers(name):
+    given, kind, message = MISUSED[name]
+    x, out = arrays()
+    args = dict.fromkeys(("a", "none", "inner.b"), x) | {"out": out, "scale": 1, "weights": np.zeros(2, np.float32)}
+    args |= {"more": [x, x], "inner.k": 1}
+    kernel = anymetal.compile(HEADER + POINTERS)["f"]
+    changed = args | given if isinstance(given, dict) else given
+    with pytest.raises(kind, match=message):
+        kernel(4, 4, {"a": x} if name == "lacking" else changed)
+    np.testing.assert_array_equal(out, 1)
+
+
+def test_pointers_to_pointers_are_refused():
+    with pytest.raises(
+        CompileError, match=r"`device float \*device \*x`.*: a pointer to pointers; an array of buffers is"
+    ):
+        anymetal.compile(HEADER + POINTERS)["deep"]
+    with pytest.raises(CompileError, match="needs the index of the first"):
+        anymetal.compile(f"{HEADER}kernel void f(array<device int *, 2> x) {{ x[0][0] = 1; }}")
+    device, source = clang.Device(), "struct A { device int *x; }; kernel void f(device A *a) { a->x[0] = 1; }"
+    with pytest.raises(LaunchError, match=r"holds pointers: call a kernel of anymetal\.compile"):
+        device.kernel(source).function("f")(1, device.buffer(8))
 
 
 def test_shapes_offsets_and_one_array_twice(library):

@@ -41,6 +41,8 @@ kernel void rows(device half *y, constant Row &row, device int *counts [[buffer(
     if (i.x == 0) counts[i.y] = 7;
 }
 kernel void bits(device bfloat *y, uint i [[thread_position_in_grid]]) { y[i] = y[i] + y[i]; }
+struct Pointers { device float *x; uint n; };
+kernel void pointers(constant Pointers &p) { p.x[0] = p.n; }
 kernel void last(device uint *y, uint i [[thread_position_in_grid]]) { y[0] = i; }
 kernel void constants(device int *y) { y[0] = required; }
 kernel void endless(device atomic_uint *y) { while (true) atomic_fetch_add_explicit(y, 1, memory_order_relaxed); }
@@ -84,7 +86,16 @@ def test_list(run):
         "    threadgroup(0)  threadgroup T *tile",
     ]
     listed = json.loads(run("--json").stdout)
-    assert [one["name"] for one in listed] == ["axpy", "turn_float", "rows", "bits", "last", "constants", "endless"]
+    assert [one["name"] for one in listed] == [
+        "axpy",
+        "turn_float",
+        "rows",
+        "bits",
+        "pointers",
+        "last",
+        "constants",
+        "endless",
+    ]
     assert listed[2]["arguments"][2] == {"index": 4, "kind": "buffer", "type": "device int *counts"}
 
 
@@ -217,6 +228,10 @@ def test_a_defect_has_the_status_1(run, name):
 WRONG = {
     "a kernel": (kernel("nothing", "10"), "--kernel nothing: f.metal has the kernels axpy, turn_float, rows"),
     "no kernel": (("--grid", "10"), "--grid is an option of a run: add --kernel, one of axpy"),
+    "pointers": (
+        kernel("pointers", "1", "--buffer", "x:float32:1"),
+        "holds pointers, which no option binds: call it from",
+    ),
     "no grid": (("--kernel", "axpy"), "--kernel needs --grid"),
     "grid": (kernel("axpy", "10,"), "--grid 10,: it is one to three integers from 1 to 2**32 - 1"),
     "grid 0": (kernel("axpy", "0"), "--grid 0: it is"),

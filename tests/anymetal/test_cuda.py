@@ -723,6 +723,13 @@ def test_options_of_a_kernel_are_those_of_the_clang_runtime(device, tmp_path):
         kernel.function("copy").dispatch(8, np.ones(8, np.float32), device.buffer(32))
 
 
+def test_pointers_in_arguments_are_refused(device):
+    for parameter in ("constant A& a", "array<device int*, 2> a [[buffer(0)]]"):
+        source = f"#include <metal_array>\nusing metal::array; struct A {{ device int* x; }}; kernel void f({parameter}) {{}}"  # noqa: E501
+        with pytest.raises(LaunchError, match="`f` has an array of buffers or a struct with pointers as a parameter"):
+            device.kernel(source).function("f")
+
+
 def test_threadgroup_memory_as_a_parameter_is_refused(device):
     source = "kernel void f(device float* x, threadgroup float* t) { t[0] = x[0]; }"
     with pytest.raises(LaunchError, match="`f` has threadgroup memory as a parameter"):

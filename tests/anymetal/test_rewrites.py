@@ -23,6 +23,17 @@ def words(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def test_structs_with_pointers():
+    text = """
+    struct alignas(8) Plain { float a; float b[2 * 3]; int f(device int *x); };
+    struct alignas(16) [[maybe_unused]] In {
+        device float *a [[id(0)]], *b = nullptr; constant int &c; using P = device int *; static int s; };
+    typedef struct { In one, more[2]; float2 n; } Out;
+    template <class T> struct Of { array<device T *, 4> list; metal::vec<T, 2> v; };"""
+    found = kernels.structs_of(Syntax(text))
+    assert found == {"In": ("a", "b", "c"), "Out": ("one.a", "one.b", "one.c", "more", "n"), "Of": ("list", "v")}
+
+
 ROWS = {
     "attributes": [
         ("void f(device float* x [[buffer(0)]]) { [[likely]] x[0] = 1; }", "void f(device float* x ) { x[0] = 1; }"),
@@ -143,6 +154,7 @@ ROWS = {
     "template_kernels": [
         ("[[kernel]] void f() {}", "kernel [[kernel]] void f() {}"),
         ("template <class T> kernel void f() {}", "template <class T> void f() {}"),
+        ("kernel void f(array<device int *, 2> x) {}", "void f(array<device int *, 2> x) {}"),
     ],
 }
 

@@ -21,15 +21,16 @@ from numpy.typing import DTypeLike, NDArray
 from .. import LaunchError
 from ..frontend.options import Options
 from ..frontend.program import Constants
-from ..frontend.signature import At, Extent, Signature, bytes_of, device_index, find_kernel, is_value, whole
+from ..frontend.signature import At, Extent, Record, Signature, bytes_of, device_index, find_kernel, is_value, whole
 from ..frontend.toolchain import find
-from .findings import Finding, levels_of, summary, suppressions
+from .findings import MOST_BUFFERS, Finding, levels_of, summary, suppressions
 from .flags import unavailable
 from .launcher import (
     BufferRecord,
     Checks,
     FaultReport,
     LaunchRecord,
+    LinkRecord,
     LocalRecord,
     NativeLauncher,
     Source,
@@ -209,9 +210,11 @@ class Function:
         """Returned by :meth:`Kernel.function`."""
         kernel, library = find_kernel(name, source.program.kernels), source.library(name, constants)
         self.device, self._library = device, library
-        about = library.numbers("mpsref_about", 1 + 5 * len(kernel.bindings))
+        about = library.numbers("mpsref_about", 1 + 6 * len(kernel.bindings))
         bindings = library.numbers("mpsref_bindings", 2 * len(kernel.bindings))
-        self.signature = signature = Signature.of(kernel, library.threads, about, bindings)
+        count = sum(len(known.members) for known in kernel.bindings)
+        members = library.numbers("mpsref_members", 7 * count) if count else []
+        self.signature = signature = Signature.of(kernel, library.threads, about, bindings, members)
         signature.check_local(library.variable_bytes)
         self._record = LaunchRecord(
             run_thread=library.entry,
@@ -219,7 +222,6 @@ class Function:
             local=library.local,
             local_bytes=library.local_bytes,
             local_count=max(signature.locals, default=-1) + 1,
-            buffer_count=signature.buffers,
             check_order=device.check_order,
             flush_denormals=device.flush_denormals,
         )
@@ -325,15 +327,28 @@ class Function:
         limit = launch_seconds(seconds)
         groups = tuple(-(-threads // size) for threads, size in zip(grid, width, strict=True))
         bound = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+        targets = [signature.parameters.get(index) for index in range(len(bound))]
+        links = list[LinkRecord]()
+        for index, argument in enumerate(arguments):
+            for place, one in argument.pointers.items() if isinstance(argument, Record) else ():
+                links.append(LinkRecord(place, one.target.offset, index, len(bound)))
+                targets.append(one.about._replace(text=f"buffer({index}).{one.name}"))
+                bound.append(self._memory(one.target, f"buffer({index}).{one.name}", one.about.alignment))
+        if len(bound) > MOST_BUFFERS:
+            raise LaunchError(
+                f"kernel `{signature.name}` has {len(bound)} buffers with those that pointers in buffers point to; the "
+                f"maximum is {MOST_BUFFERS}"
+            )
         launch = LaunchRecord.from_buffer_copy(self._record)
         records = (BufferRecord * max(len(bound), 1))()
         locals_ = (LocalRecord * max(launch.local_count, 1))()
-        for index, (record, (buffer, offset, is_undefined)) in enumerate(zip(records, bound, strict=False)):
+        for record, target, (buffer, offset, is_undefined) in zip(records, targets, bound, strict=False):
             record.data, record.bytes, record.offset = buffer.memory.address, buffer.nbytes, offset
-            record.writable = signature.is_written(index)
             record.undefined, record.file = is_undefined, getattr(buffer.memory, "file", -1)
-            record.unit = signature.parameters[index].numbers & 255 if index in signature.parameters else 0
+            record.writable, record.unit = (target.is_written, target.numbers & 255) if target else (0, 0)
         launch.buffers, launch.locals = cast(records, POINTER(BufferRecord)), cast(locals_, POINTER(LocalRecord))
+        launch.buffer_count = len(bound)
+        launch.links, launch.link_count = (LinkRecord * max(len(links), 1))(*links), len(links)
         launch.grid[:], launch.width[:], launch.groups[:] = grid, width, groups
         launch.seed = self._seed + count
         launch.nanoseconds = int(limit * 1e9)
@@ -363,6 +378,7 @@ class Function:
         number, size = math.prod(groups), math.prod(width)
         shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
         bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
+        signature = signature._replace(parameters={i: target for i, target in enumerate(targets) if target})
         findings = []
         if self._checks and checks:
             files, known = self._checks.files, self.device.suppressions
@@ -386,6 +402,20 @@ class Function:
     def _bind(self, index: int, given: Any) -> At:
         """Return the memory of an argument, and the offset in it."""
         known = self.signature.parameters.get(index)
+        if isinstance(given, Record):
+            return At(self.device.buffer(given.data), 0)
+        if known and known.members:
+            raise LaunchError(
+                f"buffer({index}) of kernel `{self.signature.name}`, `{known.text}`, holds pointers: call a kernel of "
+                "anymetal.compile, with a mapping from the names of the members to arrays"
+            )
+        bound = self._memory(given, f"buffer({index})", known.alignment if known else 1)
+        value = given.buffer if isinstance(given, At) else given
+        self.signature.check_size(index, bound.buffer.nbytes - bound.offset, is_value=is_value(value))
+        return bound
+
+    def _memory(self, given: Any, name: str, alignment: int) -> At:
+        """Return a buffer with the bytes of an argument, and the offset in it."""
         argument, offset, is_undefined = At.of(given)
         if argument is None and self._checks:
             return At(UNBOUND, 0)
@@ -395,13 +425,12 @@ class Function:
             try:
                 buffer = self.device.buffer(argument)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"buffer({index}) of kernel `{self.signature.name}`: {error}") from None
-        if offset >= buffer.nbytes or (known and offset % known.alignment):
+                raise type(error)(f"{name} of kernel `{self.signature.name}`: {error}") from None
+        if offset >= buffer.nbytes or offset % alignment:
             raise LaunchError(
-                f"buffer({index}) of kernel `{self.signature.name}`: the offset {shorten(offset)} is not a multiple of "
-                f"{known.alignment if known else 1} below {buffer.nbytes}, the bytes of the buffer"
+                f"{name} of kernel `{self.signature.name}`: the offset {shorten(offset)} is not a multiple of "
+                f"{alignment} below {buffer.nbytes}, the bytes of the buffer"
             )
-        self.signature.check_size(index, buffer.nbytes - offset, is_value=is_value(argument))
         return At(buffer, offset, is_undefined)
 
     def __str__(self) -> str:

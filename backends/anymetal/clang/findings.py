@@ -19,7 +19,7 @@ from ..frontend.lexer import NAME
 from ..frontend.signature import Signature
 from .lines import Place, lines_of
 
-MOST_BUFFERS = 31
+MOST_BUFFERS = 64
 """``MPSREF_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
 LEVELS = ("error", "warning", "note", "off")
 
@@ -321,7 +321,8 @@ class Reader:
             found_name = re.findall(r"\w+", re.sub(r"\[.*", "", known.text)) if known else []
             name = found_name[-1] if found_name else f"buffer({number})"
             kind = "threadgroup" if is_local else "buffer"
-            total = f"{kind}({number}) `{known.text if known else name}` of {nbytes} bytes"
+            title = known.text if known and known.is_inner else f"{kind}({number}) `{known.text if known else name}`"
+            total = f"{title} of {nbytes} bytes"
         index, rest = divmod(at, size)
         byte = f" (byte {rest} of it)" if rest else ""
         return name, index, f"{name}[{index}]{byte}, byte offset {at} of {total}"

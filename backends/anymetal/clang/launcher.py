@@ -48,6 +48,17 @@ class BufferRecord(ctypes.Structure):
     )
 
 
+class LinkRecord(ctypes.Structure):
+    """``mpsref_link`` of abi.h."""
+
+    _fields_ = (
+        ("offset", ctypes.c_uint64),
+        ("at", ctypes.c_uint64),
+        ("buffer", ctypes.c_uint32),
+        ("target", ctypes.c_uint32),
+    )
+
+
 class LocalRecord(ctypes.Structure):
     """``mpsref_local_memory`` of abi.h."""
 
@@ -60,6 +71,7 @@ class LaunchRecord(ctypes.Structure):
     _fields_ = (
         ("buffers", ctypes.POINTER(BufferRecord)),
         ("locals", ctypes.POINTER(LocalRecord)),
+        ("links", ctypes.POINTER(LinkRecord)),
         ("checks", ctypes.POINTER(ChecksRecord)),
         ("run_thread", ctypes.c_void_p),
         ("local", ctypes.c_void_p),
@@ -71,6 +83,7 @@ class LaunchRecord(ctypes.Structure):
         ("groups", ctypes.c_uint32 * 3),
         ("buffer_count", ctypes.c_uint32),
         ("local_count", ctypes.c_uint32),
+        ("link_count", ctypes.c_uint32),
         ("check_order", ctypes.c_uint32),
         ("synchronizes", ctypes.c_uint32),
         ("flush_denormals", ctypes.c_uint32),

@@ -9,6 +9,7 @@ from .. import LaunchError
 from ..frontend.signature import Signature
 from .findings import MOST_BUFFERS, Finding
 from .launcher import FaultReport
+from .lines import Place
 
 FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER, FOUND = range(1, 10)
 
@@ -35,10 +36,11 @@ def explain(
         else:
             kind, number, known = "buffer", index, signature.parameters
             nbytes, offset = bindings[index]
-        text = known[number].text if number in known else "not a parameter"
         bound = f" bound at offset {offset}" if offset else ""
         side = "before its start" if at < 0 else "past its end" if at >= nbytes else "inside it"
-        return f"at byte offset {at} of {kind}({number}), `{text}`, of {nbytes} bytes{bound}", side
+        text = known[number].text if number in known else "not a parameter"
+        what = text if number in known and known[number].is_inner else f"{kind}({number}), `{text}`,"
+        return f"at byte offset {at} of {what} of {nbytes} bytes{bound}", side
 
     start = f"kernel `{signature.name}` "
     if report.kind == FAULT and report.count in (signal.SIGFPE, signal.SIGILL):

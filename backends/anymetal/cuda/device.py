@@ -96,6 +96,11 @@ class Function:
         about = compiled.about
         self._signature = signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
         signature.check_threads()
+        if any(known.is_array or known.members for known in kernel.bindings):
+            raise LaunchError(
+                f"kernel `{name}` has an array of buffers or a struct with pointers as a parameter, which the cuda "
+                "runtime does not support: the clang runtime does"
+            )
         if signature.locals:
             raise LaunchError(
                 f"kernel `{name}` has threadgroup memory as a parameter, which the cuda runtime does not support: "

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import CompileError
 from .lexer import spell
-from .syntax import CLASSES, Declaration, Kind, Syntax
+from .syntax import CLASSES, NO_NAME, SPACES, Declaration, Kind, Syntax
 
 MOST_BUFFERS = 31
 
@@ -48,6 +49,11 @@ UNSUPPORTED = {
 """Attributes of parameters that no runtime has."""
 RENDER = ("vertex", "fragment", "mesh", "object", "intersection", "visible", "stitchable")
 """Functions that are no kernels."""
+NO_DATA = ("using", "typedef", "static", "friend", "template", "enum")
+"""First words of members that are no data."""
+
+Structs: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The members of structs, by the names of the structs."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Parameter:
     """The number of components of a value."""
     condition: str = ""
     """The function constant that says whether the parameter exists."""
+    is_array: bool = False
+    """Whether it is ``array<device T *, N>``, N buffers."""
+    members: tuple[str, ...] = ()
+    """The members of the struct that it points or refers to, if some are pointers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,8 @@ class Kernel:
     @classmethod
     def described(cls, row: Mapping[str, Any]) -> Kernel:
         """Return the kernel that :meth:`describe` describes."""
-        return cls(**{**row, "parameters": tuple(Parameter(**parameter) for parameter in row["parameters"])})
+        parameters = ({**one, "members": tuple(one["members"])} for one in row["parameters"])
+        return cls(**{**row, "parameters": tuple(Parameter(**one) for one in parameters)})
 
     def arguments(self) -> str:
         """Return the arguments of a call for the group ``g`` and the thread ``t`` (see abi.h)."""
@@ -111,7 +122,8 @@ class Kernel:
                 parts.append(f"mpsref::index{{{', '.join(components)}}}")
             else:
                 table = "buffers" if known.kind == "buffer" else "locals"
-                parts.append(f"mpsref::pointer{{g->{table}[{known.value}]}}")
+                item = f"g->{table} + {known.value}" if known.is_array else f"g->{table}[{known.value}]"
+                parts.append(f"mpsref::pointer{'s' if known.is_array else ''}{{{item}}}")
         return ", ".join(parts)
 
     def entry(self) -> str:
@@ -122,7 +134,13 @@ class Kernel:
         names = [f"b{i}" for i in range(count)]
         parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
         call = f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self.call}({self.arguments()}))"
-        return f"{call} MPSREF_ABOUT(({self.call}), {rows})"
+        members = [
+            f"MPSREF_MEMBER(({self.call}), {place}, {name})"
+            for place, known in enumerate(self.parameters)
+            for name in known.members
+        ]
+        more = f" MPSREF_MEMBERS({len(members)}, {', '.join(members)})" if members else ""
+        return f"{call} MPSREF_ABOUT(({self.call}), {rows}){more}"
 
 
 @dataclass(frozen=True)
@@ -163,23 +181,61 @@ def is_instantiation(syntax: Syntax, one: Declaration) -> bool:
 
 def kernels(syntax: Syntax) -> dict[str, Kernel]:
     """Return the kernels of a source by their names in the library, in order."""
-    found, templates = dict[str, Kernel](), dict[str, Declaration]()
+    found, templates, structs = dict[str, Kernel](), dict[str, Declaration](), structs_of(syntax)
     for one in syntax.declarations:
         if not is_kernel(syntax, one):
             continue
         if one.kind is Kind.FUNCTION:
-            kernel = _defined(syntax, one, found)
+            kernel = _defined(syntax, one, found, structs)
             if template_of(syntax, one):
                 templates[syntax[one.parameters - 1]] = one
             else:
                 found[kernel.name] = kernel
         elif is_instantiation(syntax, one):
-            kernel = _instantiated(syntax, one, templates)
+            kernel = _instantiated(syntax, one, templates, structs)
             found[kernel.name] = kernel
     return found
 
 
-def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel]) -> Kernel:
+def structs_of(syntax: Syntax) -> Structs:
+    """Return the members of each struct in which some are pointers; those of a struct in it are ``outer.inner``."""
+    found, members = dict[str, tuple[str, ...]](), dict[int, list[Declaration]]()
+    for one in syntax.declarations:
+        if one.kind is Kind.OTHER and one.owner is not None and one.parameters < 0:
+            members.setdefault(one.owner.opening, []).append(one)
+        elif one.kind is Kind.CLASS:
+            data = [member for member in members.get(one.opening, []) if syntax[member.first] not in NO_DATA]
+            words = [set(syntax.texts(member.first, member.last)) for member in data]
+            if any(("*" in known and known & SPACES) or known & found.keys() for known in words):
+                names = (name for member in data for name in _declared(syntax, member, found))
+                found[_class_name(syntax, one)] = tuple(names)
+    return found
+
+
+def _class_name(syntax: Syntax, one: Declaration) -> str:
+    if syntax[one.first] == "typedef":
+        return syntax[one.last - 1]
+    words = [syntax.words[i] for i in syntax.top(one.first, one.opening)]
+    behind = itertools.dropwhile(lambda word: word.text not in CLASSES, words)
+    return next((word.text for word in behind if word.is_name and word.text not in (*CLASSES, *NO_NAME)), "")
+
+
+def _declared(syntax: Syntax, one: Declaration, structs: Structs) -> Iterator[str]:
+    """Yield the names of the data that a declaration declares."""
+    name, inner, is_value = "", tuple[str, ...](), False
+    for i in syntax.top(one.first, one.last + 1):
+        if syntax[i] in (",", ";"):
+            yield from (f"{name}.{part}" for part in inner) if inner else (name,)
+            is_value = False
+        elif syntax[i] == "=":
+            is_value = True
+        elif syntax[i] == "[" and not syntax.is_attribute(i):
+            inner = ()
+        elif syntax.words[i].is_name and not is_value:
+            name, inner = syntax[i], structs.get(syntax[i], inner)
+
+
+def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel], structs: Structs) -> Kernel:
     name = syntax[one.parameters - 1]
     plain, _ = syntax.attributes(one.first, one.parameters)
     words = [syntax[i] for i in plain if syntax[i] != "kernel"]
@@ -189,10 +245,10 @@ def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel]) -> Kern
     if not template_of(syntax, one) and host in known:
         raise syntax.error(one.parameters - 1, f"there are two kernels `{host}`")
     owners = [syntax[owner.opening - 1] for owner in _owners(one) if syntax[owner.opening - 1] != "namespace"]
-    return _kernel(syntax, one, host, "::".join(("", *reversed(owners), name)), one)
+    return _kernel(syntax, one, host, "::".join(("", *reversed(owners), name)), one, structs)
 
 
-def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declaration]) -> Kernel:
+def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declaration], structs: Structs) -> Kernel:
     plain = [i for i in syntax.attributes(one.first + 1, one.last)[0] if syntax[i] != "kernel"]
     start = next((i for i in plain if i > syntax.partner[plain[1]]), 0) if syntax[plain[0]] == "decltype" else plain[0]
     opening = next((i for i in syntax.top(start, one.last) if syntax[i] == "("), -1)
@@ -211,10 +267,10 @@ def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declara
     if short not in templates:
         raise syntax.error(first, f"there is no kernel template `{short}` to instantiate")
     host = _text(one.attributes.get("host_name", "")) or call
-    return _kernel(syntax, templates[short], host, call, one)
+    return _kernel(syntax, templates[short], host, call, one, structs)
 
 
-def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Declaration) -> Kernel:
+def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Declaration, structs: Structs) -> Kernel:
     marks = one.attributes
     if marks.get("max_total_threads_per_threadgroup") == "":
         raise syntax.error(one.first, f"kernel `{name}`: [[max_total_threads_per_threadgroup(N)]] needs a number")
@@ -222,7 +278,7 @@ def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Decla
         name,
         call,
         syntax.words[_outermost_class(place).last].end,
-        tuple(_parameters(syntax, one, name)),
+        tuple(_parameters(syntax, one, name, structs)),
         "max_total_threads_per_threadgroup" in marks,
     )
 
@@ -237,7 +293,7 @@ def _text(literals: str) -> str:
     return "".join(re.findall(r'"((?:\\.|[^"\\])*)"', literals))
 
 
-def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Parameter]:
+def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -> Iterator[Parameter]:
     """Yield the parameters; those without an index have the first that is free."""
     rows = []
     taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
@@ -245,14 +301,15 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
         plain, marks = syntax.attributes(first, end)
         if [syntax[i] for i in plain] == ["void"]:
             continue
-        rows.append((first, plain, marks))
+        stars = sum(syntax[i] == "*" for i in syntax.top(first, end))
+        rows.append((first, plain, marks, stars))
         for kind, known in taken.items():
             if marks.get(kind, "").isdecimal():
                 number = int(marks[kind])
                 if number in known:
                     raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {number}")
                 known.add(number)
-    for first, plain, marks in rows:
+    for first, plain, marks, stars in rows:
         texts = [syntax[i] for i in plain]
         text = spell(syntax.words[i] for i in plain)
         where = f"parameter `{text}` of kernel `{name}`"
@@ -274,7 +331,14 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
                 raise syntax.error(
                     first, f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]"
                 )
-            kind = "threadgroup" if "threadgroup" in texts else "buffer"
+            is_array = not stars and "*" in texts and ("array", "<") in itertools.pairwise(texts)
+            if stars > 1 or (stars and texts[-1] == "]"):
+                what = "an array of buffers is `array<device T *, N> name [[buffer(n)]]`"
+                yield Parameter(text, "unsupported", value=f"{where}: a pointer to pointers; {what}")
+                continue
+            if is_array and "buffer" not in marks:
+                raise syntax.error(first, f"{where}: an array of buffers needs the index of the first, [[buffer(n)]]")
+            kind = "threadgroup" if "threadgroup" in texts and not is_array else "buffer"
             written = marks.get(kind, "")
             free = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
             index: int | None = free if not written else int(written) if written.isdecimal() else None
@@ -282,7 +346,8 @@ def _parameters(syntax: Syntax, one: Declaration, name: str) -> Iterator[Paramet
                 if index >= MOST_BUFFERS:
                     raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")
                 taken[kind].add(index)
-            yield Parameter(text, kind, index, written or str(free), is_reference="&" in texts, condition=condition)
+            members = next((structs[word] for word in texts if word in structs), ())
+            yield Parameter(text, kind, index, written or str(free), "&" in texts, 1, condition, is_array, members)
 
 
 def _value(syntax: Syntax, first: int, where: str, text: str, texts: list[str], mark: str) -> Parameter:

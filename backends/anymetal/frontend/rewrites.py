@@ -149,13 +149,14 @@ def kernel_words(source: Source) -> Iterator[Edit]:
 
 
 def template_kernels(source: Source) -> Iterator[Edit]:
-    """In C++ for OpenCL a template is no kernel, and every other one has the word ``kernel``."""
+    """In C++ for OpenCL a template, or a function of arrays of pointers, is no kernel; others have the word."""
     s = source.syntax
     for one in s.declarations:
         if not is_kernel(s, one) or one.parameters < 0:
             continue
         words = [i for i in range(one.first, one.parameters) if s[i] == "kernel" and s[i - 1] not in ("[", ",")]
-        if template_of(s, one):
+        has_array = ("array", "<") in itertools.pairwise(s.texts(one.parameters, s.partner[one.parameters]))
+        if has_array or template_of(s, one):
             yield from (source.edit(i, i) for i in words)
         elif not words:
             yield source.insert(one.first, "kernel ")

@@ -38,12 +38,45 @@ class Parameter(NamedTuple):
     is_reference: int
     numbers: int = 0
     """The kind of the numbers in it, a letter of NumPy (``V`` for bfloat) * 256, plus their bytes; 0 for a struct."""
+    members: Mapping[str, Member] = {}
+    """The members of a struct in which some are pointers."""
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it is what a pointer in a struct points to; its text is ``buffer(0).y``."""
+        return self.text.startswith("buffer(")
 
     @property
     def dtype(self) -> str | None:
         """The name of the dtype of the numbers in it; None for another type."""
         kind, size = chr(self.numbers >> 8), self.numbers & 255
         return (np.dtype(f"{kind}{size}").name if kind != "V" else "bfloat16") if size else None
+
+
+class Member(NamedTuple):
+    """A member of a struct with pointers: numbers, or pointers to numbers."""
+
+    offset: int
+    length: int
+    """The number of elements of an array, else 1."""
+    is_pointer: int
+    about: Parameter
+    """What it is, or what it points to."""
+
+
+class Pointer(NamedTuple):
+    """What a pointer in a struct points to."""
+
+    name: str
+    about: Parameter
+    target: At
+
+
+class Record(NamedTuple):
+    """The bytes of structs, and what the pointers in them point to, by offset."""
+
+    data: bytes
+    pointers: Mapping[int, Pointer]
 
 
 class Signature(NamedTuple):
@@ -60,17 +93,29 @@ class Signature(NamedTuple):
     """The number of components of the thread positions."""
 
     @classmethod
-    def of(cls, kernel: Kernel, threads: int | None, about: Sequence[int], bindings: Sequence[int]) -> Signature:
+    def of(
+        cls,
+        kernel: Kernel,
+        threads: int | None,
+        about: Sequence[int],
+        bindings: Sequence[int],
+        members: Sequence[int] = (),
+    ) -> Signature:
         """Create it from a kernel, the threads that it names, and the arrays of its library (see abi.h)."""
         found: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
-        rows = zip(*(iter(about[1:]),) * 5, strict=True)
+        rows, parts = zip(*(iter(about[1:]),) * 6, strict=True), zip(*(iter(members),) * 7, strict=True)
         for parameter, row, index, exists in zip(kernel.bindings, rows, bindings[::2], bindings[1::2], strict=False):
-            if index >= MOST_BUFFERS:
-                raise LaunchError(
-                    f"kernel `{kernel.name}`: `{parameter.text}` has the index {index}, above {MOST_BUFFERS - 1}"
-                )
-            if exists:
-                found[parameter.kind][index] = Parameter(parameter.text, *row)
+            *numbers, length = row
+            inner = {name: _member(name, *part) for name, part in zip(parameter.members, parts, strict=False)}
+            for i in range(length if exists else 0):
+                text = f"{parameter.text}, element {i}" if parameter.is_array else parameter.text
+                if index + i >= MOST_BUFFERS:
+                    raise LaunchError(
+                        f"kernel `{kernel.name}`: `{text}` has the index {index + i}, above {MOST_BUFFERS - 1}"
+                    )
+                if index + i in found[parameter.kind]:
+                    raise LaunchError(f"kernel `{kernel.name}` uses a {parameter.kind} index twice: {index + i}")
+                found[parameter.kind][index + i] = Parameter(text, *numbers)._replace(members=inner)
         return cls(
             kernel.name,
             MOST_THREADS if threads is None else threads,
@@ -178,6 +223,11 @@ class Signature(NamedTuple):
         if math.prod(grid) > 2**32:
             raise LaunchError(f"{name}={grid}: the number of threads is 1 to 2**32")
         return chosen
+
+
+def _member(name: str, offset: int, length: int, is_pointer: int, *about: int) -> Member:
+    nbytes, alignment, is_written, numbers = about
+    return Member(offset, length, is_pointer, Parameter(name, nbytes, alignment, is_written, 0, numbers))
 
 
 class At(NamedTuple):

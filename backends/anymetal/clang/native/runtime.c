@@ -352,9 +352,17 @@ static void place_memory(run *r) {
     }
 }
 
-static void run_pass(run *r) {
+// The pointers in buffers, which are null outside of a pass.
+static void set_links(run *r, int are_set) {
+    for (uint32_t i = 0; i < r->launch->link_count; i++) {
+        const mpsref_link *l = &r->launch->links[i];
+        uint8_t *address = are_set ? r->buffers[l->target] + l->at : NULL;
+        memcpy(r->buffers[l->buffer] + l->offset, &address, sizeof address);
+    }
+}
+
+static void run_groups(run *r) {
     const mpsref_launch *l = r->launch;
-    place_memory(r);
     if (!l->synchronizes) {
         fibre_start(r, 0);
         to_fibre(r, 0);
@@ -365,6 +373,13 @@ static void run_pass(run *r) {
         group_begin(r, g);
         fibre_group(r);
     }
+}
+
+static void run_pass(run *r) {
+    place_memory(r);
+    set_links(r, 1);
+    run_groups(r);
+    set_links(r, 0);
 }
 
 // ---------------------------------------------------------------------------------------------- faults

@@ -2,15 +2,16 @@
 //
 // A library has one kernel: `void mpsref_thread(const mpsref_group *g, uint32_t t)` runs thread t of a threadgroup. Two
 // arrays describe its parameters that are memory: `const uint32_t mpsref_about[]` has the number of its elements, then
-// for each the bytes and the alignment of what it points to, whether that can be written, whether it is a reference, and
-// the numbers there: a letter of NumPy (b, i, u, f, or V for bfloat) * 256 + their bytes, or 0; `const uint32_t
-// mpsref_bindings[]` has for each the index and whether it exists. Static threadgroup memory is a section, as are the
-// threads of a threadgroup if the kernel names them.
+// for each the bytes and the alignment of what it points to, whether that can be written, whether it is a reference, the
+// numbers there: a letter of NumPy (b, i, u, f, or V for bfloat) * 256 + their bytes, or 0, and how many buffers it is;
+// `const uint32_t mpsref_bindings[]` has for each the index and whether it exists; `const uint32_t mpsref_members[]` has
+// for each member of a struct with pointers its offset, its length, whether it is a pointer, and the same numbers.
+// Static threadgroup memory is a section, as are the threads of a threadgroup if the kernel names them.
 #pragma once
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.
 #define MPSREF_MAX_THREADS 1024
-#define MPSREF_MAX_BUFFERS 31
+#define MPSREF_MAX_BUFFERS 64 // of a launch: the 31 of a kernel, and those that pointers in them point to
 #define MPSREF_MAX_LOCALS 31
 #define MPSREF_SIMD_WIDTH 32
 #define MPSREF_SIMD_BYTES 64
@@ -65,6 +66,12 @@ typedef struct {
     int32_t file; // below 0: none; else the memory is that of a sparse file, which checks use in place
 } mpsref_buffer;
 
+// A pointer in a buffer: `offset` bytes from its start is the address `at` bytes from the start of buffer `target`.
+typedef struct {
+    uint64_t offset, at;
+    uint32_t buffer, target;
+} mpsref_link;
+
 // Threadgroup memory of a parameter, in pages of its own.
 typedef struct {
     uint8_t *pages;
@@ -116,6 +123,7 @@ typedef struct {
 typedef struct {
     mpsref_buffer *buffers;
     const mpsref_local_memory *locals;
+    const mpsref_link *links;
     mpsref_checks *checks; // NULL: none
     void (*run_thread)(const mpsref_group *, uint32_t);
     uint8_t *local; // static threadgroup memory
@@ -123,7 +131,7 @@ typedef struct {
     uint64_t nanoseconds; // limit of processor time
     uint64_t grid[3]; // threads; groups at the end of a grid that is no multiple of a group have fewer
     uint32_t width[3], groups[3];
-    uint32_t buffer_count, local_count;
+    uint32_t buffer_count, local_count, link_count;
     uint32_t check_order, synchronizes, flush_denormals;
 } mpsref_launch;
 

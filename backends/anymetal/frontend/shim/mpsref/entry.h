@@ -11,6 +11,16 @@ struct pointer {
     template <class T> operator T &() const { return *(T *)data; }
 };
 
+// Buffers that follow each other, as an array of pointers.
+struct pointers {
+    void *const *first;
+    template <class T, size_t N> operator metal::array<T *, N>() const {
+        metal::array<T *, N> all;
+        for (size_t i = 0; i < N; i++) all[i] = (T *)first[i];
+        return all;
+    }
+};
+
 // The position of thread t of a group, along an axis.
 inline uint place(const mpsref_group *g, uint t, int axis) {
     return axis == 0 ? t % g->extent[0] : axis == 1 ? t / g->extent[0] % g->extent[1] : t / g->extent[0] / g->extent[1];
@@ -34,17 +44,51 @@ template <class T> struct numbers_of {
 template <class T> struct numbers_of<metal::mpsref_atomic<T>> : numbers_of<T> {};
 
 // For each parameter that is memory: bytes of what it points or refers to, alignment, whether it is written, whether it
-// is a reference, and the numbers in it.
+// is a reference, the numbers in it, and how many buffers it is.
 template <class T> struct target {
-    enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0, numbers = 0 };
+    typedef void to;
+    enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0, numbers = 0, buffers = 0 };
 };
 template <class T> struct target<T *> {
     typedef typename metal::conditional<__is_void(T), char, T>::type to;
-    enum { count = 5, bytes = sizeof(to), alignment = alignof(to), is_writable = !__is_const(T), is_reference = 0 };
-    enum { numbers = __is_void(T) ? 0 : int(numbers_of<metal::remove_cvref_t<to>>::code) };
+    enum { count = 6, bytes = sizeof(to), alignment = alignof(to), is_writable = !__is_const(T), is_reference = 0 };
+    enum { numbers = __is_void(T) ? 0 : int(numbers_of<metal::remove_cvref_t<to>>::code), buffers = 1 };
 };
 template <class T> struct target<T &> : target<T *> {
     enum { is_reference = 1 };
+};
+template <class T, size_t N> struct target<metal::array<T *, N>> : target<T *> {
+    enum { buffers = N };
+};
+template <class T> struct target<const T> : target<T> {};
+
+// The type that parameter I of a function points or refers to, and what a member of it is.
+template <class F, int I> struct parameter;
+template <class R, class P, class... Rest, int I>
+struct parameter<R (*)(P, Rest...), I> : parameter<R (*)(Rest...), I - 1> {};
+template <class R, class P, class... Rest> struct parameter<R (*)(P, Rest...), 0> {
+    typedef metal::remove_cvref_t<typename target<P>::to> type;
+};
+template <class M> struct member : target<M *> {
+    enum { length = 1, is_pointer = 0 };
+};
+template <class M> struct member<M *> : target<M *> {
+    enum { length = 1, is_pointer = 1 };
+};
+template <class M> struct member<M *const> : member<M *> {};
+template <class M, size_t N> struct member<M[N]> : member<M> {
+    enum { length = N };
+};
+template <class M, size_t N> struct member<metal::array<M, N>> : member<M[N]> {};
+struct about_member {
+    uint offset, length, is_pointer, bytes, alignment, is_writable, numbers;
+    template <class M>
+    constexpr about_member(size_t at, M)
+        : offset(at), length(M::length), is_pointer(M::is_pointer), bytes(M::bytes), alignment(M::alignment),
+          is_writable(M::is_writable), numbers(M::numbers) {}
+};
+template <int N> struct members {
+    about_member all[N];
 };
 template <class F> struct about;
 template <class R, class... P> struct about<R (*)(P...)> {
@@ -55,7 +99,7 @@ template <class R, class... P> struct about<R (*)(P...)> {
         (add<target<P>>(at), ...);
     }
     template <class T> constexpr void add(uint &at) {
-        const uint found[] = {T::bytes, T::alignment, T::is_writable, T::is_reference, T::numbers};
+        const uint found[] = {T::bytes, T::alignment, T::is_writable, T::is_reference, T::numbers, T::buffers};
         for (int i = 0; i < T::count; i++) numbers[at++] = found[i];
     }
 };
@@ -94,6 +138,13 @@ struct out_of_bounds {
     MPSREF_DATA(mpsref::about<decltype(+KERNEL)>, mpsref_about, {}) \
     MPSREF_DATA(mpsref::bindings<mpsref::about<decltype(+KERNEL)>::count>, mpsref_bindings, {{__VA_ARGS__}})
 
+// The members of structs with pointers. MPSREF_MEMBER is one, of what a parameter points or refers to.
+#define MPSREF_MEMBERS(COUNT, ...) MPSREF_DATA(mpsref::members<COUNT>, mpsref_members, {{__VA_ARGS__}})
+#define MPSREF_MEMBER(KERNEL, PARAMETER, NAME) \
+    [] { \
+        typedef mpsref::parameter<decltype(+KERNEL), PARAMETER>::type type; \
+        return mpsref::about_member(__builtin_offsetof(type, NAME), mpsref::member<__typeof__(((type *)nullptr)->NAME)>()); \
+    }()
 #ifdef MPSREF_CUDA
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define MPSREF_LOCAL
