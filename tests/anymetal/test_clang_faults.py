@@ -423,7 +423,7 @@ def test_sources_that_read_files_or_run_when_they_are_loaded(device, name):
 def test_what_is_not_refused_with_them(device):
     before = """
     // #include "/etc/passwd" __has_include("/etc/passwd")
-    #if __has_include(<metal_math>) && !__has_include(<metal_tensor>) && !__has_include("metal_tensor.h")
+    #if __has_include(<metal_math>) && !__has_include(<metal_nothing>) && !__has_include("metal_tensor.h")
     #define VALUE 3
     #endif
     #if __has_include("/etc/passwd") || __has_include(</etc/passwd>) || __has_include("x/../../etc/passwd")

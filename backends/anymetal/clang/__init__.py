@@ -20,8 +20,9 @@ See :class:`Device` for an example. A launch has these properties:
 - Sources are checked for rules of Apple's compiler: address spaces, no ``double``, and what the version of MSL lacks.
 
 Not detected: races with the same result in both orders (writes that cancel out or repeat a value, lost updates that
-commute), flags of a barrier that are too weak, races between launches. Textures, samplers, ray tracing, tensors and
-logging are not supported; vertex, fragment and other render functions of a source are ignored.
+commute), flags of a barrier that are too weak, races between launches. Textures, samplers, ray tracing and
+tensors as parameters are not supported; messages of ``os_log`` are discarded; vertex, fragment and other render
+functions of a source are ignored.
 
 Launches from several Python threads run concurrently, except those of a kernel with threadgroup variables. Concurrent
 launches that write the same buffer race, as on a GPU. A child of fork can launch kernels. Compiled kernels are cached

@@ -317,6 +317,10 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
         if lacking or any(re.match(r"(texture|depth)(1d|2d|3d|cube|_buffer)|sampler$", word) for word in texts):
             yield Parameter(text, "unsupported", value=f"{where}: {UNSUPPORTED[lacking or 'texture']}")
             continue
+        if ("tensor", "<") in itertools.pairwise(texts):
+            what = "tensors as parameters are not supported: pass a pointer, and make a tensor_inline of it"
+            yield Parameter(text, "unsupported", value=f"{where}: {what}")
+            continue
         condition = marks.pop("function_constant", "")
         value = next((mark for mark in marks if mark in ATTRIBUTES), None)
         if value is not None:

@@ -59,6 +59,7 @@ class Options:
         """Flags that define the macros of this version."""
         known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
         known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
+        known += ["__HAVE_TENSOR__=1"] if self.number >= 400 else []
         return tuple(f"-D{macro}" for macro in known)
 
     @property

@@ -155,8 +155,8 @@ def template_kernels(source: Source) -> Iterator[Edit]:
         if not is_kernel(s, one) or one.parameters < 0:
             continue
         words = [i for i in range(one.first, one.parameters) if s[i] == "kernel" and s[i - 1] not in ("[", ",")]
-        has_array = ("array", "<") in itertools.pairwise(s.texts(one.parameters, s.partner[one.parameters]))
-        if has_array or template_of(s, one):
+        pairs = set(itertools.pairwise(s.texts(one.parameters, s.partner[one.parameters])))
+        if {("array", "<"), ("tensor", "<")} & pairs or template_of(s, one):
             yield from (source.edit(i, i) for i in words)
         elif not words:
             yield source.insert(one.first, "kernel ")

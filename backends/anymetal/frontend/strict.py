@@ -18,7 +18,7 @@ from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, rewritten, strictly_rewritten
 from .syntax import SPACES, Kind, Syntax
-from .toolchain import Toolchain
+from .toolchain import SHIM, Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
@@ -27,7 +27,8 @@ LIMITS = re.compile(
     r"|variables in the local address space can only|variable in constant address space must be initialized"
     r"|C-style cast from vector|scalar operand type has greater rank|too few elements in vector initialization"
     r"|reference to overloaded function could not be|static assertion expression|no viable conversion"
-    r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)')"
+    r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)'"
+    r"|use of overloaded operator '\[\]' is ambiguous)"
 )
 """Errors about what C++ for OpenCL lacks, and of course about mistakes."""
 FORBIDDEN = {
@@ -57,7 +58,6 @@ UNSUPPORTED = {
     "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*",
     "samplers": r"sampler",
     "arrays of references": r"array_ref",
-    "tensors": r"tensor\w*|cooperative_tensor",
     "image blocks": r"imageblock\w*",
     "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure",
 }
@@ -77,7 +77,7 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
         found = [one for one in found if not LIMITS.search(one)]
         found += diagnostics(toolchain.parse(rewritten(known), options))
     found = with_sources(found, files)
-    included = files.keys() - {NAME}
+    included = files.keys() - {NAME} | {str(path) for path in (SHIM / "mpsref").iterdir()}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
         raise CompileError("\n".join(found))

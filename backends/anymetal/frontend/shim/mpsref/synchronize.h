@@ -18,10 +18,17 @@ namespace mpsref {
 
 #ifdef MPSREF_STRICT
 typedef uint mpsref_site;
+typedef mpsref_site site;
+inline site here() { return 0; }
 inline void barrier(uint, mpsref_site) {}
 inline void simd_barrier(uint, mpsref_site) {}
 inline uint thread_index() { return 0; }
 inline uint lane() { return 0; }
+#else
+typedef mpsref_site site;
+constexpr site here(site place = {__builtin_FILE(), __builtin_LINE(), __builtin_COLUMN()}) { return place; }
+#endif
+#ifdef MPSREF_STRICT
 #elif defined(MPSREF_CUDA)
 inline void barrier(uint, mpsref_site) { asm volatile("bar.sync 0;" ::: "memory"); }
 inline void simd_barrier(uint, mpsref_site) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
