@@ -391,8 +391,8 @@ class Function:
                 is_legal = checks is not None and bool(checks.has_atomics) and not is_racy
                 level = "note" if is_legal else self.device.levels["order"]
                 text = ATOMIC_ORDER if is_legal else text
-            place = self._checks.place(report.offset) if self._checks and report.kind == STOPPED else None
-            findings = [*findings, finding_of(report, text, level, place)]
+            last = self._checks.place(report.offset) if self._checks and report.kind == STOPPED else None
+            findings = [*findings, finding_of(report, text, level, last)]
             if not self._checks:
                 raise found_error(text, findings)
         if self._checks and any(one.level == "error" for one in findings):

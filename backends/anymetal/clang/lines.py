@@ -59,7 +59,8 @@ def _variable(symbol: str) -> str:
 
 
 UNSET = re.compile(
-    r"^(?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): warning: variable '(?P<name>\w+)' (?P<how>is|may be|is used) uninitialized",
+    r"^(?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): warning: "
+    r"variable '(?P<name>\w+)' (?P<how>is|may be|is used) uninitialized",
     re.M,
 )
 
