@@ -339,7 +339,7 @@ class Reader:
         group = f" of threadgroup {record.other_group}" if record.other_group != UNKNOWN else " of another threadgroup"
         whom = "another thread" if record.other_thread == UNKNOWN else f"thread {record.other_thread}"
         whom += group if is_far else ""
-        size = f"{record.bytes} bytes"
+        size = f"{record.bytes} byte{'s' * (record.bytes != 1)}"
         pair = f"{who} {did} {what}, which {whom} {had}" + (f" at line {there.line}" if there and there != here else "")
         advice = ADVICE.get("between groups" if is_far and kind == "race" else kind, "").format(flags=flags)
         names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
@@ -360,14 +360,14 @@ class Reader:
                        "Metal does not guarantee that other threads run while one waits",
             "barriers": f"{who} passes more barriers than the checks can count (131,071)",
             "null": f"{who} {did} {size} through a null pointer",
-            "misaligned": f"{who} accesses a {text} at an address that is not a multiple of its alignment",
-            "overflow": f"{who} computes a {text} that is out of range",
-            "truncation": f"{who} converts a value to {text} that cannot hold it",
-            "shift": f"{who} shifts a {text} by its width or more, by a negative number, or bits out of it",
-            "float-cast": f"{who} converts a floating-point number to {text} that is out of its range",
+            "misaligned": f"{who} accesses a value of type {text} at an address that is not a multiple of its alignment",
+            "overflow": f"{who} computes a value of type {text} that is out of range",
+            "truncation": f"{who} converts a value to the type {text}, which cannot hold it",
+            "shift": f"{who} shifts a value of type {text} by its width or more, by a negative number, or bits out of it",
+            "float-cast": f"{who} converts a floating-point number to the type {text}, out of whose range it is",
             "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the "
                                  "others do not reach",
-            "division": f"{who} divides a {text} by zero, or the smallest by -1",
+            "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",
         }  # fmt: skip
         return messages[kind], advice
 

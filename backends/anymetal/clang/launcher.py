@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import os
 import sys
@@ -261,7 +260,13 @@ class Checks:
 
     def end(self) -> Callable[[], tuple[Place, ...]]:
         """Return a function of the lines that no thread has reached since :meth:`begin`."""
-        return functools.partial(unreached, self._library.path, self._blocks, bytes(self._flags))
+        flags = bytes(self._flags)
+
+        def lines() -> tuple[Place, ...]:
+            found = unreached(self._library.path, self._blocks, flags)
+            return tuple(one for one in found if one.has_words(self.files))
+
+        return lines
 
     def read(
         self, record: ChecksRecord, signature: Signature, bindings: Sequence[tuple[int, int]],

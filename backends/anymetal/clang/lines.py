@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,11 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    def has_words(self, files: Mapping[str, str]) -> bool:
+        """Return whether its line is more than brackets."""
+        rows = files.get(self.file, "").split("\n")
+        return self.line > len(rows) or re.search(r"\w", rows[self.line - 1]) is not None
 
 
 def _elf(file: Any) -> Any:
