@@ -108,7 +108,6 @@ def test_run(run):
         "buffer(0) x (x.npy): float32 (10,), min 0 max 9 mean 4.5, 0 NaN, read only",
         "buffer(1) out (new, zeros): float32 (10,), min 0 max 8 mean 2, 0 NaN, 5 written, 4 of 10 elements changed",
         "buffer(2) n (uint32=5): uint32 (), min 5 max 5 mean 5, 0 NaN, read only",
-        "lines that no thread reached: 7",
     ]
 
 

@@ -360,10 +360,10 @@ class Reader:
                        "Metal does not guarantee that other threads run while one waits",
             "barriers": f"{who} passes more barriers than the checks can count (131,071)",
             "null": f"{who} {did} {size} through a null pointer",
-            "misaligned": f"{who} accesses a value of type {text} at an address that is not a multiple of its alignment",
+            "misaligned": f"{who} accesses a {text} at an address that is not a multiple of its alignment",
             "overflow": f"{who} computes a value of type {text} that is out of range",
             "truncation": f"{who} converts a value to the type {text}, which cannot hold it",
-            "shift": f"{who} shifts a value of type {text} by its width or more, by a negative number, or bits out of it",
+            "shift": f"{who} shifts a {text} by its width or more, by less than 0, or bits out of it",
             "float-cast": f"{who} converts a floating-point number to the type {text}, out of whose range it is",
             "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the "
                                  "others do not reach",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
 import os
 import sys
@@ -260,13 +261,7 @@ class Checks:
 
     def end(self) -> Callable[[], tuple[Place, ...]]:
         """Return a function of the lines that no thread has reached since :meth:`begin`."""
-        flags = bytes(self._flags)
-
-        def lines() -> tuple[Place, ...]:
-            found = unreached(self._library.path, self._blocks, flags)
-            return tuple(one for one in found if one.has_words(self.files))
-
-        return lines
+        return functools.partial(unreached, self._library.path, self._blocks, bytes(self._flags))
 
     def read(
         self, record: ChecksRecord, signature: Signature, bindings: Sequence[tuple[int, int]],

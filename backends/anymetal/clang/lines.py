@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,6 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
-
-    def has_words(self, files: Mapping[str, str]) -> bool:
-        """Return whether its line is more than brackets."""
-        rows = files.get(self.file, "").split("\n")
-        return self.line > len(rows) or re.search(r"\w", rows[self.line - 1]) is not None
 
 
 def _elf(file: Any) -> Any:
@@ -109,8 +104,8 @@ class Lines:
         starts, ran = [block for block, _ in order], dict[tuple[str, int], bool]()
         for address, row in zip(self._addresses, self._rows, strict=True):
             at = bisect_right(starts, address) - 1
-            if row is None or at < 0 or not row.line or row.file.startswith(str(SHIM)):
-                continue
+            if row is None or at < 0 or not (row.line and row.column) or row.file.startswith(str(SHIM)):
+                continue  # column 0: the start of a function, which may be a copy that is not called
             line = row.file, row.line
             ran[line] = ran.get(line, False) or bool(order[at][1])
         return tuple(Place(file, line, 0) for (file, line), has_run in sorted(ran.items()) if not has_run)
