@@ -1,12 +1,6 @@
-// The last threadgroup to finish adds the partial sums of all. Relaxed atomics order nothing: both sides need a fence.
+// The last threadgroup to finish adds the sums of all. Relaxed atomics order nothing: a release must come before each.
 #include <metal_stdlib>
 using namespace metal;
-
-#ifdef WRONG
-#define FENCE
-#else
-#define FENCE atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel, thread_scope_device)
-#endif
 
 kernel void last_group_sums(device const float *x, device float *partial, device atomic_uint *finished,
                             device float *sum, uint i [[thread_position_in_grid]],
@@ -16,9 +10,11 @@ kernel void last_group_sums(device const float *x, device float *partial, device
     float own = simd_sum(x[i]);
     if (t == 0) {
         partial[group] = own;  // first
-        FENCE;
+#ifndef WRONG
+        atomic_thread_fence(mem_flags::mem_device, memory_order_release, thread_scope_device);
+#endif
         is_last = atomic_fetch_add_explicit(finished, 1u, memory_order_relaxed) == groups - 1;
-        FENCE;
+        atomic_thread_fence(mem_flags::mem_device, memory_order_acquire, thread_scope_device);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     if (!is_last) return;
