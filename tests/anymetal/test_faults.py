@@ -71,7 +71,7 @@ def launch(name: str, *, wrong: bool) -> tuple[list[Any], list[Any]]:
             sanitize=True,
             check_order=False,
         )
-        done = library[name](program["grid"], program["group"], *bound, local=local, seconds=5)
+        done = library[name](program["grid"], program["group"], *bound, local=local, seconds=2)
     except anymetal.LaunchError as error:
         return list(error.findings), arguments
     return list(done.findings), arguments
