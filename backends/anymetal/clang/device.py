@@ -330,8 +330,8 @@ class Function:
         targets = [signature.parameters.get(index) for index in range(len(bound))]
         links = list[LinkRecord]()
         for index, argument in enumerate(arguments):
-            for place, one in argument.pointers.items() if isinstance(argument, Record) else ():
-                links.append(LinkRecord(place, one.target.offset, index, len(bound)))
+            for start, one in argument.pointers.items() if isinstance(argument, Record) else ():
+                links.append(LinkRecord(start, one.target.offset, index, len(bound)))
                 targets.append(one.about._replace(text=f"buffer({index}).{one.name}"))
                 bound.append(self._memory(one.target, f"buffer({index}).{one.name}", one.about.alignment))
         if len(bound) > MOST_BUFFERS:
