@@ -53,6 +53,16 @@ def backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
+SLOW_ON_CPU = [pytest.param(name, marks=[pytest.mark.slow] if name == "cpu" else []) for name in AVAILABLE]
+
+
+@pytest.fixture(scope="session", params=SLOW_ON_CPU)
+def half_backend(request: pytest.FixtureRequest) -> str:
+    """As ``backend``, for float16: slow on the cpu backend, which compiles each operation again for it."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="session", params=[name for name in AVAILABLE if not name.startswith("metal")])
 def ieee_backend(request: pytest.FixtureRequest) -> str:
     """The name of each backend whose NaN and infinities follow IEEE 754; fast math of Metal leaves them open."""

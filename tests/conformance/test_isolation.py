@@ -65,7 +65,9 @@ def random_failures(row):
     ("how", "kind", "message"),
     [
         (segfault, "crashed SIGSEGV", "the process that ran it ended by SIGSEGV"),
-        (lambda: os._exit(7), "crashed status 7", "the process that ran it ended by status 7"),
+        pytest.param(
+            lambda: os._exit(7), "crashed status 7", "the process that ran it ended by status 7", marks=pytest.mark.slow
+        ),
         (leaving, "raised SystemExit", "raised SystemExit: no"),
     ],
 )

@@ -270,8 +270,8 @@ def images_of(operation: Operation) -> list[str]:
 
 
 @every_operation
-def test_float16(backend: str, operation: Operation) -> None:
-    check_dtypes(backend, operation, images_of(operation))
+def test_float16(half_backend: str, operation: Operation) -> None:
+    check_dtypes(half_backend, operation, images_of(operation))
 
 
 @pytest.mark.slow  # compiles each operation for each combination

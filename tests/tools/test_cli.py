@@ -102,7 +102,7 @@ main()
 
 def test_check_prints_failures_and_how_to_replay_them():
     command = [sys.executable, "-c", FAULTY]
-    arguments = ["check", "-b", "spoilt", "-k", "PoolingAverage", "--cases", "20"]
+    arguments = ["check", "-b", "spoilt", "-k", "PoolingAverage", "--cases", "20", "-j", "1"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     line = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay"))
@@ -117,7 +117,7 @@ def test_check_prints_failures_and_how_to_replay_them():
 def test_check_with_an_unavailable_backend_says_why_and_fails():
     if {info.name: info.available for info in mpsref.backends()}["metal"]:
         pytest.skip("there is an Apple GPU here")
-    status, out, _ = run("check", "-b", "metal", "-k", "SoftMax", "--cases", "1")
+    status, out, _ = run("check", "-b", "metal", "-k", "SoftMax", "--cases", "1", "-j", "1")
     assert status == 1
     assert "metal:clang" in out
     assert "0 passed, 0 failed" in out

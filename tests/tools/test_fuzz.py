@@ -28,7 +28,9 @@ def script() -> Iterator[ModuleType]:
     tests.attempt = attempt
 
 
-@pytest.mark.parametrize("part", ["calls", "texts", "json", "checkpoints", "arrays", "forks"])
+@pytest.mark.parametrize(
+    "part", ["calls", "texts", "json", "checkpoints", "arrays", pytest.param("forks", marks=pytest.mark.slow)]
+)
 def test_a_draw_of_each_part(script: ModuleType, part: str) -> None:
     if part == "checkpoints":
         pytest.importorskip("sklearn")
