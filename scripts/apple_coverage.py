@@ -188,7 +188,7 @@ def names(owner: str, kind: type, methods: dict[str, Any]) -> Iterator[Name]:
     """Yield what mpsref does with each selector; the setter of a property is not listed."""
     for selector, method in methods.items():
         setter = re.fullmatch(r"set([A-Z])(\w*):", selector)
-        if setter and setter[1].lower() + setter[2] in methods:
+        if setter and {setter[1].lower() + setter[2], setter[1] + setter[2]} & methods.keys():
             continue
         found = of_mpsref(kind, selector, method["receiver"])
         reasons = [] if found else [why for why, pattern in LEFT_OUT.items() if re.fullmatch(pattern, selector)]

@@ -21,7 +21,7 @@ from mpsref.geometry import Window
 from mpsref.mps import graph
 from mpsref.padding import TENSORFLOW_AVERAGE_POOLING_VALID_ONLY, method_inverse, policy_forward, policy_reverse
 from mpsref_mps import pointwise
-from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, NSObject, Object, Refusal, VariableList
+from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, NSObject, Object, Refusal, VariableList, lower_first
 from mpsref_mps.training import LOSSES, REDUCTIONS
 
 Defaults: TypeAlias = dict[str, Any]
@@ -1238,6 +1238,39 @@ class LossGradient(Binary):
         self.deliver(results, compute(stack(gradients), stack(sources), stack(labels), factors))
 
 
+class YOLODescriptor:
+    """The properties that were set; all others have the defaults of mpsref."""
+
+
+class Labels:
+    def made(self: Any) -> None:
+        known = self.values["labelsDescriptor"].values
+        width, height, channels = known["size"]
+        self.pixels = np.frombuffer(known["data"], np.float32).reshape(1, height, width, channels)
+
+
+YOLO_SCALES = {"ScaleXY": "scale_xy", "ScaleWH": "scale_wh", "ScaleObject": "scale_object"}
+YOLO_SCALES |= {"ScaleClass": "scale_class", "ScaleNoObject": "scale_no_object"}
+
+
+class YOLO(Unary):
+    def on_encodeBatchToCommandBuffer_sourceImages_labels_destinationImages_(
+        self: Any, commands: Any, sources: list[Any], labels: list[Any], destinations: list[Any]
+    ) -> None:
+        known = self.values["lossDescriptor"].values
+        names = "XYLossType", "WHLossType", "confidenceLossType", "classesLossType", "reductionType"
+        given = {
+            python: single(known[lower_first(apple)])
+            for apple, python in YOLO_SCALES.items()
+            if lower_first(apple) in known
+        }
+        made = mps.MPSCNNYOLOLossDescriptor(
+            *(known[lower_first(name)] for name in names), known["anchorBoxes"], **given
+        )
+        t = np.concatenate([one.pixels for one in labels]).astype(np.float64)
+        self.deliver(destinations, made.function.gradient(None, stack(sources), t, backend="reference"))
+
+
 class Vector:
     def made(self: Any) -> None:
         known = self.values["descriptor"].values
@@ -1371,6 +1404,9 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSCNNDropoutGradient": DropoutGradient,
     "MPSCNNLossDescriptor": LossDescriptor,
     "MPSNNForwardLoss": ForwardLoss,
+    "MPSCNNLossLabels": Labels,
+    "MPSCNNYOLOLossDescriptor": YOLODescriptor,
+    "MPSCNNYOLOLoss": YOLO,
     "MPSNNLossGradient": LossGradient,
     "MPSNNCompare": Compare,
     "MPSNNReduceFeatureChannelsAndWeightsMean": WeightedMean,

@@ -147,8 +147,6 @@ from .normalization_data_source import (
 )
 from .not_built import MPSCNNBinaryConvolution as MPSCNNBinaryConvolution
 from .not_built import MPSCNNBinaryFullyConnected as MPSCNNBinaryFullyConnected
-from .not_built import MPSCNNYOLOLoss as MPSCNNYOLOLoss
-from .not_built import MPSCNNYOLOLossDescriptor as MPSCNNYOLOLossDescriptor
 from .not_built import MPSNNGridSample as MPSNNGridSample
 from .not_built import MPSNNLocalCorrelation as MPSNNLocalCorrelation
 from .optimizer import MPSNNOptimizer as MPSNNOptimizer
@@ -203,3 +201,5 @@ from .windowed_normalization import MPSCNNLocalContrastNormalization as MPSCNNLo
 from .windowed_normalization import MPSCNNLocalContrastNormalizationGradient as MPSCNNLocalContrastNormalizationGradient
 from .windowed_normalization import MPSCNNSpatialNormalization as MPSCNNSpatialNormalization
 from .windowed_normalization import MPSCNNSpatialNormalizationGradient as MPSCNNSpatialNormalizationGradient
+from .yolo_loss import MPSCNNYOLOLoss as MPSCNNYOLOLoss
+from .yolo_loss import MPSCNNYOLOLossDescriptor as MPSCNNYOLOLossDescriptor

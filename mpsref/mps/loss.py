@@ -15,6 +15,7 @@ Source: ``MPSCNNLoss.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
+import abc
 import copy
 import math
 from collections.abc import Sequence
@@ -508,15 +509,13 @@ class _Settable(_Numbers, _LossKernel):
         return described.function
 
 
-@saved()
-@constructed()
-class MPSCNNLoss(_LossKernel, MPSCNNKernel):
-    """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
+class LabelledLoss(MPSCNNKernel):
+    """A kernel that writes the loss image to labels, and whose destination is the gradient; not a class of MPS."""
 
-    weight = property(attrgetter("loss_descriptor.weight"), doc="The factor of every loss and gradient.")
-    label_smoothing = property(attrgetter("loss_descriptor.label_smoothing"), doc="The amount of label smoothing.")
-    epsilon = property(attrgetter("loss_descriptor.epsilon"), doc="The summand in logarithms.")
-    delta = property(attrgetter("loss_descriptor.delta"), doc="The end of the quadratic part of ``Huber``.")
+    @property
+    @abc.abstractmethod
+    def function(self) -> Any:
+        """The functional form: :class:`mpsref.Loss`, or an object with its methods."""
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
@@ -574,6 +573,17 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
         (y,) = inputs
         require_whole(self, self.destination_name, region, y.shape)
         self.function.gradient(None, y, *targets, out=destination[region], backend=self.backend)
+
+
+@saved()
+@constructed()
+class MPSCNNLoss(_LossKernel, LabelledLoss):
+    """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
+
+    weight = property(attrgetter("loss_descriptor.weight"), doc="The factor of every loss and gradient.")
+    label_smoothing = property(attrgetter("loss_descriptor.label_smoothing"), doc="The amount of label smoothing.")
+    epsilon = property(attrgetter("loss_descriptor.epsilon"), doc="The summand in logarithms.")
+    delta = property(attrgetter("loss_descriptor.delta"), doc="The end of the quadratic part of ``Huber``.")
 
 
 @saved()
@@ -793,22 +803,19 @@ class _LossNode(MPSNNFilterNode):
     delta = MPSCNNLoss.delta
 
 
-class MPSCNNLossNode(_LossNode):
-    """A loss, whose result is the gradient for the predictions.
+class LabelledLossNode(MPSNNFilterNode):
+    """A loss node that reads and writes labels; not a class of MPS."""
 
-    The :class:`~mpsref.mps.MPSCNNLossLabels` of a run are passed for ``input_labels``; the loss is written to them
-    [doc].
-    """
-
-    kind = "loss"
+    _abstract = True
+    loss_descriptor: Any
     spec_class = Loss
     state_class = None
     result_is_gradient = True
     why_no_gradient = "a loss is its own gradient filter: use its result image as the source gradient"
 
-    def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
+    def __init__(self, source: MPSNNImageNode, loss_descriptor: Any, **properties: Any) -> None:
         fix(self, loss_descriptor=loss_descriptor)
-        self._function = self.loss_descriptor.function
+        self._function: Any = self.loss_descriptor.function
         super().__init__((source,), **properties)
         self._source_states = (MPSNNLabelsNode._of(self),)
 
@@ -836,7 +843,8 @@ class MPSCNNLossNode(_LossNode):
         t = t if t.dtype <= wide else t.astype(wide)
         weights = weights if weights is None or weights.dtype <= wide else weights.astype(wide)
         call.state["loss"] = self._function.forward(images[0], t, weights, backend=call.backend)
-        return self._function.gradient(None, images[0], t, weights, backend=call.backend)
+        result: Array = self._function.gradient(None, images[0], t, weights, backend=call.backend)
+        return result
 
     def check_labels(self, labels: MPSCNNLossLabels | LabelsOfImages, shape: Shape) -> None:
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
@@ -851,6 +859,19 @@ class MPSCNNLossNode(_LossNode):
                 )
         n, height, width, channels = shape
         labels.check_loss_shape(self._function.loss_shape((n, height, width, channels)), self._function.reduction)
+
+
+class MPSCNNLossNode(_LossNode, LabelledLossNode):
+    """A loss, whose result is the gradient for the predictions.
+
+    The :class:`~mpsref.mps.MPSCNNLossLabels` of a run are passed for ``input_labels``; the loss is written to them
+    [doc].
+    """
+
+    kind = "loss"
+
+    def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
+        LabelledLossNode.__init__(self, source, loss_descriptor, **properties)
 
 
 class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):

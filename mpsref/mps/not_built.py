@@ -24,20 +24,6 @@ class MPSCNNBinaryFullyConnected(NotBuilt):
     instead = "use an MPSCNNFullyConnected with weights of -1 and 1"
 
 
-class MPSCNNYOLOLoss(NotBuilt):
-    """The loss of YOLO. Source: ``MPSCNNLoss.h`` [doc]."""
-
-    why = "Apple does not document how its parts combine"
-    instead = "use an MPSCNNLoss for each part"
-
-
-class MPSCNNYOLOLossDescriptor(NotBuilt):
-    """The parameters of :class:`MPSCNNYOLOLoss`. Source: ``MPSCNNLoss.h`` [doc]."""
-
-    why = "Apple does not document how the parts of the loss combine"
-    instead = "make an MPSCNNLossDescriptor for each part"
-
-
 class MPSNNGridSample(NotBuilt):
     """Interpolation at coordinates that a second image contains. Source: ``MPSNNGridSample.h`` [doc]."""
 

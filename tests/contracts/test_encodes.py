@@ -16,6 +16,7 @@ WITHOUT_IMAGES = {
     "MPSCNNBatchNormalizationGradient": "as above",
     "MPSCNNBatchNormalizationStatistics": "makes no image",
     "MPSCNNBatchNormalizationStatisticsGradient": "makes no image",
+    "MPSCNNYOLOLoss": "takes labels that are a state, see tests/mps/test_yolo_loss.py",
     "MPSCNNLoss": "takes labels that are a state, see tests/mps/test_loss.py",
     "MPSNNLossGradient": "takes two results, see tests/mps/test_loss.py",
     "MPSNNOptimizerAdam": "takes vectors",

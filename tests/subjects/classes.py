@@ -17,6 +17,7 @@ VECTOR = np.ones(2, np.float32)
 WEIGHTS = np.ones((2, 3, 3, 2), np.float32)
 DESCRIPTOR = mps.MPSCNNConvolutionDescriptor(3, 3, 2, 2)
 LOSS = mps.MPSCNNLossDescriptor("meansquarederror", "sum")
+YOLO = mps.MPSCNNYOLOLossDescriptor(1, 6, 3, 2, "sum", [[1, 2]])
 
 
 def data_source(name: str) -> Any:
@@ -62,7 +63,8 @@ LEGAL: dict[str, Callable[[str], Any]] = {
     "learning_rate": lambda name: 0.5,
     "left": lambda name: image("left"),
     "left_source": lambda name: image("left"),
-    "loss_descriptor": lambda name: LOSS,
+    "loss_descriptor": lambda name: YOLO if "YOLO" in name else LOSS,
+    "anchor_boxes": lambda name: [[1, 2]],
     "loss_image_size": lambda name: (4, 4, 2),
     "loss_type": lambda name: "softmaxcrossentropy",
     "mask_stride_in_pixels": lambda name: (1, 1, 1),
@@ -151,7 +153,7 @@ PROTOCOLS = frozenset(
 
 NOT_BUILT = frozenset(
     """MPSCNNBinaryConvolution MPSCNNBinaryConvolutionNode MPSCNNBinaryFullyConnected MPSCNNBinaryFullyConnectedNode
-    MPSCNNYOLOLoss MPSCNNYOLOLossDescriptor MPSCNNYOLOLossNode MPSNNBilinearScaleNode MPSNNGridSample
+    MPSNNBilinearScaleNode MPSNNGridSample
     MPSNNLanczosScaleNode MPSNNLocalCorrelation MPSNNScaleNode""".split()  # noqa: SIM905
 )
 """Classes of Apple's that mpsref names and does not have."""

@@ -326,6 +326,33 @@ def batch_barrier() -> list[int]:
     return [int(kernel.appendBatchBarrier())]
 
 
+# --- the loss of YOLO ------------------------------------------------------------------------------------------
+
+
+def yolo_gradient(y: Array, t: Array, anchors: Any, first: int, last: int, **scales: float) -> Array:
+    """Return channels of the gradient of a YOLO loss of squared errors for an image of one pixel."""
+    run = in_use()
+    squared = run.constant("MPSCNNLossTypeMeanSquaredError")
+    name = "XYLossType_WHLossType_confidenceLossType_classesLossType_reductionType_anchorBoxes_numberOfAnchorBoxes_"
+    make = getattr(run.mps.MPSCNNYOLOLossDescriptor, f"cnnLossDescriptorWith{name}")
+    boxes = np.array(anchors, np.float32)
+    reduction = run.constant("MPSCNNReductionTypeSum")
+    descriptor = make(squared, squared, squared, squared, reduction, boxes.tobytes(), len(boxes))
+    for scale, value in scales.items():
+        getattr(descriptor, f"set{scale}_")(value)
+    layout = run.constant("MPSDataLayoutHeightxWidthxFeatureChannels")
+    describe = run.mps.MPSCNNLossDataDescriptor.cnnLossDataDescriptorWithData_layout_size_
+    data = describe(np.ascontiguousarray(t, np.float32).tobytes(), layout, (1, 1, t.size))
+    labels = run.new("MPSCNNLossLabels", "initWithDevice_labelsDescriptor_", data)
+    kernel = run.new("MPSCNNYOLOLoss", "initWithDevice_lossDescriptor_", descriptor)
+    results = run.images(y.shape)
+    with run.commands(results) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceImages_labels_destinationImages_
+        encode(commands, run.upload(y), [labels], results)
+    found: Array = run.download(results)[0, 0, 0, first:last]
+    return found
+
+
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mpsref import Adam, Convolution, Loss, StochasticGradientDescent
@@ -34,7 +36,77 @@ def _with_nan(values: Array) -> Array:
     return np.where(values == 0, np.nan, values)
 
 
+YOLO_Y = np.array([0, 0, 0, 0, 0.5, 0] * 2, np.float32).reshape(1, 1, 1, 12)
+YOLO_T = np.array([0.5, 0.5, 1.5, 1.25, 1, 1] * 2, np.float32).reshape(1, 1, 1, 12)
+YOLO_ANCHORS = ((1.0, 1.0), (2.0, 2.0))
+OVERLAP = 1 / 1.875
+
+
+def _yolo(expected: dict[str, list[float]], first: int, last: int, **scales: float) -> ProbeProblem:
+    """Return the problem of two boxes that overlap one label by 0.53 and 0.47: channels of the gradient."""
+
+    def spread(values: list[float]) -> Callable[[Array], Array]:
+        def change(result: Array) -> Array:
+            result = np.array(result)
+            result[..., first:last] = values
+            return result
+
+        return change
+
+    return ProbeProblem(
+        "MPSCNNYOLOLoss",
+        "gradient",
+        {"y": YOLO_Y, "t": YOLO_T, "anchors": np.array(YOLO_ANCHORS)},
+        lambda machine: machine.apple.yolo_gradient(YOLO_Y, YOLO_T, YOLO_ANCHORS, first, last, **scales),
+        expected,
+        {"channels": [first, last], **scales},
+        planted={name: spread(values) for name, values in expected.items()},
+        tolerance=1e-4,
+    )
+
+
 CHOICES = (
+    Choice(
+        "yolo-object",
+        "Of the boxes of a cell with a label, the one that overlaps it most has an object, and each above the threshold.",
+        "Each object is then learned by a box, as in the paper that Apple refers to. The header names the thresholds alone.",
+        {"yolo_loss": "which boxes have an object"},
+        {
+            "best": "the best box, and those above the threshold",
+            "labels": "each box whose label has a confidence above 0",
+            "threshold": "the boxes above the threshold alone",
+        },
+        [
+            _yolo(
+                {
+                    "best": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 0],
+                    "labels": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 6.25],
+                    "threshold": [0, 0, 0, 0, 0, 0, 0],
+                },
+                4,
+                11,
+                ScaleClass=0.0,
+                ScaleXY=0.0,
+                ScaleWH=0.0,
+            )
+        ],
+    ),
+    Choice(
+        "yolo-size",
+        "Labels of w and h are in cells; the loss compares their logarithm, divided by the anchor box, with the raw value.",
+        "The overlap needs the size, and the predicted size is the anchor times the exponential.",
+        {"yolo_loss": "what the labels of w and h are"},
+        {"cells": "sizes in cells", "raw": "the raw value that is to be predicted"},
+        [_yolo({"cells": [-20 * np.log(1.5), -20 * np.log(1.25)], "raw": [-30, -25]}, 2, 4, ScaleObject=0.0)],
+    ),
+    Choice(
+        "yolo-rescore",
+        "The overlap in the label of the confidence is a constant.",
+        "It is a label. Apple does not describe a gradient through it.",
+        {"yolo_loss": "whether the gradient goes through the overlap"},
+        {"constant": "it is a constant", "derivative": "w and h get a gradient from it"},
+        [_yolo({"constant": [0, 0], "derivative": [200 * (OVERLAP - 0.5) * OVERLAP] * 2}, 2, 4, ScaleWH=0.0)],
+    ),
     Choice(
         "loss-absolute",
         "The gradient of the absolute error at y = t is 0.",

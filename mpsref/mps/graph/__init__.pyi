@@ -118,6 +118,7 @@ from mpsref.mps.windowed_normalization import (
     MPSCNNSpatialNormalizationGradientNode as MPSCNNSpatialNormalizationGradientNode,
 )
 from mpsref.mps.windowed_normalization import MPSCNNSpatialNormalizationNode as MPSCNNSpatialNormalizationNode
+from mpsref.mps.yolo_loss import MPSCNNYOLOLossNode as MPSCNNYOLOLossNode
 
 from .execute import RunResult as RunResult
 from .graph import MPSNNGraph as MPSNNGraph
@@ -133,7 +134,6 @@ from .nodes import MPSNNTrainableNode as MPSNNTrainableNode
 from .nodes import MPSNNTrainingStyle as MPSNNTrainingStyle
 from .not_built import MPSCNNBinaryConvolutionNode as MPSCNNBinaryConvolutionNode
 from .not_built import MPSCNNBinaryFullyConnectedNode as MPSCNNBinaryFullyConnectedNode
-from .not_built import MPSCNNYOLOLossNode as MPSCNNYOLOLossNode
 from .not_built import MPSNNBilinearScaleNode as MPSNNBilinearScaleNode
 from .not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
 from .not_built import MPSNNScaleNode as MPSNNScaleNode

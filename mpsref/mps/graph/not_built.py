@@ -1,8 +1,8 @@
 """Nodes of MPS without a kernel in mpsref: their constructors raise ``UnsupportedError`` [design objects-not-built].
 
->>> MPSCNNYOLOLossNode()
+>>> MPSNNLanczosScaleNode()
 Traceback (most recent call last):
-mpsref.errors.UnsupportedError: MPSCNNYOLOLossNode is not built; use an MPSCNNLossNode for each of its parts
+mpsref.errors.UnsupportedError: MPSNNLanczosScaleNode is not built; scale images before the run
 """
 
 from __future__ import annotations
@@ -20,12 +20,6 @@ class MPSCNNBinaryFullyConnectedNode(NotBuilt):
     """A fully connected layer with weights of one bit."""
 
     instead = "use an MPSCNNFullyConnectedNode with weights of -1 and 1"
-
-
-class MPSCNNYOLOLossNode(NotBuilt):
-    """The loss of YOLO."""
-
-    instead = "use an MPSCNNLossNode for each of its parts"
 
 
 class MPSNNScaleNode(NotBuilt):
