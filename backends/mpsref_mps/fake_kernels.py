@@ -1259,7 +1259,7 @@ class YOLO(Unary):
     ) -> None:
         known = self.values["lossDescriptor"].values
         names = "XYLossType", "WHLossType", "confidenceLossType", "classesLossType", "reductionType"
-        given = {
+        given: dict[str, Any] = {
             python: single(known[lower_first(apple)])
             for apple, python in YOLO_SCALES.items()
             if lower_first(apple) in known
