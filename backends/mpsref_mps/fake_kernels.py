@@ -1174,18 +1174,24 @@ class Dropout(Unary):
         self.mask = spec, drawn.astype(np.uint8)
         return spec.forward(x, self.mask[1])
 
+    def on_resultStateBatchForSourceImage_sourceStates_destinationImage_(
+        self: Any, sources: list[Any], states: Any, destinations: list[Any]
+    ) -> Any:
+        """Return the state of the batch, as the header declares."""
+        return self.new_state(sources[0], destinations[0])
+
     def fill(self: Any, states: list[Any], x: Array, destinations: list[Any]) -> None:
-        for n, state in enumerate(states):
-            spec, mask = self.mask
-            state.values["mask"] = spec, mask[n : n + 1]
+        if any(one is not states[0] for one in states):
+            raise Refusal("the images of a batch share one state of a dropout")
+        states[0].values["mask"] = self.mask
 
 
 class DropoutGradient(Gradient):
     def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
-        if any("mask" not in one.values for one in states):
-            raise Refusal("the forward kernel did not write the states")
-        rows = [one.values["mask"][0].gradient(g[n : n + 1], one.values["mask"][1]) for n, one in enumerate(states)]
-        return np.concatenate(rows)
+        if "mask" not in state.values or any(one is not state for one in states):
+            raise Refusal("the forward kernel did not write the state, or it is not that of the batch")
+        spec, mask = state.values["mask"]
+        return spec.gradient(g, mask)  # type: ignore[no-any-return]
 
 
 class LossDescriptor:
@@ -1264,9 +1270,8 @@ class YOLO(Unary):
             for apple, python in YOLO_SCALES.items()
             if lower_first(apple) in known
         }
-        made = mps.MPSCNNYOLOLossDescriptor(
-            *(known[lower_first(name)] for name in names), known["anchorBoxes"], **given
-        )
+        xy, wh, confidence, classes, reduction = (known[lower_first(name)] for name in names)
+        made = mps.MPSCNNYOLOLossDescriptor(xy, wh, confidence, classes, reduction, known["anchorBoxes"], **given)
         t = np.concatenate([one.pixels for one in labels]).astype(np.float64)
         self.deliver(destinations, made.function.gradient(None, stack(sources), t, backend="reference"))
 

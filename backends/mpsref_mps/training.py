@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ def dropped(run: Runtime, spec: Dropout, x: Array, g: Array) -> tuple[Array, Arr
     """Return the results of a dropout kernel and of its gradient kernel, with one mask that MPS draws."""
     forward, backward = dropout_kernel(run, spec), dropout_kernel(run, spec, "Gradient")
     images, results = run.upload(x), run.images(x.shape)
-    states = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, results)
+    state = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, results)
+    states = list(state) if isinstance(state, Sequence) else [state] * len(images)  # the header declares one
     with run.commands(results) as commands:
         encode = forward.encodeBatchToCommandBuffer_sourceImages_destinationStates_destinationImages_
         encode(commands, images, states, results)

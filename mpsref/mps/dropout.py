@@ -182,6 +182,11 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
 
     encode_batch = batch_form(encode)
 
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        """``True``: ``resultStateBatchForSourceImage`` of this class returns one state [doc]."""
+        return True
+
     def _result_state(self, *_: object) -> NoReturn:
         raise UnsupportedError(
             "the state of a dropout has the mask of an encode: call encode(..., return_state=True) in place of "

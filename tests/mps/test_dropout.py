@@ -121,6 +121,7 @@ def test_a_gradient_kernel_must_be_like_its_forward_kernel() -> None:
     with pytest.raises(ShapeError, match="source_gradient has shape"):
         gradient.encode(X[:, :1], X, state)
     _, other = mps.MPSCNNPoolingMax(1, 1).encode(X, return_state=True)
+    assert mps.MPSCNNDropout(0.5, 1, (1, 1, 1)).is_result_state_reused_across_batch
     with pytest.raises(TypeError, match="gradient_state is of type MPSNNGradientState"):
         gradient.encode(X, X, other)
 

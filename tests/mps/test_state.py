@@ -151,7 +151,6 @@ PAIRS: list[Any] = [
     (Shift(), ShiftGradient(), {}),
     (mps.MPSCNNPoolingMax(3, 2, 2, 2), mps.MPSCNNPoolingMaxGradient(3, 2, 2, 2), {}),
     (mps.MPSCNNPoolingAverage(3, 3, 2, 2), mps.MPSCNNPoolingAverageGradient(3, 3, 2, 2), {"destination_size": (3, 3)}),
-    (mps.MPSCNNDropout(0.5, 1, (1, 1, 1)), mps.MPSCNNDropoutGradient(0.5, 1, (1, 1, 1)), {"sequence": 2}),
     (NORM, mps.MPSCNNInstanceNormalizationGradient(), {}),
     (mps.MPSCNNSoftMax(), mps.MPSCNNSoftMaxGradient(), {}),
     (mps.MPSCNNUpsamplingNearest(2, 2), mps.MPSCNNUpsamplingNearestGradient(2, 2), {}),
