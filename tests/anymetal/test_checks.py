@@ -174,6 +174,22 @@ def test_undefined_memory_that_is_read_only():
     assert y[0] == 1
 
 
+@pytest.mark.parametrize("kind", ["threadgroup", "simdgroup"])
+def test_the_number_of_barriers_that_are_counted(kind):
+    source = HEAD + (
+        "kernel void rounds(device int *y, constant int &n, uint i [[thread_position_in_threadgroup]]) {\n"
+        "    for (int k = 0; k < n; k++)\n"
+        f"        {kind}_barrier(mem_flags::mem_device);\n"
+        "    y[i] = n;\n"
+        "}\n"
+    )
+    y = np.zeros(2, np.int32)
+    assert launch(source, y, 131_000, grid=2, group=2, name="rounds", check_order=False).findings == ()
+    with pytest.raises(LaunchError, match="more barriers") as caught:
+        launch(source, y, 132_000, grid=2, group=2, name="rounds", check_order=False)
+    assert [(one.kind, one.place.line) for one in caught.value.findings] == [("barriers", 5)]
+
+
 def test_concurrent_launches():
     """Each launch has its own shadow: findings of one thread are not those of another."""
     from concurrent.futures import ThreadPoolExecutor

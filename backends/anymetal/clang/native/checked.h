@@ -216,7 +216,7 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
     run *r = current;
     shadow *s = r->shadow;
     if (!s) return;
-    shadow_order(s, order);
+    shadow_order(s, r->thread, order);
     if (is_write) r->launch->checks->has_atomics = 1;
     touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), BACK);
     if (s->polled != address) s->polls = 0;
@@ -230,7 +230,7 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
 
 void mpsref_fence(uint32_t flags, uint32_t order) {
     (void)flags;
-    if (current->shadow) shadow_order(current->shadow, order);
+    if (current->shadow) shadow_order(current->shadow, current->thread, order);
 }
 
 void mpsref_missing_lane(uint32_t lane, mpsref_site here) {

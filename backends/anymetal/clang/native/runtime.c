@@ -212,6 +212,16 @@ static int compare(const mpsref_site *a, const mpsref_site *b) {
     return a->file == b->file ? 0 : a->file < b->file ? -1 : 1;
 }
 
+// A record has few bits for clocks: a launch ends before one of them overflows.
+static int has_clocks_left(run *r, uint32_t simdgroup, const mpsref_site *place) {
+    if (r->shadow->clock[simdgroup] < MOST_CLOCK) return 1;
+    mpsref_finding found = by_thread(r, MPSREF_MANY_BARRIERS);
+    found.file = place->file, found.line = place->line, found.column = place->column;
+    find(r, found);
+    r->report->kind = MPSREF_FOUND;
+    return 0;
+}
+
 // Lets the waiting lanes of one simdgroup go on. Lanes that wait at different places have diverged: the ones that are
 // furthest behind in the source go first, as they would on hardware that reconverges. Returns whether any did.
 static int simd_release(run *r, uint32_t first) {
@@ -245,7 +255,7 @@ static int simd_release(run *r, uint32_t first) {
         found.file = place->file, found.line = place->line, found.column = place->column;
         find(r, found);
     }
-    return 1;
+    return has_clocks_left(r, first / MPSREF_SIMD_WIDTH, place);
 }
 
 // All threads must stand at the same barrier. Returns whether they may go on: not if all are done, or after a report.
@@ -269,8 +279,9 @@ static int barrier_release(run *r) {
         return 0;
     }
     for (uint32_t t = 0; t < n; t++) f[t].state = READY;
-    if (r->shadow) shadow_barrier(r->shadow, at->flags, at->at);
-    return 1;
+    if (!r->shadow) return 1;
+    shadow_barrier(r->shadow, at->flags, at->at);
+    return has_clocks_left(r, 0, &at->at);
 }
 
 // ---------------------------------------------------------------------------------------------- groups

@@ -50,7 +50,7 @@ typedef struct {
     uint32_t clock[32]; // of the simdgroups
     uint32_t met[32], simd_met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
     uint32_t group, has_acquired; // has_acquired: this threadgroup
-    uint8_t released[(MOST_GROUP + 1) / 8];
+    uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
     struct { mpsref_site at; uint32_t flags; } barrier[32]; // the last ones
     struct { // a conflict of a write whose effect is not known yet
         const uint8_t *at;
@@ -160,17 +160,24 @@ static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, m
     if (flags & 1) s->simd_device[simdgroup] = now;
 }
 
-static void shadow_order(shadow *s, uint32_t order) {
-    const int acquires = order == __ATOMIC_ACQUIRE || order >= __ATOMIC_ACQ_REL;
-    if (order >= __ATOMIC_RELEASE) s->released[s->group >> 3] |= (uint8_t)(1u << (s->group & 7));
-    if (acquires) s->has_acquired = 1;
+// A release covers what its simdgroup did so far, and what a barrier of the threadgroup ordered before it.
+static void shadow_order(shadow *s, uint32_t thread, uint32_t order) {
+    if (order == __ATOMIC_ACQUIRE || order >= __ATOMIC_ACQ_REL) s->has_acquired = 1;
+    if (order < __ATOMIC_RELEASE) return;
+    const uint32_t simdgroup = thread / MPSREF_SIMD_WIDTH;
+    if (s->clock[simdgroup] < MOST_CLOCK) s->clock[simdgroup]++;
+    for (uint32_t i = 0; i < 32; i++) {
+        const uint32_t before = i == simdgroup ? s->clock[i] : s->group_device[i];
+        if (s->released[s->group][i] < before) s->released[s->group][i] = before;
+    }
+    shadow_thread(s, thread);
 }
 
 // How an earlier access of another thread is unordered before one of `thread`: 0 if it is not.
 static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
     if (!is_local && group_of(q) != s->group) {
-        const uint32_t g = group_of(q);
-        return s->has_acquired && s->released[g >> 3] >> (g & 7) & 1 ? 0 : MPSREF_RACE;
+        const uint32_t before = s->released[group_of(q)][thread_of(q) / MPSREF_SIMD_WIDTH];
+        return s->has_acquired && clock_of(q) < before ? 0 : MPSREF_RACE;
     }
     if (thread_of(q) == thread) return 0;
     const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH, clock = clock_of(q);
