@@ -4,31 +4,44 @@
 
 A collection is a folder or file that the user has: the repository of MLX (its wheel has no `.metal` files), a
 `ggml-metal.metal` with the files around it, a folder of candle, the headers of an installed PyTorch. Nothing of them is
-copied. Of each file a random sample of kernels is compiled with checks, or with `--all` every kernel. Function
-constants have the value 1. Tensor operations, which no runtime here has, are a cause of their own.
+copied. Function constants have the value 1.
+
+The column "accepted" counts every kernel: all instantiations of a file go through the front end of the compiler in one
+run, without code; where it reports errors, halves of the kernels, until each that fails is known with its cause. The
+column "compiled" counts a random sample of each file, compiled to code, or with `--all` every kernel.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anymetal
+from anymetal.frontend.kernels import Kernel, supported
 from anymetal.frontend.options import Options
-from anymetal.frontend.program import checked
+from anymetal.frontend.program import Program, checked
+from anymetal.frontend.rewrites import REWRITES, Edit, Source, applied
+from anymetal.frontend.strict import diagnostics
+from anymetal.frontend.syntax import Syntax
 from anymetal.frontend.toolchain import Toolchain, find, missing
 
 TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace metal;\n#include <{}>\n"
 """A source of PyTorch that includes a header: its headers rely on what is in front of them."""
+
+
+COLUMNS = ("declared", "accepted", "tried", "compiled", "seconds")
+MOST_AT_ONCE = 400
+"""Kernels of a run of the front end."""
 
 
 @dataclass
@@ -38,13 +51,13 @@ class Count:
     collection: str
     name: str
     kernels: Counter[str] = field(default_factory=Counter)
-    """Numbers of those declared, tried and compiled, and seconds of processor time: few for what is in the cache."""
+    """Numbers of those declared, accepted, tried and compiled, and seconds of processor time: few if in the cache."""
     failed: Counter[str] = field(default_factory=Counter)
     """Kernels by cause, and files that the front end rejects as a whole."""
 
     def __str__(self) -> str:
         causes = "; ".join(f"{count} {cause}" for cause, count in self.failed.most_common()).replace("|", "¦")
-        numbers = " | ".join(f"{self.kernels[what]:,}" for what in ("declared", "tried", "compiled", "seconds"))
+        numbers = " | ".join(f"{self.kernels[what]:,}" for what in COLUMNS)
         return f"| {self.collection} | {self.name} | {numbers} | {causes or '-'} |"
 
 
@@ -53,7 +66,7 @@ def sources(options: argparse.Namespace) -> Iterator[tuple[str, Path, str, str, 
     kernels = options.mlx / "mlx/backend/metal/kernels" if options.mlx else None
     places = ("MLX", kernels, options.mlx), ("ggml", options.ggml, None), ("candle", options.candle, None)
     for collection, place, root in places:
-        for path in sorted(place.rglob("*.metal")) if place and place.is_dir() else [place] if place else []:
+        for path in sorted(place.rglob(options.files)) if place and place.is_dir() else [place] if place else []:
             yield collection, path.parent, path.name, path.read_text(), [root or path.parent.parent, path.parent]
     if options.torch:
         root = torch() if options.torch == Path() else options.torch
@@ -82,36 +95,89 @@ def version(place: Path) -> str:
     return "unknown"
 
 
-def cause(error: anymetal.CompileError) -> str:
+def cause(text: str) -> str:
     """Return the first message of an error, without its place."""
-    text = str(error)
-    if re.search("MetalPerformancePrimitives|metal_tensor|metal_cooperative_tensor", text):
-        return "tensor operations"
     return re.sub(r"^.*?error: ", "", text.splitlines()[0])[:100]
+
+
+class Front:
+    """The front end of the compiler on all kernels of a source."""
+
+    def __init__(self, toolchain: Toolchain, options: Options, program: Program, values: dict[str, str]) -> None:
+        """Rewrite the source once."""
+        self._run, self._text = lambda text: toolchain.parse(text, options), program.text
+        source = Source(Syntax(program.text), values)
+        self._edits = list(itertools.chain.from_iterable(rewrite(source) for rewrite in REWRITES))
+
+    def failed(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
+        """Yield the kernels that it rejects, with their causes."""
+        known = list[Kernel]()
+        for kernel in kernels:
+            try:
+                supported(kernel)
+                known.append(kernel)
+            except anymetal.CompileError as error:
+                yield kernel, str(error)
+        for first in range(0, len(known), MOST_AT_ONCE):
+            yield from self._failed(known[first : first + MOST_AT_ONCE])
+
+    def body(self, kernel: Kernel) -> str:
+        """Return C++ that needs a kernel."""
+        return f"{kernel.call}({kernel.arguments()});"
+
+    def _failed(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
+        calls = (
+            f' extern "C" [[clang::sycl_external]] void mpsref_call_{i}(const mpsref_group *g, uint t) '
+            f"{{ {self.body(kernel)} }}"
+            for i, kernel in enumerate(kernels)
+        )
+        edits = [Edit(one.at, one.at, call, is_behind=True) for one, call in zip(kernels, calls, strict=True)]
+        errors = self._run(applied(self._text, [*self._edits, *edits]))
+        if errors and len(kernels) == 1:
+            yield kernels[0], (diagnostics(errors) or [errors])[0]
+        elif errors:
+            half = len(kernels) // 2
+            yield from self._failed(kernels[:half])
+            yield from self._failed(kernels[half:])
 
 
 def count(found: Count, text: str, include: list[Path], options: argparse.Namespace, toolchain: Toolchain) -> Count:
     """Compile kernels of a source."""
     start = sum(os.times()[:4])
+    define = dict(macro.partition("=")[::2] for macro in options.define)
+    flags = Options.of(options.version, include, False, define)
     try:
-        program = checked(toolchain, text, Options.of(options.version, include, False))
+        program = checked(toolchain, text, flags)
     except anymetal.CompileError as error:
         if "has no kernel function" not in str(error):
-            found.failed[f"file: {cause(error)}"] += 1
+            found.failed[f"file: {cause(str(error))}"] += 1
         return found
     values: dict[int | str, int] = {one.name: one.type == "bool" or 1 for one in program.constants}
-    library = anymetal.compile(text, version=options.version, include=include, constants=values)
-    names = list(program.kernels)
+    front = Front(toolchain, flags, program, program.values(values))
+    rejected = {
+        kernel.name for kernel, why in front.failed(list(program.kernels.values())) if note(found, kernel.name, why)
+    }
+    library = anymetal.compile(
+        text, version=options.version, include=include, constants=values, define=define, sanitize=not options.bare
+    )
+    names = [name for name in program.kernels if name not in rejected]
     chosen = names if options.all else random.Random(options.seed).sample(names, min(options.sample, len(names)))
     for name in chosen:
         try:
             library[name]
+            found.kernels["compiled"] += 1
         except anymetal.CompileError as error:
-            found.failed[cause(error)] += 1
-            print(f"{found.name}: {name}: {str(error)[:1000]}", file=sys.stderr)
-    found.kernels.update(declared=len(names), tried=len(chosen), compiled=len(chosen) - found.failed.total())
+            note(found, name, str(error))
+    found.kernels.update(declared=len(program.kernels), accepted=len(names), tried=len(chosen))
     found.kernels["seconds"] = round(sum(os.times()[:4]) - start)
     return found
+
+
+def note(found: Count, name: str, why: str) -> bool:
+    """Count a kernel that failed."""
+    found.failed[cause(why)] += 1
+    print(f"{found.name}: {name}: {why[:1000]}", file=sys.stderr)
+    return True
 
 
 def main() -> None:
@@ -122,6 +188,9 @@ def main() -> None:
     parser.add_argument("--candle", type=Path, metavar="DIR", help="a folder with .metal files")
     parser.add_argument("--torch", type=Path, metavar="DIR", nargs="?", const=Path(), help="torch/include")
     parser.add_argument("--version", default="3.2", help="the version of MSL")
+    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE", help="a macro")
+    parser.add_argument("--files", default="*.metal", metavar="PATTERN", help="files of a folder")
+    parser.add_argument("--bare", action="store_true", help="compile the sample without checks")
     parser.add_argument("--sample", type=int, default=4, metavar="N", help="kernels of each file")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--all", action="store_true", help="compile every kernel")
@@ -131,7 +200,11 @@ def main() -> None:
         raise SystemExit(missing())
     rows, sums = [], dict[str, Count]()
     if not options.json:
-        print("| collection | file or version | kernels | tried | compiled | seconds | failed |\n" + "| - " * 7 + "|")
+        print(
+            "| collection | file or version | kernels | accepted | tried | compiled | seconds | failed |\n"
+            + "| - " * 8
+            + "|"
+        )
     for collection, place, name, text, include in sources(options):
         rows.append(count(Count(collection, name), text, include, options, toolchain))
         sums.setdefault(collection, Count(f"**{collection}**", version(place)))

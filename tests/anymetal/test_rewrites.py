@@ -146,6 +146,8 @@ ROWS = {
         ("void f() { a = c ? x[i] : y; }", "void f() { a = c ? mpsref::loaded(x[i]) : y; }"),
         ("void f() { a = c ? p->q[i][j] : 0; }", "void f() { a = c ? mpsref::loaded(p->q[i][j]) : 0; }"),
         ("void f() { a = c ? x[i] + 1 : &x[i]; }", "void f() { a = c ? x[i] + 1 : &x[i]; }"),
+        ("void f() { a = c ? g(x[i]) : op.init; }", "void f() { a = c ? g(x[i]) : mpsref::loaded(op.init); }"),
+        ("void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }", "void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }"),
     ],
     "strings": [
         ('void f() { g("a" "b", 1); }', 'void f() { g((constant char *)"a" "b", 1); }'),

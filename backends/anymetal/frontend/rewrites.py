@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .kernels import RENDER, Constant, constants, is_instantiation, is_kernel, template_of
-from .syntax import SPACES, Declaration, Kind, Syntax
+from .syntax import CLOSING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
 BEFORE_EXPRESSION = frozenset(("return", "else", "case", "and", "or", "not", "do", "co_return"))
@@ -431,17 +431,31 @@ def braces(source: Source) -> Iterator[Edit]:
 
 
 def conditionals(source: Source) -> Iterator[Edit]:
-    """``c ? x[i] : y``: an element in an address space and a value have no common class type; the element is copied."""
+    """``c ? x[i] : f()``: objects in two address spaces, or in one and none, have no common type; they are copied."""
     s = source.syntax
     for i in range(s.count):
-        if s[i] != "?" or not s.words[i + 1].is_name:
+        if s[i] != "?":
             continue
-        last = i + 1
-        while s.words[last + 1].is_name or s[last + 1] in (".", "-", ">", "[", "::"):
-            last = s.partner[last + 1] if s[last + 1] == "[" else last + 1
+        last = _chain(s, i + 1)
         if s[last] == "]" and s[last + 1] == ":":
             yield source.insert(i + 1, "mpsref::loaded(")
             yield source.append(last, ")")
+        colon = next((k for k in s.top(i, s.count) if s[k] in (":", ";") or s[k] in CLOSING), i)
+        if s[colon] == ":" and s[colon - 1] in ("]", ")"):
+            last = _chain(s, colon + 1)
+            if last > colon + 1 and s[last + 1] in (";", ",", ")", "]", "}"):
+                yield source.insert(colon + 1, "mpsref::loaded(")
+                yield source.append(last, ")")
+
+
+def _chain(s: Syntax, first: int) -> int:
+    """Return the last token of ``a.b->c[i]``, or the one before ``first``."""
+    if not s.words[first].is_name:
+        return first - 1
+    last = first
+    while s.words[last + 1].is_name or s[last + 1] in (".", "-", ">", "[", "::"):
+        last = s.partner[last + 1] if s[last + 1] == "[" else last + 1
+    return last
 
 
 def strings(source: Source) -> Iterator[Edit]:
