@@ -94,7 +94,7 @@ FAULTY = """
 import mpsref
 from mpsref.conformance.mutants import of_result
 spoilt = of_result(lambda result, *_: result * 1.001)
-mpsref.register(mpsref.Backend("spoilt", {(mpsref.PoolingAverage, "gradient"): spoilt}))
+mpsref.register(mpsref.Backend("spoilt", {(mpsref.SoftMax, "gradient"): spoilt}))
 from mpsref.cli import main
 main()
 """
@@ -102,12 +102,12 @@ main()
 
 def test_check_prints_failures_and_how_to_replay_them():
     command = [sys.executable, "-c", FAULTY]
-    arguments = ["check", "-b", "spoilt", "-k", "PoolingAverage", "--cases", "20", "-j", "1"]
+    arguments = ["check", "-b", "spoilt", "-k", "SoftMax", "--cases", "20", "-j", "1"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     line = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay"))
     case = line.split("'")[1]
-    assert "not run: PoolingAverage.forward on spoilt" in done.stdout
+    assert "not run: SoftMax.forward on spoilt" in done.stdout
     again = subprocess.run([*command, "replay", case, "-b", "spoilt"], capture_output=True, text=True, timeout=300)
     assert again.returncode == 1
     assert "failed" in again.stdout
@@ -292,7 +292,7 @@ def test_replay():
 def test_isolation():
     faulty = FAULTY.replace("result * 1.001", "__import__('os').abort()")
     command = [sys.executable, "-c", faulty]
-    arguments = ["check", "-b", "spoilt", "-k", "PoolingAverage.gradient", "--cases", "1", "--time-limit", "50"]
+    arguments = ["check", "-b", "spoilt", "-k", "SoftMax.gradient", "--cases", "1", "--time-limit", "50"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     case = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay")).split("'")[1]
