@@ -174,6 +174,13 @@ def test_dropout_in_evaluation_returns_its_input() -> None:
     assert not [row.reasons for row in report.rows if row.reasons]
 
 
+@pytest.mark.parametrize("dropout", [nn.Dropout(0.5), nn.Dropout2d(0.5)], ids=str)
+def test_dropout_of_zeros_shows_its_mask_in_the_gradient(dropout: Any) -> None:
+    report = audit(nn.Sequential(nn.Conv2d(2, 8, 1), nn.ReLU(), dropout), None, images(2, 2, 6, 6))
+    assert report.ok, str(report)
+    assert compared(report.rows[2]) == ["result", "gradient for x"]
+
+
 def test_gradients_and_buffers_of_the_model_are_kept() -> None:
     model = every_layer()
     model[0].weight.grad = kept = torch.ones_like(model[0].weight)
@@ -211,6 +218,22 @@ def test_losses(name: str) -> None:
     assert not [row.reasons for row in report.rows if row.reasons]
     assert report.rows[-1].function.endswith(("_loss", "cross_entropy", "_div", "_with_logits"))
     assert compared(report.rows[-1]) == ["result", "gradient for x"]
+
+
+def test_what_no_gradient_reads_is_not_kept() -> None:
+    from mpsref_torch.auditing.functions import KNOWN
+    from mpsref_torch.auditing.sampled import Draw
+
+    x = images(2, 4, 3, 3)
+    for function, arguments, read in (
+        (F.group_norm, (2,), {"x"}),
+        (F.softmax, (1,), {"y"}),
+        (F.dropout, (0.5,), {"mask"}),
+    ):
+        for wanted, kept in ((frozenset(), set()), (frozenset("x"), read)):
+            layer: Any = KNOWN[function][1](x, *arguments)
+            layer.result(function(x, *arguments), wanted, Draw(0))
+            assert layer.values.keys() == kept
 
 
 def test_large_layers_are_compared_in_part() -> None:

@@ -87,6 +87,8 @@ class Sampled(Translated):
     HAS_CASES: ClassVar[bool] = True
     """Whether a case string can be the whole layer."""
 
+    part_shape: Shape
+    """The shape of the part of the source."""
     channels: list[int]
     """The channels of a layer with parameters that are compared."""
 
@@ -114,21 +116,33 @@ class Sampled(Translated):
 
     def prepare(self, draw: Draw) -> None:
         self.choose(draw)
-        self.values = {name: one.copy() for name, one in self.given().items()}
+        self.values = self.given()
+        self.part_shape = next(iter(self.values.values())).shape
 
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
         if not self.values:
             self.prepare(draw)
         found = self.part(y)
-        self.values.setdefault("y", found.copy())  # softmax has its gradient from it
-        return [self._check("forward", {0: ("result", found)})]
+        check = self._check("forward", {0: ("result", found)})
+        self.values.setdefault("y", found)
+        self.keep(wanted)
+        return [check]
+
+    def keep(self, wanted: frozenset[str]) -> None:
+        """Keep copies of what the gradients are computed from; softmax has its own from the result."""
+        problems = [self.problem(method, self.part_shape) for method in self.GRADIENTS if wanted]
+        read = {name for problem in problems for name in problem.input_shapes}
+        self.values = {name: one.copy() for name, one in self.values.items() if name in read}
 
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
         self.values["g"] = self.part(g)
         checks = []
         for method, names in self.GRADIENTS.items():
-            given = {k: (f"gradient for {name}", found[name]) for k, name in enumerate(names) if name in found}
-            of = {k: (what, self._of_input(names[k], tensor)) for k, (what, tensor) in given.items()}
+            of = {
+                k: (f"gradient for {name}", self._of_input(name, found[name]))
+                for k, name in enumerate(names)
+                if name in found
+            }
             checks += [self._check(method, of)] if of else []
         self.values = {}
         return checks
@@ -137,7 +151,7 @@ class Sampled(Translated):
         return self.part(tensor) if name in IMAGES else array(tensor).ravel()[self.channels]
 
     def _check(self, method: str, found: dict[int, tuple[str, Array]]) -> Check:
-        problem = self.problem(method, next(iter(self.values.values())).shape)
+        problem = self.problem(method, self.part_shape)
         inputs = tuple(self.values[name] for name in problem.input_shapes)
         return Check(problem, inputs, dict(found.values()), tuple(found))
 

@@ -75,6 +75,7 @@ class Masked(Elements):
             self.prepare(draw)
         mask = self.part(y) != 0
         self.values["mask"] = (self._of_channels(mask) if self.by_channel else mask).astype(np.uint8)
+        self.hidden = self.values["x"] == 0
         return super().result(y, wanted, draw)
 
     def _of_channels(self, mask: Array) -> Array:
@@ -86,7 +87,8 @@ class Masked(Elements):
         return found
 
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        self.values["mask"][(self.values["x"] == 0) & (self.part(found["x"]) != 0)] = 1
+        if "mask" in self.values:
+            self.values["mask"][self.hidden & (self.part(found["x"]) != 0)] = 1
         return super().gradients(g, found, draw)
 
 
@@ -148,6 +150,7 @@ class ElementLoss(Elements):
         if self.reduction == "none":
             return super().result(y, wanted, draw)
         self.prepare(draw)
+        self.keep(wanted)
         if math.prod(self.shape) > ALL:
             return []
         given = tuple(array(tensor).reshape(1, 1, -1, 1) for tensor in self.inputs.values())
@@ -227,8 +230,10 @@ class CrossEntropy(Rows):
 
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
         self.prepare(draw)
+        kept = tuple(self.values.values())
+        self.keep(wanted)
         if self.reduction == "none":
-            given, actual = tuple(self.values.values()), array(y)[self.index].reshape(-1, 1, 1, 1)
+            given, actual = kept, array(y)[self.index].reshape(-1, 1, 1, 1)
         elif math.prod(self.shape) > ALL:
             return []
         else:  # all pixels, as the columns of one image
