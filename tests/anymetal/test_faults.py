@@ -21,6 +21,25 @@ PROGRAMS = tomllib.loads((FOLDER / "faults.toml").read_text())
 MARKS = re.compile(r"[;{)\]].*// ((?:here|first|second)(?:, second)?)$")
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
+FIRST = {program["finding"]["kind"]: name for name, program in reversed(PROGRAMS.items())}
+"""The first program of each kind of fault; the others are slow tests."""
+
+
+def programs(missed: tuple[str, ...] = ()) -> list[Any]:
+    """Return the names of the programs as parameters of a test."""
+    not_found = pytest.mark.xfail(reason="registers have no shadow", strict=True)
+    return [
+        pytest.param(
+            name, marks=[pytest.mark.slow] * (name not in FIRST.values()) + [not_found] * (name in missed)
+        )
+        for name in PROGRAMS
+    ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the search for the smallest grid."""
+    monkeypatch.setattr("anymetal.api.SHRINKING_SECONDS", 0)
 
 
 def marked(name: str) -> dict[str, set[int]]:
@@ -81,13 +100,7 @@ def lines_of(finding: Any) -> set[int]:
     return {place.line for place in (finding.place, finding.other) if place is not None}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(name in MISSED, reason="registers have no shadow", strict=True))
-        for name in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("name", programs(MISSED))
 def test_the_wrong_program_is_found(name: str) -> None:
     findings, _ = launch(name, wrong=True)
     marks, expected = marked(name), PROGRAMS[name]["finding"]
@@ -104,7 +117,7 @@ def test_the_wrong_program_is_found(name: str) -> None:
             assert one.other is None or one.other.line in every or marks["here"], one
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", programs())
 def test_the_right_program_is_not(name: str) -> None:
     findings, arguments = launch(name, wrong=False)
     assert findings == []

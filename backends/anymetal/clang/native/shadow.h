@@ -1,5 +1,5 @@
-// Checks of memory accesses. The compiler's thread sanitizer is the instrumentation only: it calls a function (at the
-// end of this file) before each access, and these keep a shadow cell for each unit of memory with its last writer and
+// Checks of memory accesses. The compiler's thread sanitizer is the instrumentation only: it calls a function
+// (checked.h) before each access, and these keep a shadow cell for each unit of memory with its last writer and
 // its readers since. An access that is not ordered after what the cell holds is a race.
 //
 // What orders two threads is a barrier with the flag of the memory: of a threadgroup between all its threads, of a
