@@ -98,10 +98,8 @@ class Finding:
         The memory: the name of a parameter or variable.
     index : int or None
         The element of that memory.
-    threads : tuple of int
-        The threads of their threadgroups, in the order of the places.
-    groups : tuple of int
-        Their threadgroups.
+    threads, groups : tuple of (int or None)
+        The threads and their threadgroups, in the order of the places; None for one of several.
     count : int
         How often it happened.
     advice : str
@@ -115,8 +113,8 @@ class Finding:
     other: Place | None = None
     buffer: str | None = None
     index: int | None = None
-    threads: tuple[int, ...] = ()
-    groups: tuple[int, ...] = ()
+    threads: tuple[int | None, ...] = ()
+    groups: tuple[int | None, ...] = ()
     count: int = 1
     advice: str = ""
 
@@ -174,7 +172,8 @@ class Suppression:
 
     def covers(self, finding: Finding, kernel: str, files: Mapping[str, str]) -> bool:
         """Return whether a finding of a kernel is one of these."""
-        is_here = not self.line or any(self.line in text for text in _excerpt(finding.place, files)[:1])
+        texts = (text for place in (finding.place, finding.other) for text in _excerpt(place, files)[:1])
+        is_here = not self.line or any(self.line in text for text in texts)
         return finding.kind == self.kind and fnmatchcase(kernel, self.kernel) and is_here
 
 
@@ -275,14 +274,24 @@ class Reader:
         is_late_write = kind == "fence" and record.is_write and not record.was_write
         level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
         name, index, what = self._memory(record)
-        is_pair = bool(record.other_thread or record.other or record.was_write) or kind in PAIRS
-        other = self._place(record.other) if is_pair else None
         message, advice = self._say(kind, record, what)
+        count = 2 if kind in PAIRS else 1
+        threads = [None if one == UNKNOWN else one for one in (record.thread_index, record.other_thread)]
+        groups = [None if one == UNKNOWN else one for one in (record.group, record.other_group)]
+        place, other = self._own(record), self._place(record.other)
         return Finding(
-            kind, level, message, self._own(record), other, name, index,
-            (record.thread_index, record.other_thread) if is_pair else (record.thread_index,),
-            (record.group, record.other_group) if is_pair else (record.group,), record.count, advice,
-        )  # fmt: skip
+            kind,
+            level,
+            message,
+            place,
+            other,
+            name,
+            index,
+            tuple(threads[:count]),
+            tuple(groups[:count]),
+            record.count,
+            advice,
+        )
 
     def unset(self, row: Sequence[Any]) -> Finding:
         """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
