@@ -8,7 +8,11 @@ template <class T, int C, int R> struct matrix {
 
     matrix() = default;
     constexpr explicit matrix(T diagonal) : columns{} {
-        MPSREF_UNROLLED for (int i = 0; i < C && i < R; i++) columns[i][i] = diagonal;
+        MPSREF_UNROLLED for (int i = 0; i < C && i < R; i++) {
+            vec<T, R> column = T(0); // a column is stored as a whole: 12 bytes would not be instrumented
+            column[i] = diagonal;
+            columns[i] = column;
+        }
     }
     template <class... A, class = mpsref::enable<sizeof...(A) == C && (mpsref::shape<A>::is_vector && ...)>>
     constexpr matrix(A... of_columns) : columns{vec<T, R>(of_columns)...} {}
@@ -17,7 +21,11 @@ template <class T, int C, int R> struct matrix {
     >
     constexpr matrix(A... components) : columns{} {
         const T values[] = {T(components)...};
-        MPSREF_UNROLLED for (int i = 0; i < C * R; i++) columns[i / R][i % R] = values[i];
+        MPSREF_UNROLLED for (int i = 0; i < C; i++) {
+            vec<T, R> column = T(0);
+            MPSREF_UNROLLED for (int j = 0; j < R; j++) column[j] = values[i * R + j];
+            columns[i] = column;
+        }
     }
     template <class U, class = mpsref::enable<!__is_same(T, U)>>
     constexpr explicit matrix(matrix<U, C, R> other) : columns{} {
