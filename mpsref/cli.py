@@ -537,10 +537,11 @@ def bench(
     from mpsref import bench as benchmark
     from mpsref.bench import html_report
     from mpsref.conformance import layers
+    from mpsref.viz.figures import figure_type
 
     _check_folders(html)
     if html:
-        html_report.find_figure_type()
+        figure_type()
 
     with Progress(
         TextColumn("{task.description}"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpsref.bench.report import BenchReport, Measurement
-from mpsref.errors import needs
+from mpsref.viz.figures import figure_type
 from mpsref.viz.page import Page, add
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def page(report: BenchReport) -> str:
     UnsupportedError
         If matplotlib is not installed.
     """
-    figure_type = find_figure_type()
+    make = figure_type()
     found = Page("mpsref bench")
     machine = f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}"
     add(found.body, "p", "; ".join([machine, *(f"{name}: {device}" for name, device in report.devices.items())]))
@@ -50,7 +50,7 @@ def page(report: BenchReport) -> str:
     ):
         if measurements:
             rows = len({m.operation for m in measurements}) if draw is _ratios else 18
-            figure = figure_type(figsize=(10, max(2.0, 0.8 + 0.26 * rows)), layout="constrained")
+            figure = make(figsize=(10, max(2.0, 0.8 + 0.26 * rows)), layout="constrained")
             draw(figure.subplots(), measurements)
             _picture(found.body, title, figure)
     lines = found.table(COLUMNS)
@@ -63,15 +63,6 @@ def page(report: BenchReport) -> str:
                 add(line, "td", "-" if number is None else f"{number:.3f}", class_="number")
             add(line, "td", f"{m.limit / seconds:.0%}", class_="number")
     return found.text()
-
-
-def find_figure_type() -> type[Figure]:
-    """Return matplotlib's figure, or raise ``UnsupportedError`` if it is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise needs("pictures", "matplotlib", "plot", error) from error
-    return Figure
 
 
 def _roofline(axes: Axes, measurements: list[Measurement]) -> None:

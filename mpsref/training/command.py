@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mpsref.errors import needs
 from mpsref.registry import get_backend
 from mpsref.training.trainer import Epoch, Trainer
+from mpsref.viz.figures import figure_type
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -46,7 +46,7 @@ def run(
         The exit status: 0, or :data:`INTERRUPTED` after Ctrl-C, which keeps the last checkpoint.
     """
     if curve is not None:
-        _figure()  # fail before the training, not after it, if matplotlib is missing
+        figure_type()  # fail before the training, not after it, if matplotlib is missing
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -103,7 +103,7 @@ def draw(trainer: Trainer, path: Path) -> None:
     UnsupportedError
         If matplotlib is not installed.
     """
-    figure = _figure()(figsize=(7, 4), layout="constrained")
+    figure = figure_type()(figsize=(7, 4), layout="constrained")
     left = figure.subplots()
     steps = range(1, len(trainer.losses) + 1)
     left.plot([step / trainer.steps for step in steps], trainer.losses, color=LOSS, linewidth=1)
@@ -117,15 +117,6 @@ def draw(trainer: Trainer, path: Path) -> None:
     settings = trainer.settings
     left.set_title(f"Digits, {settings.optimizer}, batches of {settings.batch}, seed {settings.seed}")
     figure.savefig(path, dpi=150)
-
-
-def _figure() -> type[Figure]:
-    """Return matplotlib's ``Figure``, or raise ``UnsupportedError``."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise needs("pictures", "matplotlib", "plot", error) from error
-    return Figure
 
 
 def _line(epoch: Epoch) -> str:

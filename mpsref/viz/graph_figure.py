@@ -10,7 +10,7 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from mpsref.errors import needs
+from mpsref.viz.figures import figure_type
 from mpsref.viz.grid_figure import FAINT, INK
 
 if TYPE_CHECKING:
@@ -47,14 +47,11 @@ def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figur
     UnsupportedError
         If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise needs("pictures", "matplotlib", "plot", error) from error
+    new_figure = figure_type()
     positions = _positions(graph)
     across = max(x for x, _ in positions.values()) + 1
     down = max(y for _, y in positions.values()) + 1
-    figure = Figure(figsize=(ACROSS * across + 0.4, DOWN * down + 0.4))
+    figure = new_figure(figsize=(ACROSS * across + 0.4, DOWN * down + 0.4))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(-ACROSS / 2 - 0.2, ACROSS * (across - 0.5) + 0.2), ylim=(DOWN * (down - 0.5) + 0.2, -DOWN / 2 - 0.2))
     axes.set_axis_off()

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Literal
 
 from mpsref.arguments import text
 from mpsref.arguments.parameters import Pair, PairLike, pair
-from mpsref.errors import UnsupportedError, needs
+from mpsref.errors import UnsupportedError
 from mpsref.geometry import Window, clip, effective_offset
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import PoolingAverage
 from mpsref.registry import Problem
 from mpsref.viz.explain import of_windows
+from mpsref.viz.figures import figure_type
 from mpsref.viz.grid_figure import BLANK, FAINT, Cell, Mark, Panel, Ruler, Style, page, shown
 
 if TYPE_CHECKING:
@@ -84,10 +85,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
     ValueError
         If ``pixel`` is outside the image or given for a forward problem, or the suffix is unknown.
     """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise needs("pictures", "matplotlib", "plot", error) from error
+    figure_type()  # raises where matplotlib is missing
     drawn = of_windows(problem)
     if isinstance(drawn, PoolingForward):
         if pixel is not None:
