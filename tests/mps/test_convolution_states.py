@@ -169,8 +169,10 @@ def test_a_new_batch_needs_a_new_state() -> None:
         into = np.zeros((1, 1, 3, 1), np.float32)
         with pytest.raises(OrderError, match="destination_state has the gradients of a batch, which have been read"):
             forward.encode(X, into, destination_state=state)
+        dx = np.zeros_like(X)
         with pytest.raises(OrderError, match=r"not reusable across batches: take the new state of encode\("):
-            gradient.encode(G, X, state)
+            gradient.encode(G, X, state, dx)
+        assert not dx.any()
         with pytest.raises(OrderError, match="not reusable"):
             state.accumulate(np.ones(3), np.ones(1), np.float32)
         assert not into.any()
