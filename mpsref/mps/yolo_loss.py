@@ -138,6 +138,12 @@ class YOLOLoss:
     ) -> Iterator[tuple[slice, Loss, Array, Array, Array]]:
         """Yield for each part its channels, loss, predictions, labels and weights, (N, H, W A, channels)."""
         shape = y.shape
+        for name, given in (("labels", t), ("weights", weights)):
+            if given is not None and (given.shape[:3] != shape[:3] or given.shape[3] < shape[3]):
+                raise ShapeError(
+                    f"{name} have shape {given.shape}, the predictions {shape}; they must have the same N, H and W, and "
+                    "at least as many channels"
+                )
         boxes, labels = self.boxes("source_image", y), self.boxes("labels", t[..., : shape[3]])
         known = self.assigned(boxes, labels)
         has, overlap = known.has_object[..., None], known.overlap[..., None]

@@ -229,6 +229,8 @@ WRONG = [
     (lambda: MPSCNNYOLOLoss(MPSCNNLossDescriptor("huber", "sum")), TypeError, "an MPSCNNYOLOLossDescriptor"),
     (lambda: encoded(*np.zeros((2, 1, 1, 1, 26), np.float32)), ShapeError, "source_image has 26 channels; with 3"),
     (lambda: encoded(*np.zeros((2, 1, 1, 1, 15), np.float32)), ShapeError, "source_image has 15 channels"),
+    (lambda: encoded(case(0)[0], np.zeros((2, 2, 2, 27), np.float32)), ShapeError, "labels have shape \\(2, 2, 2, 27"),
+    (lambda: encoded(case(0)[0], np.zeros((2, 2, 3, 18), np.float32)), ShapeError, "labels have shape \\(2, 2, 3, 18"),
 ]
 
 
