@@ -141,7 +141,7 @@ class YOLOLoss:
         for name, given in (("labels", t), ("weights", weights)):
             if given is not None and (given.shape[:3] != shape[:3] or given.shape[3] < shape[3]):
                 raise ShapeError(
-                    f"{name} have shape {given.shape}, the predictions {shape}; they must have the same N, H and W, and "
+                    f"{name} have shape {given.shape}, the predictions {shape}; they must have its N, H and W, and "
                     "at least as many channels"
                 )
         boxes, labels = self.boxes("source_image", y), self.boxes("labels", t[..., : shape[3]])
