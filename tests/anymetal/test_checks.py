@@ -72,6 +72,29 @@ def test_the_smallest_grid():
         launch(RACE, x, y, 32, check_order=False)
 
 
+REUSED = HEAD + (
+    "kernel void reused(device float *y, uint i [[thread_position_in_threadgroup]]) {\n"
+    "    threadgroup float s[64];\n"
+    "    s[i] = y[i];\n"
+    "    threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+    "    const float sum = s[i] + s[(i + 32) % 64];\n"
+    "    threadgroup_barrier(mem_flags::mem_none);\n"
+    "    if (i < 32)\n"
+    "        s[i] = sum;\n"
+    "    y[i] = sum;\n"
+    "}\n"
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_thread_that_writes_what_it_and_others_read(seed):
+    """In half of the orders the thread that writes has read first, and the other simdgroup after it."""
+    device = clang.Device(sanitize=True, check_order=False, seed=seed)
+    function = device.kernel(REUSED, fast_math=False).function("reused")
+    (note,) = function.dispatch(64, np.zeros(64, np.float32), threadgroup=64).findings
+    assert (note.kind, note.level, note.place.line, note.other.line) == ("fence", "note", 10, 7)
+
+
 def test_levels():
     arguments = (*inputs(), 1)
     assert {one.level for one in launch(RACE, *arguments, grid=32, group=32, check_order=False).findings} == {"warning"}

@@ -15,7 +15,7 @@ enum { VARIABLES = MPSREF_MAX_BUFFERS + MPSREF_MAX_LOCALS, SLOTS }; // VARIABLES
 #define ARENA_BYTES ((uint64_t)SLOTS << SLOT_BITS)
 
 // Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
-enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4, GROUPS = 8 }; // readers: other lanes, simdgroups, threadgroups read, too
+enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4 }; // readers: other lanes, other simdgroups read, too
 typedef uint64_t record;
 #define MOST_CLOCK 0x1ffffu
 #define MOST_GROUP 0x1fffu
@@ -192,7 +192,6 @@ static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is
 static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
     const uint32_t found = conflict(s, q, thread, is_local), i = thread_of(q) / MPSREF_SIMD_WIDTH;
     if (found && found != MPSREF_LOCKSTEP) return found;
-    if (flags_of(q) & GROUPS) return MPSREF_RACE;
     if (group_of(q) != s->group && !is_local) return found;
     const uint32_t *group = is_local ? s->group_local : s->group_device;
     const uint32_t *simd = is_local ? s->simd_local : s->simd_device;
@@ -206,11 +205,11 @@ static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uin
 static record with_reader(const shadow *s, record before, record me, uint32_t is_local) {
     const uint32_t both = ~(uint32_t)ATOMIC | (flags_of(me) & ATOMIC), flags = flags_of(before) & both;
     if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) return (me & ~(record)15) | flags;
-    if (group_of(before) != group_of(me) && !is_local) return (before & ~(record)15) | flags | GROUPS;
+    if (group_of(before) != group_of(me) && !is_local) return (before & ~(record)15) | flags;
     const uint32_t thread = thread_of(me), i = thread_of(before) / MPSREF_SIMD_WIDTH;
     const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
     if (conflict(s, before, thread, is_local)) return (before & ~(record)15) | flags | (is_lane ? LANES : SIMDGROUPS);
-    uint32_t kept = GROUPS | ATOMIC;
+    uint32_t kept = ATOMIC;
     if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) kept |= SIMDGROUPS;
     if (is_lane && clock_of(before) >= (is_local ? s->simd_local : s->simd_device)[i]) kept |= LANES;
     return (me & ~(record)15) | (flags & kept);
