@@ -25,9 +25,22 @@ static void find(run *r, mpsref_finding found) {
     if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
 }
 
+// The compiler stores a component of a vector as a read of the vector, and a write that changes a part of it.
+static void settle_vector(run *r) {
+    shadow *s = r->shadow;
+    const mpsref_finding found = s->vector.found;
+    uint32_t first = 0, end = found.bytes;
+    if (!found.bytes) return;
+    s->vector.found.bytes = 0;
+    while (s->vector.is_stored && first < end && s->vector.at[first] == s->vector.before[first]) first++;
+    while (s->vector.is_stored && first < end && s->vector.at[end - 1] == s->vector.before[end - 1]) end--;
+    if (first == end || end - first > found.bytes / 2) find(r, found);
+}
+
 // A write that left the bytes as they were is a finding of its own kind. This looks after the write.
 static void settle(run *r) {
     shadow *s = r->shadow;
+    settle_vector(r);
     mpsref_finding found = s->pending.found;
     if (!found.bytes) return;
     s->pending.found.bytes = 0;
@@ -112,6 +125,18 @@ __attribute__((noinline)) static void report_access(run *r, const region *m, con
     find(r, access_finding(r, m, p, bytes, access, place, kind));
 }
 
+__attribute__((noinline)) static void report_unwritten(run *r, const region *m, const uint8_t *p, uint32_t i,
+                                                      uint32_t bytes, uint32_t access, uint64_t place) {
+    shadow *s = r->shadow;
+    const mpsref_finding found = access_finding(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
+    if (bytes < 8 || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
+        find(r, found);
+        return;
+    }
+    s->vector.at = p, s->vector.found = found, s->vector.is_stored = 0;
+    memcpy(s->vector.before, p, bytes);
+}
+
 // The compiler reads a struct that it copies as integers, with the padding behind a small member: bytes at the end of a
 // word, whose first one or two are written. A third one may be of a vector of bytes, unless more than a word is read.
 static int is_padding(const region *m, uint64_t at, uint32_t bytes, uint32_t i) {
@@ -132,6 +157,14 @@ __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at
         stop_thread(r);
         return;
     }
+    if (s->vector.found.bytes) {
+        const mpsref_finding *found = &s->vector.found;
+        if (!s->vector.is_stored && access == IS_WRITE && p == s->vector.at && bytes == found->bytes &&
+            found->thread_index == r->thread)
+            s->vector.is_stored = 1;
+        else
+            settle_vector(r);
+    }
     if (s->pending.found.bytes) settle(r);
     if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
     const uint32_t thread = r->thread, is_local = m->is_local;
@@ -141,7 +174,7 @@ __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
         if (!c->writer) {
             if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
-                said = 1, report_access(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
+                said = 1, report_unwritten(r, m, p, i, bytes, access, place);
         } else if (!is_same(c->writer, me) && !(c->writer & me & ATOMIC)) {
             const uint32_t kind = conflict(s, c->writer, thread, is_local);
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->writer, kind, 1);

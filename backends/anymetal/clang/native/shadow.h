@@ -57,6 +57,12 @@ typedef struct {
         uint8_t before[16];
         mpsref_finding found; // of 0 bytes: none
     } pending;
+    struct { // a read of a vector that nothing wrote, which may belong to a store of one component
+        const uint8_t *at;
+        uint8_t before[16];
+        uint32_t is_stored;
+        mpsref_finding found; // of 0 bytes: none
+    } vector;
     const volatile void *polled; // by atomic loads in a row
     uint64_t polls;
 } shadow;
