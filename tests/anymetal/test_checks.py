@@ -95,6 +95,25 @@ def test_a_thread_that_writes_what_it_and_others_read(seed):
     assert (note.kind, note.level, note.place.line, note.other.line) == ("fence", "note", 10, 7)
 
 
+def test_the_end_of_a_threadgroup_variable():
+    """One element past the end is in no variable, also if the compiler does not know which one it is."""
+    source = HEAD + (
+        "kernel void f(device float *y, constant uint &n, uint i [[thread_position_in_threadgroup]]) {\n"
+        "    threadgroup float a[64], b[64];\n"
+        "    threadgroup float *both[] = {b, a};\n"
+        "    threadgroup float *p = both[n / 4];\n"
+        "    p[i + n] = y[i];\n"
+        "    y[i] = p[i + n];\n"
+        "}\n"
+    )
+    for n in (1, 4):
+        with pytest.raises(LaunchError) as caught:
+            launch(source, np.zeros(64, np.float32), n, grid=64, group=64, name="f")
+        assert caught.value.findings[0].kind == "out-of-bounds"
+        assert caught.value.findings[0].buffer == ("a" if n > 3 else "b")
+    launch(source, np.zeros(60, np.float32), 4, grid=60, group=60, name="f")
+
+
 def test_levels():
     arguments = (*inputs(), 1)
     assert {one.level for one in launch(RACE, *arguments, grid=32, group=32, check_order=False).findings} == {"warning"}
