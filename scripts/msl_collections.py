@@ -67,7 +67,8 @@ def sources(options: argparse.Namespace) -> Iterator[tuple[str, Path, str, str, 
     places = ("MLX", kernels, options.mlx), ("ggml", options.ggml, None), ("candle", options.candle, None)
     for collection, place, root in places:
         for path in sorted(place.rglob(options.files)) if place and place.is_dir() else [place] if place else []:
-            yield collection, path.parent, path.name, path.read_text(), [root or path.parent.parent, path.parent]
+            include = [*([root] if root else path.parents[1:3]), path.parent]
+            yield collection, path.parent, path.name, path.read_text(), include
     if options.torch:
         root = torch() if options.torch == Path() else options.torch
         for path in (
@@ -184,7 +185,7 @@ def main() -> None:
     """Compile the collections that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mlx", type=Path, metavar="DIR", help="a folder with mlx/backend/metal/kernels")
-    parser.add_argument("--ggml", type=Path, metavar="FILE", help="ggml-metal.metal")
+    parser.add_argument("--ggml", type=Path, metavar="PATH", help="ggml-metal.metal, or ggml-metal/kernels")
     parser.add_argument("--candle", type=Path, metavar="DIR", help="a folder with .metal files")
     parser.add_argument("--torch", type=Path, metavar="DIR", nargs="?", const=Path(), help="torch/include")
     parser.add_argument("--version", default="3.2", help="the version of MSL")

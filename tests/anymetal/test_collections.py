@@ -1,0 +1,105 @@
+"""The scripts that count the kernels of collections, and compare them with a metallib."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from anymetal import clang
+from anymetal.frontend.options import Options
+from anymetal.frontend.program import checked
+from anymetal.frontend.toolchain import find
+
+pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
+
+SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+struct Row { float3 a; uint n; };
+template <class T> T wrong(T x) { return no_such_function(x); }
+template <class T, int N> [[kernel]] void f(device T *x) { if constexpr (N == 2) x[0] = wrong(x[0]); else x[0] = N; }
+#define F(N) template [[host_name("f" #N)]] [[kernel]] void f<float, N>(device float *);
+F(1) F(2) F(3) F(4) F(5)
+kernel void g(const device Row *x [[buffer(3)]], constant ulong &n [[buffer(1)]], threadgroup half *t) { t[0] = n; }
+kernel void h(texture2d<float> x [[texture(0)]]) {}
+"""
+AIR = """
+define void @g(ptr addrspace(1) %x, ptr addrspace(2) %n, ptr addrspace(3) %t) {{ ret void }}
+!air.kernel = !{{!0}}
+!0 = !{{ptr @g, !1, !2, !7}}
+!1 = !{{}}
+!2 = !{{!3, !4, !5, !6}}
+!3 = !{{i32 0, !"air.buffer", !"air.location_index", i32 3, i32 1, !"air.read", !"air.address_space", i32 1, {struct}
+        !"air.arg_type_size", i32 {bytes}, !"air.arg_type_align_size", i32 16, !"air.arg_type_name", !"Row"}}
+!4 = !{{i32 1, !"air.buffer", !"air.buffer_size", i32 8, !"air.location_index", i32 1, i32 1, !"air.read",
+        !"air.address_space", i32 2, !"air.arg_type_size", i32 8, !"air.arg_type_align_size", i32 8}}
+!5 = !{{i32 2, !"air.buffer", !"air.location_index", i32 {local}, i32 1, !"air.read_write", !"air.address_space", i32 3,
+        !"air.arg_type_size", i32 2, !"air.arg_type_align_size", i32 2}}
+!6 = !{{i32 3, !"air.thread_position_in_grid", !"air.arg_type_name", !"uint"}}
+!7 = !{{!"air.max_work_group_size", i32 64}}
+"""
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The two scripts as modules."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    for name in ("msl_collections", "msl_metallib"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("msl_collections"), importlib.import_module("msl_metallib")
+
+
+def program(text=SOURCE):
+    options = Options.of("3.2", (), False)
+    return find(), options, checked(find(), text, options)
+
+
+def test_kernels_that_the_compiler_rejects(scripts):
+    text = SOURCE.replace("kernel void h(texture2d<float> x [[texture(0)]]) {}", "")
+    toolchain, options, known = program(text)
+    front = scripts[0].Front(toolchain, options, known, {})
+    failed = {kernel.name: scripts[0].cause(why) for kernel, why in front.failed(list(known.kernels.values()))}
+    assert failed == {"f2": "use of undeclared identifier 'no_such_function'"}
+
+
+def metallib(path, **functions):
+    """Write a metallib of the published layout."""
+    rows, codes = b"", b"pad "
+    for name, code in functions.items():
+        tags = {b"NAME": name.encode() + b"\0", b"OFFT": struct.pack("<3Q", 0, 0, len(codes))}
+        tags[b"MDSZ"] = struct.pack("<Q", len(code))
+        row = b"".join(tag + struct.pack("<H", len(value)) + value for tag, value in tags.items()) + b"ENDT"
+        rows, codes = rows + struct.pack("<I", len(row) + 4) + row, codes + code
+    data = bytearray(b"MTLB".ljust(0x60, b"\0") + struct.pack("<I", len(functions)) + rows)
+    struct.pack_into("<Q", data, 0x18, 0x60)
+    struct.pack_into("<Q", data, 0x48, len(data))
+    path.write_bytes(data + codes)
+
+
+@pytest.mark.parametrize(
+    ("planted", "message"),
+    [({}, None), ({"bytes": 16}, "bytes"), ({"local": 1}, "index"), ({"struct": '!"air.struct_type_info", !1,'}, None)],
+)
+def test_comparison_with_a_metallib(scripts, tmp_path, planted, message):
+    llvm = pytest.importorskip("llvmlite.binding")
+    text = AIR.format(**{"bytes": 32, "local": 0, "struct": ""} | planted)
+    code = llvm.parse_assembly(text).as_bitcode()
+    metallib(tmp_path / "a.metallib", other=b"not read", g=code)
+    library = scripts[1].Metallib(tmp_path / "a.metallib")
+    assert list(library.functions) == ["other", "g"]
+    toolchain, options, known = program(SOURCE.replace("kernel void h(texture2d<float> x [[texture(0)]]) {}", ""))
+    front = scripts[1].Compared(toolchain, options, known, {})
+    front.apple = {"g": library.arguments("g")}
+    failed = [why for _, why in front.failed([known.kernels["g"]])]
+    assert len(failed) == (message is not None)
+    assert not message or f": {message}" in failed[0].splitlines()[0]
+
+
+def test_another_file_is_no_metallib(scripts, tmp_path):
+    (tmp_path / "a").write_bytes(b"text")
+    with pytest.raises(ValueError, match="is no metallib: it begins with b'text'"):
+        scripts[1].Metallib(tmp_path / "a")
