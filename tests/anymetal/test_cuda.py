@@ -90,12 +90,12 @@ def test_ptx_of_kernels(compiled):
     )
     assert first.about == {
         "threads": None,
-        "about": [16, *(4, 4, 0, 0, FLOAT), *(4, 4, 1, 0, FLOAT), *(8, 4, 0, 1, 0)],
+        "about": [19, *(4, 4, 0, 0, FLOAT, 1), *(4, 4, 1, 0, FLOAT, 1), *(8, 4, 0, 1, 0, 1)],
         "bindings": first.about["bindings"],
     }
     assert first.about["bindings"][:6] == [0, 1, 1, 1, 2, 1]
     assert second.about["threads"] == 128
-    assert second.about["about"] == [11, *(4, 4, 0, 0, INT), *(4, 4, 1, 0, INT)]
+    assert second.about["about"] == [13, *(4, 4, 0, 0, INT, 1), *(4, 4, 1, 0, INT, 1)]
     first, second = first.text.decode(), second.text.decode()
     assert ".maxntid 128" in second
     assert ".maxntid" not in first
