@@ -214,10 +214,10 @@ class Launcher:
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
-        texts = [(SOURCES / f"{file}.metal").read_text("utf-8") for file in ("prelude", *files)]
+        parts = ("prelude", *files)
+        texts = [f'#line 1 "{file}.metal"\n{(SOURCES / f"{file}.metal").read_text("utf-8")}' for file in parts]
         # The check of a source that begins with the library's header uses the precompiled header.
-        first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
-        source = "\n#line 1\n".join([first, *texts])
+        source = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known, *texts])
         return device.kernel(source).function(function)
 
 
