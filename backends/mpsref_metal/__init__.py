@@ -23,10 +23,12 @@ __all__ = ["backend_on", "checked", "clang", "cuda", "metal"]
 DeviceArray.register(cuda_runtime.Array)
 
 
-def backend_on(name: str, runtime: ModuleType, gpu: Gpu = H200, **options: bool) -> mpsref.Backend:
+def backend_on(
+    name: str, runtime: ModuleType, gpu: Gpu = H200, *, named_only: bool = False, **options: bool
+) -> mpsref.Backend:
     """Return the backend that runs the MSL kernels on ``runtime``, with launches tuned for ``gpu``.
 
-    ``options`` are those of the runtime's device.
+    ``named_only`` is that of :class:`mpsref.Backend`; ``options`` are those of the runtime's device.
     """
     device = partial(runtime.Device, **options)
     launch = Launcher(getattr(runtime, "current_device", None) or cache(device), gpu)
@@ -38,10 +40,11 @@ def backend_on(name: str, runtime: ModuleType, gpu: Gpu = H200, **options: bool)
         device=lambda: str(launch.device()),
         arrays=getattr(runtime, "arrays", None),
         fast_math=True,
+        named_only=named_only,
     )
 
 
 metal = backend_on("metal", metalcompute_runtime, APPLE)
 clang = backend_on("metal:clang", clang_runtime)
-checked = backend_on("metal:checked", clang_runtime, sanitize=True, check_order=False)
+checked = backend_on("metal:checked", clang_runtime, named_only=True, sanitize=True, check_order=False)
 cuda = backend_on("metal:cuda", cuda_runtime)

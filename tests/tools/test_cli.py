@@ -50,7 +50,7 @@ def test_backends():
     status, out, _ = run("backends", "--json")
     assert status == 0
     rows = {row["name"]: row for row in json.loads(out)}
-    assert {"reference", "cpu", "metal", "metal:clang"} <= set(rows)
+    assert {"reference", "cpu", "metal", "metal:checked", "metal:clang"} <= set(rows)
     for row in rows.values():
         assert set(row) == {"name", "available", "device", "reason"}
         assert bool(row["device"]) is row["available"] is not bool(row["reason"])
