@@ -428,7 +428,7 @@ def compile(
     ...                  uint i [[thread_position_in_grid]]) { y[i] += a * x[i]; }''')
     >>> x, y = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
     >>> library["axpy"](4, 4, x, y, 10)
-    Launch(changed={1: 3})
+    Launch(changed={1: 3}, written={1: 4}, findings=(), unreached=())
     >>> y
     array([ 1., 11., 21., 31.], dtype=float32)
     >>> [argument["type"] for argument in library.kernels["axpy"]["arguments"]]
@@ -439,7 +439,7 @@ def compile(
     >>> library["axpy"](5, 5, x, y, 10)
     Traceback (most recent call last):
         ...
-    anymetal.LaunchError: kernel `axpy` read out of bounds: at byte offset 16 of buffer(...
+    anymetal.LaunchError: kernel `axpy`: 1 error (threads=5 runs 5 threads, 1 threadgroups of 5)...
     """
     if runtime not in RUNTIMES:
         raise LaunchError(f"runtime={shorten(runtime)}: the runtimes of compile() are {', '.join(map(repr, RUNTIMES))}")

@@ -99,7 +99,8 @@ def test_the_end_of_a_threadgroup_variable():
     """One element past the end is in no variable, also if the compiler does not know which one it is."""
     source = HEAD + (
         "kernel void f(device float *y, constant uint &n, uint i [[thread_position_in_threadgroup]]) {\n"
-        "    threadgroup float a[64], b[64];\n"
+        "    threadgroup float a[64];\n"
+        "    threadgroup float b[64];\n"
         "    threadgroup float *both[] = {b, a};\n"
         "    threadgroup float *p = both[n / 4];\n"
         "    p[i + n] = y[i];\n"

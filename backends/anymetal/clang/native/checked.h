@@ -99,6 +99,11 @@ __attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, 
     if (p >= (const uint8_t *)r->pool && p < r->pool->stacks) return;
     if (p >= (const uint8_t *)r && p < (const uint8_t *)(r + 1)) return;
     if ((uint64_t)p - c->code < c->code_bytes && !(access & IS_WRITE)) return;
+    const region *m = &r->shadow->regions[VARIABLES];
+    if (m->bytes && (uint64_t)(p - m->data) < m->bytes + page_size()) { // behind the last variable
+        stop_at(r, access_finding(r, m, p, bytes, access, place, MPSREF_OUTSIDE));
+        return;
+    }
     mpsref_finding found = by_thread(r, MPSREF_OUTSIDE);
     found.place = place << 2, found.offset = (int64_t)p, found.bytes = bytes, found.is_write = access & IS_WRITE;
     stop_at(r, found);
