@@ -573,10 +573,10 @@ class Arrays:
     def scope(self, values: Iterable[Any]) -> AbstractContextManager[Callable[[Any], Any]]:
         """Run a call on the device of these arrays; yields a function that converts an array to :class:`Array`.
 
-        Raises ``ValueError`` for arrays on several devices. The stream is that of the first array with a known stream
-        (an :class:`Array`, a tensor of PyTorch, an array of CuPy), else that of the thread. The call is ordered after
-        the streams of the other arrays, which are then ordered after the call. If the stream of an array is unknown,
-        the call waits for its end.
+        Raises ``ValueError`` for arrays on several devices. The stream is that of an enclosing scope, else of the first
+        array with a known stream (an :class:`Array`, a tensor of PyTorch, an array of CuPy), else of the thread. The
+        call is ordered after the streams of the other arrays, which are then ordered after the call. If the stream of
+        an array is unknown, the call waits for its end.
         """
         device = getattr(_chosen, "device", None)
         if device is not None:
@@ -594,6 +594,8 @@ class Arrays:
         device = open_device(indices[0] if indices else 0)
         streams = dict.fromkeys(stream_of(value) for value, _ in found)
         known = next((stream for stream in streams if stream is not None), None)
+        if getattr(_chosen, "device", None) is device:
+            known = int(device.stream.handle)
         with scope(device, known):
             yield lambda value: value if device_of(value) is None else device.adopt(value)
             for stream in streams:
