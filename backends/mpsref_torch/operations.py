@@ -196,7 +196,9 @@ def table(torch: Torch) -> Table:
         return getattr(torch.torch, REDUCTIONS.get(operation, operation))(x, axes, keepdim=True).to(x.dtype)
 
     neuron = torch.of_type(NEURONS, torch)
-    loss = torch.of_type(LOSSES, torch.functional)
+
+    def loss(spec: Any) -> Any:
+        return torch.of_type(LOSSES, torch.functional)(spec)  # imports PyTorch, which may not be installed
 
     def sums(x: Tensor, **words: Any) -> Tensor:
         return torch.functional.avg_pool2d(x, **{**words, "divisor_override": 1})

@@ -560,7 +560,7 @@ static int watch_memory(run *r) {
 static void run_checked(run *r) {
     const mpsref_launch *l = r->launch;
     shadow *s = r->shadow = calloc(1, sizeof *s);
-    if (s) s->arena = arena_take(), s->code = l->checks->code;
+    if (s) s->arena = arena_open(), s->code = l->checks->code;
     if (s && s->arena && watch_memory(r)) {
         run_pass(r);
         settle(r);
@@ -577,8 +577,8 @@ static void run_checked(run *r) {
         b->written = bytes_written(&s->regions[i]);
     }
     if (s && s->arena) {
-        for (uint32_t i = 0; i < SLOTS; i++) region_close(&s->regions[i], i != VARIABLES);
-        arena_give(s->arena);
+        for (uint32_t i = 0; i < SLOTS; i++) region_close(&s->regions[i]);
+        munmap(s->arena, ARENA_BYTES);
     }
     free(s);
 }

@@ -67,24 +67,10 @@ typedef struct {
     uint64_t polls;
 } shadow;
 
-static uint8_t *_Atomic idle_arenas[4];
-
-static uint8_t *arena_take(void) {
-    for (size_t i = 0; i < sizeof idle_arenas / sizeof *idle_arenas; i++) {
-        uint8_t *arena = __c11_atomic_exchange(&idle_arenas[i], NULL, __ATOMIC_ACQUIRE);
-        if (arena) return arena;
-    }
+// Address space, which is given back after a launch: it would count for the limits of child processes.
+static uint8_t *arena_open(void) {
     uint8_t *arena = mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
     return arena == MAP_FAILED ? NULL : arena;
-}
-
-static void arena_give(uint8_t *arena) {
-    for (size_t i = 0; i < sizeof idle_arenas / sizeof *idle_arenas; i++) {
-        uint8_t *none = NULL;
-        if (__c11_atomic_compare_exchange_strong(&idle_arenas[i], &none, arena, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            return;
-    }
-    munmap(arena, ARENA_BYTES);
 }
 
 // Memory that costs nothing until it is touched; NULL if there is none.
@@ -111,12 +97,8 @@ static int region_watch(region *m) {
     return m->cells != NULL;
 }
 
-static void region_close(region *m, int in_arena) {
+static void region_close(region *m) {
     if (m->cells) munmap(m->cells, cell_bytes(m));
-    if (m->data && in_arena) // the pages are given back by being replaced
-        mmap(m->data, round_up(m->bytes + 1, page_size()), PROT_NONE,
-             MAP_PRIVATE | MAP_ANON | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    *m = (region){0};
 }
 
 static void region_forget(region *m) {
