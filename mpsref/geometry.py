@@ -123,7 +123,7 @@ class Window:
 
     @property
     def center(self) -> int:
-        """c: pixels of the window to the left of its centre."""
+        """The pixels of the window to the left of its centre (c)."""
         return self.extent // 2
 
     @property
