@@ -16,7 +16,7 @@ name is computed: the root in batch normalization, and the gradient of log-softm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -124,6 +124,22 @@ class _MatrixKernel(MPSKernel):
             )
         return array[0, :length]
 
+    def _optional(self, name: str, value: object, length: int) -> Array | None:
+        return None if value is None else self._vector(name, value, length)
+
+    def _sums(self, name: str, value: object, gradient: Array) -> Array | None:
+        """Return the vector for the sums of a gradient over rows, if it is given: those of one matrix."""
+        sums = self._optional(name, value, gradient.shape[2])
+        if sums is not None and len(gradient) > 1:
+            raise ShapeError(
+                f"{name} is given for {len(gradient)} matrices; it holds the sums of one: set batch_size to 1"
+            )
+        return sums
+
+    def _each(self, function: Callable[..., Array], *parts: Array) -> list[Array]:
+        """Return what a function of images computes of the rows of each matrix, as rows."""
+        return [function(*map(_images, one), backend=self.backend)[:, 0, 0] for one in zip(*parts, strict=True)]
+
 
 def _images(rows: Array) -> Array:
     """Return rows as images of one pixel."""
@@ -147,6 +163,14 @@ class MPSMatrixBinaryKernel(_MatrixKernel):
 
     primary_source_matrix_origin = _origin_property("primary source")
     secondary_source_matrix_origin = _origin_property("secondary source")
+
+    def _gradient_and(
+        self, name: str, gradient_matrix: object, value: object, limits: tuple[int | None, int | None]
+    ) -> tuple[Array, Array]:
+        """Return the source gradient, and what is read of the matrix ``name``, in the same shape."""
+        g = self._source("gradient_matrix", gradient_matrix, self.primary_source_matrix_origin, *limits)
+        part = self._source(name, value, self.secondary_source_matrix_origin, *limits)
+        return g, self._same(name, part, g.shape, "gradient_matrix")
 
 
 def _alpha(name: str, value: object) -> float:
@@ -283,7 +307,7 @@ class MPSMatrixFullyConnected(_FullyConnected, _Neural):
         common = min(x.shape[2], w.shape[1])
         x, w = x[:, :, :common], w[:, :common]
         self._same("weight_matrix", w[:, :1, :1], (len(x), 1, 1), "input_matrix")
-        biases = None if bias_vector is None else self._vector("bias_vector", bias_vector, w.shape[2])
+        biases = self._optional("bias_vector", bias_vector, w.shape[2])
         result, target = self._target("result_matrix", result_matrix, x, (*x.shape[:2], w.shape[2]))
         check_encodable(command_buffer)
         layer = FullyConnected(1, neuron=self._neuron())
@@ -347,14 +371,7 @@ class MPSMatrixFullyConnectedGradient(_FullyConnected):
         shape = (len(g), x.shape[2], g.shape[2])
         name = "result_gradient_for_weight_matrix"
         result, target = self._target(name, result_gradient_for_weight_matrix, g, shape)
-        biases = None
-        if result_gradient_for_bias_vector is not None:
-            name = "result_gradient_for_bias_vector"
-            biases = self._vector(name, result_gradient_for_bias_vector, g.shape[2])
-            if len(g) > 1:
-                raise ShapeError(
-                    f"{name} is given for {len(g)} matrices; it holds the sums of one: set batch_size to 1"
-                )
+        biases = self._sums("result_gradient_for_bias_vector", result_gradient_for_bias_vector, g)
         check_encodable(command_buffer)
         layer, factor = FullyConnected(1), g.dtype.type(self.alpha)
         found = [
@@ -405,7 +422,7 @@ class MPSMatrixNeuron(MPSMatrixUnaryKernel, _OnColumns):
         result, target = self._target("result_matrix", result_matrix, x, x.shape)
         check_encodable(command_buffer)
         neuron = self.neuron_descriptor.neuron
-        _written([(target[k], neuron.forward(_images(one), backend=self.backend)[:, 0, 0]) for k, one in enumerate(u)])
+        _written(list(zip(target, self._each(neuron.forward, u), strict=True)))
         return result
 
 
@@ -427,26 +444,14 @@ class MPSMatrixNeuronGradient(MPSMatrixBinaryKernel, _OnColumns):
 
         Return the result matrix, by default a new one. Errors as in :meth:`MPSMatrixNeuron.encode`.
         """
-        limits = self._limits_of_sources()
-        g = self._source("gradient_matrix", gradient_matrix, self.primary_source_matrix_origin, *limits)
-        x = self._source("input_matrix", input_matrix, self.secondary_source_matrix_origin, *limits)
-        self._same("input_matrix", x, g.shape, "gradient_matrix")
+        g, x = self._gradient_and("input_matrix", gradient_matrix, input_matrix, self._limits_of_sources())
         u = self._argument(x, bias_vector)
         name = "result_gradient_for_data_matrix"
         result, target = self._target(name, result_gradient_for_data_matrix, g, g.shape)
-        biases = None
-        if result_gradient_for_bias_vector is not None:
-            name = "result_gradient_for_bias_vector"
-            biases = self._vector(name, result_gradient_for_bias_vector, g.shape[2])
-            if len(g) > 1:
-                raise ShapeError(
-                    f"{name} is given for {len(g)} matrices; it holds the sums of one: set batch_size to 1"
-                )
+        biases = self._sums("result_gradient_for_bias_vector", result_gradient_for_bias_vector, g)
         check_encodable(command_buffer)
         neuron, factor = self.neuron_descriptor.neuron, g.dtype.type(self.alpha)
-        slopes = [
-            neuron.gradient(_images(a), _images(b), backend=self.backend)[:, 0, 0] for a, b in zip(g, u, strict=True)
-        ]
+        slopes = self._each(neuron.gradient, g, u)
         _written([(target[k], one * factor) for k, one in enumerate(slopes)])
         if biases is not None:
             _written([(biases, slopes[0].sum(axis=0, dtype=np.float64))])
@@ -502,8 +507,8 @@ class MPSMatrixBatchNormalization(MPSMatrixUnaryKernel, _Normalization):
         x, columns = self._one(part, "input_matrix"), part.shape[2]
         names = ("mean", mean_vector), ("variance", variance_vector)
         mean, variance = (self._vector(f"{name}_vector", value, columns) for name, value in names)
-        gamma = None if gamma_vector is None else self._vector("gamma_vector", gamma_vector, columns)
-        beta = None if beta_vector is None else self._vector("beta_vector", beta_vector, columns)
+        gamma = self._optional("gamma_vector", gamma_vector, columns)
+        beta = self._optional("beta_vector", beta_vector, columns)
         result, target = self._target("result_matrix", result_matrix, x, part.shape)
         check_encodable(command_buffer)
         function = self._function()
@@ -541,30 +546,18 @@ class MPSMatrixBatchNormalizationGradient(MPSMatrixBinaryKernel, _Normalization)
 
         Return the result matrix, by default a new one. Errors as in :meth:`MPSMatrixBatchNormalization.encode`.
         """
-        limits = self._limits_of_sources()
-        part = self._source("gradient_matrix", gradient_matrix, self.primary_source_matrix_origin, *limits)
-        other = self._source("input_matrix", input_matrix, self.secondary_source_matrix_origin, *limits)
-        self._same("input_matrix", other, part.shape, "gradient_matrix")
+        part, other = self._gradient_and("input_matrix", gradient_matrix, input_matrix, self._limits_of_sources())
         g, x, columns = self._one(part, "gradient_matrix"), self._one(other, "input_matrix"), part.shape[2]
-        given = {
-            "mean_vector": mean_vector,
-            "variance_vector": variance_vector,
-            "gamma_vector": gamma_vector,
-            "beta_vector": beta_vector,
-            "result_gradient_for_gamma_vector": result_gradient_for_gamma_vector,
-            "result_gradient_for_beta_vector": result_gradient_for_beta_vector,
-        }
-        optional = tuple(given)[2:]
-        vectors: list[Any] = [
-            None if value is None and name in optional else self._vector(name, value, columns)
-            for name, value in given.items()
-        ]
-        *scale, dgamma, dbeta = vectors
+        mean = self._vector("mean_vector", mean_vector, columns)
+        variance = self._vector("variance_vector", variance_vector, columns)
+        gamma = self._optional("gamma_vector", gamma_vector, columns)
+        beta = self._optional("beta_vector", beta_vector, columns)
+        dgamma = self._optional("result_gradient_for_gamma_vector", result_gradient_for_gamma_vector, columns)
+        dbeta = self._optional("result_gradient_for_beta_vector", result_gradient_for_beta_vector, columns)
         name = "result_gradient_for_data_matrix"
         result, target = self._target(name, result_gradient_for_data_matrix, g, part.shape)
         check_encodable(command_buffer)
         function = self._function()
-        mean, variance, gamma, beta = scale
         sums = function.statistics_gradient(g, x, mean, variance, gamma, beta, backend=self.backend)
         dx = function.gradient(g, x, mean, variance, gamma, beta, sums=sums, backend=self.backend)
         pairs = [(target[0], dx[:, 0, 0]), (dgamma, sums.dgamma), (dbeta, sums.dbeta)]
@@ -607,8 +600,7 @@ class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
         x = self._source("input_matrix", input_matrix, self.source_matrix_origin, *self._limits_of_sources())
         result, target = self._target("result_matrix", result_matrix, x, x.shape)
         check_encodable(command_buffer)
-        forward = [self.function.forward(_images(one), backend=self.backend)[:, 0, 0] for one in x]
-        _written(list(zip(target, forward, strict=True)))
+        _written(list(zip(target, self._each(self.function.forward, x), strict=True)))
         return result
 
 
@@ -638,17 +630,10 @@ class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
         Errors as in :meth:`MPSMatrixSoftMax.encode`.
         """
         limits = self._limits_of_sources()
-        g = self._source("gradient_matrix", gradient_matrix, self.primary_source_matrix_origin, *limits)
-        origin = self.secondary_source_matrix_origin
-        y = self._source("forward_output_matrix", forward_output_matrix, origin, *limits)
-        self._same("forward_output_matrix", y, g.shape, "gradient_matrix")
+        g, y = self._gradient_and("forward_output_matrix", gradient_matrix, forward_output_matrix, limits)
         result, target = self._target("result_matrix", result_matrix, g, g.shape)
         check_encodable(command_buffer)
-        found = [
-            self.function.gradient(_images(a), _images(b), backend=self.backend)[:, 0, 0]
-            for a, b in zip(g, y, strict=True)
-        ]
-        _written(list(zip(target, found, strict=True)))
+        _written(list(zip(target, self._each(self.function.gradient, g, y), strict=True)))
         return result
 
 
@@ -736,8 +721,7 @@ class MPSMatrixSum(_Neural):
         result, target = self._target("result_matrix", result_matrix, parts[0], total.shape)
         check_encodable(command_buffer)
         neuron, dtype = self.neuron_descriptor.neuron, parts[0].dtype
-        found = [neuron.forward(_images(one.astype(dtype)), backend=self.backend)[:, 0, 0] for one in total]
-        _written(list(zip(target, found, strict=True)))
+        _written(list(zip(target, self._each(neuron.forward, total.astype(dtype)), strict=True)))
         return result
 
     @staticmethod
