@@ -177,7 +177,7 @@ class Kernel:
         try:
             done = self._run(call)
         except LaunchError as error:
-            if not self._function.device.checks or sparse_memory(next(iter(memory.values()), None)):
+            if not self._function.device.checks or any(map(sparse_memory, memory.values())):
                 raise
             raise smallest(call, error, self._run) from None
         changed = {}
@@ -219,7 +219,7 @@ class Kernel:
             signature.check_size(index, max(array.nbytes - offset, 0), is_value=is_value(array))
             return At(array, offset, is_undefined)
         if array is None and self._function.device.checks:
-            return UNBOUND
+            return At(None, 0)  # the launch reports the accesses to it
         if array is None:
             raise LaunchError(f"{what}: it is not bound, the argument is None")
         if not isinstance(array, (bool, int, float, bytes, np.generic)):
@@ -291,8 +291,6 @@ def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> L
 SHRINKING_SECONDS = 1.0
 """Time of the search for a smaller grid."""
 
-UNBOUND = At(None, 0)
-"""For an argument that is None: a launch with checks reports the accesses to it."""
 UNUSED = bytes(16)
 """What is bound to an index that no parameter has."""
 

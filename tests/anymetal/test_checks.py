@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import anymetal
 from anymetal import LaunchError, clang
-from anymetal.clang.findings import KINDS, Finding
+from anymetal.clang.findings import KINDS, Finding, merged
+from anymetal.clang.lines import Place
 from anymetal.command import app
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -170,6 +171,13 @@ ATOMIC = (
 ATOMIC += "    atomic_fetch_add_explicit(sum, x[i], memory_order_relaxed);\n}\n"
 
 
+def test_what_hides_a_read_too_early():
+    place, other = Place("a.metal", 1, 1), Place("a.metal", 2, 1)
+    early = Finding("uninitialized", "error", "", place, buffer="x")
+    for kind, kept in (("same-value", 2), ("race", 1)):
+        assert len(merged([Finding(kind, KINDS[kind], "", place, other, buffer="x"), early])) == kept
+
+
 def test_the_order_of_atomic_sums_is_legal():
     x = np.random.default_rng(0).standard_normal(300, np.float32)
     (note,) = launch(ATOMIC, np.zeros(1, np.float32), x, grid=300, group=64, name="add").findings
@@ -203,6 +211,15 @@ def test_sparse_memory():
         launch(source, x, np.uint64(x.size), y, grid=1, group=1, name="last")
     with pytest.raises(LaunchError, match="process of its own"):
         launch(source, x, np.uint64(x.size), y, grid=1, group=1, name="last", check_order=False, isolate=True)
+    count = anymetal.sparse(1, np.int32)
+    source = HEAD + (
+        "kernel void f(device int *y, device atomic_int *n, uint i [[thread_position_in_grid]]) {\n"
+        "    atomic_fetch_add_explicit(n, 1, memory_order_relaxed); y[i] = 1; }\n"
+    )
+    with pytest.raises(LaunchError, match="out of bounds") as caught:
+        launch(source, y, count, grid=64, group=64, name="f", check_order=False)
+    assert 0 < count[0] <= 64
+    assert "smallest grid" not in str(caught.value)  # a second launch would count on
     for shape in (0, 2**36):
         with pytest.raises(LaunchError, match="legal are 1 to 34359738368 bytes"):
             anymetal.sparse(shape, np.uint8)

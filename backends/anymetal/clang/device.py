@@ -23,7 +23,7 @@ from ..frontend.options import Options
 from ..frontend.program import Constants
 from ..frontend.signature import At, Extent, Record, Signature, bytes_of, device_index, find_kernel, is_value, whole
 from ..frontend.toolchain import find
-from .findings import MOST_BUFFERS, Finding, levels_of, summary, suppressions
+from .findings import MOST_BUFFERS, ChecksRecord, Finding, levels_of, summary, suppressions
 from .flags import unavailable
 from .launcher import (
     BufferRecord,
@@ -373,19 +373,36 @@ class Function:
                 self._checks.begin()
             runtime.run(byref(launch), byref(report))
             reached = self._checks.end() if self._checks else tuple
-        if not report.kind and not (checks and (checks.count or library.image["unset"])):
-            return Handle([buffer for buffer, _, _ in bound], (), [record.written for record in records], reached)
-        number, size = math.prod(groups), math.prod(width)
-        shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
-        bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
-        signature = signature._replace(parameters={i: target for i, target in enumerate(targets) if target})
+        findings: Sequence[Finding] = ()
+        if report.kind or (checks and (checks.count or library.image["unset"])):
+            size = math.prod(width)
+            shape = f"{wanted} runs {math.prod(grid)} threads, {math.prod(groups)} threadgroups of {size}"
+            bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
+            named = signature._replace(parameters={i: target for i, target in enumerate(targets) if target})
+            text = (
+                explain(report, named, size, shape, bindings, lengths, limit) if report.kind not in (0, FOUND) else ""
+            )
+            findings = self._judge(report, checks, named, shape, bindings, lengths, text)
+        return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records], reached)
+
+    def _judge(
+        self,
+        report: FaultReport,
+        checks: ChecksRecord | None,
+        signature: Signature,
+        shape: str,
+        bindings: Sequence[tuple[int, int]],
+        lengths: Mapping[int, int],
+        text: str,
+    ) -> list[Finding]:
+        """Return the findings of a launch; raise LaunchError if one is an error. ``text`` explains the report."""
         findings = []
         if self._checks and checks:
             files, known = self._checks.files, self.device.suppressions
             found = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
             findings = [one for one in found if not any(k.covers(one, signature.name, files) for k in known)]
-        if report.kind and report.kind != FOUND:
-            text, level = explain(report, signature, size, shape, bindings, lengths, limit), "error"
+        if text:
+            level = "error"
             if report.kind == ORDER:
                 is_racy = any(one.level in ("error", "warning") for one in findings)
                 is_legal = checks is not None and bool(checks.has_atomics) and not is_racy
@@ -397,7 +414,7 @@ class Function:
                 raise found_error(text, findings)
         if self._checks and any(one.level == "error" for one in findings):
             raise found_error(summary(findings, signature.name, self._checks.files, shape), findings)
-        return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records], reached)
+        return findings
 
     def _bind(self, index: int, given: Any) -> At:
         """Return the memory of an argument, and the offset in it."""

@@ -215,12 +215,12 @@ class FindingRecord(ctypes.Structure):
     """``mpsref_finding`` of abi.h."""
 
     _fields_ = (
-        ("file", ctypes.c_char_p),
+        ("at", Site),
         ("type", ctypes.c_char_p),
         ("place", ctypes.c_uint64),
         ("other", ctypes.c_uint64),
         ("offset", ctypes.c_int64),
-        *((name, ctypes.c_uint32) for name in ("kind", "count", "bytes", "line", "column")),
+        *((name, ctypes.c_uint32) for name in ("kind", "count", "bytes")),
         ("buffer", ctypes.c_int32),
         *(
             (name, ctypes.c_uint32)
@@ -302,10 +302,7 @@ class Reader:
         return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
 
     def _own(self, record: FindingRecord) -> Place | None:
-        place = self._place(record.place)
-        if place is None and record.line:
-            return Place((record.file or NAME.encode()).decode(), record.line, record.column)
-        return place
+        return self._place(record.place) or record.at.place
 
     def _place(self, code: int) -> Place | None:
         return lines_of(self.library).place(code) if code else None
@@ -356,7 +353,7 @@ class Reader:
         messages = {
             "race": f"{pair}, and nothing orders the two",
             "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
-            "fence": f"{pair}; the barrier between, at line {record.barrier.line}, has the flags "
+            "fence": f"{pair}; the barrier between, at {record.barrier}, has the flags "
                      f"{names.get(record.barrier_flags & 3, '')}, which do not order this memory",
             "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
             "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",
@@ -396,7 +393,12 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
 
     order = sorted(findings, key=lambda one: (LEVELS.index(KINDS[one.kind]), one.other is None))
     pairs = {lines(one): one for one in reversed(order) if one.kind in PAIRS}
-    early = {(one.buffer, str(place)) for one in pairs.values() for place in (one.place, one.other)}
+    early = {
+        (one.buffer, str(place))
+        for one in pairs.values()
+        if one.kind != "same-value"
+        for place in (one.place, one.other)
+    }
     return [
         one for one in findings
         if one.level != "off" and (one.kind not in PAIRS or pairs[lines(one)] is one)

@@ -21,6 +21,11 @@ class Place:
     line: int
     column: int
 
+    @property
+    def is_users(self) -> bool:
+        """Whether the file is none of Metal's headers."""
+        return not self.file.startswith(str(SHIM))
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
@@ -104,7 +109,7 @@ class Lines:
         starts, ran = [block for block, _ in order], dict[tuple[str, int], bool]()
         for address, row in zip(self._addresses, self._rows, strict=True):
             at = bisect_right(starts, address) - 1
-            if row is None or at < 0 or not (row.line and row.column) or row.file.startswith(str(SHIM)):
+            if row is None or at < 0 or not (row.line and row.column) or not row.is_users:
                 continue  # column 0: the start of a function, which may be a copy that is not called
             line = row.file, row.line
             ran[line] = ran.get(line, False) or bool(order[at][1])
@@ -112,7 +117,7 @@ class Lines:
 
     def place(self, code: int) -> Place | None:
         """Return the place of the access in the files of the user; ``code`` is the address behind it."""
-        return next((one for one in self.places(code - 1) if one.line and not one.file.startswith(str(SHIM))), None)
+        return next((one for one in self.places(code - 1) if one.line and one.is_users), None)
 
 
 def _path(table: Any, number: int) -> str:

@@ -5,6 +5,12 @@
 
 enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_NO_USE = 4 }; // of an access; the last: not of what was there
 
+// The address of the code behind a call, as the line table of the library has it.
+#define BACK __builtin_return_address(0)
+static uint64_t place_behind(const run *r, const void *back) {
+    return ((uint64_t)back - r->launch->checks->code) >> 2 << 2;
+}
+
 // The start of a finding of the thread that runs.
 static mpsref_finding by_thread(const run *r, uint32_t kind) {
     return (mpsref_finding){.kind = kind, .group = r->group.index, .thread_index = r->thread, .buffer = MPSREF_NO_BUFFER};
@@ -16,7 +22,7 @@ static void find(run *r, mpsref_finding found) {
     for (uint32_t i = 0; i < c->count; i++) {
         mpsref_finding *f = &c->findings[i];
         if (f->kind == found.kind && f->place == found.place && f->other == found.other && f->buffer == found.buffer &&
-            f->line == found.line && f->column == found.column) {
+            !compare(&f->at, &found.at)) {
             f->count++;
             return;
         }
@@ -213,7 +219,6 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
         touch_cells(r, m, at, bytes, access, place);
 }
 
-#define BACK __builtin_return_address(0)
 #define ACCESS(NAME, BYTES, ACCESS) void __tsan_##NAME##BYTES(void *p) { touch(p, BYTES, ACCESS, BACK); }
 #define ACCESSES(BYTES) \
     ACCESS(read, BYTES, 0) ACCESS(write, BYTES, IS_WRITE) \
@@ -261,38 +266,32 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
     s->polled = is_write ? NULL : address;
     if (!is_write && ++s->polls > MOST_POLLS) {
         mpsref_finding found = by_thread(r, MPSREF_WAITS);
-        found.place = ((uint64_t)BACK - s->code) >> 2 << 2;
+        found.place = place_behind(r, BACK);
         stop_at(r, found);
     }
 }
 
-void mpsref_fence(uint32_t flags, uint32_t order) {
-    (void)flags;
+void mpsref_fence(uint32_t order) {
     if (current->shadow) shadow_order(current->shadow, current->thread, order);
 }
 
 void mpsref_missing_lane(uint32_t lane, mpsref_site here) {
     if (!current->shadow) return;
     mpsref_finding found = by_thread(current, MPSREF_MISSING_LANE);
-    found.offset = lane, found.file = here.file, found.line = here.line, found.column = here.column;
-    found.place = ((uint64_t)BACK - current->launch->checks->code) >> 2 << 2; // it knows of inlined functions, too
+    found.offset = lane, found.at = here;
+    found.place = place_behind(current, BACK); // it knows of inlined functions, too
     find(current, found);
 }
 
 // What the compiler calls for undefined arithmetic; the data of each begins with the place.
 typedef struct {
-    const char *file;
-    uint32_t line, column;
-} source_place;
-
-typedef struct {
-    source_place at;
+    mpsref_site at;
     const struct { uint16_t kind, info; char name[]; } *types[2]; // of the operands or the result
 } typed_place;
 
 static mpsref_finding of_place(const typed_place *d, uint32_t kind, uint32_t type) {
     mpsref_finding found = by_thread(current, kind);
-    found.file = d->at.file, found.line = d->at.line, found.column = d->at.column, found.type = d->types[type]->name;
+    found.at = d->at, found.type = d->types[type]->name;
     return found;
 }
 
@@ -311,6 +310,6 @@ FATAL(divrem_overflow, MPSREF_DIVISION) FATAL(type_mismatch_v1, MPSREF_MISALIGNE
 void __ubsan_handle_local_out_of_bounds_abort(void) {
     run *r = current;
     mpsref_finding found = by_thread(r, MPSREF_PRIVATE);
-    found.place = ((uint64_t)BACK - r->launch->checks->code) >> 2 << 2;
+    found.place = place_behind(r, BACK);
     stop_at(r, found);
 }

@@ -170,6 +170,13 @@ static void abandon(run *r) {
     to_host();
 }
 
+// The order of two places in the source; 0 for the same. The files of a library are strings of their own.
+static int compare(const mpsref_site *a, const mpsref_site *b) {
+    if (a->line != b->line) return a->line < b->line ? -1 : 1;
+    if (a->column != b->column) return a->column < b->column ? -1 : 1;
+    return a->file == b->file ? 0 : a->file < b->file ? -1 : 1;
+}
+
 #include "checked.h"
 
 static void wait_at(uint32_t state, mpsref_site here) {
@@ -205,18 +212,11 @@ void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here) {
     abandon(r);
 }
 
-// The order of two places in the source; 0 for the same. The files of a library are strings of their own.
-static int compare(const mpsref_site *a, const mpsref_site *b) {
-    if (a->line != b->line) return a->line < b->line ? -1 : 1;
-    if (a->column != b->column) return a->column < b->column ? -1 : 1;
-    return a->file == b->file ? 0 : a->file < b->file ? -1 : 1;
-}
-
 // A record has few bits for clocks: a launch ends before one of them overflows.
 static int has_clocks_left(run *r, uint32_t simdgroup, const mpsref_site *place) {
     if (r->shadow->clock[simdgroup] < MOST_CLOCK) return 1;
     mpsref_finding found = by_thread(r, MPSREF_MANY_BARRIERS);
-    found.file = place->file, found.line = place->line, found.column = place->column;
+    found.at = *place;
     find(r, found);
     r->report->kind = MPSREF_FOUND;
     return 0;
@@ -251,8 +251,7 @@ static int simd_release(run *r, uint32_t first) {
     shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags, *place);
     if (here < end - first) {
         mpsref_finding found = by_thread(r, MPSREF_LANES_DIVERGED);
-        found.offset = here, found.bytes = end - first;
-        found.file = place->file, found.line = place->line, found.column = place->column;
+        found.offset = here, found.bytes = end - first, found.at = *place;
         find(r, found);
     }
     return has_clocks_left(r, first / MPSREF_SIMD_WIDTH, place);

@@ -51,7 +51,7 @@ uint32_t mpsref_thread_index(void); // in its threadgroup
 // that it takes of a lane that brought none.
 // `is_write` is 2 for a store, which does not use what was there.
 void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order);
-void mpsref_fence(uint32_t flags, uint32_t order);
+void mpsref_fence(uint32_t order);
 void mpsref_missing_lane(uint32_t lane, mpsref_site here);
 void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here);
 #ifdef __cplusplus
@@ -102,10 +102,11 @@ typedef enum {
 
 // What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.
 typedef struct {
-    const char *file, *type; // the compiler's names
+    mpsref_site at;   // where the compiler or the kernel told it
+    const char *type; // the compiler's name
     uint64_t place, other;
     int64_t offset;          // in the buffer, of the access; or a value
-    uint32_t kind, count, bytes, line, column;
+    uint32_t kind, count, bytes;
     int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter; below 0: none, variables
     uint32_t is_write, was_write, group, other_group, thread_index, other_thread;
     mpsref_site barrier; uint32_t barrier_flags; // the last barrier, for a fence that is too weak

@@ -126,7 +126,7 @@ inline void simdgroup_barrier(mem_flags flags, thread_scope, MPSREF_HERE) { simd
 #if __METAL_VERSION__ >= 320
 inline void atomic_thread_fence(mem_flags flags, memory_order order, thread_scope = thread_scope_device) {
 #ifdef MPSREF_CHECKED
-    mpsref_fence(uint(flags), uint(order));
+    mpsref_fence(uint(order));
 #endif
 #ifndef MPSREF_STRICT
     __atomic_thread_fence(int(order));
