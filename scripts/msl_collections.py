@@ -167,7 +167,7 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
         try:
             library[name]
             found.kernels["compiled"] += 1
-        except anymetal.CompileError as error:
+        except (anymetal.CompileError, anymetal.LaunchError) as error:
             note(found, name, str(error))
     found.kernels.update(declared=len(program.kernels), accepted=len(names), tried=len(chosen))
     found.kernels["seconds"] = round(sum(os.times()[:4]) - start)

@@ -252,15 +252,19 @@ def refused() -> Iterator[None]:
 
 
 def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> LaunchError:
-    """Return an error with the smallest grid that still has its first finding, as far as a few launches tell."""
+    """Return an error with the smallest grid and buffers that have its first finding, as far as a few launches tell."""
     wanted = next(((one.kind, one.place) for one in error.findings if one.level == "error" and one.threads), None)
+
+    def errors(found: LaunchError) -> set[tuple[str, Place | None]]:
+        return {(one.kind, one.place) for one in found.findings if one.level == "error"}
+
     started = time.monotonic()
 
     def has(one: Call) -> bool:
         try:
             run(one)
         except LaunchError as found:
-            return wanted in [(each.kind, each.place) for each in found.findings]
+            return wanted in errors(found) and errors(found) <= errors(error)
         return False
 
     def sizes(value: Any) -> tuple[int, ...]:
@@ -271,21 +275,33 @@ def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> L
             for new in sorted({1, size // 2, size - 32, size - 1} & set(range(1, size))):
                 yield *old[:axis], new, *old[axis + 1 :]
 
+    def shorter(memory: Sequence[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.uint8]]]:
+        for i, one in enumerate(memory):
+            if one.nbytes >= 32 and wanted and wanted[0] != "out-of-bounds":  # a short buffer has errors of its own
+                yield [*memory[:i], one[: one.nbytes // 32 * 16], *memory[i + 1 :]]
+
     if wanted is None or call.method != "dispatch":
         return error
     best = replace(call, grid=sizes(call.grid), group=sizes(call.group))
     while time.monotonic() - started < SHRINKING_SECONDS:
         trials = [replace(best, grid=one) for one in smaller(best.grid)]
         trials += [replace(best, group=one) for one in smaller(best.group)]
+        trials += [replace(best, memory=one) for one in shorter(best.memory)]
         found = next((one for one in trials if has(one)), None)
         if found is None:
             break
         best = found
-    if (best.grid, best.group) == (sizes(call.grid), sizes(call.group)):
-        return error
     grid, group = ("x".join(map(str, one)) for one in (best.grid, best.group))
-    text = f"{error}\nThe smallest grid with the first error: {grid} threads in threadgroups of {group}"
-    return found_error(text, error.findings)
+    short = [
+        f"buffer({i}) of {best.memory[one.buffer].nbytes} bytes"
+        for i, one in enumerate(call.arguments)
+        if isinstance(one, At) and one.buffer is not None
+        and best.memory[one.buffer].nbytes < call.memory[one.buffer].nbytes
+    ]  # fmt: skip
+    if not short and (best.grid, best.group) == (sizes(call.grid), sizes(call.group)):
+        return error
+    text = f"The smallest grid with the first error: {grid} threads in threadgroups of {group}"
+    return found_error("\n".join((str(error), ", ".join((text, *short)))), error.findings)
 
 
 SHRINKING_SECONDS = 1.0

@@ -117,13 +117,15 @@ def test_the_end_of_a_threadgroup_variable():
 
 
 def test_levels():
-    arguments = (*inputs(), 1)
-    assert {one.level for one in launch(RACE, *arguments, grid=32, group=32, check_order=False).findings} == {"warning"}
+    def found(level):
+        levels = {"lockstep": level, "uncovered": "off"}
+        return launch(RACE, *inputs(), 1, grid=32, group=32, check_order=False, levels=levels).findings
+
+    assert {one.level for one in found("warning")} == {"warning"}
     with pytest.raises(LaunchError) as caught:
-        launch(RACE, *arguments, grid=32, group=32, check_order=False, levels={"lockstep": "error"})
+        found("error")
     assert {one.kind for one in caught.value.findings} == {"lockstep"}
-    off = launch(RACE, *arguments, grid=32, group=32, check_order=False, levels={"lockstep": "off"})
-    assert off.findings == ()
+    assert found("off") == ()
 
 
 REFUSED = {
@@ -232,6 +234,30 @@ def test_undefined_memory_that_is_read_only():
         launch(source, anymetal.undefined(np.ones(2, np.float32)), y, grid=1, group=1, name="f")
     launch(source, np.ones(2, np.float32), anymetal.undefined(y), grid=1, group=1, name="f")
     assert y[0] == 1
+
+
+def test_a_grid_that_is_too_small():
+    source = HEAD + "kernel void f(device float2 *y, uint i [[thread_position_in_grid]]) { y[i] = i; }\n"
+    y = np.zeros(20, np.float32)
+    (note,) = launch(source, y, grid=8, group=4, name="f").findings
+    assert (note.kind, note.level) == ("uncovered", "note")
+    assert "8 of the 10 elements of buffer(0)" in note.message
+    for grid, size in ((10, 0), (1, 0), (8, 4)):
+        assert launch(source, y[size:], grid=grid, group=1, name="f").findings == ()
+    with pytest.raises(LaunchError, match="8 of the 10"):
+        launch(source, y, grid=8, group=4, name="f", levels={"uncovered": "error"})
+    assert launch(source, y, grid=8, group=4, name="f", levels={"uncovered": "off"}).findings == ()
+
+
+def test_the_smallest_buffers():
+    x, y = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+    source = HEAD + (
+        "kernel void f(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {\n"
+        "    y[i / 2 * 2] = x[i];\n}\n"
+    )
+    text = r"first error: 2 threads in threadgroups of 1, buffer\(0\) of 16 bytes, buffer\(1\) of 16 bytes$"
+    with pytest.raises(LaunchError, match=text):
+        launch(source, x, y, grid=256, group=128, name="f")
 
 
 @pytest.mark.parametrize("kind", ["threadgroup", "simdgroup"])

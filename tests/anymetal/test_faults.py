@@ -15,8 +15,6 @@ import anymetal
 from anymetal import clang
 
 FOLDER = Path(__file__).with_name("faults")
-MISSED = ("sums_of_few_columns",)
-"""Programs whose fault is not found: an array of a thread of which some elements are not set."""
 PROGRAMS = tomllib.loads((FOLDER / "faults.toml").read_text())
 MARKS = re.compile(r"[;{)\]].*// ((?:here|first|second)(?:, second)?)$")
 
@@ -25,15 +23,9 @@ FIRST = {program["finding"]["kind"]: name for name, program in reversed(PROGRAMS
 """The first program of each kind of fault; the others are slow tests."""
 
 
-def programs(missed: tuple[str, ...] = ()) -> list[Any]:
+def programs() -> list[Any]:
     """Return the names of the programs as parameters of a test."""
-    not_found = pytest.mark.xfail(reason="registers have no shadow", strict=True)
-    return [
-        pytest.param(
-            name, marks=[pytest.mark.slow] * (name not in FIRST.values()) + [not_found] * (name in missed)
-        )
-        for name in PROGRAMS
-    ]  # fmt: skip
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in FIRST.values())) for name in PROGRAMS]
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +92,7 @@ def lines_of(finding: Any) -> set[int]:
     return {place.line for place in (finding.place, finding.other) if place is not None}
 
 
-@pytest.mark.parametrize("name", programs(MISSED))
+@pytest.mark.parametrize("name", programs())
 def test_the_wrong_program_is_found(name: str) -> None:
     findings, _ = launch(name, wrong=True)
     marks, expected = marked(name), PROGRAMS[name]["finding"]

@@ -68,7 +68,8 @@ ROWS = {
     "locals_of_threadgroups": [
         (
             "void f() { threadgroup float a[8], b; constant int w[] = {1}; }",
-            "void f() { MPSREF_ZONE static MPSREF_LOCAL threadgroup float a[8], b; static constant int w[] = {1}; }",
+            "void f() { MPSREF_ZONE static MPSREF_LOCAL threadgroup float a[8]"
+            "; MPSREF_ZONE static MPSREF_LOCAL threadgroup float b; static constant int w[] = {1}; }",
         ),
         (
             "void f() { if (x) { threadgroup Tile<float, 2 * 4> t; } for (;;) threadgroup int q; }",
@@ -80,8 +81,25 @@ ROWS = {
             "void f() { threadgroup int* p = a; constant int& z = *w; using T = threadgroup int; g((device T*)p); }",
         ),
         (
-            "void f() { alignas(16) threadgroup T a[2 * N]; }",
-            "void f() { MPSREF_ZONE static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; }",
+            "void f() { alignas(16) threadgroup T a[2 * N]; threadgroup vec<T, 4> v[2], w; }",
+            "void f() { MPSREF_ZONE static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; MPSREF_ZONE static "
+            "MPSREF_LOCAL threadgroup vec<T, 4> v[2]; MPSREF_ZONE static MPSREF_LOCAL threadgroup vec < T , 4 > w; }",
+        ),
+    ],
+    "private_arrays": [
+        (
+            "void f() { float a[8], b, c[2][N]; vec<T, 2> d[2]; if (x) { thread T e[M]; } }",
+            "void f() { float a[8], b, c[2][N]; MPSREF_UNSET(a) MPSREF_UNSET(c) vec<T, 2> d[2]; MPSREF_UNSET(d) "
+            "if (x) { thread T e[M]; MPSREF_UNSET(e) } }",
+        ),
+        *(
+            (text, text)
+            for text in (
+                "void f() { float a[2] = {}, b; int *c[2]; int (*d)[2]; int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
+                "void f() { struct S { float a[2]; }; constexpr int b[2]; threadgroup T c[2]; return a[0]; }",
+                "void f() { switch (n) { case 0: { float a[2]; } } for (int i[2]; ;) float b[2]; }",
+                "float a[2]; struct S { float b[2]; };",
+            )
         ),
     ],
     "member_spaces": [

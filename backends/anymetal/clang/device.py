@@ -23,7 +23,7 @@ from ..frontend.options import Options
 from ..frontend.program import Constants
 from ..frontend.signature import At, Extent, Record, Signature, bytes_of, device_index, find_kernel, is_value, whole
 from ..frontend.toolchain import find
-from .findings import MOST_BUFFERS, ChecksRecord, Finding, levels_of, summary, suppressions
+from .findings import MOST_BUFFERS, ChecksRecord, Finding, levels_of, summary, suppressions, uncovered_by
 from .flags import unavailable
 from .launcher import (
     BufferRecord,
@@ -374,15 +374,21 @@ class Function:
             runtime.run(byref(launch), byref(report))
             reached = self._checks.end() if self._checks else tuple
         findings: Sequence[Finding] = ()
-        if report.kind or (checks and (checks.count or library.image["unset"])):
+        threads = math.prod(grid)
+        uncovered = [
+            uncovered_by(threads, index, target, record.bytes - record.offset, self.device.levels)
+            for index, (record, target) in enumerate(zip(records, targets, strict=False))
+            if target and target.nbytes < record.written == threads * target.nbytes < record.bytes - record.offset
+        ]  # fmt: skip
+        if report.kind or uncovered or (checks and (checks.count or library.image["unset"])):
             size = math.prod(width)
-            shape = f"{wanted} runs {math.prod(grid)} threads, {math.prod(groups)} threadgroups of {size}"
+            shape = f"{wanted} runs {threads} threads, {math.prod(groups)} threadgroups of {size}"
             bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
             named = signature._replace(parameters={i: target for i, target in enumerate(targets) if target})
             text = (
                 explain(report, named, size, shape, bindings, lengths, limit) if report.kind not in (0, FOUND) else ""
             )
-            findings = self._judge(report, checks, named, shape, bindings, lengths, text)
+            findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered)
         return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records], reached)
 
     def _judge(
@@ -394,13 +400,18 @@ class Function:
         bindings: Sequence[tuple[int, int]],
         lengths: Mapping[int, int],
         text: str,
+        more: Sequence[Finding],
     ) -> list[Finding]:
         """Return the findings of a launch; raise LaunchError if one is an error. ``text`` explains the report."""
         findings = []
         if self._checks and checks:
             files, known = self._checks.files, self.device.suppressions
-            found = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
-            findings = [one for one in found if not any(k.covers(one, signature.name, files) for k in known)]
+            found = [*self._checks.read(checks, signature, bindings, lengths, self.device.levels), *more]
+            findings = [
+                one
+                for one in found
+                if one.level != "off" and not any(k.covers(one, signature.name, files) for k in known)
+            ]
         if text:
             level = "error"
             if report.kind == ORDER:

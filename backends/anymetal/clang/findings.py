@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import LaunchError
 from ..frontend.lexer import NAME
-from ..frontend.signature import Signature
+from ..frontend.signature import Parameter, Signature
 from .lines import Place, lines_of
 
 MOST_BUFFERS = 64
@@ -44,6 +44,7 @@ KINDS = {
     "null": "error",
     "divergent-barrier": "error",
     "order": "error",
+    "uncovered": "note",
     "fault": "error",
     "launch": "error",
 }
@@ -74,6 +75,7 @@ ADVICE = {
     "fence": "A barrier orders only the memory that its flags name: it needs {flags}.",
     "mixed-atomic": "Use atomic operations for both, or put a barrier between them.",
     "uninitialized": "Write it first; if another thread writes it, put a barrier between.",
+    "private": "Write it first.",
     "inactive-lane": "Its value is undefined: let all lanes take part, or ask only for lanes that do.",
     "truncation": "Use a wider type, or a cast if the loss is intended.",
     "overflow": "Use a wider type.",
@@ -316,7 +318,8 @@ class Reader:
             size, at = max(record.bytes, 1), at - start
             total = f"threadgroup variable `{name}` of {nbytes} bytes"
         elif record.buffer < 0:
-            return None, None, "memory"
+            is_own = NUMBERED[record.kind] == "uninitialized"
+            return None, None, "an element of a private array" if is_own else "memory"
         else:
             is_local = record.buffer >= MOST_BUFFERS
             number = record.buffer - MOST_BUFFERS if is_local else record.buffer
@@ -347,7 +350,9 @@ class Reader:
         whom += group if is_far else ""
         size = f"{record.bytes} byte{'s' * (record.bytes != 1)}"
         pair = f"{who} {did} {what}, which {whom} {had}" + (f" at line {there.line}" if there and there != here else "")
-        advice = ADVICE.get("between groups" if is_far and kind == "race" else kind, "").format(flags=flags)
+        case = "between groups" if is_far and kind == "race" else kind
+        case = "private" if kind == "uninitialized" and record.buffer == NO_BUFFER else case
+        advice = ADVICE.get(case, "").format(flags=flags)
         names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
         text = re.sub(r"__\w+ |'(.*?)'.*", r"\1", (record.type or b"").decode())
         messages = {
@@ -376,6 +381,13 @@ class Reader:
             "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",
         }  # fmt: skip
         return messages[kind], advice
+
+
+def uncovered_by(threads: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:
+    """Return the finding for a buffer of which each thread wrote an element, and some elements are left."""
+    what = f"{threads} of the {nbytes // known.nbytes} elements of buffer({index}) `{known.text}` were written"
+    message = f"{what}, as many as there are threads: the grid may be too small for it"
+    return Finding("uncovered", levels["uncovered"], message)
 
 
 PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .kernels import RENDER, Constant, constants, is_instantiation, is_kernel, template_of
-from .syntax import CLOSING, SPACES, Declaration, Kind, Syntax
+from .syntax import CLASSES, CLOSING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
 BEFORE_EXPRESSION = frozenset(("return", "else", "case", "and", "or", "not", "do", "co_return"))
@@ -216,8 +216,55 @@ def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
     for i in range(s.count):
         if s[i] in ("threadgroup", "constant") and source.in_body[i] and (first := _declares(s, i)) is not None:
             is_local, is_alone = s[i] == "threadgroup", s[first - 1] == ")"
-            zone = "MPSREF_ZONE " if is_local and not is_alone else ""
-            yield source.insert(first, f"{zone}static {'MPSREF_LOCAL ' if is_local else ''}")
+            start = f"{'MPSREF_ZONE ' * (is_local and not is_alone)}static {'MPSREF_LOCAL ' * is_local}"
+            yield source.insert(first, start)
+            last = next((k for k in s.top(i, s.count) if s[k] == ";"), i)
+            commas = [k for k in s.top(i, last) if s[k] == ","] if is_local and not is_alone else []
+            name = next((k for k in s.top(i, last) if s[k + 1] in ("[", "=", "{", ",", ";") and s.words[k].is_name), i)
+            for comma in commas:
+                yield source.edit(comma, comma, f"; {start}{' '.join(s.texts(first, name))}")
+
+
+NO_TYPE = frozenset(("return", "static", "constexpr", "const", "device", "constant", "threadgroup", "extern", "using",
+                     "typedef", "goto", "delete", "throw", "case", "default", "else", "do"))  # fmt: skip
+
+
+def private_arrays(source: Source) -> Iterator[Edit]:
+    """``float x[8];`` in a body has no value: with checks, the launcher knows its elements that nothing wrote yet."""
+    s = source.syntax
+    for one in source.bodies:
+        if {"switch", "goto"} & set(s.texts(one.opening, one.last)):  # may jump over a declaration
+            continue
+        for i in range(one.opening + 1, one.last):
+            if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_class(s, i):
+                names, last = _uninitialized(s, i)
+                if names:
+                    yield source.append(last, "".join(f" MPSREF_UNSET({name})" for name in names))
+
+
+def _uninitialized(s: Syntax, first: int) -> tuple[list[str], int]:
+    """Return the names of the arrays without a value that a statement declares, and its last token."""
+    name = end = first
+    while s.words[end].is_name or s[end] in ("::", "<"):
+        name, end = end, s.behind(end)
+    last = next((k for k in s.top(end, s.count) if s[k] in (";", "{", "(", "}")), end)
+    if not (s.words[name].is_name and (s.words[name - 1].is_name or s[name - 1] == ">") and s[last] == ";"):
+        return [], last
+    parts = [name, *(k + 1 for k in s.top(end, last) if s[k] == ",")]
+    ends = [*(k - 1 for k in parts[1:]), last]
+    is_plain = ["=" not in (s[k] for k in s.top(part, stop)) for part, stop in zip(parts, ends, strict=True)]
+    is_array = [s.words[k].is_name and s[k + 1] == "[" and not s.is_attribute(k + 1) for k in parts]
+    return [s[k] for k, *each in zip(parts, is_plain, is_array, strict=True) if k > first and all(each)], last
+
+
+def _is_in_class(s: Syntax, i: int) -> bool:
+    """Return whether the innermost brace around a token is that of a class."""
+    while i and s[i] != "{":
+        i = (s.partner[i] if s[i] and s[i] in CLOSING else i) - 1
+    opening = i
+    while s[i - 1] not in ("", ";", "{", "}", ")"):
+        i -= 1
+    return bool(CLASSES & set(s.texts(i, opening)))
 
 
 def _declares(s: Syntax, i: int) -> int | None:
@@ -477,6 +524,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     instantiations,
     function_constants,
     locals_of_threadgroups,
+    private_arrays,
     member_spaces,
     array_parameters,
     bool_vectors,

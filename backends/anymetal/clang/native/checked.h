@@ -66,9 +66,11 @@ static void stop_at(run *r, mpsref_finding found) {
 
 static mpsref_finding access_finding(const run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
                                      uint64_t place, uint32_t kind) {
-    const int64_t number = m - r->shadow->regions;
     mpsref_finding found = by_thread(r, kind);
-    found.place = place << 2, found.offset = p - m->data, found.bytes = bytes, found.is_write = access & IS_WRITE;
+    found.place = place << 2, found.bytes = bytes, found.is_write = access & IS_WRITE;
+    if (!m) return found; // private memory
+    const int64_t number = m - r->shadow->regions;
+    found.offset = p - m->data;
     found.buffer = number == VARIABLES ? MPSREF_VARIABLES : (int32_t)number;
     return found;
 }
@@ -100,8 +102,6 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
 __attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, uint32_t bytes, uint32_t access,
                                                       uint64_t place) {
     const mpsref_checks *c = r->launch->checks;
-    const uint8_t *stack = r->pool->stacks + r->running * stack_pitch();
-    if (p >= stack && p < stack + stack_pitch()) return;
     if (p >= (const uint8_t *)r->pool && p < r->pool->stacks) return;
     if (p >= (const uint8_t *)r && p < (const uint8_t *)(r + 1)) return;
     if ((uint64_t)p - c->code < c->code_bytes && !(access & IS_WRITE)) return;
@@ -148,6 +148,41 @@ __attribute__((noinline)) static void report_unwritten(run *r, const region *m, 
     memcpy(s->vector.before, p, bytes);
 }
 
+// An access before the next one: was that of a vector its end?
+static void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint32_t access) {
+    shadow *s = r->shadow;
+    if (s->vector.found.bytes) {
+        const mpsref_finding *found = &s->vector.found;
+        if (!s->vector.is_stored && access == IS_WRITE && p == s->vector.at && bytes == found->bytes &&
+            found->thread_index == r->thread)
+            s->vector.is_stored = 1;
+        else
+            settle_vector(r);
+    }
+    if (s->pending.found.bytes) settle(r);
+}
+
+static uint8_t *unset_bytes(const run *r, const volatile void *p) {
+    return r->shadow->unset + ((const uint8_t *)p - r->pool->stacks);
+}
+
+// The stack of a thread. What the compiler put there itself is set; of padding only the end of a word is never written.
+__attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint32_t bytes, uint32_t access, uint64_t place) {
+    uint8_t *unset = unset_bytes(r, p);
+    uint32_t i = 0;
+    settle_before(r, p, bytes, access);
+    if (access & IS_WRITE) memset(unset, 0, bytes);
+    if (access & (IS_WRITE | IS_NO_USE)) return;
+    while (i < bytes && !unset[i]) i += bytes < 4 ? 1 : 4;
+    if (i < bytes) report_unwritten(r, NULL, p, i, bytes, access, place);
+}
+
+void mpsref_unset(const volatile void *array, uint64_t bytes, uint32_t is_unset) {
+    run *r = current;
+    if (r->shadow && (uint64_t)((const uint8_t *)array - r->shadow->stack) < stack_pitch())
+        memset(unset_bytes(r, array), (int)is_unset, bytes);
+}
+
 // The compiler reads a struct that it copies as integers, with the padding behind a small member: bytes at the end of a
 // word, whose first one or two are written. A third one may be of a vector of bytes, unless more than a word is read.
 static int is_padding(const region *m, uint64_t at, uint32_t bytes, uint32_t i) {
@@ -168,15 +203,7 @@ __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at
         stop_thread(r);
         return;
     }
-    if (s->vector.found.bytes) {
-        const mpsref_finding *found = &s->vector.found;
-        if (!s->vector.is_stored && access == IS_WRITE && p == s->vector.at && bytes == found->bytes &&
-            found->thread_index == r->thread)
-            s->vector.is_stored = 1;
-        else
-            settle_vector(r);
-    }
-    if (s->pending.found.bytes) settle(r);
+    settle_before(r, p, bytes, access);
     if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
     const uint32_t thread = r->thread, is_local = m->is_local;
     const record me = place << 44 | s->me | (access & IS_ATOMIC ? ATOMIC : 0);
@@ -209,7 +236,13 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
     if (!s) return;
     const uint8_t *p = address;
     const uint64_t place = ((uint64_t)back - s->code) >> 2 & 0xfffff, in_arena = (uint64_t)(p - s->arena);
-    region *m = &s->regions[in_arena < ARENA_BYTES ? in_arena >> SLOT_BITS : VARIABLES];
+    region *m = &s->regions[VARIABLES];
+    if (__builtin_expect(in_arena < ARENA_BYTES, 1)) {
+        m = &s->regions[in_arena >> SLOT_BITS];
+    } else if ((uint64_t)(p - s->stack) < stack_pitch()) {
+        touch_stack(r, p, bytes, access, place);
+        return;
+    }
     const uint64_t at = (uint64_t)(p - m->data);
     if (__builtin_expect(at >= m->bytes || m->bytes - at < bytes, 0))
         touch_outside(r, m, p, bytes, access, place);

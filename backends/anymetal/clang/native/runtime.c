@@ -140,7 +140,7 @@ static void to_host(void) {
 
 static void to_fibre(run *r, uint32_t t) {
     r->running = r->thread = t;
-    if (r->shadow) shadow_thread(r->shadow, t);
+    if (r->shadow) shadow_thread(r->shadow, t), r->shadow->stack = r->pool->stacks + t * stack_pitch();
     fibre_switch(&r->host, r->pool->fibres[t].stack_pointer);
 }
 
@@ -559,8 +559,9 @@ static int watch_memory(run *r) {
 static void run_checked(run *r) {
     const mpsref_launch *l = r->launch;
     shadow *s = r->shadow = calloc(1, sizeof *s);
-    if (s) s->arena = arena_open(), s->code = l->checks->code;
-    if (s && s->arena && watch_memory(r)) {
+    const uint64_t stacks = stack_pitch() * MPSREF_MAX_THREADS;
+    if (s) s->arena = arena_open(), s->unset = untouched(stacks), s->code = l->checks->code;
+    if (s && s->arena && s->unset && watch_memory(r)) {
         run_pass(r);
         settle(r);
     } else {
@@ -579,6 +580,7 @@ static void run_checked(run *r) {
         for (uint32_t i = 0; i < SLOTS; i++) region_close(&s->regions[i]);
         munmap(s->arena, ARENA_BYTES);
     }
+    if (s && s->unset) munmap(s->unset, stacks);
     free(s);
 }
 

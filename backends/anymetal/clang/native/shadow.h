@@ -44,6 +44,8 @@ typedef struct {
 
 typedef struct {
     uint8_t *arena;
+    const uint8_t *stack; // of the thread that runs
+    uint8_t *unset; // for each byte of the stacks whether it is of an array that nothing wrote there
     uint64_t code; // where the library lies
     record me;     // of the thread that runs, without a place
     region regions[SLOTS];

@@ -108,6 +108,16 @@ template <int N> struct bindings {
     uint numbers[N];
 };
 
+#ifdef MPSREF_CHECKED
+// An array of a thread, in the scope that declares it without an initializer.
+struct unset {
+    const volatile void *array;
+    ulong bytes;
+    template <class T> unset(T &x) : array(x), bytes(sizeof x) { mpsref_unset(array, __is_trivially_constructible(T) ? bytes : 0, 1); }
+    ~unset() { mpsref_unset(array, bytes, 0); }
+};
+#endif
+
 #ifndef MPSREF_CUDA
 // The compiler's own check of arrays of known size (-fsanitize=array-bounds) calls this instead of going on.
 struct check_type {
@@ -149,6 +159,7 @@ struct out_of_bounds {
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define MPSREF_LOCAL
 #define MPSREF_ZONE
+#define MPSREF_UNSET(NAME)
 #define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
 #define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
     MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread PARAMETERS { \
@@ -176,8 +187,10 @@ struct out_of_bounds {
 #define MPSREF_ZONE MPSREF_ZONE_OF(__COUNTER__)
 #define MPSREF_ZONE_OF(NUMBER) MPSREF_ZONE_NAMED(NUMBER)
 #define MPSREF_ZONE_NAMED(NUMBER) static MPSREF_LOCAL char mpsref_zone_##NUMBER[256];
+#define MPSREF_UNSET(NAME) const mpsref::unset mpsref_unset_##NAME(NAME);
 #else
 #define MPSREF_ZONE
+#define MPSREF_UNSET(NAME)
 #endif
 #define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_counts) = __VA_ARGS__;
 #define MPSREF_EXTENT(NAME) \
