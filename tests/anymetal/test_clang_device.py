@@ -377,6 +377,7 @@ print(np.frombuffer(out, np.float32).sum())
 """
 
 
+@pytest.mark.slow
 def test_the_cache_is_used_and_mended(folder):
     assert python(RUN) == "15.0"
     files = sorted(folder.glob("*.so"))
@@ -411,6 +412,7 @@ def test_headers_are_parsed_once_for_all_sources(folder):
         assert file.stat().st_size > 12
 
 
+@pytest.mark.slow
 def test_headers_of_another_time(tmp_path, folder):
     """Clang refuses, unless it is told not to, what was parsed of a file that has another time since."""
     for name in ("mpsref", "backends"):

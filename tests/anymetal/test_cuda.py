@@ -18,6 +18,7 @@ from anymetal.frontend.options import DEFAULTS
 from anymetal.frontend.program import checked
 from mpsref.conformance import checker
 from mpsref.operations import Operation
+from tests import few
 from tests.anymetal import on_device
 
 FLOAT, INT = ord("f") * 256 + 4, ord("i") * 256 + 4
@@ -587,7 +588,7 @@ ON_DEVICE = [
 ]
 
 
-@pytest.mark.parametrize("operation", ON_DEVICE, ids=str)
+@pytest.mark.parametrize("operation", few(ON_DEVICE, 2), ids=str)
 def test_operations_on_the_device(fake_cuda, operation):
     """With inputs and results on the device, and with NumPy arrays."""
     host = mpsref_metal.backend_on("metal:cuda", cuda)

@@ -10,6 +10,7 @@ from anymetal import cuda
 from mpsref import mps
 from mpsref.mps import graph
 from mpsref.training.trainer import Settings, Trainer
+from tests import few
 from tests.mps.graph_checks import check_backends
 from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 
@@ -94,7 +95,7 @@ def combined(x):
     return joined, halves, mps.MPSNNGramMatrixCalculation(alpha=0.5).encode(x)
 
 
-@pytest.mark.parametrize("kernels", [convolved, normalized, pooled, dropped, lost, combined])
+@pytest.mark.parametrize("kernels", few([pooled, combined, convolved, normalized, dropped, lost], 2))
 def test_images_of_kernels_stay_on_the_device(device, downloads, kernels):
     x = random(2, 6, 8, CHANNELS)
     expected = kernels(x)
@@ -142,7 +143,7 @@ def test_what_a_device_array_cannot_do(device):
         mpsref.SoftMax().forward(device.array(random(1, 4, 4, CHANNELS)), out=frozen, backend="metal:cuda")
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", few(["sgd", "adam"], 1))
 def test_training_stays_on_the_device(device, downloads, optimizer, tmp_path):
     trainer, reference = (Trainer(Settings(optimizer=optimizer, batch=8), name) for name in ("metal:cuda", "reference"))
     labels = trainer.learn.one_hot()
@@ -193,7 +194,10 @@ def test_a_graph_on_several_backends_keeps_images_on_the_host(device):
 KINDS = (*UNARY, *BINARY)
 
 
-@pytest.mark.parametrize("kinds", [KINDS[first : first + 5] for first in range(0, len(KINDS), 5)], ids="+".join)
+FIVES = [(KINDS[first : first + 5],) for first in range(0, len(KINDS), 5)]
+
+
+@pytest.mark.parametrize("kinds", few(FIVES, 2), ids="+".join)
 def test_every_node_on_the_device(device, kinds):
     actions = tuple(Action(kind, 0, 1) for kind in kinds)
     for repeat in range(2):

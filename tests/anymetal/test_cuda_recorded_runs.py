@@ -84,6 +84,7 @@ def test_training(steps, optimizer):
     assert networks.train(7)
 
 
+@pytest.mark.slow
 def test_what_changes_between_runs(steps):
     networks = Networks(steps)
     for k in range(3):

@@ -7,6 +7,7 @@ import pytest
 
 import anymetal
 from anymetal import CompileError, LaunchError, clang
+from tests import few
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -50,7 +51,7 @@ def bits(values):
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", few(FORMS, 4), ids=str)
 def test_products(form):
     form = DEFAULTS | dict.fromkeys(FLAGS, False) | form
     m, n, k = 70, 50, 19
@@ -90,7 +91,7 @@ kernel void f(device const half *a, device const half *b, device float *c) {
 
 @pytest.mark.parametrize("scope", ["simdgroup", "thread"])
 @pytest.mark.parametrize("flags", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("shape", [(16, 32, 16), (8, 40, 24)])
+@pytest.mark.parametrize("shape", few([((8, 40, 24),), ((16, 32, 16),)], 1))
 def test_factors_in_registers(shape, flags, scope):
     m, n, k = shape
     random = np.random.default_rng(2)

@@ -210,6 +210,7 @@ def test_a_failure_of_one_backend_is_none_of_another():
     assert wrong == alone
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same_case():
     first, second = (check([WRONG], [GRADIENT], number=30, seed=5).failures[-1].case for _ in range(2))
     assert first == second
@@ -391,6 +392,7 @@ def test_what_a_backend_lacks_is_known_without_a_spec():
     assert "does not implement PoolingAverage.gradient" in row.reason
 
 
+@pytest.mark.slow
 def test_blocks_add_up():
     """A check of more cases is the check of consecutive seeds; the layers are checked once."""
     (whole,) = checker.check_operation(GRADIENT, [RIGHT], number=150, seed=3)

@@ -174,6 +174,7 @@ def test_a_leak_over_many_cases_is_found():
     assert {outcome.kind for outcome in outcomes} == {"", "memory"}
 
 
+@pytest.mark.slow
 def test_a_wrong_value_does_not_shrink_into_an_exception():
     """Nor an exception into another one."""
 
@@ -212,6 +213,7 @@ def test_several_backends_in_isolation_next_to_others():
     assert [row.failures[-1].kind for row in rows if row.failures] == ["crashed SIGSEGV", "crashed SIGABRT"]
 
 
+@pytest.mark.slow
 def test_no_process_is_left(monkeypatch):
     children = []
     fork = os.fork

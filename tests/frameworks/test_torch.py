@@ -195,6 +195,7 @@ def test_a_missing_device_is_named() -> None:
     assert "no device 'cuda' on this machine" in str(mpsref_torch.cuda.unavailable())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
 @pytest.mark.filterwarnings("ignore")  # of PyTorch about itself
 def test_compiled_functions_agree_on_few_problems_with_many_data() -> None:

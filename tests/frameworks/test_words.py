@@ -20,6 +20,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.frameworks import Selection, Words
 from mpsref.kernels.pooling import Pooling
 from mpsref.registry import Operation, Problem
+from tests import few
 
 POOLING = (mpsref.PoolingAverage, mpsref.PoolingMax, mpsref.PoolingL2Norm)
 FORWARD = [Operation(kind, "forward") for kind in (*POOLING, mpsref.Convolution, mpsref.ConvolutionTranspose)]
@@ -152,7 +153,7 @@ def compare(name: str, operation: Operation, limit: int = NUMBER, *style: str) -
 
 
 @pytest.mark.parametrize("operation", FORWARD, ids=str)
-@pytest.mark.parametrize(("name", "package"), [("pytorch", "torch"), ("onnx", "onnxruntime"), ("jax", "jax")])
+@pytest.mark.parametrize(("name", "package"), few([("pytorch", "torch"), ("onnx", "onnxruntime"), ("jax", "jax")], 2))
 def test_framework_agrees(name: str, package: str, operation: Operation) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")

@@ -237,6 +237,7 @@ def test_json() -> None:
     assert parsed["means"][0]["speedup"] is None
 
 
+@pytest.mark.slow
 def test_html() -> None:
     small = Measurement("Pad.forward", "a <b>", (1, 1, 1, 1), 1_000_000, 0, {"cpu": 1.0}, copy=0.25, pytorch=3.0)
     heavy = Measurement("Convolution.forward", "c", (1, 1, 1, 1), 9, 10, {"cpu": 2.0}, 0.1, None, product=1.0)
@@ -307,6 +308,7 @@ def returned(call: Any) -> list[Array]:
     return [np.asarray(one.permute(0, 2, 3, 1) if one.dim() == 4 else one) for one in tensors]
 
 
+@pytest.mark.slow
 def test_pytorch_computes_every_layer_that_it_can_place() -> None:
     theirs = pytorch()
     small = [layer.small(channels=2, batch=2) for layer in layers.load("PoolingAverage")]
@@ -407,6 +409,7 @@ NORM = Layer("tiny.norm", "Tiny", BatchNormalization(0.1), (2, 3, 4, 5))
 FOUR = [registry.Operation(BatchNormalization, method) for method in BatchNormalization.problems]
 
 
+@pytest.mark.slow
 def test_what_pytorch_does_in_one_is_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
     without_pytorch(monkeypatch)
     report = bench.run("cpu", FOUR, [NORM], rounds=1)

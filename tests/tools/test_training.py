@@ -58,6 +58,7 @@ def test_it_recognizes_the_digits(trained: Trainer) -> None:
     assert len(trained.losses) == 12 * 38
 
 
+@pytest.mark.slow
 def test_sgd_learns_too() -> None:
     assert losses("cpu", 6, optimizer="sgd").history[-1].accuracy > 0.94
 
