@@ -1,0 +1,64 @@
+"""The plain kernels in ``msl/simple``: second opinions, under all checks of anymetal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import anymetal
+from mpsref.conformance import check
+from mpsref.operations import Operation
+from mpsref_metal import simple
+from mpsref_metal.launch import SOURCES
+
+pytestmark = pytest.mark.skipif(simple.backend.unavailable() is not None, reason="no clang")
+
+FILES = {path.stem: path.read_text() for path in (SOURCES / "simple").glob("*.metal")}
+
+MISTAKES = (
+    ("pooling_average", "- axis.taps / 2", "- (axis.taps - 1) / 2", "PoolingAverage.gradient"),
+    ("pooling_average", "axis.length - 1 + axis.zero_pad", "axis.length - 1", "PoolingAverage.forward"),
+    ("pooling_average", "(N(rows, a) * N(columns, b))", "(rows.taps * columns.taps)", "PoolingAverage.gradient"),
+    ("pooling_max", "value > best.value", "value >= best.value", "PoolingMax.gradient"),
+    ("pooling_max", "+ t * axis.dilation", "+ t", "PoolingMax.forward"),
+    ("pooling_l2norm", "upstream * times", "upstream", "PoolingL2Norm.gradient"),
+    ("pooling_l2norm", "if (y > 0) sum", "sum", "PoolingL2Norm.gradient"),
+    ("convolution_forward", "+ first + c", "+ c", "Convolution.forward"),
+    ("convolution_gradient_data", "rows.taps + t)", "rows.taps + rows.taps - 1 - t)", "Convolution.gradient_data"),
+    ("convolution_gradient_weights", "< channels.images", "< 1", "Convolution.gradient_weights"),
+    ("batch_normalization", "m2[c] = squares", "m2[c] = squares / pixels", "BatchNormalization.statistics"),
+    ("batch_normalization", "+ epsilon)", ") + epsilon", "BatchNormalization.forward"),
+    ("batch_normalization_gradient", " + xhat * dgamma[c]", "", "BatchNormalization.gradient"),
+    ("softmax", "(upstream[c] - sum)", "upstream[c]", "SoftMax.gradient"),
+    ("upsampling_bilinear", "if (axis.clamps && j", "if (j", "UpsamplingBilinear.gradient"),
+    ("dropout", "i < 10", "i < 9", "Dropout.mask"),
+    ("dropout", "4 * block + k < drawing.elements", "true", "Dropout.mask"),
+)
+
+
+def named(name: str) -> Operation:
+    return next(one for key in simple.backend.implementations if str(one := Operation(*key)) == name)
+
+
+@pytest.mark.parametrize("operation", [Operation(*key) for key in simple.backend.implementations], ids=str)
+def test_agrees_with_the_reference(operation: Operation) -> None:
+    report = check([simple.backend], [operation], number=12)
+    assert not report.failures, report.failures[-1].message
+    assert report.rows[0].cases >= 5, "most of the small random problems run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "right", "wrong", "operation"), MISTAKES)
+def test_a_mistake_is_found(file: str, right: str, wrong: str, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert right in FILES[file]
+    library = anymetal.compile(FILES[file].replace(right, wrong))
+    monkeypatch.setattr(simple, "_library", lambda name: library)
+    assert not check([simple.backend], [named(operation)], number=60).ok
+
+
+def test_each_file_stands_alone() -> None:
+    for name, text in FILES.items():
+        assert re.findall(r"#include (.*)", text) == ["<metal_stdlib>"], name
+        assert "half" not in re.sub("//.*", "", text), name
+        assert len(text.splitlines()) <= 60, name
