@@ -498,7 +498,7 @@ def explore(
 
 @app.command()
 def lessons(
-    number: Annotated[int, typer.Argument(min=0, max=8, help="The lesson to copy; 0: list all.")] = 0,
+    number: Annotated[int, typer.Argument(min=0, max=10, help="The lesson to copy; 0: list all.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the copy goes.")] = Path(),
 ) -> None:
     """List the lessons, or copy a notebook with exercises to a folder, to be opened with Jupyter."""

@@ -185,8 +185,9 @@ def _child(function: Callable[..., Any], exercise: Exercise, sending: Any) -> No
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        used = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (min(used, 16 << 30) if used > 0 else 16 << 30, used))
+        # Not RLIMIT_AS: a launch of anymetal reserves more address space than that.
+        used = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(used, 16 << 30) if used > 0 else 16 << 30, used))
     sending.send(_tried(function, exercise, sending.send))
 
 

@@ -940,7 +940,21 @@ METAL = (
     ),
 )
 
+# ---------------------------------------------------------------------------------------- 9, 10: gradients in Metal
+
+
+def _in_metal(exercise: Exercise, lesson: int) -> Exercise:
+    """Return an exercise to be written in Metal, where images and weights are float32."""
+
+    def stored(arguments: Arguments) -> Arguments:
+        return {k: v.astype(np.float32) if isinstance(v, np.ndarray) else v for k, v in arguments.items()}
+
+    return exercise._replace(name=f"metal_{exercise.name}", lesson=lesson, cases=exercise.cases.map(stored))
+
+
+METAL_GRADIENTS = (_in_metal(AVERAGE[1], 9), _in_metal(CONVOLUTION[1], 10), _in_metal(CONVOLUTION[2], 10))
+
 EXERCISES: tuple[Exercise, ...] = (
-    *WINDOWS, *AVERAGE, *MAXIMUM, *CONVOLUTION, *OFFSETS, *NORMALIZATION, *SOFTMAX, *METAL
+    *WINDOWS, *AVERAGE, *MAXIMUM, *CONVOLUTION, *OFFSETS, *NORMALIZATION, *SOFTMAX, *METAL, *METAL_GRADIENTS
 )  # fmt: skip
 """All exercises, lesson after lesson."""
