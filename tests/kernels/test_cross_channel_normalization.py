@@ -125,7 +125,7 @@ def test_a_base_that_is_0_or_negative_follows_ieee(ieee_backend: str) -> None:
 @cache
 def raised() -> Any:
     """Return the compiled powers of the cpu backend."""
-    from mpsref_cpu.simd.powers import raise_to_minus
+    from mpsref_cpu.simd.elementary import raise_to_minus
 
     @numba.njit  # type: ignore[untyped-decorator]
     def run(beta: Any, base: Any, power: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpsref.kernels.neuron import Neuron
 from mpsref_cpu.compiling import generic, inlined
-from mpsref_cpu.simd.elementary import exp, exp_below, expm1, log, log1p, normal, power, quotient, sigmoid, tanh
+from mpsref_cpu.simd.elementary import exp, exp_below, expm1, log, log1p_below, normal, power, quotient, sigmoid, tanh
 
 real: Any = np.float32
 
@@ -266,7 +266,7 @@ def _sigmoid_slope(x):
 def _softplus(n, x):
     u = real(n.b * x)
     above = ZERO if u < ZERO else u  # NaN stays
-    return real(n.a * real(above + log1p(exp_below(-abs(u)))))
+    return real(n.a * real(above + log1p_below(exp_below(-abs(u)))))
 
 
 @inlined
@@ -277,7 +277,7 @@ def _softsign_slope(x):
 
 @inlined
 def _elu(a, x):
-    below = real(a * expm1(ZERO if x > ZERO else x))
+    below = real(a * expm1(x))
     return x if x >= ZERO else below
 
 

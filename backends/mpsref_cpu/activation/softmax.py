@@ -17,7 +17,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
 from mpsref_cpu.simd.half import load, store
-from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, largest, total
+from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, fill, largest, total
 from mpsref_cpu.simd.vectors import broadcast, load_vector, minus, store_vector, times, zeros
 from mpsref_cpu.threads import for_rows
 
@@ -122,17 +122,18 @@ def _slopes(g, y, dx, start, size, channels):
 def _log_softmax_gradient(begin, end, at_once, channels, g, y, dx):
     """Compute the blocks from ``begin`` to ``end``."""
     powers, values = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
+    sums = np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, y.size // channels)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), np.uintp(pixel * channels)
-        for i in range(np.uintp(pixels * channels)):
+        size = np.uintp(pixels * channels)
+        for i in range(size):
             values[i] = load(g[at + i])
             powers[i] = exp_below(load(y[at + i]))
         for p in range(pixels):
-            first = np.uintp(p * channels)
-            summed = total(values, first, channels)
-            for i in range(first, first + np.uintp(channels)):
-                dx[at + i] = store(values[i] - powers[i] * summed, dx[at + i])
+            fill(sums, p * channels, channels, total(values, np.uintp(p * channels), channels))
+        for i in range(size):
+            dx[at + i] = store(values[i] - powers[i] * sums[i], dx[at + i])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -22,8 +22,8 @@ from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.normalization.window_sums import Halo, clear, sum_line, whole_vectors
+from mpsref_cpu.simd.elementary import raise_to_minus
 from mpsref_cpu.simd.half import load, store
-from mpsref_cpu.simd.powers import raise_to_minus
 from mpsref_cpu.simd.reductions import total
 from mpsref_cpu.threads import for_rows
 

@@ -27,8 +27,8 @@ from mpsref_cpu.normalization.window_sums import (
     readers,
     sum_line,
 )
+from mpsref_cpu.simd.elementary import raise_to_minus
 from mpsref_cpu.simd.half import load, store
-from mpsref_cpu.simd.powers import raise_to_minus
 from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_TERMS = 1024

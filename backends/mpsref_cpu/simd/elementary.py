@@ -1,13 +1,13 @@
-"""exp, log and related functions of float32, for loops that LLVM turns into vector instructions.
+"""Elementary functions of float32, for loops that LLVM turns into vector instructions.
 
-Library functions compute one value at a time. These are float32 arithmetic without branches: the argument is reduced to
-a short interval by powers of two, and a polynomial is evaluated. All are for compiled code. Infinities, zeros and NaN
-give the results of IEEE 754, subnormal results are not flushed. The largest errors, in units in the last place of the
-exact result, were found by trying every float32 between the smallest and the largest that matter (for log every
-mantissa with 13 exponents, for power some million pairs):
+Library functions compute one value at a time. These are arithmetic without branches: the argument is reduced to a short
+interval by powers of two, and a polynomial is evaluated. All are for compiled code. NaN, infinities, zeros and
+subnormal numbers give what NumPy gives. The largest errors, in units in the last place of the exact result, over all
+float32 (``scripts/elementary.py`` measures them; powers with eleven exponents):
 
-    exp 1.02   expm1 0.99   log 0.84   log1p 1.28   tanh 2.5   sigmoid 2.5   power 0.55
-    normal: distribution 6.6, density 2.2
+    exp 1.02   expm1 1.51   log 0.81   log1p 1.65   tanh 1.46   sigmoid 1.9   reciprocal_root 1.5
+    power 0.55   raise_to_minus 1.91, of the exponents that take roots and products
+    normal, of some million arguments: distribution 6.6, density 2.2
 
 Polynomials are nearly minimax (Lawson's algorithm on Chebyshev nodes), with coefficients rounded to float32. Terms of
 long ones are added up in pairs, to shorten chains of dependent operations.
@@ -15,17 +15,14 @@ long ones are added up in pairs, to shorten chains of dependent operations.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numba import extending
 
-from mpsref_cpu.compiling import inlined
+from mpsref_cpu.compiling import generic, inlined, uncounted
 
 intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
-
-Float: TypeAlias = Any
-"""A float32, as compiled code has it."""
 
 real: Any = np.float32
 word: Any = np.int32
@@ -38,21 +35,31 @@ LOG2_E = real(1.4426950408889634)
 LN2_HIGH = real(0.693359375)
 """ln 2 to 9 bits, so that its product with an exponent is exact."""
 LN2_LOW = real(-2.12194440e-4)
-ZERO, HALF, ONE, TWO = real(0), real(0.5), real(1), real(2)
+ZERO, QUARTER, HALF, ONE, TWO = map(real, (0, 0.25, 0.5, 1, 2))
 LEAST_EXPONENT, MOST_EXPONENT = real(-104), real(89)
 """Below the first argument exp is 0, above the second one infinity."""
-LEAST_NORMAL_EXPONENT = real(-87)
-"""An argument whose exponential is a normal float, and negligible next to 1."""
+SQRT_HALF_BITS = word(0x3F3504F3)
+LEAST_NORMAL, TWO_25 = real(2.0**-126), real(2.0**25)
+SIGN = word(-(2**31))
+FLT_MAX, INFINITY, NAN = np.finfo(np.float32).max, real(np.inf), real(np.nan)
 
 # (e**r - 1 - r) / r**2 on |r| <= ln(2)/2, relative error of e**r 2**-28
 E0, E1, E2, E3, E4 = map(
     real, (0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.008368715643882751, 0.0013814599951729178)
 )
-# (2*artanh(s) - 2*s) / s**3 as a polynomial in s**2, for 1 + f between sqrt(1/2) and sqrt(2), relative error 2**-30
-L0, L1, L2 = map(real, (0.6666677594184875, 0.3997747302055359, 0.2987372577190399))
-SQRT_HALF_BITS = word(0x3F3504F3)
-LEAST_NORMAL = real(2.0**-126)
-TWO_25 = real(2.0**25)
+# (log(1 + f) - f + f**2 / 2) / f**3 for 1 + f between sqrt(1/2) and sqrt(2), relative error of the logarithm 2**-30
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(
+    real,
+    (
+        *(0.3333331346511841, -0.25000008940696716, 0.2000207155942917, -0.16667988896369934, 0.14220358431339264),
+        *(-0.12406233698129654, 0.11883548647165298, -0.11670099198818207, 0.06749271601438522),
+    ),
+)
+# (tanh(x) - x) / x**3 as a polynomial in x**2, for |x| <= 5/8, relative error 2**-27
+T0, T1, T2, T3, T4 = map(
+    real, (-0.3333328068256378, 0.13331405818462372, -0.05373651534318924, 0.02062816731631756, -0.0056922961957752705)
+)
+TANH_SERIES = real(0.625)
 # (log(1 + x) - x) / x**2 on 0 <= x <= 1, relative error of log(1 + x) 2**-27
 H0, H1, H2, H3, H4, H5, H6, H7, H8 = map(
     real,
@@ -60,6 +67,13 @@ H0, H1, H2, H3, H4, H5, H6, H7, H8 = map(
         *(-0.4999993145465851, 0.33330464363098145, -0.24958018958568573, 0.19692102074623108, -0.15344880521297455),
         *(0.10661128163337708, -0.05745723098516464, 0.020086241886019707, -0.003290468594059348),
     ),
+)
+# 2 * artanh(s) / s - 2 over s**2 as a polynomial in s**2, float64, relative error of the logarithm 2**-37; E0 to E4
+LN2, WIDE_LOG2_E, WIDE_ROUNDER = 0.6931471805599453, 1.4426950408889634, 1.5 * 2.0**52
+P0, P1, P2, P3 = 0.6666666564510938, 0.40000335276522775, 0.28537302696466005, 0.23582269311073312
+Q0, Q1, Q2, Q3, Q4 = (
+    *(0.49999993448699287, 0.16666520645342162, 0.04166838788816945, 0.00836871521924785),
+    0.0013814601852383706,
 )
 # erfc(A) * e**(A*A) / 2 as a quotient of polynomials in sqrt(2) * A between 0 and 15, relative error 2**-26
 N1, N2, N3, N4 = map(real, (0.43858736753463745, 0.18342266976833344, 0.040688030421733856, 0.0041219815611839294))
@@ -71,20 +85,18 @@ FARTHEST = real(15)
 """Number of standard deviations below the mean at which the normal distribution is 0 in float32."""
 FIRST_HALF = word(-4096)
 """A mask of the leading bits of a float32, which leaves a number whose square is exact."""
-# The same in float64: log to 2**-37, exp to 2**-28
-LN2, WIDE_LOG2_E, WIDE_ROUNDER = 0.6931471805599453, 1.4426950408889634, 1.5 * 2.0**52
-P0, P1, P2, P3 = 0.6666666564510938, 0.40000335276522775, 0.28537302696466005, 0.23582269311073312
-Q0, Q1, Q2, Q3, Q4 = (
-    *(0.49999993448699287, 0.16666520645342162, 0.04166838788816945, 0.00836871521924785),
-    0.0013814601852383706,
-)
-FLT_MAX, INFINITY, NAN = np.finfo(np.float32).max, real(np.inf), real(np.nan)
 
 
 @intrinsic
 def quotient(typing, dividend, divisor):
     """Return a / b as in IEEE 754, in any error model of numba: that of Python raises an error at 0."""
     return dividend(dividend, divisor), lambda context, builder, signature, values: builder.fdiv(*values)
+
+
+@inlined
+def reciprocal_root(x):
+    """Return 1 / sqrt(x)."""
+    return quotient(ONE, real(np.sqrt(x)))
 
 
 @inlined
@@ -119,12 +131,25 @@ def exp_below(x):
 
 @inlined
 def expm1(x):
-    """Return e**x - 1 for x <= 0, without its cancellation."""
-    x = LEAST_NORMAL_EXPONENT if x < LEAST_NORMAL_EXPONENT else x
-    shifted = real(x * LOG2_E + ROUNDER)
+    """Return e**x - 1, without its cancellation."""
+    clamped = MOST_EXPONENT if x > MOST_EXPONENT else x
+    clamped = real(-30) if x < real(-30) else clamped
+    shifted = real(clamped * LOG2_E + ROUNDER)
     n = real(shifted - ROUNDER)
-    scale = word(real(shifted).view(word) << 23).view(real)
-    return real(_rest(real(real(x - n * LN2_HIGH) - n * LN2_LOW)) * scale + real(scale - ONE))
+    half = word(word(real(shifted).view(word) - word(1)) << 23).view(real)  # 2**(n - 1): 2**n may overflow
+    r = real(real(clamped - n * LN2_HIGH) - n * LN2_LOW)
+    found = real(TWO * real(_rest(r) * half + real(half - HALF)))
+    return x if x == ZERO else found
+
+
+@inlined
+def _log_sum(n, f, low):
+    """Return the logarithm of ``2**n * (1 + f + low)``, 1 + f between sqrt(1/2) and sqrt(2)."""
+    z = real(f * f)
+    high = real(real(real(L4 + f * L5) + z * real(real(L6 + f * L7) + z * L8)))
+    cubic = real(real(L0 + f * L1) + z * real(real(L2 + f * L3) + z * high))
+    tail = real(real(f * z) * cubic + real(n * LN2_LOW + low))
+    return real(n * LN2_HIGH + real(f - real(HALF * z - tail)))
 
 
 @inlined
@@ -136,20 +161,33 @@ def log(x):
     n = word(word(bits - SQRT_HALF_BITS) >> 23)
     f = real(word(bits - word(n << 23)).view(real) - ONE)
     e = real(n)
-    e = real(e - real(25)) if tiny else e
-    s = quotient(f, real(f + TWO))
-    z = real(s * s)
-    half = real(HALF * f * f)
-    low = real(s * real(half + z * (L0 + z * (L1 + z * L2))) + e * LN2_LOW)
-    found = real(e * LN2_HIGH + real(f - real(half - low)))
-    found = x if x > FLT_MAX else found
-    found = -INFINITY if x == ZERO else found
-    return found if x >= ZERO else NAN
+    return _at_ends(x, _log_sum(real(e - real(25)) if tiny else e, f, ZERO), x)
+
+
+@inlined
+def _at_ends(u, found, above):
+    """Return the logarithm ``found`` of u, but ``above`` of infinity, -inf of 0, NaN below."""
+    found = above if u > FLT_MAX else found
+    found = -INFINITY if u == ZERO else found
+    return found if u >= ZERO else NAN
 
 
 @inlined
 def log1p(x):
-    """Return log(1 + x) for 0 <= x <= 1, without the rounding of the sum."""
+    """Return log(1 + x), without the rounding of the sum."""
+    u = real(ONE + x)
+    bits = real(u).view(word)
+    n = word(word(bits - SQRT_HALF_BITS) >> 23)
+    scale = word(word(word(127) - n) << 23).view(real)
+    f = real(word(bits - word(n << 23)).view(real) - ONE)
+    lost = real(real(x - real(u - ONE)) * scale) if x < TWO else ZERO
+    found = _at_ends(u, _log_sum(real(n), f, lost), x)
+    return x if x == ZERO else found
+
+
+@inlined
+def log1p_below(x):
+    """Return log(1 + x) for 0 <= x <= 1, as :func:`log1p`."""
     z = real(x * x)
     high = real(real(H4 + x * H5) + z * real(real(H6 + x * H7) + z * H8))
     return real(x + z * real(real(H0 + x * H1) + z * real(real(H2 + x * H3) + z * high)))
@@ -158,17 +196,23 @@ def log1p(x):
 @inlined
 def tanh(x):
     """Return the hyperbolic tangent."""
-    t = expm1(real(-TWO * abs(x)))
-    found = abs(quotient(t, real(t + TWO)))
-    return -found if x < ZERO else found
+    size = abs(x)
+    z = real(x * x)
+    high = real(real(T2 + z * T3) + real(z * z) * T4)
+    small = real(size + real(size * z) * real(real(T0 + z * T1) + real(z * z) * high))
+    e = exp_below(real(-TWO * size))
+    large = real(ONE - quotient(real(e + e), real(ONE + e)))
+    found = small if size < TANH_SERIES else large
+    return word(real(found).view(word) | word(real(x).view(word) & SIGN)).view(real)
 
 
 @inlined
 def sigmoid(x):
     """Return 1 / (1 + e**-x)."""
     z = exp_below(-abs(x))
-    larger = ONE if x >= ZERO else z
-    return quotient(larger, real(ONE + z))
+    below = real(ONE + z)
+    found = quotient(ONE if x >= ZERO else z, below)
+    return real(found - found * real(z - real(below - ONE)))  # what the sum has lost
 
 
 @inlined
@@ -222,5 +266,56 @@ def power(u, c, below):
     pattern = np.int64(np.float64(rest).view(np.int64) + (np.float64(shifted).view(np.int64) << 52))
     found = real(pattern.view(np.float64))
     found = u if u != u else found
-    sign = below if size <= FLT_MAX or below == below else ONE  # the power of -infinity is never NaN
-    return found * sign if u < ZERO else found
+    odd = word(real(found).view(word) | word(real(u).view(word) & SIGN)).view(real)
+    found = odd if below < ZERO else found
+    return NAN if (u < ZERO) & (size <= FLT_MAX) & (below != below) else found  # that of -infinity is never NaN
+
+
+@inlined
+def _three_quarters(u):
+    """Return u**-0.75, with a step of Newton's method, which removes three roundings."""
+    root = real(np.sqrt(u))
+    found = quotient(ONE, real(root * real(np.sqrt(root))))
+    fourth = real(found * u)  # u**0.25
+    better = real(found + real(found * QUARTER) * real(ONE - real(fourth * fourth) * real(fourth * found)))
+    return better if better == better else found  # 0 times infinity
+
+
+@uncounted
+def raise_to_minus(exponent, base, power_of, count):
+    """Set ``power_of[i] = base[i]**-exponent`` for ``i < count``, correct to float32: usual exponents take roots.
+
+    A run of float64 bases with one that is out of the range of float32 takes a library function.
+    """
+    n, kind = np.uintp(count), power_of.dtype.type
+    if _is_out_of_range(base, n):
+        for i in range(n):
+            power_of[i] = base[i] ** -exponent
+    elif exponent == 0.5:
+        for i in range(n):
+            power_of[i] = kind(reciprocal_root(real(base[i])))
+    elif exponent == 0.75:
+        for i in range(n):
+            power_of[i] = kind(_three_quarters(real(base[i])))
+    elif exponent == 1 or exponent == 2:
+        for i in range(n):
+            inverse = quotient(ONE, real(base[i]))
+            power_of[i] = kind(inverse if exponent == 1 else inverse * inverse)
+    else:
+        below = real((-1 if exponent % 2 == 1 else 1) if exponent == np.floor(exponent) else np.nan)
+        for i in range(n):
+            power_of[i] = kind(ONE if exponent == 0 else power(real(base[i]), -exponent, below))
+
+
+@generic
+def _is_out_of_range(base, count):
+    """Return whether float32 has not the precision or the range of one of the bases."""
+
+    def find(base, count):
+        found = False
+        for i in range(count):
+            value = base[i]
+            found |= abs(np.float64(real(value)) - value) > 1e-6 * abs(value)
+        return found
+
+    return (lambda base, count: False) if base.dtype.bitwidth == 32 else find

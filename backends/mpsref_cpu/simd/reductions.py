@@ -1,4 +1,4 @@
-"""Sums and maxima of runs of an array, for compiled code: SIMD, in a fixed order.
+"""Sums and maxima of runs of an array, for compiled code: SIMD, in a fixed order; and their inverse, :func:`fill`.
 
 LLVM may not reorder a sum of floats, so that the additions of a plain loop wait for each other. Here the order is
 chosen: over the vectors first, then over the lanes of the result, halving it each time. It depends on the
@@ -18,7 +18,18 @@ from numba import types
 
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.half import load
-from mpsref_cpu.simd.vectors import INT, broadcast, intrinsic, load_vector, maximum, plus, splat, times, zeros
+from mpsref_cpu.simd.vectors import (
+    INT,
+    broadcast,
+    intrinsic,
+    load_vector,
+    maximum,
+    plus,
+    splat,
+    store_vector,
+    times,
+    zeros,
+)
 
 MANY, FEW = 32, 8
 BEYOND = FEW - 1
@@ -125,6 +136,10 @@ def _first(typing, lanes, count):
 def total(values, first, count):
     """Return the sum of ``count`` values, stored as float32 or float16, from ``first`` on."""
     found = real(0)
+    if count < FEW:
+        for i in range(np.uintp(first), np.uintp(first + count)):
+            found += load(values[i])
+        return found
     for start in range(0, count, MOST_TERMS):
         stop = min(start + MOST_TERMS, count)
         many, few, lanes = start + (stop - start) // MANY * MANY, stop // FEW * FEW, zeros(FEW)
@@ -169,17 +184,35 @@ def dot(values, others, first, count):
 @inlined
 def largest(values, first, count):
     """Return the largest of ``count`` >= 1 values from ``first`` on; where one is NaN, any of them."""
+    if count >= MANY:
+        return _largest_of(_largest_lanes(values, first, first + count - MANY, zeros(MANY), MANY))
     if count >= FEW:
-        last = first + count - FEW
-        lanes = load_vector(values, np.uintp(last), zeros(FEW))
-        for i in range(first, last, FEW):
-            lanes = maximum(load_vector(values, np.uintp(i), lanes), lanes)
-        return _largest_of(lanes)
+        return _largest_of(_largest_lanes(values, first, first + count - FEW, zeros(FEW), FEW))
     best = load(values[np.uintp(first)])
     for i in range(first + 1, first + count):
         value = load(values[np.uintp(i)])
         best = value if value > best else best
     return best
+
+
+@inlined
+def _largest_lanes(values, first, last, like, width):
+    """Return the largest of the lanes of vectors from ``first`` on, the last of which begins at ``last``."""
+    lanes = load_vector(values, np.uintp(last), like)
+    for i in range(first, last, width):
+        lanes = maximum(load_vector(values, np.uintp(i), lanes), lanes)
+    return lanes
+
+
+@inlined
+def fill(into, first, count, value):
+    """Set ``count`` elements of a float32 array from ``first`` on, and up to ``BEYOND`` after them."""
+    many = count // MANY * MANY
+    wide, narrow = broadcast(value, zeros(MANY)), broadcast(value, zeros(FEW))
+    for i in range(0, many, MANY):
+        store_vector(into, np.uintp(first + i), wide)
+    for i in range(many, count, FEW):
+        store_vector(into, np.uintp(first + i), narrow)
 
 
 @inlined

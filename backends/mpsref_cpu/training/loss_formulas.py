@@ -13,7 +13,7 @@ import numpy as np
 from mpsref.kernels.loss import Loss
 from mpsref.operations import planned
 from mpsref_cpu.compiling import generic, inlined
-from mpsref_cpu.simd.elementary import exp, log, log1p, quotient, sigmoid
+from mpsref_cpu.simd.elementary import exp_below, log, log1p_below, quotient, sigmoid
 from mpsref_cpu.simd.vectors import load_vector, plus, store_vector, zeros
 
 real = np.float32
@@ -102,7 +102,7 @@ class SoftMaxCrossEntropy(Parameters):
 class SigmoidCrossEntropy(Parameters):
     @staticmethod
     def element(f: Any, y: Any, t: Any) -> Any:
-        return (y if y > ZERO else ZERO) - y * t + log1p(exp(-abs(y)))
+        return (y if y > ZERO else ZERO) - y * t + log1p_below(exp_below(-abs(y)))
 
     @staticmethod
     def slope(f: Any, y: Any, t: Any) -> Any:
