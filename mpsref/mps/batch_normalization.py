@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -42,7 +42,7 @@ from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
 from mpsref.kernels.neuron import Neuron
 from mpsref.mps.core import image_arguments
-from mpsref.mps.core.clip_regions import destination_region
+from mpsref.mps.core.clip_regions import Region, destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image_arguments import (
     Encoded,
@@ -52,17 +52,16 @@ from mpsref.mps.core.image_arguments import (
     batch_form,
     is_list_of_arrays,
 )
-from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
+    BufferState,
     DestinationState,
     ForwardRecord,
-    MPSNNGradientState,
     MPSState,
     StateLike,
-    SynchronizedState,
     one_state,
     state_of_batch,
 )
@@ -116,37 +115,20 @@ def check_pairs(gradients: Chunks, sources: Chunks) -> None:
 
 
 def encoded(
-    compute: Callable[..., Array],
+    kernel: ImageKernel,
     sources: Sequence[Chunks],
     given: Sequence[ImageArgument | None],
     dtypes: Sequence[DType],
+    *operands: Any,
 ) -> list[ImageResult]:
     """Return the results of all chunks of ``sources``: in the ``given`` destinations, or new images of ``dtypes``."""
     results = []
-    for operands, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
-        array = _store(compute, [chunk.array for chunk in operands], target, dtype)
+    for chunks, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
+        array, _ = kernel._run(chunks, Destination(target, chunks[-1].array.shape, dtype), *operands)
         results.append(
-            image_arguments.like(operands[0].value, array) if target is None else image_arguments.written(target)
+            image_arguments.like(chunks[0].value, array) if target is None else image_arguments.written(target)
         )
     return results
-
-
-def _store(compute: Callable[..., Array], images: Sequence[Array], given: ImageArgument | None, dtype: DType) -> Array:
-    """Return ``compute(*images, out=...)``, in the ``given`` destination or in a new image.
-
-    Images of several dtypes are converted to the widest one, and the result is rounded to that of the destination.
-    """
-    wanted = dtype.newbyteorder("=") if given is None else given.array.dtype
-    wide = np.result_type(wanted, *images).newbyteorder("=")
-    if given is not None and wanted == wide and wanted.isnative:
-        return compute(*images, out=given.array)
-    result = compute(*(image.astype(wide, copy=False) for image in images))
-    if given is None:
-        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
-            return result.astype(wanted, copy=False)
-    with np.errstate(over="ignore"):
-        given.array[...] = result
-    return given.array
 
 
 def destinations(name: str, value: ImageLike | None, sources: Sequence[Chunks]) -> list[ImageArgument | None]:
@@ -187,15 +169,12 @@ class BatchNormalizationBuffers(NamedTuple):
     variance: Array | None
 
 
-class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
+class MPSCNNBatchNormalizationState(BufferState):
     """Statistics and gradient sums of one batch. Made by ``MPSCNNBatchNormalization.result_state_for_source_image``.
 
     The host reads values that kernels write after :meth:`synchronize`. A new state, and one after :meth:`reset`, can be
     read without it [design batch-early-reads].
     """
-
-    __eq__ = object.__eq__  # two states of one kernel hold different sums
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(self, kernel: MPSCNNBatchNormalization, record: ForwardRecord) -> None:
         """Make an empty state of ``kernel``."""
@@ -569,12 +548,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             require_defaults(self, *WHOLE)
             given = destinations("destination_image", destination_image, (chunks,))
             mean, variance = self._stored_statistics() if state is None else state.current_statistics()
-
-            def compute(x: Array, out: Array | None = None) -> Array:
-                scale = self._loaded.gamma, self._loaded.beta
-                return self.function.forward(x, mean, variance, *scale, out=out, backend=self.backend)
-
-            results = encoded(compute, (chunks,), given, dtypes)
+            results = encoded(self, (chunks,), given, dtypes, mean, variance)
             if state is not None and images_in(chunks):
                 state.use_statistics()
             image_arguments.expire(chunks)
@@ -616,8 +590,10 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             )
         return mean, variance
 
-    def _compute(self, *_: object) -> None:
-        raise AssertionError("encode computes one chunk at a time")
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+        (x,), (mean, variance), loaded = inputs, operands, self._loaded
+        vectors = mean, variance, loaded.gamma, loaded.beta
+        self.function.forward(x, *vectors, out=destination[region], backend=self.backend)
 
     # --- states ---
 

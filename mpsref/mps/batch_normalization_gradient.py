@@ -49,6 +49,7 @@ from mpsref.mps.batch_normalization import (
     neuron_of,
     unavailable,
 )
+from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire, is_list_of_arrays
@@ -114,9 +115,6 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
     def _vectors(self, state: MPSCNNBatchNormalizationState) -> tuple[Array, Array, Array, Array]:
         """Return mean, variance, gamma and beta."""
         return *state.current_statistics(), *state.batch_normalization.scale
-
-    def _compute(self, *_: object) -> None:
-        raise AssertionError("encode computes one chunk at a time")
 
 
 @saved()
@@ -184,6 +182,9 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
             expire((*gradients, *sources))
             state._count_read()
 
+    def _compute(self, *_: object) -> None:
+        raise AssertionError("encode_batch writes the state, not an image")
+
 
 BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_state)"
 
@@ -237,12 +238,9 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         with Encoding(self, command_buffer):
             require_defaults(self, *WHOLE)
             given = destinations("destination_gradient", destination_gradient, (gradients, sources))
-            vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.complete_sums()
-
-            def compute(g: Array, x: Array, out: Array | None = None) -> Array:
-                return function.gradient(g, x, *vectors, sums=sums, out=out, backend=self.backend)
-
-            results = encoded(compute, (gradients, sources), given, [g.array.dtype for g in gradients])
+            dtypes = [g.array.dtype for g in gradients]
+            operands = state.batch_normalization.function, self._vectors(state), state.complete_sums()
+            results = encoded(self, (gradients, sources), given, dtypes, *operands)
             if images_in(sources):
                 state.use_sums()
             expire((*gradients, *sources))
@@ -250,6 +248,10 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             return results if is_list_of_arrays(source_gradient) else results[0]
 
     encode_batch = batch_form(encode)
+
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+        function, vectors, sums = operands
+        function.gradient(*inputs, *vectors, sums=sums, out=destination[region], backend=self.backend)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from mpsref.geometry import effective_offset
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import WeightedSpec
 from mpsref.mps.convolution_data_source import (
-    LoadedWeights,
     MPSCNNConvolutionDataSource,
     MPSCNNConvolutionWeightsAndBiasesState,
     load,
@@ -221,14 +220,6 @@ class WeightParameters(NodeParameters):
     def form(self) -> MPSCNNConvolutionDescriptor:
         """The descriptor; its fused neuron may change with a reload."""
         return self.kernel._loaded.descriptor
-
-    def snapshot(self) -> LoadedWeights:
-        """Return the current weights."""
-        return self.kernel._loaded
-
-    def restore(self, before: LoadedWeights) -> None:
-        """Restore the weights."""
-        self.kernel._loaded = before
 
     def reload(self) -> None:
         """Read the data source again."""

@@ -53,11 +53,10 @@ from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
+    BufferState,
     ForwardRecord,
-    MPSNNGradientState,
     RecordedState,
     SourceProperties,
-    SynchronizedState,
 )
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
@@ -245,11 +244,8 @@ class ConvolutionGradients(NamedTuple):
     """dL/db, one for each output channel."""
 
 
-class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
+class MPSCNNConvolutionGradientState(BufferState):
     """The state of a convolution, to which its gradient kernel adds the gradients for weights and biases."""
-
-    __eq__ = object.__eq__  # two states with the same record hold different sums
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(self, record: ForwardRecord) -> None:
         """Make the state of one forward pass; its buffers are zero."""
@@ -418,11 +414,9 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         return True
 
     def _check_destination_state(self, state: RecordedState) -> None:
-        if isinstance(state, MPSCNNConvolutionGradientState) and state.kernel is not self:
-            raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
-        if isinstance(state, MPSCNNConvolutionGradientState):
-            state.check_same_batch("destination_state")
         super()._check_destination_state(state)
+        assert isinstance(state, MPSCNNConvolutionGradientState)
+        state.check_same_batch("destination_state")
 
     def export_weights_and_biases(
         self, result_state_can_be_temporary: bool = False, command_buffer: MPSCommandBuffer | None = None

@@ -37,7 +37,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, constructed, saved
 from mpsref.mps.core.properties import Argument, Property, fix
-from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSNNGradientState, SynchronizedState
+from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -66,11 +66,8 @@ def _word(name: str, value: object) -> int:
     return word_of(name, value, 64)
 
 
-class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
+class MPSCNNDropoutGradientState(BufferState):
     """The state of a forward pass, with its mask."""
-
-    __eq__ = object.__eq__  # arrays have no single truth value
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
     @property
     def mask_data(self) -> Array:
@@ -212,16 +209,6 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
 
     state_class = MPSCNNDropoutGradientState
     forward_class = MPSCNNDropout
-
-    def _check_state(self, state: MPSCNNDropoutGradientState) -> None:
-        super()._check_state(state)
-        for name in ARGUMENTS:
-            forward = state.record.extras[name]
-            if getattr(self, name) != forward:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; that of the forward kernel in gradient_state is {forward!r}: "
-                    "make the gradient kernel with the same"
-                )
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         """Return the channels of the source gradient; the source image is not read."""

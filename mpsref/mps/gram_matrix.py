@@ -82,7 +82,6 @@ class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
     """The Gram matrix of the channels of each image, (N, H, W, C) to (N, 1, C, C)."""
 
     repeats = False  # one problem for each image
-    recorded = ("alpha",)
 
     def _function(self) -> Convolution:
         return PIXEL

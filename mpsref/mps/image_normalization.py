@@ -49,7 +49,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, SynchronizedState
+from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
@@ -82,15 +82,12 @@ class GradientsOfImages(NamedTuple):
     gradient_for_beta: Array | None
 
 
-class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
+class ImageNormalizationGradientState(BufferState):
     """The state of a forward kernel, to which its gradient kernel writes the gradients for gamma and beta.
 
     There is one object for the whole batch: ``gradient_for_gamma`` and ``gradient_for_beta`` are (N, C), a row for each
     image, not summed. ``len(state)`` is N; ``state[n]`` and iteration give the states of single images, with (C,).
     """
-
-    __eq__ = object.__eq__  # two states with the same record hold different gradients
-    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(self, record: ForwardRecord) -> None:
         """Make the state of one forward pass; it has no gradients yet."""
@@ -208,11 +205,9 @@ class ImageNormalizationKernel(NormalizationKernel):
         """Return a data source with the current parameters, which can be saved."""
 
     def _check_destination_state(self, state: RecordedState) -> None:
-        if isinstance(state, self.state_class):
-            if state.kernel is not self:
-                raise ValueError("destination_state was made by another kernel; pass one of this kernel's, or None")
-            _check_whole("destination_state", state)
         super()._check_destination_state(state)
+        assert isinstance(state, self.state_class)
+        _check_whole("destination_state", state)
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *WHOLE)

@@ -172,15 +172,6 @@ class NormalizationParameters(NodeParameters):
         gamma, beta = self.kernel.scale
         return {"gamma": gamma, "beta": beta}
 
-    def snapshot(self) -> dict[str, object]:
-        """Return all attributes of the kernel."""
-        return dict(vars(self.kernel))
-
-    def restore(self, before: Mapping[str, object]) -> None:
-        """Restore all attributes of the kernel."""
-        vars(self.kernel).clear()
-        vars(self.kernel).update(before)
-
     def reload(self) -> None:
         """Read the data source again."""
         for pair in self.pairs:

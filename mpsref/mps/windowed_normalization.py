@@ -36,7 +36,6 @@ from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
 from mpsref.mps.core.pixelwise import at_sources, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
-from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
@@ -104,22 +103,6 @@ class _LocalContrast(_Windowed):
 # --- kernels with windows of pixels -----------------------------------------------------------------------------------
 
 
-class _Gradient(MPSCNNGradientKernel):
-    """A gradient kernel with the parameters of its forward kernel."""
-
-    accepts_lists = True
-
-    def _check_state(self, state: MPSNNGradientState) -> None:
-        super()._check_state(state)
-        for name, own in self._extras().items():
-            recorded = state.record.extras[name]
-            if own != recorded:
-                raise ValueError(
-                    f"{name} is {own!r}; that of the forward kernel in gradient_state is {recorded!r}: set all "
-                    "parameters of the gradient kernel to those of the forward kernel"
-                )
-
-
 def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
     if value is not MPSImageEdgeMode.Zero:
         raise ValueError(
@@ -157,8 +140,10 @@ class _WindowedForward(_Square, MPSCNNKernel):
         return Plan(problem_of(function, "forward", shapes[0], size))
 
 
-class _WindowedGradient(_Square, _Gradient):
+class _WindowedGradient(_Square, MPSCNNGradientKernel):
     """The gradient of such a kernel, with the parameters of the forward kernel."""
+
+    accepts_lists = True
 
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
@@ -242,9 +227,10 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, MPSCNNKernel):
 
 @saved()
 @constructed()
-class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
+class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, MPSCNNGradientKernel):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 
+    accepts_lists = True
     forward_class = MPSCNNCrossChannelNormalization
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:

@@ -225,6 +225,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"gradient_state was left by {state.record.kernel_class.__name__}; {type(self).__name__} needs one of "
                 f"{self.forward_class.__name__}"
             )
+        for name in self.recorded:
+            own, forward = getattr(self, name), state.record.extras[name]
+            if own != forward:
+                raise ValueError(
+                    f"{name} is {own!r}; that of the forward kernel in gradient_state is {forward!r}: make the "
+                    "gradient kernel with the same"
+                )
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         g, x = sources

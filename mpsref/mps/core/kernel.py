@@ -322,7 +322,7 @@ class ImageKernel(MPSKernel):
     accepts_lists: ClassVar[bool] = False
     """Whether sources may be lists of arrays, which are concatenated; the result is then such a list."""
     recorded: ClassVar[tuple[str, ...]] = ()
-    """The properties of the family that a state records."""
+    """The properties of the family that a state records, and that its gradient kernel must have, too."""
     repeats: ClassVar[bool] = False
     """Whether encodes into a new destination are prepared for repetition, which needs a plan."""
 
@@ -660,12 +660,14 @@ class ImageKernel(MPSKernel):
             )
 
     def _check_destination_state(self, state: RecordedState) -> None:
-        """Raise ``TypeError`` for a state of another class."""
+        """Raise ``TypeError`` for a state of another class, ``ValueError`` for one that names another kernel."""
         if type(state) is not self.state_class:
             raise TypeError(
                 f"destination_state is of type {type(state).__name__}; {type(self).__name__} writes "
                 f"{self.state_class.__name__}"
             )
+        if state.record.extras.get("kernel", self) is not self:
+            raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
 
     def _encode(
         self,

@@ -277,6 +277,13 @@ class MPSNNGradientState(MPSImageSizeEncodingState):
         return MPSOffset(column, row, n), channel
 
 
+class BufferState(MPSNNGradientState, SynchronizedState):
+    """A state with arrays that kernels write; not a class of Apple's. States with equal records hold other arrays."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 class MPSNNBinaryGradientState(RecordedState):
     """The state of a kernel with two sources, for its gradient kernels. Source: ``MPSNNGradientState.h`` [doc]."""
 

@@ -105,13 +105,14 @@ class NodeParameters(abc.ABC):
         """Parameters of steps in addition to the arrays; shapes are inferred again if they change."""
         return None
 
-    @abc.abstractmethod
-    def restore(self, before: Any) -> None:
-        """Restore the result of :meth:`snapshot`."""
+    def snapshot(self) -> Mapping[str, object]:
+        """Return all attributes of the kernel, to be restored if an update fails."""
+        return dict(vars(self.kernel))
 
-    @abc.abstractmethod
-    def snapshot(self) -> object:
-        """Return the current parameters, to be restored if an update fails."""
+    def restore(self, before: Mapping[str, object]) -> None:
+        """Restore the result of :meth:`snapshot`."""
+        vars(self.kernel).clear()
+        vars(self.kernel).update(before)
 
     @abc.abstractmethod
     def reload(self) -> None:
