@@ -53,7 +53,7 @@ from mpsref.mps.core.image_arguments import (
     is_list_of_arrays,
 )
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, saved
-from mpsref.mps.core.properties import Property, fix, optional
+from mpsref.mps.core.properties import Property, fix, instance_of, optional
 from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
@@ -364,12 +364,8 @@ def neuron_of(descriptor: MPSNNNeuronDescriptor | None) -> Neuron | None:
 
 def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatchNormalizationState:
     """Return the state of a batch, also from a list with an entry for each image; ``TypeError`` for another value."""
-    state = one_state(name, value, images)
-    if not isinstance(state, MPSCNNBatchNormalizationState):
-        raise TypeError(
-            f"{name} is of type {type(state).__name__}; it must be the MPSCNNBatchNormalizationState that "
-            "MPSCNNBatchNormalization.result_state_for_source_image returns"
-        )
+    legal = "the MPSCNNBatchNormalizationState that MPSCNNBatchNormalization.result_state_for_source_image returns"
+    state = instance_of(name, one_state(name, value, images), MPSCNNBatchNormalizationState, legal)
     check_reads(name, state)
     return state
 

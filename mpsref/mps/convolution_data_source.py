@@ -33,6 +33,7 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNWeightsQuantizationType,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.properties import instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import SynchronizedState
 from mpsref.mps.core.types import MPSDataType, member
@@ -108,10 +109,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         kernel_weights_data_type: DTypeLike | MPSDataType = "float32",
         label: str | None = None,
     ) -> None:
-        if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
-            raise TypeError(
-                f"descriptor is of type {type(descriptor).__name__}; it must be an MPSCNNConvolutionDescriptor"
-            )
+        instance_of("descriptor", descriptor, MPSCNNConvolutionDescriptor)
         self._descriptor, self._kernel_weights_data_type, self._label = descriptor, kernel_weights_data_type, label
         self.weights_array = _numbers("weights", weights)
         """The weights, float32."""
@@ -465,12 +463,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         w = _buffer("weights", weights)  # type: ignore[arg-type]  # None raises there
         b = None if biases is None else _buffer("biases", biases)
         if descriptor is not None:
-            if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
-                raise TypeError(
-                    f"cnn_convolution_descriptor is of type {type(descriptor).__name__}; it must be an "
-                    "MPSCNNConvolutionDescriptor"
-                )
-            descriptor.check()
+            instance_of("cnn_convolution_descriptor", descriptor, MPSCNNConvolutionDescriptor).check()
             w = _from_offset("weights", w, self._weights_offset, descriptor.weights_shape)
             if b is not None:
                 b = _from_offset("biases", b, self._biases_offset, (descriptor.output_feature_channels,))

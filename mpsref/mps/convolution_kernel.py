@@ -50,7 +50,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, ch
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.properties import Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
     BufferState,
@@ -140,10 +140,7 @@ class WeightedKernel(ImageKernel):
             For a committed command buffer.
         """
         check_not_a_command_buffer("state", state, "reload_weights_and_biases(state, command_buffer=buffer)")
-        if not isinstance(state, MPSCNNConvolutionWeightsAndBiasesState):
-            raise TypeError(
-                f"state is of type {type(state).__name__}; it must be an MPSCNNConvolutionWeightsAndBiasesState"
-            )
+        instance_of("state", state, MPSCNNConvolutionWeightsAndBiasesState)
         old = self._loaded
         if old.descriptor.batch_normalization is not None:
             raise ValueError(
@@ -187,8 +184,7 @@ class WeightedKernel(ImageKernel):
 
     def same_layer(self, other: WeightedKernel) -> bool:
         """Whether both have the same kernel size, channels, strides, dilation, groups and kind."""
-        if not isinstance(other, WeightedKernel):
-            raise TypeError(f"other is of type {type(other).__name__}; it must be a convolution or a gradient of one")
+        instance_of("other", other, WeightedKernel, "a convolution or a gradient of one")
         return self._loaded.descriptor.fixed == other._loaded.descriptor.fixed
 
     @property

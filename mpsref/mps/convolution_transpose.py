@@ -41,7 +41,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.properties import Property, instance_of
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
@@ -67,10 +67,8 @@ class MPSCNNConvolutionTransposeGradientState(MPSCNNConvolutionGradientState):
 
     def pair(self, state: MPSCNNConvolutionGradientState | None) -> None:
         """Set the state of the convolution that the transposed one was encoded with."""
-        if not (state is None or isinstance(state, MPSCNNConvolutionGradientState)):
-            raise TypeError(
-                f"state is of type {type(state).__name__}; it must be an MPSCNNConvolutionGradientState or None"
-            )
+        if state is not None:
+            instance_of("state", state, MPSCNNConvolutionGradientState, "an MPSCNNConvolutionGradientState or None")
         self._paired = None if state is None else state.convolution
 
 

@@ -42,7 +42,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.kernel import constructed, saved
-from mpsref.mps.core.properties import Argument, Property, at_least, fix, optional
+from mpsref.mps.core.properties import Argument, Property, at_least, fix, instance_of, optional
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -419,8 +419,7 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
     channel_alignment = Property(at_least(1), 4, "The multiple of channels of a source; MPS has 4 only.")
 
     def __init__(self, sources: Sequence[MPSNNImageNode], **properties: Any) -> None:
-        if not isinstance(sources, (list, tuple)):
-            raise TypeError(f"sources is of type {type(sources).__name__}; it must be a list of image nodes")
+        instance_of("sources", sources, (list, tuple), "a list of image nodes")
         if not sources:
             raise ValueError("sources is empty; a concatenation must have at least one")
         super().__init__(sources, **properties)

@@ -52,6 +52,7 @@ from mpsref.mps.core.properties import (
     describe_parameters,
     fix,
     initialize,
+    instance_of,
     properties_of,
 )
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -189,10 +190,9 @@ class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
 
 def _copied(name: str, value: object) -> MPSCNNLossDescriptor:
     """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
-    if not isinstance(value, MPSCNNLossDescriptor):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSCNNLossDescriptor")
-    _ = value.function  # raises for a reduction that the type does not have
-    return value.copy()
+    descriptor = instance_of(name, value, MPSCNNLossDescriptor)
+    _ = descriptor.function  # raises for a reduction that the type does not have
+    return descriptor.copy()
 
 
 class MPSCNNLossDataDescriptor(Closed):
@@ -434,22 +434,16 @@ def labels_of_batch(name: str, value: object, images: int | None = None) -> MPSC
 
     Raises ``TypeError`` or ``ShapeError`` for anything else.
     """
-    write = "write MPSCNNLossLabels((1, 1, 1), labels_image=array)"
+    legal = "MPSCNNLossLabels: write MPSCNNLossLabels((1, 1, 1), labels_image=array)"
     if isinstance(value, MPSCNNLossLabels):
         return value
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be MPSCNNLossLabels: {write}")
-    for k, one in enumerate(value):
-        if not isinstance(one, MPSCNNLossLabels):
-            raise TypeError(f"{name}[{k}] is of type {type(one).__name__}; it must be MPSCNNLossLabels: {write}")
-    if images is not None and len(value) != images:
+    given = instance_of(name, value, (list, tuple), legal)
+    labels = [instance_of(f"{name}[{k}]", one, MPSCNNLossLabels, legal) for k, one in enumerate(given)]
+    if images is not None and len(labels) != images:
         raise ShapeError(
-            f"{name} is a list of {len(value)}; it must have one MPSCNNLossLabels for each of {images} images"
+            f"{name} is a list of {len(labels)}; it must have one MPSCNNLossLabels for each of {images} images"
         )
-    if len({id(one) for one in value}) == 1:
-        first: MPSCNNLossLabels = value[0]
-        return first
-    return LabelsOfImages(name, value)
+    return labels[0] if len({id(one) for one in labels}) == 1 else LabelsOfImages(name, labels)
 
 
 def _one_of(name: str, descriptor: Any, image: Any) -> Any:
@@ -848,8 +842,7 @@ class LabelledLossNode(MPSNNFilterNode):
 
     def check_labels(self, labels: MPSCNNLossLabels | LabelsOfImages, shape: Shape) -> None:
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
-        if not isinstance(labels, (MPSCNNLossLabels, LabelsOfImages)):
-            raise TypeError(f"labels is of type {type(labels).__name__}; it must be an MPSCNNLossLabels")
+        instance_of("labels", labels, (MPSCNNLossLabels, LabelsOfImages), "an MPSCNNLossLabels")
         shape = as_shape("shape", shape)
         for name, image in zip(("labels", "weights"), labels.device_read(), strict=True):
             if image is not None and (image.shape[:3] != shape[:3] or image.shape[3] < shape[3]):

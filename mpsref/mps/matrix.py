@@ -25,7 +25,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, PropertyError
+from mpsref.mps.core.properties import Closed, PropertyError, instance_of
 from mpsref.mps.core.types import MPSDataType, member
 
 
@@ -206,8 +206,7 @@ class _Stored(Closed):
                 raise ValueError(f"offset is {offset}; without a descriptor it must be 0")
             self._array = self._of(as_array("buffer", buffer))
             return
-        if not isinstance(descriptor, self._kind):
-            raise TypeError(f"descriptor is of type {type(descriptor).__name__}; it must be an {self._kind.__name__}")
+        instance_of("descriptor", descriptor, self._kind)
         shape, strides = descriptor.checked()
         needed = self._offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + strides[-1]
         if self._offset % strides[-1]:

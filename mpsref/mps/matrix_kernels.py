@@ -31,7 +31,7 @@ from mpsref.mps.batch_normalization import neuron_of
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel, constructed, saved
-from mpsref.mps.core.properties import Argument, Property, at_least
+from mpsref.mps.core.properties import Argument, Property, at_least, instance_of
 from mpsref.mps.core.types import MTLOrigin
 from mpsref.mps.matrix import MPSMatrix, MPSVector
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
@@ -62,9 +62,7 @@ def _limit_property(of: str) -> Property[int | None]:
 
 def _kind_of(name: str, value: object, kind: type[Stored]) -> Stored:
     check_not_a_command_buffer(name, value)
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an {kind.__name__}")
-    return value
+    return instance_of(name, value, kind)
 
 
 class _MatrixKernel(MPSKernel):

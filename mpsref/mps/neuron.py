@@ -27,7 +27,7 @@ from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
 from mpsref.mps.core.kernel import ImageKernel, constructed, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Argument, Closed, Property, PropertyError, fix
+from mpsref.mps.core.properties import Argument, Closed, Property, PropertyError, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
@@ -215,11 +215,10 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, Closed, SecureCoding):
 
 def neuron_descriptor(name: str, value: object) -> MPSNNNeuronDescriptor:
     """Check a property that is a descriptor; return a copy that does not change."""
-    if not isinstance(value, MPSNNNeuronDescriptor):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNNeuronDescriptor")
-    if vars(value).get("_owned"):
-        return value
-    own = value.copy()
+    descriptor = instance_of(name, value, MPSNNNeuronDescriptor)
+    if vars(descriptor).get("_owned"):
+        return descriptor
+    own = descriptor.copy()
     vars(own)["_owned"] = True
     return own
 

@@ -18,7 +18,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSCNNKernel
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.properties import Property, fix, instance_of
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
@@ -141,9 +141,8 @@ class NormalizationKernel(MPSCNNKernel):
 
     def _from_state(self, pair: str, state: object, command_buffer: MPSCommandBuffer | None) -> tuple[Array, Array]:
         check_not_a_command_buffer(f"{pair}_state", state, f"reload_{pair}(state, command_buffer=buffer)")
-        if not isinstance(state, PAIRS[pair]):
-            raise TypeError(f"{pair}_state is of type {type(state).__name__}; it must be an {PAIRS[pair].__name__}")
-        return state.device_read(self.number_of_feature_channels, command_buffer)
+        vectors = instance_of(f"{pair}_state", state, PAIRS[pair])
+        return vectors.device_read(self.number_of_feature_channels, command_buffer)
 
     def _description(self) -> str:
         return f"{self.number_of_feature_channels} channels from {type(self.data_source).__name__}"

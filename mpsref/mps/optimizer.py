@@ -51,6 +51,7 @@ from mpsref.mps.core.properties import (
     describe_parameters,
     fix,
     initialize,
+    instance_of,
     properties_of,
 )
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -207,10 +208,9 @@ def _infinite(value: object) -> bool:
 
 def optimizer_descriptor(name: str, value: object) -> MPSNNOptimizerDescriptor:
     """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
-    if not isinstance(value, MPSNNOptimizerDescriptor):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNOptimizerDescriptor")
-    value.check()
-    return value.copy()
+    descriptor = instance_of(name, value, MPSNNOptimizerDescriptor)
+    descriptor.check()
+    return descriptor.copy()
 
 
 # --- the forms of encode: arrays, and states of convolutions and batch normalizations ---------------------------------
@@ -388,6 +388,10 @@ class _States(Form):
     result = "result_state"
     ending = "_vectors"
 
+    def _given_result(self, given: Operands, kind: type[T]) -> T | None:
+        """Return the state to write, or ``None``."""
+        return None if given[self.result] is None else instance_of(self.result, given[self.result], kind)
+
     def _set_updates(
         self, gradients: Sequence[Array], values: Sequence[Array | None], names: Sequence[str], given: Operands
     ) -> None:
@@ -396,12 +400,13 @@ class _States(Form):
         count = 1 if values[1] is None else 2
         lengths = set()
         for name in names:
-            vectors = lists[name] = _list_or_none(name, given.get(name))
-            if vectors is None:
+            lists[name] = None
+            if given.get(name) is None:
                 continue
-            if len(vectors) not in (1, 2):
-                raise ValueError(f"{name} has {len(vectors)} vectors; it must have one or two")
-            lengths.add(len(vectors))
+            found = lists[name] = instance_of(name, given[name], (list, tuple), "a list of one or two vectors")
+            if len(found) not in (1, 2):
+                raise ValueError(f"{name} has {len(found)} vectors; it must have one or two")
+            lengths.add(len(found))
         if len(lengths) > 1:
             raise ValueError(f"{', '.join(lists)} have different lengths; each must have one vector, or each two")
         updated = min(count, *lengths) if lengths else count
@@ -425,12 +430,6 @@ class _States(Form):
         _check_no_overlap(arrays, arrays)
 
 
-def _list_or_none(name: str, value: object) -> Sequence[object] | None:
-    if value is not None and not isinstance(value, (list, tuple)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list of one or two vectors")
-    return value
-
-
 class _Convolution(_States):
     """The states of a convolution, with gradients and with weights and biases."""
 
@@ -440,16 +439,15 @@ class _Convolution(_States):
         self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
     ) -> None:
         gradient_name, source_name = self.required
-        gradient = _of_kind(gradient_name, given[gradient_name], MPSCNNConvolutionGradientState)
-        source = _of_kind(source_name, given[source_name], MPSCNNConvolutionWeightsAndBiasesState)
+        gradient = instance_of(gradient_name, given[gradient_name], MPSCNNConvolutionGradientState)
+        source = instance_of(source_name, given[source_name], MPSCNNConvolutionWeightsAndBiasesState)
         dw, db = gradient.device_read(command_buffer)
         weights, biases = source.device_read(command_buffer)
         if dw.size != weights.size:
             raise ShapeError(f"{gradient_name} has {dw.size} weights and {source_name} {weights.size}")
         self._set_updates((dw, db), (weights, biases), names, all_given)
         self._shape, self._command_buffer = weights.shape, command_buffer
-        target = given[self.result]
-        self._target = None if target is None else _of_kind(self.result, target, MPSCNNConvolutionWeightsAndBiasesState)
+        self._target = self._given_result(given, MPSCNNConvolutionWeightsAndBiasesState)
 
     def write(self, values: Sequence[Array]) -> MPSCNNConvolutionWeightsAndBiasesState:
         # Biases that were not updated are copied, so that a reload from the result is safe [choice optimizer-biases].
@@ -468,7 +466,7 @@ class _BatchNormalization(_States):
     def __init__(
         self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
     ) -> None:
-        states = [_of_kind(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
+        states = [instance_of(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
         gradient = states[0].device_read(command_buffer)
         source = gradient if states[-1] is states[0] else states[-1].device_read(command_buffer)
         if gradient.gradient_for_gamma is None or gradient.gradient_for_beta is None:
@@ -483,8 +481,7 @@ class _BatchNormalization(_States):
         gradients = gradient.gradient_for_gamma, gradient.gradient_for_beta
         self._set_updates(gradients, (source.gamma, source.beta), names, all_given)
         self._command_buffer = command_buffer
-        target = given[self.result]
-        self._target = None if target is None else _of_kind(self.result, target, MPSCNNNormalizationGammaAndBetaState)
+        self._target = self._given_result(given, MPSCNNNormalizationGammaAndBetaState)
 
     def write(self, values: Sequence[Array]) -> MPSCNNNormalizationGammaAndBetaState:
         gamma, beta = (vector for vector in (*values, *self._kept) if vector is not None)
@@ -503,12 +500,6 @@ class _TwoBatchNormalizations(_BatchNormalization):
 
 
 FORMS: tuple[type[Form], ...] = _Arrays, _Matrices, _Convolution, _BatchNormalization, _TwoBatchNormalizations
-
-
-def _of_kind(name: str, value: object, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an {kind.__name__}")
-    return value
 
 
 def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:

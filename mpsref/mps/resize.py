@@ -22,7 +22,7 @@ from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import constructed, saved
-from mpsref.mps.core.properties import Argument, at_least
+from mpsref.mps.core.properties import Argument, at_least, instance_of
 from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
 
@@ -46,11 +46,10 @@ class MPSNNResizeBilinear(_Resize):
 
 def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
     """Check a list of boxes."""
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list of boxes, MPSRegion")
-    if not value:
+    boxes = instance_of(name, value, (list, tuple), "a list of boxes, MPSRegion")
+    if not boxes:
         raise ValueError(f"{name} is empty; it must name at least one box")
-    return tuple(types.box(f"{name}[{k}]", region) for k, region in enumerate(value))
+    return tuple(types.box(f"{name}[{k}]", region) for k, region in enumerate(boxes))
 
 
 @saved()

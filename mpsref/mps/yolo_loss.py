@@ -45,7 +45,15 @@ from mpsref.kernels.loss import REDUCTIONS, Loss, LossForward
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import constructed, saved
-from mpsref.mps.core.properties import Argument, Property, PropertyHolder, describe_parameters, fix, initialize
+from mpsref.mps.core.properties import (
+    Argument,
+    Property,
+    PropertyHolder,
+    describe_parameters,
+    fix,
+    initialize,
+    instance_of,
+)
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import member
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode
@@ -224,11 +232,10 @@ class YOLOLoss:
 
 
 def _part(name: str, value: object) -> MPSCNNLossDescriptor:
-    if not isinstance(value, MPSCNNLossDescriptor):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSCNNLossDescriptor")
-    if value.loss_type is MPSCNNLossType.CosineDistance:
+    descriptor = instance_of(name, value, MPSCNNLossDescriptor)
+    if descriptor.loss_type is MPSCNNLossType.CosineDistance:
         raise ValueError(f"{name} is a cosine distance, which is one number of an image; take another type")
-    return value.copy()
+    return descriptor.copy()
 
 
 def _anchors(name: str, value: Any) -> tuple[tuple[float, float], ...]:
@@ -396,9 +403,7 @@ class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
 
 
 def _copied(name: str, value: object) -> MPSCNNYOLOLossDescriptor:
-    if not isinstance(value, MPSCNNYOLOLossDescriptor):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSCNNYOLOLossDescriptor")
-    return value.copy()
+    return instance_of(name, value, MPSCNNYOLOLossDescriptor).copy()
 
 
 # --- kernel and node --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, ch
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form, expire
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, constructed
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.properties import Property, instance_of
 from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
@@ -215,11 +215,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         return self._run(sources, destination)[0]
 
     def _check_state(self, state: Any) -> None:
-        if not isinstance(state, self.state_class):
-            raise TypeError(
-                f"gradient_state is of type {type(state).__name__}; it must be the {self.state_class.__name__} that "
-                f"{self.forward_class.__name__}.encode(..., return_state=True) returns"
-            )
+        call = f"{self.forward_class.__name__}.encode(..., return_state=True)"
+        instance_of("gradient_state", state, self.state_class, f"the {self.state_class.__name__} that {call} returns")
         if not issubclass(state.record.kernel_class, self.forward_class):
             raise TypeError(
                 f"gradient_state was left by {state.record.kernel_class.__name__}; {type(self).__name__} needs one of "

@@ -31,7 +31,7 @@ from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, Labelled, PropertyError, refusal
+from mpsref.mps.core.properties import Closed, Labelled, PropertyError, instance_of, refusal
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
@@ -451,8 +451,7 @@ class MPSImageBatch(tuple[MPSImage, ...]):
         if not batch:
             raise ShapeError("a batch must hold at least one image; it is empty")
         for k, image in enumerate(batch):
-            if not isinstance(image, MPSImage):
-                raise TypeError(f"image {k} of the batch is of type {type(image).__name__}; it must be an MPSImage")
+            instance_of(f"image {k} of the batch", image, MPSImage)
             if image.number_of_images != 1:
                 raise ShapeError(f"image {k} of the batch is {image!r}; its number_of_images must be 1")
             if (image.array.shape, image.dtype) != (batch[0].array.shape, batch[0].dtype):

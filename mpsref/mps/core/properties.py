@@ -283,6 +283,20 @@ class PropertyHolder(Closed):
     __hash__ = None  # type: ignore[assignment]  # properties change
 
 
+def instance_of(name: str, value: object, kind: type[T] | tuple[type[T], ...], legal: str = "") -> T:
+    """Return an object of a class of MPS, or of the classes that ``legal`` describes; ``TypeError`` for another one.
+
+    >>> instance_of("boxes", 3, (list, tuple), "a list of boxes")
+    Traceback (most recent call last):
+    TypeError: boxes is of type int; it must be a list of boxes
+    """
+    if not isinstance(value, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        legal = legal or f"an {' or '.join(one.__name__ for one in kinds)}"
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be {legal}")
+    return value
+
+
 def backend_like(name: str, value: str | Backend) -> str | Backend:
     """Check a backend: its name, or the object."""
     registry.get_backend(value)

@@ -29,7 +29,7 @@ from mpsref.arguments.text import cut
 from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, Labelled
+from mpsref.mps.core.properties import Closed, Labelled, instance_of
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
@@ -182,12 +182,8 @@ class RecordedState(MPSState):
     __slots__ = ("_record",)
 
     def __init__(self, record: ForwardRecord) -> None:
-        if not isinstance(record, ForwardRecord):
-            raise TypeError(
-                f"record is of type {type(record).__name__}; it must be a ForwardRecord: the encode of the forward "
-                "kernel returns the state with return_state=True"
-            )
-        self._record = record
+        legal = "a ForwardRecord: the encode of the forward kernel returns the state with return_state=True"
+        self._record = instance_of("record", record, ForwardRecord, legal)
 
     @property
     def record(self) -> ForwardRecord:
@@ -345,6 +341,5 @@ def state_of_batch(name: str, value: Sequence[MPSState] | MPSState | None, image
     """
     states: Sequence[Any] = () if value is None else value if isinstance(value, (list, tuple)) else (value,)
     for k, state in enumerate(states):
-        if not isinstance(state, MPSState):
-            raise TypeError(f"{name}[{k}] is of type {type(state).__name__}; it must be a state, an MPSState")
+        instance_of(f"{name}[{k}]", state, MPSState, "a state, an MPSState")
     return one_state(name, states, images if len(states) > 1 else 1) if states else None

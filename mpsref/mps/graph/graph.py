@@ -28,7 +28,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.image import MPSTemporaryImage, is_batch
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult
-from mpsref.mps.core.properties import Property, PropertyHolder, initialize
+from mpsref.mps.core.properties import Property, PropertyHolder, initialize, instance_of
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph import inspection
 from mpsref.mps.graph.compile import CompiledProgram, Program, Sources, match_sources, source_shapes
@@ -394,8 +394,8 @@ class MPSNNGraph(PropertyHolder):
         check_not_a_command_buffer("source_images", source_images)
         check_encodable(command_buffer)
         for name, given in (("intermediate_images", intermediate_images), ("destination_states", destination_states)):
-            if given is not None and not isinstance(given, list):
-                raise TypeError(f"{name} is of type {type(given).__name__}; it must be a list, which is appended to")
+            if given is not None:
+                instance_of(name, given, list, "a list, which is appended to")
         images = match_sources("source_images", self.source_images, source_images)
         like = next(iter(images.values()), None)
         result = self.run(images, source_states)
@@ -522,8 +522,7 @@ class MPSNNGraph(PropertyHolder):
         GraphError
             If the node has no parameters in this graph.
         """
-        if not isinstance(node, MPSNNFilterNode):
-            raise TypeError(f"node is of type {type(node).__name__}; it must be a node of the graph")
+        instance_of("node", node, MPSNNFilterNode, "a node of the graph")
         if node not in self._compiled.parameters:
             raise GraphError(f"{type(node).__name__} {node.name!r} has no parameters in this graph")
         return self._compiled.arrays_on_host[node]

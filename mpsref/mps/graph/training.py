@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from mpsref.errors import NoGradientError, TrainingGraphWarning
 from mpsref.mps import graph
-from mpsref.mps.core.properties import closed
+from mpsref.mps.core.properties import closed, instance_of
 from mpsref.mps.graph.compile import label, post_order
 from mpsref.mps.graph.inspection import columns
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, NodeHandler, image_node
@@ -119,8 +119,7 @@ def training_graph(
     >>> [node.label for node in built.nodes]
     ['square.grad[0]', 'square.grad[1]', 'x.sum0']
     """
-    if not isinstance(last, MPSNNFilterNode):
-        raise TypeError(f"last is of type {type(last).__name__}; it must be a filter node, such as a loss node")
+    instance_of("last", last, MPSNNFilterNode, "a filter node, such as a loss node")
     if last.form == "gradient":
         raise NoGradientError(f"{type(last).__name__} {last.name!r} has no gradient: MPS has no second derivatives")
     if node_handler is not None and not callable(node_handler):
