@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from mpsref.conformance.report import Report, Row
 
 __all__ = ["app", "main"]
+
+WIDE = 120
+"""Columns of a terminal from which on the summary of a check has all columns."""
+
+BOUND_MEANS = "up to 1 an error is explained by rounding, and the case passes; above 1 it fails"
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -194,7 +200,7 @@ def check(
     from mpsref.conformance import checker
     from mpsref.conformance.cluster import Cluster
     from mpsref.conformance.failure_database import FailureDatabase, default_folder
-    from mpsref.conformance.report import Row
+    from mpsref.conformance.report import Report, Row
     from mpsref.machine import cores
 
     database = FailureDatabase(known or default_folder())
@@ -206,13 +212,13 @@ def check(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("about"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        _Remaining(),
     )
     progress, state, seen = Progress(*columns), Text(), list[Row]()
     live = Live(Group(progress, state), console=Console(stderr=True), transient=True)
+    interrupted = False
     with live if console.is_terminal else contextlib.nullcontext():
+        state.plain = _state((), ())
 
         def watch(running: Sequence[str], rows: Sequence[Row]) -> None:
             seen.extend(rows)
@@ -222,18 +228,23 @@ def check(
             task = progress.add_task(title, total=total)
             return lambda: progress.advance(task)
 
-        report = checker.check(
-            chosen,
-            _operations(kernel),
-            0 if only_known else cases,
-            seed,
-            begin,
-            jobs or cores(),
-            failures=database,
-            cluster=cluster,
-            isolate=_isolation(isolate, time_limit, memory_limit),
-            watch=watch,
-        )
+        try:
+            report = checker.check(
+                chosen,
+                _operations(kernel),
+                0 if only_known else cases,
+                seed,
+                begin,
+                jobs or cores(),
+                failures=database,
+                cluster=cluster,
+                isolate=_isolation(isolate, time_limit, memory_limit),
+                watch=watch,
+            )
+        except KeyboardInterrupt:
+            if not seen:
+                raise
+            report, interrupted = Report.of_blocks(seed, seen), True
     nothing_known = only_known and not report.rows
     if json:
         _print_json(report.json())
@@ -247,6 +258,9 @@ def check(
         from mpsref.conformance.html_report import page
 
         html.write_text(page(report), "utf-8")
+    if interrupted:
+        typer.echo("mpsref: interrupted; the report has what had finished", err=True)
+        raise typer.Exit(INTERRUPTED)
     if record:
         _record(report, record)
     raise typer.Exit(0 if (report.ok or nothing_known) and not unexpected else 1)
@@ -266,9 +280,19 @@ def _except_defects(names: list[str] | None, kernels: list[str] | None) -> tuple
     return [known.without_defects(backend) for backend in backends], unexpected
 
 
+class _Remaining(TimeRemainingColumn):
+    """The time left, once a tenth is done: before that kernels are compiled, and an estimate is far off."""
+
+    def render(self, task: Any) -> Text:
+        """Return the estimate, or nothing."""
+        is_early = task.percentage < 10 or task.time_remaining is None
+        return Text() if is_early else Text.assemble("about ", super().render(task), " left")
+
+
 def _state(running: Sequence[str], rows: Sequence[Row]) -> str:
     """Return what is running, the worst error up to now, and the number of failures."""
-    parts = [", ".join(dict.fromkeys(running))]
+    names = ", ".join(dict.fromkeys(running))
+    parts = [names if rows else f"compiling kernels for their first use; the bar counts cases: {names}".rstrip(": ")]
     if worst := max((row for row in rows if row.passed), key=lambda row: row.worst, default=None):
         parts.append(f"worst {worst.shown_worst} of its bound: {worst.operation} on {worst.backend}")
     if failed := len({(row.operation, row.backend) for row in rows if row.failures}):
@@ -329,20 +353,28 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
     """Print a line for each backend, and the rows that did not pass; with ``verbose`` all rows."""
     from mpsref.conformance.report import result_of
 
-    backends = Table("backend", "ran on", "operations", "cases", "worst error / bound", "result")
+    is_wide = console.width >= WIDE
+    wide = ("ran on",) if is_wide else ()
+    look: dict[str, Any] = {} if is_wide else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    backends = Table("backend", *wide, "operations", "cases", "worst error / bound", "result", **look)
+    ran = set()
     for backend, runtime, rows in report.of_backends():
+        ran.add(backend)
         worst = max(rows, key=lambda row: row.worst)
         cases = f"{sum(row.cases for row in rows):,}"
-        error = f"{worst.shown_worst} {worst.operation}" if worst.passed else "-"
-        backends.add_row(backend, runtime, str(len(rows)), cases, error, result_of(rows))
-    table = Table("operation", "backend", "ran on", "status", "cases", "only zeros", "worst error / bound")
+        error = worst.shown_worst if not (is_wide and worst.passed) else f"{worst.shown_worst} {worst.operation}"
+        backends.add_row(backend, *((runtime,) if is_wide else ()), str(len(rows)), cases, error, result_of(rows))
+    zeros = ("only zeros",) if is_wide else ()
+    table = Table("operation", "backend", *wide, "status", "cases", *zeros, "error / bound", **look)
     for row in report.rows:
-        if verbose or row.status != "passed":
-            counts = row.shown_cases, str(row.zeros), row.shown_worst
-            table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
+        if verbose or (row.status != "passed" and row.backend in ran):  # one line below says why nothing of others ran
+            more = ((row.runtime,), (str(row.zeros),)) if is_wide else ((), ())
+            table.add_row(row.operation, row.backend, *more[0], row.status, row.shown_cases, *more[1], row.shown_worst)
     for one in (backends, table):
         if one.row_count:
             console.print(one)
+    if backends.row_count:
+        console.print(f"error / bound: {BOUND_MEANS}", highlight=False)
     for failure in report.failures:
         console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}")
         console.print(f"  {failure.message}")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree
 
+import mpsref
 from mpsref.conformance.runner import WRONG
 from mpsref.conformance.tally import Tally, added
 
@@ -157,6 +158,14 @@ class Report:
     rows: tuple[Row, ...]
     unavailable: tuple[tuple[str, str], ...] = ()
     """Backends that cannot run on this machine, with the reason."""
+
+    @classmethod
+    def of_blocks(cls, seed: int, rows: Sequence[Row]) -> Report:
+        """Return the report of the blocks of cases that are done, for a check that was interrupted."""
+        blocks: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            blocks.setdefault((row.operation, row.backend), []).append(row)
+        return cls(mpsref.__version__, seed, tuple(Row.merged(found) for found in blocks.values()))
 
     @property
     def failures(self) -> tuple[Failure, ...]:
