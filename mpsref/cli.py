@@ -686,12 +686,18 @@ def audit(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Model and input in channels_last.")] = False,
     compiles: Annotated[bool, typer.Option("--compile", help="Run each layer through torch.compile.")] = False,
     evaluates: Annotated[bool, typer.Option("--eval", help="The model in evaluation mode; default: training.")] = False,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Leave parameters that are 0.")
+    ] = False,
+    autocast: Annotated[str | None, typer.Option(help="bfloat16 or float16: the forward pass under autocast.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if anything was not compared.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, input, and the parts that are compared.")] = 0,
     json: JsonOption = False,
 ) -> None:
     """Run a step of training of a PyTorch model, and compare what each layer returned with the reference.
 
-    The exit status is 1 if a layer is wrong, or nothing was compared.
+    The exit status is 1 if a layer is wrong or nothing was compared, and 3 if nothing is wrong but a backward pass of
+    your own was not compared, with --strict if anything was not.
     """
     from importlib import import_module
 
@@ -706,9 +712,13 @@ def audit(
         compiles=compiles,
         evaluates=evaluates,
         seed=seed,
+        as_is=as_is,
+        autocast=autocast,
     )
     typer.echo(report.json() if json else str(report))
-    raise typer.Exit(0 if report.ok else 1)
+    compared = any(row.compared for row in report.rows)
+    right = report.complete if strict else report.ok
+    raise typer.Exit(1 if report.wrong or not compared else 0 if right else 3)
 
 
 @app.command()

@@ -24,13 +24,28 @@ from mpsref.backend import Backend
 from mpsref.conformance import comparator, rules
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.rounded import Rounded
 from mpsref.conformance.runner import WRONG, run_case
 from mpsref.errors import UnsupportedError
 from mpsref.kernels import ConvolutionTranspose
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
 from mpsref.operations import Problem
 
 # --- comparison -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """Results that no problem of mpsref has, in float64, with their error bounds."""
+
+    references: tuple[Array, ...]
+    bounds: tuple[ErrorBound, ...]
+
+    @classmethod
+    def of(cls, *results: Rounded) -> Computed:
+        """Return the results of formulas."""
+        values, bounds = zip(*(one.result() for one in results), strict=True)
+        return cls(values, bounds)
 
 
 @dataclass(frozen=True)
@@ -39,8 +54,8 @@ class Check:
 
     Parameters
     ----------
-    problem : Problem
-        A problem of mpsref, the whole layer or a part of it.
+    problem : Problem or Computed
+        A problem of mpsref, the whole layer or a part of it; or what a formula gives for it.
     inputs : tuple of ndarray
         Its inputs: numbers that occurred.
     actual : dict of str to ndarray
@@ -51,7 +66,7 @@ class Check:
         The part of these results that is complete in a part of a layer.
     """
 
-    problem: Problem
+    problem: Problem | Computed
     inputs: tuple[Array, ...]
     actual: dict[str, Array]
     of: tuple[int, ...] = (0, 1, 2)
@@ -78,6 +93,8 @@ class Compared:
     fraction: float
     message: str = ""
     problem: Problem | None = None
+    empty: bool = False
+    """Whether a gradient is right and 0 everywhere."""
 
     @property
     def method(self) -> str:
@@ -85,7 +102,9 @@ class Compared:
         return "" if self.problem is None else self.problem.method
 
 
-def compare(check: Check, names: Sequence[str] = ()) -> list[Compared]:
+def compare(
+    check: Check, names: Sequence[str] = (), unit: float = UNIT_ROUNDOFF, *, exact: bool = False
+) -> list[Compared]:
     """Compare the results of a check with the reference in float64.
 
     Parameters
@@ -94,6 +113,10 @@ def compare(check: Check, names: Sequence[str] = ()) -> list[Compared]:
         What a layer returned.
     names : sequence of str
         The rules under which bounds are wider, see :mod:`mpsref.conformance.rules`.
+    unit : float, optional
+        Unit roundoff of the type in which the results were stored, where that is less precise than float32.
+    exact : bool, optional
+        Whether the inputs are small integers: where nothing need be rounded, results must be equal.
 
     Returns
     -------
@@ -108,10 +131,13 @@ def compare(check: Check, names: Sequence[str] = ()) -> list[Compared]:
     inputs = tuple(one.astype(np.float64) for one in check.inputs)
     if not all(np.isfinite(one).all() for one in inputs):
         raise UnsupportedError(f"{', '.join(check.actual)}: NaN or infinities in what it is computed from")
-    problem, operation = check.problem, check.problem.operation
+    problem = check.problem
     with np.errstate(all="ignore"), rules.applied(tuple(names)):
-        references = _tuple(operation.formula(problem, *inputs))
-        bounds = rules.widened(problem, inputs, _tuple(operation.error_bound(problem, *inputs)))
+        if isinstance(problem, Computed):
+            references, bounds = problem.references, problem.bounds
+        else:
+            references = _tuple(problem.operation.formula(problem, *inputs))
+            bounds = rules.widened(problem, inputs, _tuple(problem.operation.error_bound(problem, *inputs)))
         found = []
         for (what, actual), k in zip(check.actual.items(), check.of, strict=False):
             reference, terms = references[k], bounds[k]
@@ -119,7 +145,9 @@ def compare(check: Check, names: Sequence[str] = ()) -> list[Compared]:
                 reference, terms = _over_images(reference, terms)
             elif check.region and reference.ndim == 4:
                 reference, terms = _part(reference, terms, check.region)
-            found.append(_compared(what, actual, reference, terms, problem))
+            if unit > UNIT_ROUNDOFF:
+                actual, terms = _stored(actual, reference, terms, unit)
+            found.append(_compared(what, actual, reference, terms, problem, exact))
     return found
 
 
@@ -140,12 +168,35 @@ def _over_images(reference: Array, terms: ErrorBound) -> tuple[Array, ErrorBound
     return reference.sum(axis=0), ErrorBound.of_error(total)
 
 
-def _compared(what: str, actual: Array, reference: Array, terms: ErrorBound, problem: Problem) -> Compared:
+def _stored(actual: Array, reference: Array, terms: ErrorBound, unit: float) -> tuple[Array, ErrorBound]:
+    """Return results in a less precise type, and their bound: float32 arithmetic, and roundings when they are stored.
+
+    An infinity is right where the result is beyond the largest number of the type, as in float16.
+    """
+    largest, smallest = (65504.0, 2.0**-24) if unit == HALF else (np.inf, 0.0)
+    actual = np.where(np.isinf(actual) & (abs(reference) > largest * (1 - 4 * unit)), reference, actual)
+    zero = np.zeros(reference.shape, np.float32)
+    arithmetic = comparator.bound(zero, np.zeros(reference.shape), terms) * (1 + unit / UNIT_ROUNDOFF / 64)
+    return actual.astype(np.float32), ErrorBound.of_error(arithmetic + STORED * unit * abs(reference) + smallest)
+
+
+HALF = 2.0**-11
+"""Unit roundoff of float16."""
+
+STORED = 2
+"""Roundings to a less precise type of each result: its own, and that of the sum before a bias is added."""
+
+
+def _compared(
+    what: str, actual: Array, reference: Array, terms: ErrorBound, problem: Problem | Computed, exact: bool = False
+) -> Compared:
+    of = None if isinstance(problem, Computed) else problem
+    where = (lambda index: "") if of is None else of.where
     try:
-        fraction = comparator.check(actual, reference, terms, actual.dtype.name, where=problem.where)
-        return Compared(what, fraction, problem=problem)
+        fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, where)
+        return Compared(what, fraction, problem=of, empty=what.startswith("gradient") and not reference.any())
     except Mismatch as mismatch:
-        return Compared(what, _excess(actual, reference, terms), str(mismatch), problem)
+        return Compared(what, _excess(actual, reference, terms), str(mismatch), of)
 
 
 def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
@@ -163,7 +214,10 @@ def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
 FORMAT = 1
 """Version of the JSON form; it increases when programs for the old form would misread the new one."""
 
-RowStatus: TypeAlias = Literal["right", "wrong", "not compared"]
+NO_NEED = "no gradient: the result does not require one"
+"""A reason for which nothing is left out."""
+
+RowStatus: TypeAlias = Literal["right", "in part", "wrong", "not compared"]
 
 
 @dataclass(frozen=True)
@@ -190,6 +244,10 @@ class Row:
         The command that runs the case again, where a backend shows it.
     layouts : tuple of (str, str)
         The layout in memory of each tensor of four axes.
+    notes : tuple of str
+        How it was compared, where that is not by the reference.
+    required : bool
+        Whether an audit that does not compare it has failed: a backward pass that the user wrote.
     """
 
     layer: str
@@ -201,13 +259,16 @@ class Row:
     reasons: tuple[str, ...] = ()
     replay: str = ""
     layouts: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    required: bool = False
 
     @property
     def status(self) -> RowStatus:
-        """Whether all that was compared is right."""
+        """Whether all is right, or all that was compared if ``reasons`` say what was not."""
         if self.message:
             return "wrong"
-        return "right" if self.compared else "not compared"
+        partly = any(reason != NO_NEED for reason in self.reasons)
+        return "not compared" if not self.compared else "in part" if partly else "right"
 
     @property
     def worst(self) -> float:
@@ -236,16 +297,28 @@ class Step:
     compared: list[Compared] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     """Why something was not compared."""
+    notes: list[str] = field(default_factory=list)
+    """How it was compared, where that is not by the reference."""
     layouts: dict[str, str] = field(default_factory=dict)
     """Layout in memory of the tensors of the layer, by name."""
+    required: bool = False
+    """Whether an audit that does not compare it has failed: a backward pass that the user wrote."""
 
-    def judge(self, checks: Callable[[], Sequence[Check]]) -> None:
-        """Compare; a check that mpsref refuses is a reason."""
+    def judge(self, checks: Callable[[], Sequence[Check]], unit: float = UNIT_ROUNDOFF, *, again: bool = False) -> None:
+        """Compare; a check that mpsref refuses is a reason. ``again``: of another call, on small integers."""
         try:
             for check in checks():
-                self.compared += compare(check, self.rules)
+                found = compare(check, self.rules, unit, exact=again)
+                for one in found:
+                    said = f"called again on small integers: {one.message}" if again and one.message else one.message
+                    self.compared.append(replace(one, message=said, empty=one.empty and not again))
         except UnsupportedError as error:
             self.reasons.append(str(error))
+
+    def empty(self) -> set[str]:
+        """Return the gradients that are 0 everywhere, where nothing but 0 was compared with 0."""
+        found = {one.what for one in self.compared if one.empty}
+        return found - {one.what for one in self.compared if not one.empty}
 
     def row(self, small: Callable[[Problem], tuple[str, str]] | None = None) -> Row:
         """Return the row of the table.
@@ -254,10 +327,14 @@ class Step:
         the command that runs it again, both empty if there is none.
         """
         worst: dict[str, float] = {}
+        empty = self.empty()
         for one in self.compared:
+            if one.what in empty:
+                continue
             what = one.what if self.number == 1 else f"{self.number} {one.what}s"
             worst[what] = max(worst.get(what, 0.0), one.fraction)
-        message, case, replay, reasons = "", "", "", dict.fromkeys(self.reasons)
+        message, case, replay = "", "", ""
+        reasons = dict.fromkeys([*self.reasons, *(f"{what}: 0 everywhere" for what in sorted(empty))])
         wrong = next((one for one in self.compared if one.message), None)
         if wrong is not None:
             message = f"{wrong.what}: {wrong.message}"
@@ -266,7 +343,10 @@ class Step:
                 reasons |= {} if case else {"no small case was found in which it is wrong": None}
         layouts = tuple((name, one) for name, one in self.layouts.items() if one)
         compared = tuple(worst.items())
-        return Row(self.place, self.function, self.shape, compared, message, case, tuple(reasons), replay, layouts)
+        notes = tuple(dict.fromkeys(self.notes))
+        why, required = tuple(reasons), self.required
+        where = self.place, self.function, self.shape
+        return Row(*where, compared, message, case, why, replay, layouts, notes, required)
 
 
 @dataclass(frozen=True)
@@ -287,6 +367,8 @@ class Audit:
         The documented differences of the framework that bounds allow, see :mod:`mpsref.conformance.rules`.
     seconds : float
         Time of the audit.
+    remarks : tuple of str, optional
+        What was changed in the model.
     """
 
     rows: tuple[Row, ...]
@@ -295,6 +377,7 @@ class Audit:
     seed: int
     rules: tuple[str, ...]
     seconds: float
+    remarks: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> tuple[Row, ...]:
@@ -303,8 +386,18 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared, and nothing is wrong."""
-        return not self.wrong and any(row.compared for row in self.rows)
+        """Whether something was compared, nothing is wrong, and no backward pass of the user was left out."""
+        return not self.wrong and any(row.compared for row in self.rows) and not self.unchecked
+
+    @property
+    def unchecked(self) -> tuple[Row, ...]:
+        """The functions with a backward pass of their own of which something was not compared."""
+        return tuple(row for row in self.rows if row.required and row.status in ("in part", "not compared"))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all layers and functions were compared, and are right."""
+        return self.ok and not self.others and all(row.status == "right" for row in self.rows)
 
     def json(self) -> str:
         """Return the audit as JSON; its names and their meaning are stable within one ``format``."""
@@ -320,6 +413,7 @@ class Audit:
                 "replay": row.replay,
                 "layouts": dict(row.layouts),
                 "reasons": list(row.reasons),
+                "notes": list(row.notes),
             }
             for row in self.rows
         ]
@@ -329,6 +423,8 @@ class Audit:
             "ok": self.ok,
             "runtime": self.runtime,
             "seed": self.seed,
+            "complete": self.complete,
+            "remarks": list(self.remarks),
             "rules": list(self.rules),
             "seconds": round(self.seconds, 2),
             "rows": rows,
@@ -344,7 +440,7 @@ class Audit:
                 row.function,
                 "x".join(map(str, row.shape)),
                 ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in row.compared) or "-",
-                "" if row.status == "right" else row.status.upper() if row.status == "wrong" else row.status,
+                {"right": "", "wrong": "WRONG"}.get(row.status, row.status),
             )
             for row in self.rows
         ]
@@ -357,18 +453,25 @@ class Audit:
             text += ["", f"WRONG {row.layer}: {row.message}"]
             text += [f"  case {row.case}"] if row.case else []
             text += [f"  {row.replay}"] if row.replay else []
-        listed = [f"  {row.layer} ({row.function}): {reason}" for row in self.rows for reason in row.reasons]
-        text += ["", "not compared:", *listed] if listed else []
+        for title, name in (("not compared:", "reasons"), ("compared in another way:", "notes")):
+            listed = [f"  {row.layer} ({row.function}): {one}" for row in self.rows for one in getattr(row, name)]
+            text += ["", title, *listed] if listed else []
         if self.others:
-            text += ["", "functions that mpsref does not have, or that only move elements:"]
+            text += ["", "functions that mpsref does not have, not compared:"]
             for function in dict.fromkeys(name for _, name, _ in self.others):
                 places = [(layer, calls) for layer, name, calls in self.others if name == function]
                 more = f" and {len(places) - 1} more" if len(places) > 1 else ""
                 total = sum(calls for _, calls in places)
                 text.append(f"  {function}: {total} in {places[0][0] or 'the model or the loss'}{more}")
         counts = Counter(row.status for row in self.rows)
-        text += ["", f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"]
+        text += ["", *self.remarks]
         text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s; rules: {', '.join(self.rules)}"]
+        last = f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"
+        last += f", {counts['in part']} in part" if counts["in part"] else ""
+        unknown = sum(calls for *_, calls in self.others)
+        last += f"; {unknown} calls of functions that mpsref does not have" if unknown else ""
+        last += f"; {len(self.unchecked)} backward passes of your own not compared" if self.unchecked else ""
+        text += [last]
         return "\n".join(text)
 
 

@@ -7,7 +7,8 @@ roundings in sequence on terms whose absolute values sum to ``magnitude``, then 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,8 +101,81 @@ def _message(actual: Array, expected: Array, limit: Array, wrong: Array, index: 
     value, reference, allowed = actual[index], expected[index], limit[index]
     hint = " (never written, or computed from NaN)" if np.isnan(value) else ""
     rule = f"may differ by {allowed:.3g}" if allowed > 0 else "must be equal"
+    pattern = difference(actual, expected, limit)
     return (
         f"{int(wrong.sum())} of {wrong.size} elements are wrong; the first is [{', '.join(map(str, index))}]"
         f"{': ' + where if where else ''}. It is {value!s}{hint}, the reference says {reference:.9g}; "
-        f"they {rule}."
+        f"they {rule}.{f' The result is {pattern}.' if pattern else ''}"
     )
+
+
+AXES = {4: ("image", "row", "column", "channel"), 1: ("element",), 2: ("row", "column")}
+"""Names of the axes of a result, by their number."""
+
+
+def difference(actual: Array, expected: Array, limit: Array) -> str:
+    """Return in words what a wrong result has in common with the right one, or nothing.
+
+    It may be a multiple, shifted along an axis, or zero in places of an axis.
+
+    Parameters
+    ----------
+    actual, expected : ndarray
+        The result, and the reference in float64.
+    limit : ndarray
+        The largest legal error of each element.
+
+    Examples
+    --------
+    >>> right = np.arange(12.0).reshape(1, 3, 2, 2)
+    >>> difference(2 * right, right, np.full(right.shape, 1e-6))
+    'exactly 2 times what is expected'
+    >>> difference(np.roll(right, 1, axis=1), right, np.full(right.shape, 1e-6))
+    'shifted by one row'
+    >>> difference(right * [1, 0], right, np.full(right.shape, 1e-6))
+    'zero in the last channel'
+    """
+    found, limit = actual.astype(np.float64), np.broadcast_to(limit, expected.shape)
+    if not (np.isfinite(found).all() and np.isfinite(expected).all() and expected.any()):
+        return ""
+    allowed = np.where(np.isfinite(limit), limit, 0.0) + np.spacing(abs(expected).astype(np.float32))
+    if not found.any():
+        return "zero everywhere"
+    factor = float((found * expected).sum() / (expected**2).sum())
+    simple = Fraction(factor).limit_denominator(64)
+    close = simple != 1 and expected.size > 1 and abs(factor - simple) < 1e-3 * abs(factor)
+    if close and (abs(found - float(simple) * expected) <= allowed * max(1.0, abs(factor))).all():
+        return f"exactly {simple} times what is expected"
+    names = AXES.get(found.ndim, tuple(f"index of axis {axis}" for axis in range(found.ndim)))
+    return _zeros(found, expected, allowed, names) or _shift(found, expected, allowed, names)
+
+
+def _zeros(found: Array, expected: Array, allowed: Array, names: Sequence[str]) -> str:
+    """Return along which axis some places are all zero while the rest is right."""
+    for axis, name in enumerate(names):
+        others = tuple(one for one in range(found.ndim) if one != axis)
+        wrong = (abs(found - expected) > allowed).any(axis=others)
+        zero = ~found.any(axis=others) & wrong
+        if wrong.any() and (zero == wrong).all() and not wrong.all():
+            places = np.flatnonzero(zero).tolist()
+            if places == [len(zero) - 1]:
+                return f"zero in the last {name}"
+            few = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+            return f"zero in {name}{'s' if len(places) > 1 else ''} {few}"
+    return ""
+
+
+def _shift(found: Array, expected: Array, allowed: Array, names: Sequence[str]) -> str:
+    """Return by how many places along an axis the result is that of its neighbour."""
+    for axis, name in enumerate(names):
+        length = found.shape[axis]
+        for by in (1, -1, 2, -2):
+            if abs(by) >= length - 1:
+                continue
+            late, early = (slice(abs(by), None), slice(None, -abs(by)))[:: 1 if by > 0 else -1]
+            index: list[tuple[slice, ...]] = [(*(slice(None),) * axis, one) for one in (late, early)]
+            a, e = found[index[0]], expected[index[1]]
+            if np.ptp(e) > 0 and (abs(a - e) <= allowed[index[1]] + np.spacing(abs(e).astype(np.float32))).all():
+                number = "one" if abs(by) == 1 else "two"
+                return f"shifted by {number} {name}{'s' if abs(by) > 1 else ''}{' backwards' if by < 0 else ''}"
+    return ""

@@ -25,6 +25,7 @@ def audit(
     seed: int = 0,
     compiles: bool = False,
     shrinks: bool = True,
+    as_is: bool = False,
 ) -> Audit:
     """Run a forward and a backward pass of a model, and compare every layer with the reference.
 
@@ -47,11 +48,15 @@ def audit(
         Whether layers run through ``torch.compile``, each by itself.
     shrinks : bool, optional
         Whether to search for a small case of each wrong layer.
+    as_is : bool, optional
+        Whether parameters that are 0 stay so: behind a gain of 0 all gradients are 0, and cannot be compared. By
+        default they are small random numbers while the model is audited.
 
     Returns
     -------
     Audit
-        A row for each call of a layer; ``ok`` if nothing is wrong. ``print`` shows the table.
+        A row for each call of a layer; ``ok`` if nothing is wrong, and every backward pass that is no operation of
+        PyTorch was compared. ``print`` shows the table.
 
     Raises
     ------
@@ -60,7 +65,7 @@ def audit(
 
     Notes
     -----
-    The gradients of the parameters and the buffers of the model, such as running means, are afterwards what they were.
+    The parameters, their gradients and the buffers of the model, such as running means, are afterwards what they were.
 
     Examples
     --------
@@ -73,6 +78,8 @@ def audit(
     import torch
 
     from mpsref.conformance.audit import Audit
+    from mpsref.kernels.reference import UNIT_ROUNDOFF
+    from mpsref_torch.auditing.custom import applying
     from mpsref_torch.auditing.sampled import Draw
     from mpsref_torch.auditing.watch import Watch
 
@@ -85,11 +92,14 @@ def audit(
     before = [(buffer, buffer.detach().clone()) for buffer in buffers]
     for parameter in parameters:
         parameter.grad = None
+    zeros = [] if as_is else _fill_zeros(model, seed)
     watch = Watch(model, Draw(seed), compiles=compiles)
     watch.watch_modules()
     devices = [x.device] if isinstance(x, torch.Tensor) and x.is_cuda else []
+    cache = torch.is_autocast_cache_enabled()
     try:
-        with torch.random.fork_rng(devices=devices):
+        torch.set_autocast_cache_enabled(False)  # each call rounds parameters by itself, and has its own gradients
+        with torch.random.fork_rng(devices=devices), applying(watch.applied):
             torch.manual_seed(seed)
             with watch:
                 output = _called(model, x)
@@ -101,14 +111,17 @@ def audit(
                 raise TypeError(f"the loss is {shown}; it must be a tensor of one element")
             watch.in_backward = True
             if value.requires_grad:
+                watch.strangers(value.grad_fn)
                 torch.autograd.backward(value)
+            watch.finish()
     finally:
         watch.remove()
+        torch.set_autocast_cache_enabled(cache)
         for parameter, grad in kept:
             parameter.grad = grad
         with torch.no_grad():
-            for buffer, values in before:
-                buffer.copy_(values)
+            for tensor, values in (*before, *((parameter, values) for _, parameter, values in zeros)):
+                tensor.copy_(values)
     runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"
     cases: dict[object, tuple[str, str]] = {}
 
@@ -116,13 +129,48 @@ def audit(
         """Return a small case; one search for layers of the same kind."""
         from mpsref_torch.auditing.again import small_case
 
+        if seen.dtype not in ("float32", "float64") or seen.unit > UNIT_ROUNDOFF:
+            return "", ""  # a case would run without autocast
         if (key := seen.key(problem.method)) not in cases:
             cases[key] = small_case(seen, problem.method, seen.dtype, str(value.device.type), compiles=compiles)
         return cases[key]
 
     rows = tuple(seen.row(partial(small, seen) if shrinks else None) for seen in watch.compared())
     others = tuple((layer, name, calls) for (layer, name), calls in watch.others.items())
-    return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start)
+    remarks = (_said(zeros),) if zeros else ()
+    return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start, remarks)
+
+
+def _fill_zeros(model: Any, seed: int) -> list[tuple[str, Tensor, Tensor]]:
+    """Give parameters that are 0 small random numbers; return their names, themselves, and what they were.
+
+    A parameter of one axis may be a gain of which some are 0, and of a matrix whole rows may be.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.is_floating_point() or parameter.is_meta or not parameter.numel():
+                continue
+            zero = parameter == 0
+            if parameter.dim() > 1:
+                zero = zero.flatten(1).all(1).reshape(-1, *(1,) * (parameter.dim() - 1)).expand_as(parameter)
+            if not bool(zero.any()):
+                continue
+            found.append((name, parameter, parameter.detach().clone()))
+            most = min(0.2, max(1, parameter.numel() // len(parameter)) ** -0.5) if parameter.dim() else 0.2
+            size = most * (0.25 + 0.75 * torch.rand(parameter.shape, generator=generator))
+            sign = 2.0 * torch.randint(0, 2, parameter.shape, generator=generator) - 1
+            parameter.copy_(torch.where(zero, (sign * size).to(parameter), parameter))
+    return found
+
+
+def _said(zeros: Sequence[tuple[str, Tensor, Tensor]]) -> str:
+    more = f" and {len(zeros) - 3} more" if len(zeros) > 3 else ""
+    names = ", ".join(name for name, *_ in zeros[:3])
+    return f"parameters that are 0 were small random numbers in this audit ({names}{more}); --as-is leaves them 0"
 
 
 def _called(model: Any, x: Any) -> Any:

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from mpsref.backend import Backend
 from mpsref.conformance.audit import smallest
 from mpsref.frameworks.adapter import Function, Tensor
+from mpsref_torch.auditing.layer import Seen
 from mpsref_torch.auditing.normalizing import Grouped, LayerNormalization
-from mpsref_torch.auditing.watch import Seen
 from mpsref_torch.operations import table
 from mpsref_torch.run import Torch
 

@@ -24,6 +24,8 @@ def run(
     compiles: bool,
     evaluates: bool,
     seed: int,
+    as_is: bool = False,
+    autocast: str | None = None,
 ) -> Audit:
     """Make model and batch, and audit the model.
 
@@ -39,6 +41,10 @@ def run(
         Memory format of the model and of inputs with four axes, compilation, and mode.
     seed : int
         Of weights, input and audit.
+    as_is : bool, optional
+        Whether parameters that are 0 stay so.
+    autocast : str or None, optional
+        The type in which autocast computes, ``bfloat16`` or ``float16``.
 
     Raises
     ------
@@ -51,6 +57,8 @@ def run(
         raise ValueError(f"PyTorch is not installed: {install('torch')}")
     import torch
 
+    if autocast not in (None, "bfloat16", "float16"):
+        raise ValueError(f"--autocast is {autocast!r}; it must be bfloat16 or float16")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, AttributeError) as error:
@@ -67,7 +75,10 @@ def run(
     if channels_last:
         network = cast(Any, network).to(memory_format=torch.channels_last)
     try:
-        return audit(network, None if loss is None else _named(loss), given, seed=seed, compiles=compiles)
+        dtype = None if autocast is None else getattr(torch, autocast)
+        with torch.autocast(torch.device(device).type, enabled=autocast is not None, dtype=dtype):
+            named = None if loss is None else _named(loss)
+            return audit(network, named, given, seed=seed, compiles=compiles, as_is=as_is)
     except RuntimeError as error:
         what = f"an input of shape {shape}" if batch is None else f"the batch {batch}"
         raise ValueError(f"{model} failed with {what}: {error}") from error

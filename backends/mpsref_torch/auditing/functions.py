@@ -14,7 +14,7 @@ from torch import nn
 from mpsref import LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
-from mpsref_torch.auditing import normalizing, pointwise, sliding
+from mpsref_torch.auditing import formulas, normalizing, pointwise, sliding
 from mpsref_torch.auditing.layer import Translate, Translated
 from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
 
@@ -119,6 +119,13 @@ def _operands(name: str, *, in_place: bool = False) -> Translate:
     return translate
 
 
+def _divided(input: Any, other: Any, *, rounding_mode: Any = None, out: Any = None) -> Translated:
+    """Return the translation of a tensor over a number."""
+    if not isinstance(input, torch.Tensor) or isinstance(other, torch.Tensor) or rounding_mode or out is not None:
+        raise UnsupportedError("a quotient of tensors, or one that is rounded")
+    return Activation(input, Neuron("linear", a=1 / other, b=0.0))
+
+
 LOSSES: Mapping[Any, Callable[..., Translated]] = {
     F.l1_loss: _elements(lambda: Loss("meanabsoluteerror")),
     F.mse_loss: _elements(lambda: Loss("meansquarederror")),
@@ -159,7 +166,12 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
         (F.adaptive_max_pool1d, F.adaptive_max_pool1d_with_indices),
     ),
     ("mean", sliding.MeanOfPixels, (torch.mean, _T.mean)),
-    ("interpolate", sliding.UpsamplingLayer, (F.interpolate,)),
+    ("matmul", formulas.Product, (torch.matmul, _T.matmul, _T.__matmul__, torch.mm, _T.mm, torch.bmm, _T.bmm)),
+    ("scaled_dot_product_attention", formulas.Attention, (F.scaled_dot_product_attention,)),
+    ("embedding", formulas.Table, (F.embedding,)),
+    ("pixel_shuffle", formulas.Shuffled, (F.pixel_shuffle,)),
+    ("pixel_unshuffle", partial(formulas.Shuffled, back=True), (F.pixel_unshuffle,)),
+    ("interpolate", sliding.interpolate, (F.interpolate,)),
     ("batch_norm", normalizing.batch, (F.batch_norm,)),
     (
         "batch_norm",
@@ -177,10 +189,14 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
         ),
         (torch.group_norm,),
     ),
-    ("layer_norm", normalizing.LayerNormalization, (F.layer_norm, torch.layer_norm)),
+    ("layer_norm", normalizing.layer, (F.layer_norm, torch.layer_norm)),
+    ("rms_norm", formulas.rms_norm, (F.rms_norm, torch.rms_norm)),
     ("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,)),
     ("relu", _neuron(lambda: Neuron("relu")), (F.relu, torch.relu, _T.relu)),
     ("relu", _neuron(lambda: Neuron("relu"), in_place=True), (torch.relu_, _T.relu_)),
+    ("silu", formulas.silu, (F.silu,)),
+    ("hardswish", formulas.hardswish, (F.hardswish,)),
+    ("glu", formulas.glu, (F.glu,)),
     ("leaky_relu", _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)), (F.leaky_relu,)),
     ("hardtanh", _neuron(_clamped), (F.hardtanh,)),
     ("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), (F.relu6,)),
@@ -203,6 +219,7 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
     ("add", _operands("add", in_place=True), (_T.add_, _T.__iadd__)),
     ("sub", _operands("subtract"), (torch.sub, _T.sub, _T.__sub__)),
     ("mul", _operands("multiply"), (torch.mul, _T.mul, _T.__mul__)),
+    ("div", _divided, (torch.div, _T.div, _T.__truediv__, torch.true_divide)),
     *((function.__name__, _loss(function, make), (function,)) for function, make in LOSSES.items()),
 )
 
@@ -210,6 +227,99 @@ KNOWN: Mapping[Any, tuple[str, Translate]] = {
     function: (name, translate) for name, translate, functions in TABLE for function in functions
 }
 """By function of PyTorch: its name in ``torch.nn.functional``, and its translation."""
+
+
+def _convolved(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Translated:
+    if transposed:
+        return sliding.TransposedLayer(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return sliding.ConvolutionLayer(input, weight, bias, stride, padding, dilation, groups)
+
+
+def _resized(
+    input: Tensor, output_size: Any, align_corners: bool, scales: Any = None, other: Any = None, *, mode: str
+) -> Translated:
+    factors = scales if isinstance(scales, (tuple, list)) else (scales, other)
+    sizes = (
+        output_size if output_size is not None else [int(n * f) for n, f in zip(input.shape[2:], factors, strict=True)]
+    )
+    return formulas.resized(input, sizes, factors, align_corners, cubic=mode == "bicubic")
+
+
+def _softmax_of(spec: SoftMax | LogSoftMax) -> Translate:
+    return lambda input, dim, half_to_float=False: OverChannels(input, dim, spec)
+
+
+ATEN: Mapping[str, tuple[str, Translate]] = {
+    "embedding": (
+        "embedding",
+        lambda weight, indices, padding_idx=-1, *more: formulas.Table(
+            indices, weight, padding_idx if padding_idx >= 0 else None, None, 2.0, *more
+        ),
+    ),
+    "convolution": ("convolution", _convolved),
+    "native_batch_norm": KNOWN[torch.batch_norm],
+    "native_layer_norm": KNOWN[F.layer_norm],
+    "native_group_norm": (
+        "group_norm",
+        lambda input, weight, bias, n, c, pixels, groups, eps: normalizing.group(input, groups, weight, bias, eps),
+    ),
+    "_adaptive_avg_pool2d": KNOWN[F.adaptive_avg_pool2d],
+    "max_pool2d_with_indices": KNOWN[F.max_pool2d],
+    "upsample_bilinear2d": ("interpolate", partial(_resized, mode="bilinear")),
+    "upsample_bicubic2d": ("interpolate", partial(_resized, mode="bicubic")),
+    "_softmax": ("softmax", _softmax_of(SoftMax())),
+    "_log_softmax": ("log_softmax", _softmax_of(LogSoftMax())),
+    "mm": KNOWN[torch.matmul],
+    "bmm": KNOWN[torch.matmul],
+}
+"""By name in ``torch.ops.aten``, where the arguments are others than those of the function of the same name."""
+
+SAME = frozenset(
+    """
+    conv1d conv2d conv_transpose2d linear avg_pool2d max_pool2d adaptive_avg_pool2d batch_norm layer_norm group_norm
+    rms_norm relu leaky_relu hardtanh sigmoid hardsigmoid hardswish silu tanh softplus elu gelu prelu abs glu softmax
+    log_softmax add sub mul matmul pixel_shuffle pixel_unshuffle scaled_dot_product_attention mean
+    """.split()  # noqa: SIM905
+)
+"""Names in ``torch.ops.aten`` of functions with the same arguments."""
+
+
+def known_function(function: Any) -> tuple[str, Translate] | None:
+    """Return the name and the translation of a function, also of one in ``torch.ops.aten``, or ``None``."""
+    found = KNOWN.get(function)
+    if found is not None or not isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return found
+    space, name, *_ = str(function).split(".")
+    if space != "aten":
+        return None
+    if name in ATEN:
+        return ATEN[name]
+    names = next(
+        (getattr(one, name) for one in (torch, F) if name in SAME and KNOWN.get(getattr(one, name, None))), None
+    )
+    return None if names is None else KNOWN[names]
+
+
+MOVES = frozenset(
+    """
+    detach clone contiguous to requires_grad_ __get__ backward view view_as reshape reshape_as flatten unflatten permute
+    transpose t swapaxes swapdims movedim moveaxis squeeze unsqueeze expand expand_as repeat broadcast_to cat concat
+    concatenate stack split chunk unbind select narrow index_select __getitem__ flip roll unfold pad type_as float
+    double half bfloat16 zeros_like ones_like new_zeros new_ones new_full new_empty zeros ones empty full randn rand
+    arange tensor_split hsplit channel_shuffle bernoulli_ tensor linspace rand_like randn_like empty_like
+    """.split()  # noqa: SIM905
+)
+"""Functions that change no numbers, or make some."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -244,6 +354,8 @@ _OF_MODULES = """
     GroupNorm group_norm  LayerNorm layer_norm  LocalResponseNorm local_response_norm
     ReLU6 relu6  ReLU relu  LeakyReLU leaky_relu  Hardtanh hardtanh  Sigmoid sigmoid  Hardsigmoid hardsigmoid
     Tanh tanh  Softplus softplus  Softsign softsign  ELU elu  GELU gelu  PReLU prelu
+    SiLU silu  Hardswish hardswish  GLU glu  Embedding embedding  PixelShuffle pixel_shuffle
+    PixelUnshuffle pixel_unshuffle  RMSNorm rms_norm
     Softmax softmax  LogSoftmax log_softmax  Dropout dropout  Dropout2d dropout2d
 """.split()  # noqa: SIM905
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.conformance.audit import Check
+from mpsref.conformance.audit import Check, Step
 from mpsref.frameworks.adapter import Tensor
+from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref.operations import Problem
 from mpsref_torch.auditing.sampled import ELEMENTS, VALUES, Draw, array, elements, rows
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 RULES = (
     "slope at a kink",
@@ -52,6 +55,9 @@ class Translated(ABC):
     inputs: dict[str, Tensor]
     """The tensors for which there may be gradients, by name."""
 
+    fixed: Mapping[str, Tensor] = MappingProxyType({})
+    """Tensors that are no inputs, but get other numbers when the call is run again."""
+
     works_in_place = False
     notes: tuple[str, ...] = ()
     """What is not compared, with the reason."""
@@ -76,6 +82,32 @@ class Translated(ABC):
     @abstractmethod
     def whole(self, method: str) -> Problem | None:
         """Return a problem of the shapes of the whole layer, or ``None``."""
+
+
+@dataclass(eq=False)
+class Seen(Step):
+    """One call of a known function."""
+
+    kind: str = ""
+    """Name in ``torch.nn.functional``."""
+    translated: Translated | None = None
+    module: Any | None = None
+    """The module, if what it returned was compared, not what a function in it did."""
+    dtype: str = ""
+    repeated: bool = False
+    """Whether the call is in the backward pass, which repeats a part of the forward pass."""
+    differentiable: bool = False
+    """Whether the result requires a gradient."""
+    functions: list[str] = field(default_factory=list)
+    """The functions of its own that a module calls, with file and line."""
+    unit: float = UNIT_ROUNDOFF
+    """Unit roundoff of the gradients, where they are less precise than float32."""
+
+    def key(self, method: str) -> object:
+        """Return what two calls have in common that are wrong in the same small cases."""
+        problem = None if self.translated is None else self.translated.whole(method)
+        kind = self.module if self.module is None else type(self.module).__qualname__
+        return kind, self.kind, method, None if problem is None else problem.spec, tuple(self.layouts.items())
 
 
 class Sampled(Translated):

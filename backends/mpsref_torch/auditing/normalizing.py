@@ -11,6 +11,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
+from mpsref_torch.auditing.formulas import Normalized, of_rows
 from mpsref_torch.auditing.layer import Rows, Sampled, Translated, image_shape, problem_of
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array
 
@@ -70,6 +71,17 @@ class Grouped(Affine):
         options = ("weight" in self.inputs, "bias" in self.inputs)[: 2 if method == "forward" else 1]
         return problem_of(spec, method, shape, *options)
 
+    def as_formula(self) -> Translated:
+        """Return the same layer by a formula whose roundings can be counted otherwise."""
+        n, c = self.shape[:2]
+        pixels = math.prod(self.shape[2:])
+        if self.joins_images:
+            arranged, axes = (n, c, 1, pixels), (0, 3)
+        else:
+            arranged, axes = (n, c // self.size, self.size, pixels), (2, 3)
+        weight, bias = self.inputs.get("weight"), self.inputs.get("bias")
+        return Normalized(self.inputs["x"], weight, bias, self.layer.epsilon, arranged, axes)
+
     def whole(self, method: str) -> Problem:
         n, height, width, c = image_shape(self.shape)
         return self.problem(method, (1, n * height, width, c) if self.joins_images else (n, height, width, c))
@@ -84,6 +96,7 @@ class FrozenBatch(Affine):
         self, x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float
     ) -> None:
         super().__init__(x, BatchNormalization(epsilon), weight=weight, bias=bias)
+        self.fixed = {"mean": mean, "variance": variance}
         self.statistics = {"mean": mean.detach().clone(), "variance": variance.detach().clone()}
 
     def choose(self, draw: Draw) -> None:
@@ -137,23 +150,32 @@ def group(
     return Grouped(input, weight, bias, GroupNormalization(num_groups, eps))
 
 
+def layer(
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Translated:
+    """Translate ``layer_norm``."""
+    shape = tuple(normalized_shape)
+    if len(shape) == 1 and input.dim() > 1 and input.numel() <= ALL // 4:
+        return LayerNormalization(input, weight, bias, eps)
+    return of_rows(input, shape, weight, bias, eps, centered=True)
+
+
 class LayerNormalization(Grouped):
     """``layer_norm`` over the last axis: each row is an image of one pixel, with one group of channels."""
 
-    def __init__(
-        self,
-        input: Tensor,
-        normalized_shape: Any,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> None:
-        if len(tuple(normalized_shape)) != 1 or input.dim() < 2:
-            raise UnsupportedError(f"normalized_shape is {tuple(normalized_shape)}; mpsref has layers of one axis")
-        if input.numel() > ALL:
-            raise UnsupportedError(f"{input.numel()} elements; the gradients for weight and bias need all of them")
+    def __init__(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
         super().__init__(input, weight, bias, GroupNormalization(1, eps))
         self.size = input.shape[-1]
+
+    def as_formula(self) -> Translated:
+        inputs = self.inputs
+        options = inputs["x"], (self.size,), inputs.get("weight"), inputs.get("bias"), self.layer.epsilon
+        return of_rows(*options, centered=True)
 
     def choose(self, draw: Draw) -> None:
         self.channels = list(range(self.size))

@@ -9,7 +9,8 @@ import numpy as np
 
 from mpsref import Arithmetic, Dropout, LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.conformance.audit import Check
+from mpsref.conformance.audit import Check, Computed
+from mpsref.conformance.rounded import Rounded
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
@@ -93,7 +94,7 @@ class Masked(Elements):
 
 
 class TwoOperands(Elements):
-    """Sum, difference or product of two tensors; the gradient of a tensor that is repeated is not compared."""
+    """Sum, difference or product of two tensors; of one that is repeated, some elements of the gradient."""
 
     GRADIENTS: ClassVar = {"gradient": ("x", "y")}
     HAS_CASES = False
@@ -103,12 +104,15 @@ class TwoOperands(Elements):
     ) -> None:
         if other is input:
             raise UnsupportedError("an operand twice")
-        if other.dtype != input.dtype or other.device != input.device:
+        if not other.is_floating_point() or other.device != input.device:
             raise UnsupportedError(f"operands of two kinds, {input.dtype} and {other.dtype}")
         super().__init__(input, Arithmetic(name, secondary_scale=alpha), works_in_place=works_in_place, y=other)
         self.shape = np.broadcast_shapes(tuple(input.shape), tuple(other.shape))
-        repeated = [one for one, tensor in self.inputs.items() if tuple(tensor.shape) != self.shape]
-        self.notes = tuple(f"gradient for {one}: a sum over what it is repeated for" for one in repeated)
+        self.sizes = {name: tuple(tensor.shape) for name, tensor in self.inputs.items()}
+        self.slopes = {"add": (1.0, alpha), "subtract": (1.0, -alpha)}.get(name)
+        """What a sum of the gradient is multiplied with; ``None`` for the other operand."""
+        self.others: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
+        """Of a repeated operand some indices, and the elements of the other that its element meets."""
 
     def given(self) -> dict[str, Array]:
         return {name: self.part(tensor) for name, tensor in self.inputs.items()}
@@ -116,8 +120,40 @@ class TwoOperands(Elements):
     def problem(self, method: str, shape: Shape) -> Problem:
         return problem_of(self.layer, method, shape, shape)
 
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        for name in wanted:
+            if self.sizes[name] == self.shape:
+                continue
+            other = self.inputs["y" if name == "x" else "x"].detach().expand(self.shape)
+            size = math.prod(self.sizes[name])
+            number = max(1, min(8, VALUES * size // math.prod(self.shape)))
+            indices = np.unravel_index(draw.some(size, number), self.sizes[name]) if self.sizes[name] else [[]]
+            each = [tuple(map(int, one)) for one in zip(*indices, strict=True)] or [()]
+            met = [None if self.slopes else array(self._met(other, name, one)).copy() for one in each]
+            self.others[name] = list(zip(each, met, strict=True))
+        return super().result(y, wanted, draw)
+
+    def _met(self, tensor: Tensor, name: str, index: tuple[int, ...]) -> Tensor:
+        """Return the elements of a tensor of the whole shape that one element of a repeated operand meets."""
+        own = self.sizes[name]
+        fixed = [slice(None) if length == 1 else k for k, length in zip(index, own, strict=True)]
+        return tensor[(*(slice(None),) * (tensor.dim() - len(own)), *fixed)]
+
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        return super().gradients(g, {name: dx for name, dx in found.items() if tuple(dx.shape) == self.shape}, draw)
+        checks = super().gradients(g, {name: dx for name, dx in found.items() if tuple(dx.shape) == self.shape}, draw)
+        for name, others in self.others.items():
+            if name not in found:
+                continue
+            sums, inputs, actual = [], [], []
+            for index, other in others:
+                part = Rounded(array(self._met(g.detach(), name, index)).ravel())
+                factor = self.slopes[name == "y"] if self.slopes else other.ravel()
+                sums.append((part * factor if self.slopes != (1.0, 1) else part).sum(0))
+                inputs.append(part.value)
+                actual.append(array(found[name][index]))
+            joined = Rounded([float(one.value[0]) for one in sums], [float(one.error[0]) for one in sums])
+            checks.append(Check(Computed.of(joined), tuple(inputs), {f"gradient for {name}": np.array(actual)}))
+        return checks
 
 
 REDUCTIONS = ("none", "mean", "sum")

@@ -86,8 +86,9 @@ class Draw:
 
 
 def array(tensor: Tensor) -> Array:
-    """Return the values of a tensor."""
-    found: Array = tensor.detach().cpu().numpy()
+    """Return the values of a tensor, those of types that NumPy lacks or that are less precise in float32."""
+    tensor = tensor.detach().cpu()
+    found: Array = (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor).numpy()
     return found
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from mpsref import (
     Convolution,
     ConvolutionTranspose,
@@ -29,7 +27,7 @@ from mpsref.geometry import Window
 from mpsref.kernels.pooling import Pooling
 from mpsref.operations import Problem
 from mpsref.padding import Placement
-from mpsref_torch.auditing import sampled
+from mpsref_torch.auditing import formulas, sampled
 from mpsref_torch.auditing.layer import Sampled, Translated, problem_of
 from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
 
@@ -310,30 +308,6 @@ class LinearLayer(Weighted):
     backward_crop = forward_crop
 
 
-class UnevenAverage(LinearLayer):
-    """Adaptive average pooling with windows of several sizes: the product of each channel's pixels with a matrix."""
-
-    def __init__(self, input: Tensor, lengths: Sequence[int], sizes: Sequence[int]) -> None:
-        if math.prod(lengths) * math.prod(sizes) > sampled.ALL:
-            raise UnsupportedError(f"windows of several sizes: {tuple(lengths)} pixels in {tuple(sizes)} windows")
-        matrix = np.kron(*map(_means, lengths, sizes))
-        planes = input.detach().reshape(-1, matrix.shape[1])
-        super().__init__(planes, planes.new_tensor(matrix))
-        self.inputs = {"x": input}
-
-    def whole(self, method: str) -> None:
-        return None
-
-
-def _means(length: int, size: int) -> Array:
-    """Return the matrix of the means of the windows of an axis."""
-    windows = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
-    matrix = np.zeros((size, length))
-    for row, window in zip(matrix, windows, strict=True):
-        row[window] = 1 / (window.stop - window.start)
-    return matrix
-
-
 class PoolingLayer(Translated):
     """Pooling with windows of one size; max pooling pads with the smallest number, as a clamped edge does."""
 
@@ -505,39 +479,50 @@ def adaptive(
     sizes = [length if size is None else int(size) for length, size in zip(lengths[-rank:], wanted, strict=True)]
     sizes = [1] * (2 - rank) + sizes
     if any(not size or length % size for length, size in zip(lengths, sizes, strict=True)):
-        if largest or not all(sizes):
-            raise UnsupportedError(f"windows of several sizes: {lengths} pixels in {tuple(sizes)} windows")
-        return UnevenAverage(input, lengths, sizes)
+        if not all(sizes):
+            raise UnsupportedError(f"{tuple(sizes)} windows")
+        return (formulas.UnevenMax if largest else formulas.UnevenAverage)(input, lengths, sizes, rank)
     k = (lengths[0] // sizes[0], lengths[1] // sizes[1])
     kind = PoolingMax if largest else PoolingAverage
     return PoolingLayer(input, kind(k, k, placement.pytorch(lengths, k).offset), rank)
 
 
+def _sizes(input: Tensor, size: Any, scale_factor: Any) -> Pair:
+    if size is not None:
+        return pair(size)
+    factors = scale_factor if isinstance(scale_factor, (list, tuple)) else (scale_factor,) * 2
+    return math.floor(input.shape[2] * factors[0]), math.floor(input.shape[3] * factors[1])
+
+
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Translated:
+    """Translate ``interpolate``."""
+    if input.dim() != 4 or mode not in ("nearest", "nearest-exact", "bilinear", "bicubic") or antialias:
+        raise UnsupportedError(f"mode {mode!r}{' with antialias' * antialias} of images of {input.dim() - 2} axes")
+    sizes = _sizes(input, size, scale_factor)
+    integral = not any(n % length for n, length in zip(sizes, input.shape[2:], strict=True))
+    if "nearest" in mode or (mode == "bilinear" and align_corners and integral):
+        return UpsamplingLayer(input, size, scale_factor, mode)
+    scales: Any = (None, None)
+    if size is None and not recompute_scale_factor:
+        scales = scale_factor if isinstance(scale_factor, (list, tuple)) else (scale_factor,) * 2
+    return formulas.resized(input, sizes, scales, bool(align_corners), cubic=mode == "bicubic")
+
+
 class UpsamplingLayer(Sampled):
     """``interpolate`` by integer factors; some images and channels, all of their pixels."""
 
-    def __init__(
-        self,
-        input: Tensor,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-        antialias: bool = False,
-    ) -> None:
-        if input.dim() != 4 or mode not in ("nearest", "nearest-exact", "bilinear"):
-            raise UnsupportedError(f"mode {mode!r} of images of {input.dim() - 2} axes")
-        if mode == "bilinear" and not align_corners:
-            raise UnsupportedError("without aligned corners PyTorch shifts the positions by half a pixel; MPS does not")
-        lengths = tuple(input.shape[2:])
-        if size is not None:
-            sizes = pair(size)
-        else:
-            factors = scale_factor if isinstance(scale_factor, (list, tuple)) else (scale_factor,) * 2
-            sizes = (math.floor(lengths[0] * factors[0]), math.floor(lengths[1] * factors[1]))
-        if any(not n or n % length for n, length in zip(sizes, lengths, strict=True)) or antialias:
-            raise UnsupportedError(f"from {lengths} to {sizes} pixels; MPS has integer factors")
+    def __init__(self, input: Tensor, size: Any, scale_factor: Any, mode: str) -> None:
+        lengths, sizes = tuple(input.shape[2:]), _sizes(input, size, scale_factor)
+        if any(n % length for n, length in zip(sizes, lengths, strict=True)):
+            raise UnsupportedError(f"mode {mode!r} from {lengths} to {sizes} pixels; MPS has integer factors")
         scale = (sizes[0] // lengths[0], sizes[1] // lengths[1])
         spec = UpsamplingBilinear(scale, align_corners=True) if mode == "bilinear" else UpsamplingNearest(scale)
         super().__init__(input, spec)

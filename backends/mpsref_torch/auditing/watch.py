@@ -17,39 +17,21 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from mpsref.conformance.audit import Compared, Step
+from mpsref.conformance.audit import NO_NEED, Compared
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
-from mpsref_torch.auditing.functions import KNOWN, of_module
-from mpsref_torch.auditing.layer import DTYPES, RULES, Translated, rules_on
+from mpsref.kernels.reference import UNIT_ROUNDOFF
+from mpsref_torch.auditing import custom, replay
+from mpsref_torch.auditing.custom import Applied
+from mpsref_torch.auditing.functions import MOVES, known_function, of_module
+from mpsref_torch.auditing.layer import DTYPES, RULES, Seen, Translated, rules_on
+from mpsref_torch.auditing.replay import Again, Like
 from mpsref_torch.auditing.sampled import Draw
 
 NODES = 64
 """Nodes of autograd of one call; a larger graph is not that of one layer."""
 
 HERE = str(Path(__file__).parent)
-
-
-@dataclass(eq=False)
-class Seen(Step):
-    """One call of a known function."""
-
-    kind: str = ""
-    """Name in ``torch.nn.functional``."""
-    translated: Translated | None = None
-    module: nn.Module | None = None
-    """The module, if what it returned was compared, not what a function in it did."""
-    dtype: str = ""
-    repeated: bool = False
-    """Whether the call is in the backward pass, which repeats a part of the forward pass."""
-    differentiable: bool = False
-    """Whether the result requires a gradient."""
-
-    def key(self, method: str) -> object:
-        """Return what two calls have in common that are wrong in the same small cases."""
-        problem = None if self.translated is None else self.translated.whole(method)
-        kind = self.module if self.module is None else type(self.module).__qualname__
-        return kind, self.kind, method, None if problem is None else problem.spec, tuple(self.layouts.items())
 
 
 def layout(tensor: Tensor) -> str:
@@ -96,6 +78,9 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         """Whether functions are those of the audit itself."""
         self.in_backward = False
         """Whether the forward pass is over."""
+        self._applied: dict[Any, Applied] = {}
+        """The calls of functions with a backward pass of their own, by their nodes."""
+        self._again: list[Again] = []
 
     # --- modules ------------------------------------------------------------------------------------------------------
 
@@ -112,7 +97,41 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     def compared(self) -> list[Seen]:
         """Return the calls; those that a checkpoint repeats in the backward pass only if they got gradients."""
-        return [one for one in self.seen if not (one.repeated and NO_GRADIENT in one.reasons)]
+        covered = {one.seen for one in self._applied.values() if one.covered is not None}
+        seen = [one for one in self.seen if one not in covered]
+        return [one for one in seen if not (one.repeated and NO_GRADIENT in one.reasons)]
+
+    def finish(self) -> None:
+        """Compare what waits for the end: functions against their derivatives, and calls that are repeated."""
+        for handle in self._handles:
+            handle.remove()
+        for applied in self._applied.values():
+            module = applied.covered
+            if module is not None and not any(one.what.startswith("gradient") for one in module.compared):
+                applied.covered = None  # nothing else compares its backward
+            if applied.covered is None:
+                custom.check(applied)
+        with replay.own_random() as generator:
+            kinds: dict[object, Again] = {}
+            for again in self._again:
+                if (same := kinds.setdefault(again.key(), again)) is not again:
+                    same.seen += again.seen
+            for again in kinds.values():
+                try:
+                    again.run(self._draw, generator)
+                except (UnsupportedError, RuntimeError, TypeError, ValueError) as error:
+                    again.seen[0].notes.append(f"not called again on other numbers: {str(error).partition(chr(10))[0]}")
+
+    def strangers(self, root: Any) -> None:
+        """Record the nodes of a graph that are no operations of PyTorch and were not seen when they were applied."""
+        for node in custom.strangers(root):
+            cls = getattr(node, "_forward_cls", None)
+            if node in self._applied or (cls is not None and custom.of_pytorch(cls)):
+                continue
+            name = node.name() if cls is None else cls.__qualname__
+            place = "" if cls is None else custom.where(cls)
+            why = "its backward: it is not Python" if cls is None else "its backward: it was applied before the audit"
+            self.seen.append(Seen(place, name, reasons=[why], required=True))
 
     def remove(self) -> None:
         """Remove the hooks, and what was compiled."""
@@ -139,6 +158,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     def _entering(self, name: str, module: nn.Module, known: Any) -> Callable[..., None]:
         def enter(_: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            if self._busy:
+                return
             self._stack.append(name)
             call = None
             if known is not None:
@@ -150,6 +171,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     def _leaving(self, module: nn.Module, known: Any) -> Callable[..., None]:
         def leave(_: nn.Module, args: Any, keywords: Any, output: Any) -> None:
+            if self._busy:
+                return
             self._stack.pop()
             before, call = self._began.pop()
             y = output[0] if isinstance(output, tuple) and output else output
@@ -158,9 +181,14 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             # A function of the same kind in it is what the module computes, unless a Function of its own hides it.
             inner = [one for one in self.seen[before:] if one.kind == call.seen.kind]
             if not any(one.differentiable == y.requires_grad for one in inner):
+                own = [one for one in self._applied.values() if one.seen in self.seen[before:]]
                 self.seen[before:] = [one for one in self.seen[before:] if one not in inner]
                 with self._own():
                     self._end(call, output)
+                for applied in own:
+                    if len(own) == 1 and custom.node_of(y, applied.cls) is not None:
+                        applied.covered = call.seen
+                    call.seen.functions.append(f"{applied.cls.__qualname__} ({custom.where(applied.cls)})")
 
         return leave
 
@@ -180,7 +208,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         kwargs = kwargs or {}
         if self._busy:
             return func(*args, **kwargs)
-        if func not in KNOWN:
+        known = known_function(func)
+        if known is None:
             output = func(*args, **kwargs)
             self._other(func, args, output)
             return output
@@ -202,8 +231,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         """Count an unknown function that returns a tensor of floating-point numbers."""
         first = output[0] if isinstance(output, (tuple, list)) and output else output
         if isinstance(first, torch.Tensor) and first.is_floating_point() and not first.is_leaf:
-            name = getattr(function, "__name__", str(function))
-            if name not in QUIET:
+            name = str(getattr(function, "__name__", function)).partition(".")[0]
+            if name not in MOVES:
                 self.others[self._stack[-1] if self._stack else "", name] += 1
 
     def _begin(
@@ -211,13 +240,17 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     ) -> _Call | None:
         """Translate a call; return ``None`` for one that computes no floating-point numbers."""
         x = args[0] if args else keywords.get("input")
+        if isinstance(x, torch.Tensor) and not x.is_floating_point():  # the indices of an embedding
+            x = next((one for one in (*args[1:2], keywords.get("weight")) if isinstance(one, torch.Tensor)), None)
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return None
-        kind, translate = KNOWN[function]
+        known = known_function(function)
+        assert known is not None
+        kind, translate = known
         name = getattr(function, "__name__", "_") if module is None else type(module).__name__
         seen = Seen(
             self._place(module),
-            kind if name.startswith("_") or name == "fn" else name,
+            kind if name.startswith("_") or name == "fn" or "." in name else name,
             tuple(x.shape),
             rules_on(x.device),
             kind=kind,
@@ -234,7 +267,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             if not all(one.numel() for one in seen.translated.inputs.values()):
                 raise UnsupportedError("a tensor without elements")
             if seen.dtype not in DTYPES:
-                raise UnsupportedError(f"{seen.dtype}; there are bounds for {' and '.join(DTYPES)}")
+                raise UnsupportedError(f"{seen.dtype}; there are bounds for {', '.join(DTYPES)}")
             if seen.translated.works_in_place:
                 with torch.no_grad():
                     seen.translated.prepare(self._draw)
@@ -242,7 +275,47 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             seen.translated, seen.reasons = None, [str(error)]
         except (TypeError, AttributeError, ValueError) as error:
             seen.translated, seen.reasons = None, [f"arguments that an audit does not take: {error}"]
-        return _Call(seen, {} if seen.translated is None else _edges(seen.translated))
+        call = _Call(seen, {} if seen.translated is None else _edges(seen.translated), translate, args, keywords)
+        if seen.translated is not None and kind in replay.KINDS and not seen.translated.works_in_place:
+            call.again = self._repeatable(function, call)
+        return call
+
+    def _repeatable(self, function: Any, call: _Call) -> Again:
+        """Return what runs a call again."""
+        seen, layer, module = call.seen, call.seen.translated, call.seen.module
+        assert layer is not None
+        named = {id(tensor): name for name, tensor in (*layer.fixed.items(), *layer.inputs.items())}
+
+        def described(one: Any) -> Any:
+            if isinstance(one, (tuple, list)):
+                return type(one)(described(each) for each in one) if not hasattr(one, "_fields") else one
+            return Like.of(named[id(one)], one) if id(one) in named else one
+
+        args, keywords = described(call.args), {name: described(one) for name, one in call.keywords.items()}
+        device = str(next(iter(layer.inputs.values())).device.type)
+        context = device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        if module is None:
+
+            def run(args: Any, keywords: Any, fresh: Any) -> Any:
+                return function(*args, **keywords)
+        else:
+            own = (*module.named_parameters(), *module.named_buffers())
+            paths = {path: named[id(tensor)] for path, tensor in own if id(tensor) in named}
+
+            def run(args: Any, keywords: Any, fresh: Any) -> Any:
+                kept = {path: tensor.clone() for path, tensor in module.named_buffers()}
+                given = {path: fresh[name] for path, name in paths.items()}
+                return torch.func.functional_call(module, {**kept, **given}, (fresh["x"],))
+
+        return Again(
+            seen.kind,
+            function if module is None else type(module),
+            run,
+            call.translate,
+            args,
+            keywords,
+            context=context,
+        )
 
     def _end(self, call: _Call, output: Any) -> None:
         """Compare the result, and register what waits for the gradients."""
@@ -252,21 +325,59 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         seen.differentiable = y.requires_grad
         if layer is None:
             return
-        if y.dtype != layer.inputs["x"].dtype:
-            seen.reasons.append(f"a result of another dtype, {y.dtype}")
-            return
+        first = next(iter(layer.inputs.values()))
+        seen.unit = max(_unit(y), _unit(first))
+        if y.dtype in REDUCED and seen.kind in PRODUCTS and not layer.works_in_place:
+            with torch.no_grad():  # autocast computes products of rounded numbers
+                args, keywords = _rounded(call.args, y.dtype), _rounded(call.keywords, y.dtype)
+                seen.translated = layer = call.translate(*args, **keywords)
         seen.reasons += layer.notes
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
         wanted = frozenset(call.edges) if y.requires_grad else frozenset()
-        seen.judge(lambda: layer.result(y, wanted, self._draw))
-        same = y is layer.inputs["x"] and call.edges and _edges(layer) == call.edges
+        seen.judge(lambda: layer.result(y, wanted, self._draw), _unit(y))
+        same = y is first and call.edges and _edges(layer) == call.edges
         layer.release()
+        if call.again is not None:
+            call.again.seen.append(seen)
+            self._again.append(call.again)
+        call.release()
         if same:
             return  # dropout in evaluation, for example: there is nothing whose gradient could be wrong
         if not y.requires_grad:
-            seen.reasons.append("no gradient: the result does not require one")
+            seen.reasons.append(NO_NEED)
         elif wanted:
-            Gradients(seen, layer, y, call.edges, self._draw)
+            Gradients(seen, layer, y, call.edges, self._draw, call.again)
+
+    def applied(self, cls: Any, arguments: tuple[Any, ...], apply: Callable[..., Any]) -> Any:
+        """Call a function with a backward pass of its own, and record its call."""
+        if self._busy or self.in_backward or custom.of_pytorch(cls):
+            return apply(*arguments)
+        with self._own():
+            kept = tuple(one.detach().clone() if isinstance(one, torch.Tensor) else one for one in arguments)
+        random = torch.get_rng_state()
+        output = apply(*arguments)
+        results = [one for one in (output if isinstance(output, tuple) else (output,)) if isinstance(one, torch.Tensor)]
+        node = next(filter(None, (custom.node_of(one, cls) for one in results if one.requires_grad)), None)
+        if node is None:
+            return output
+        path = self._stack[-1] if self._stack else ""
+        with self._own():
+            copies = [one.detach().clone() for one in results]
+        x = next((one for one in arguments if isinstance(one, torch.Tensor)), results[0])
+        seen = Seen(f"{path} {custom.where(cls)}".strip(), cls.__qualname__, tuple(x.shape), required=True)
+        wanted = [k for k, one in enumerate(arguments) if isinstance(one, torch.Tensor) and one.requires_grad]
+        applied = Applied(seen, cls, kept, copies, random, wanted=wanted)
+        tensors = [k for k, one in enumerate(arguments) if isinstance(one, torch.Tensor)]
+
+        def take(grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
+            applied.g = grad_outputs
+            of = dict(zip(tensors, grad_inputs, strict=False))
+            applied.found = tuple(of.get(k) for k in wanted)
+
+        node.register_hook(take)
+        self._applied[node] = applied
+        self.seen.append(seen)
+        return output
 
     def _place(self, module: Any) -> str:
         """Return where a call is: the path of its module, and for a function the line that calls it."""
@@ -286,8 +397,28 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 TORCH = str(Path(torch.__file__).parent)
 
 
-QUIET = frozenset({"detach", "clone", "contiguous", "to", "requires_grad_", "__get__", "backward"})
-"""Functions that change no numbers."""
+REDUCED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+"""Unit roundoff of the types that are less precise than float32."""
+
+PRODUCTS = frozenset(
+    """
+    conv1d conv2d conv_transpose1d conv_transpose2d convolution linear matmul addmm scaled_dot_product_attention prelu
+    """.split()  # noqa: SIM905
+)
+"""Functions whose arguments autocast rounds."""
+
+
+def _unit(tensor: Tensor) -> float:
+    return REDUCED.get(tensor.dtype, UNIT_ROUNDOFF)
+
+
+def _rounded(given: Any, dtype: torch.dtype) -> Any:
+    """Return arguments with their tensors of floating-point numbers in another type."""
+    if isinstance(given, dict):
+        return {name: _rounded(one, dtype) for name, one in given.items()}
+    if isinstance(given, tuple):
+        return tuple(_rounded(one, dtype) for one in given)
+    return given.to(dtype) if isinstance(given, torch.Tensor) and given.is_floating_point() else given
 
 
 @dataclass
@@ -297,6 +428,14 @@ class _Call:
     seen: Seen
     edges: dict[str, Any]
     """Edge of the graph of each input that requires a gradient."""
+    translate: Callable[..., Translated]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    again: Again | None = None
+
+    def release(self) -> None:
+        """Keep no tensors."""
+        self.args, self.keywords = (), {}
 
 
 def _edges(layer: Translated) -> dict[str, Any]:
@@ -318,10 +457,20 @@ class Gradients:
         Where the gradients of the inputs go.
     draw : Draw
         Draws parts.
+    again : Again or None
+        What will run the call again, and needs the kind of the gradient.
     """
 
-    def __init__(self, seen: Seen, layer: Translated, y: Tensor, edges: dict[str, Any], draw: Draw) -> None:
-        self._seen, self._layer, self._draw = seen, layer, draw
+    def __init__(
+        self,
+        seen: Seen,
+        layer: Translated,
+        y: Tensor,
+        edges: dict[str, Any],
+        draw: Draw,
+        again: Again | None = None,
+    ) -> None:
+        self._seen, self._layer, self._draw, self._again = seen, layer, draw, again
         self._shape = tuple(y.shape)
         self._g: Tensor | None = None
         self._found: dict[str, Tensor] = {}
@@ -369,8 +518,13 @@ class Gradients:
                 seen.compared.append(Compared(f"gradient for {name}", float("inf"), message))
                 return
         seen.layouts["g"] = layout(g)
+        if not bool(g.any()):
+            seen.reasons.append("gradients: that of the result is 0 everywhere")
+            return
+        if self._again is not None:
+            self._again.g = Like.of("g", g)
         with torch.no_grad():
-            seen.judge(lambda: layer.gradients(g, found, self._draw))
+            seen.judge(lambda: layer.gradients(g, found, self._draw), seen.unit)
 
     @staticmethod
     def _viewed(tensor: Tensor, shape: Any) -> Tensor:

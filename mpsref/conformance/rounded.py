@@ -1,0 +1,142 @@
+"""Arithmetic in float64 that carries a bound of the error of the same steps in float32.
+
+The bounds of mpsref's own kernels are derived by hand. :class:`Rounded` derives that of a formula which no kernel has:
+each step adds its own rounding to the errors of its operands, to first order.
+
+>>> x = Rounded(np.array([1.0, -3.0]))
+>>> y = x / (1 + (-x).exp())  # SiLU
+>>> y.value.round(3).tolist(), bool((y.error < 1e-6).all())
+([0.731, -0.142], True)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
+
+FUNCTION = 4
+"""Units of roundoff of an elementary function, a division or a root."""
+
+ORDERS = 4
+"""How many times the error of one order of the steps others may have."""
+
+
+class Rounded:
+    """An array in float64, and a bound of the error that float32 arithmetic has made in it.
+
+    Parameters
+    ----------
+    value : array_like
+        The numbers.
+    error : array_like, optional
+        Absolute bounds, of the shape of ``value`` or one that broadcasts to it; default: no error.
+    """
+
+    __slots__ = ("error", "value")
+    __array_ufunc__ = None  # an array on the left leaves the operation to this class
+
+    def __init__(self, value: Any, error: Any = 0.0) -> None:
+        self.value = np.asarray(value, np.float64)
+        self.error = np.broadcast_to(np.asarray(error, np.float64), self.value.shape)
+
+    def __add__(self, other: Any) -> Rounded:
+        other = _of(other)
+        value = self.value + other.value
+        return Rounded(value, self.error + other.error + UNIT_ROUNDOFF * abs(value))
+
+    def __neg__(self) -> Rounded:
+        return Rounded(-self.value, self.error)
+
+    def __sub__(self, other: Any) -> Rounded:
+        return self + -_of(other)
+
+    def __rsub__(self, other: Any) -> Rounded:
+        return _of(other) - self
+
+    def __mul__(self, other: Any) -> Rounded:
+        other = _of(other)
+        value = self.value * other.value
+        error = abs(self.value) * other.error + (abs(other.value) + other.error) * self.error
+        return Rounded(value, error + UNIT_ROUNDOFF * abs(value))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Any) -> Rounded:
+        other = _of(other)
+        value = self.value / other.value
+        error = (self.error + abs(value) * other.error) / np.maximum(abs(other.value) - other.error, 0)
+        return Rounded(value, error + FUNCTION * UNIT_ROUNDOFF * abs(value))
+
+    def __rtruediv__(self, other: Any) -> Rounded:
+        return _of(other) / self
+
+    def __matmul__(self, other: Any) -> Rounded:
+        return self.dot(other)
+
+    def dot(self, other: Any, terms: int | None = None) -> Rounded:
+        """Return the product of matrices; ``terms`` is the most terms of a sum that are not 0."""
+        other = _of(other)
+        value, size = self.value @ other.value, abs(self.value) @ abs(other.value)
+        error = abs(self.value) @ other.error + self.error @ (abs(other.value) + other.error)
+        return Rounded(value, error + gamma(self.value.shape[-1] if terms is None else terms) * size)
+
+    def sum(self, axis: Any, terms: float | None = None, keepdims: bool = True) -> Rounded:
+        """Return sums; ``terms`` is how many roundings a term may go through, by default one for each term."""
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        count = math.prod(self.value.shape[one] for one in axes) if terms is None else terms
+        rounding = gamma(count) * abs(self.value).sum(axis=axis, keepdims=keepdims)
+        return Rounded(self.value.sum(axis=axis, keepdims=keepdims), self.error.sum(axis, keepdims=keepdims) + rounding)
+
+    def exp(self) -> Rounded:
+        """Return exponentials."""
+        value = np.exp(self.value)
+        return Rounded(value, value * (np.expm1(np.minimum(self.error, 500)) + FUNCTION * UNIT_ROUNDOFF))
+
+    def sqrt(self) -> Rounded:
+        """Return square roots."""
+        value = np.sqrt(self.value)
+        inherited = np.minimum(self.error / np.maximum(value, np.finfo(float).tiny), np.sqrt(self.error))
+        return Rounded(value, inherited + FUNCTION * UNIT_ROUNDOFF * value)
+
+    def stored(self, unit: float) -> Rounded:
+        """Return the numbers after they were stored in a type of this unit roundoff."""
+        return Rounded(self.value, self.error + unit * abs(self.value)) if unit > UNIT_ROUNDOFF else self
+
+    def __getitem__(self, index: Any) -> Rounded:
+        return Rounded(self.value[index], self.error[index])
+
+    @property
+    def mT(self) -> Rounded:
+        """The matrices with their axes exchanged."""
+        return Rounded(self.value.swapaxes(-1, -2), self.error.swapaxes(-1, -2))
+
+    def result(self) -> tuple[Array, ErrorBound]:
+        """Return the numbers, and the bound that every order of the steps keeps."""
+        tiny = np.finfo(np.float32).tiny  # where float32 loses digits, or is flushed to 0
+        return self.value, ErrorBound.of_error(ORDERS * self.error + tiny * (self.error > 0), self.error == 0)
+
+
+def _of(other: Any) -> Rounded:
+    return other if isinstance(other, Rounded) else Rounded(other)
+
+
+def sigmoid(x: Rounded) -> Rounded:
+    """Return 1 / (1 + exp(-x)) without an overflow."""
+    small = Rounded(-abs(x.value), x.error).exp()
+    one = 1 / (1 + small)
+    other = small / (1 + small)
+    positive = x.value >= 0
+    return Rounded(np.where(positive, one.value, other.value), np.where(positive, one.error, other.error))
+
+
+def softmax(x: Rounded) -> Rounded:
+    """Return the softmax along the last axis; where all of it is -inf, 0."""
+    top = x.value.max(axis=-1, keepdims=True)
+    e = (x - np.where(np.isfinite(top), top, 0.0)).exp()
+    total = e.sum(-1)
+    return e / Rounded(np.where(total.value > 0, total.value, 1.0), total.error)
