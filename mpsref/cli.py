@@ -686,9 +686,7 @@ def audit(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Model and input in channels_last.")] = False,
     compiles: Annotated[bool, typer.Option("--compile", help="Run each layer through torch.compile.")] = False,
     evaluates: Annotated[bool, typer.Option("--eval", help="The model in evaluation mode; default: training.")] = False,
-    as_is: Annotated[
-        bool, typer.Option("--as-is", help="Leave parameters that are 0.")
-    ] = False,
+    as_is: Annotated[bool, typer.Option("--as-is", help="Leave parameters that are 0.")] = False,
     autocast: Annotated[str | None, typer.Option(help="bfloat16 or float16: the forward pass under autocast.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if anything was not compared.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, input, and the parts that are compared.")] = 0,
