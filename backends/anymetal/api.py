@@ -128,13 +128,19 @@ class Kernel:
         with refused():
             return self._launch("dispatch_threadgroups", groups, group, arguments, local, seconds)
 
+    @property
+    def parameters(self) -> Mapping[int, Parameter]:
+        """The buffers by index, as the compiler has laid them out."""
+        return self._function.signature.parameters
+
     def describe(self) -> dict[str, Any]:
-        """Return the kernel as JSON data: name, largest threadgroup, and arguments."""
+        """Return the kernel as JSON data: name, largest threadgroup, bytes of threadgroup variables, and arguments."""
         signature = self._function.signature
         kinds = {"buffer": signature.parameters, "threadgroup": signature.locals}
         return {
             "name": signature.name,
             "threads": signature.threads,
+            "threadgroup_bytes": self._function.variable_bytes,
             "arguments": [
                 {"index": index, "kind": kind, "type": known.text, "bytes": known.nbytes}
                 | {"dtype": known.dtype, "alignment": known.alignment, "written": bool(known.is_written)}
@@ -347,9 +353,9 @@ class Library:
 
     @property
     def kernels(self) -> Mapping[str, dict[str, Any]]:
-        """The kernels by name, as JSON data: the largest threadgroup, and for each buffer and each threadgroup memory
-        its index, declaration, bytes and alignment of an element, the dtype of its numbers (None for a struct),
-        whether it may be written, and the members of a struct with pointers."""
+        """The kernels by name, as JSON data: the largest threadgroup, the bytes of threadgroup variables, and for each
+        buffer and each threadgroup memory its index, declaration, bytes and alignment of an element, the dtype of its
+        numbers (None for a struct), whether it may be written, and the members of a struct with pointers."""
         return Descriptions(self)
 
     def __iter__(self) -> Iterator[str]:

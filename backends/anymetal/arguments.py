@@ -36,14 +36,14 @@ def as_number(value: Any, dtype: str | None, what: str) -> bytes:
             number = np.float64(value)
         except OverflowError:  # an int beyond float64
             number = np.float64(math.inf)
-        bits = _bfloat(number.astype(np.float32)) if dtype == "bfloat16" else number.astype(dtype)
+        bits = bfloat(number.astype(np.float32)) if dtype == "bfloat16" else number.astype(dtype)
     finite = np.uint32(int(bits) << 16).view(np.float32) if dtype == "bfloat16" else bits
     if math.isinf(finite) and not (isinstance(value, float) and math.isinf(value)):
         raise LaunchError(f"{what}: its type is {dtype}, and {shorten(value)} is too large for it")
     return bytes(bits.tobytes())
 
 
-def _bfloat(number: np.float32) -> np.uint16:
+def bfloat(number: np.float32) -> np.uint16:
     """Return the upper half of a float, rounded to nearest, ties to even."""
     bits = int(number.view(np.uint32))
     return np.uint16(0x7FC0 if np.isnan(number) else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)

@@ -1,13 +1,32 @@
-"""A fixture for tests of MSL kernels: ``msl`` compiles a file in the folder of the test."""
+"""For tests of MSL kernels: ``msl`` compiles a file in the folder of the test, ``--anymetal`` imitates an Apple GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from .api import Library, compile
+
+IMITATIONS = {"torch": "mps", "mlx": "metal"}
+"""The functions of ``anymetal.torch`` and ``anymetal.mlx`` that let a program find an Apple GPU."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option ``--anymetal``."""
+    what = "run tests of kernels for this framework's Apple GPU on the CPU, with all checks; may be given twice"
+    parser.addoption("--anymetal", action="append", default=[], choices=IMITATIONS, help=what)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Imitate an Apple GPU before tests are imported, until all have run."""
+    for name in config.getoption("--anymetal"):
+        stack = ExitStack()
+        stack.enter_context(getattr(import_module(f"anymetal.{name}"), IMITATIONS[name])())
+        config.add_cleanup(stack.close)
 
 
 @pytest.fixture

@@ -182,6 +182,7 @@ def test_kernels_are_described(library):
     assert described == {
         "name": "gap",
         "threads": 1024,
+        "threadgroup_bytes": 0,
         "arguments": [
             number | {"index": 1, "type": "constant uint &n", "dtype": "uint32", "written": False},
             number | {"index": 3, "type": "device int *y", "dtype": "int32", "written": True},

@@ -1,4 +1,4 @@
-"""Code of the pages that a build does not execute (the PyTorch examples), the tutorial, and the API reference."""
+"""Code of the pages that a build does not execute (those of PyTorch and MLX), the tutorial, and the API reference."""
 
 import ast
 import re
@@ -12,9 +12,10 @@ from mpsref.conformance.case import operations
 from mpsref.mps import graph
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```\{code-block\} python\n:class: pytorch\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```\{code-block\} python\n:class: (pytorch|mlx)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n.*?^---\n|(?::[^\n]*\n)*)(.*?)^```", re.DOTALL | re.MULTILINE)
-EXAMPLES = [(page.name, code) for page in sorted(DOCS.glob("*.md")) for code in BLOCK.findall(page.read_text("utf-8"))]
+EXAMPLES = [(page.name, *one) for page in sorted(DOCS.glob("*.md")) for one in BLOCK.findall(page.read_text("utf-8"))]
+PACKAGES = {"pytorch": "torch", "mlx": "mlx.core"}
 TUTORIAL = DOCS / "tutorial_digits.md"
 
 
@@ -39,12 +40,12 @@ INCLUDED = [
 
 
 def test_there_are_examples():
-    assert "pooling_average.md" in dict(EXAMPLES)
+    assert ("pooling_average.md", "pytorch") in [example[:2] for example in EXAMPLES]
 
 
-@pytest.mark.parametrize("code", [code for _, code in EXAMPLES], ids=[name for name, _ in EXAMPLES])
-def test_example(code):
-    pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+@pytest.mark.parametrize(("framework", "code"), [one[1:] for one in EXAMPLES], ids=[name for name, *_ in EXAMPLES])
+def test_example(framework, code):
+    pytest.importorskip(PACKAGES[framework], reason=f"{framework} is not installed (an extra)", exc_type=ImportError)
     exec(compile(code, "example", "exec"), {})
 
 

@@ -228,6 +228,11 @@ class Function:
         self._checks = Checks(library, source.program.files) if device.checks else None
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())
 
+    @property
+    def variable_bytes(self) -> int:
+        """The bytes of threadgroup memory that the kernel declares in variables."""
+        return self._library.variable_bytes
+
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
 
