@@ -24,8 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Imitate an Apple GPU before tests are imported, until all have run."""
     for name in config.getoption("--anymetal"):
+        try:
+            module = import_module(f"anymetal.{name}")
+        except ImportError as error:
+            raise pytest.UsageError(f"--anymetal {name}: {error}") from None
         stack = ExitStack()
-        stack.enter_context(getattr(import_module(f"anymetal.{name}"), IMITATIONS[name])())
+        stack.enter_context(getattr(module, IMITATIONS[name])())
         config.add_cleanup(stack.close)
 
 

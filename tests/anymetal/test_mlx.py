@@ -193,6 +193,19 @@ def test_the_imitation():
         mx.compile(lambda x: kernel(inputs=[x], **sizes)[0])(x)
 
 
+def test_the_imitation_leaves_compilation_as_it_was():
+    from anymetal.mlx import _compiles, metal
+
+    assert _compiles()
+    mx.disable_compile()
+    try:
+        with metal():
+            assert not _compiles()
+        assert not _compiles()
+    finally:
+        mx.enable_compile()
+
+
 QUICK = ("qk_norm", "bitlinear_matmul", "kl_forward")
 CASES = [
     pytest.param(case, id=case.kernel, marks=[] if case.kernel in QUICK else pytest.mark.slow) for case in lm.CASES

@@ -89,8 +89,9 @@ def test_threads_and_groups(library):
 def test_illegal_calls(library, options, message):
     x = torch.zeros(5)
     for error in (LaunchError, RuntimeError):
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=message) as caught:
             library.full(x, 1.0, **options)
+    assert ("out-of-bounds" in {one.kind for one in caught.value.findings}) == ("out of bounds" in message)
     assert not x.any()
 
 
