@@ -127,6 +127,16 @@ ROWS = {
         ("template <class T> using V = vec<T, 2>;", "template <class T> using V = vec<T, 2>;"),
         ("template <class T, int N> void f(vec<T, N> v);", "template <class T, int N> void f(vec<T, N> v);"),
     ],
+    "truths": [
+        ("void f() { g(float4(a > b)); }", "void f() { g(float4(mpsref::zero_or_one(a > b))); }"),
+        ("void f() { g((float4)(a != b)); }", "void f() { g((float4)(mpsref::zero_or_one(a != b))); }"),
+        ("void f() { bool4 b; g(int4(b)); }", "void f() { bool4 b; g(int4(mpsref::zero_or_one(b))); }"),
+        ("void f() { bool4 b; int4 a(b); }", "void f() { bool4 b; int4 a(b); }"),
+        ("void f() { g(int4((a < b) & !c)); }", "void f() { g(int4(mpsref::zero_or_one((a < b) & !c))); }"),
+        ("void f() { g(int4(a << b)); }", "void f() { g(int4(a << b)); }"),
+        ("void f() { g(int4(a < b ? c : d)); }", "void f() { g(int4(a < b ? c : d)); }"),
+        ("void f() { g(bool4(a < b)); }", "void f() { g(bool4(a < b)); }"),
+    ],
     "constructors": [
         ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(mpsref::construct<float4>(1, a.xy, 2)); }"),
         ("void f() { return metal::half2(1); }", "void f() { return mpsref::construct<metal::half2>(1); }"),

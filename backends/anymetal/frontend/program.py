@@ -113,7 +113,8 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
 
 
 def _index(one: Constant) -> int | str:
-    return int(one.index) if one.index.isdecimal() else one.name
+    terms = one.index.split("+")  # as in `BASE + 1`, after the preprocessor
+    return sum(map(int, terms)) if all(term.strip().isdecimal() for term in terms) else one.name
 
 
 def _literal(one: Constant, value: Any) -> str:

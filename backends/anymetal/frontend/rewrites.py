@@ -394,6 +394,79 @@ def constructors(source: Source) -> Iterator[Edit]:
             yield source.append(last + 1, f" = mpsref::construct<{name}>")
 
 
+def truths(source: Source) -> Iterator[Edit]:
+    """``float4(x > 0)`` has the values 0 and 1: clang's comparisons of vectors have -1 for true."""
+    s = source.syntax
+    known = _bool_vectors(source)
+    for i in range(2, s.count):
+        if s[i] == "(" and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
+            yield source.append(i, "mpsref::zero_or_one(")
+            yield source.insert(s.partner[i], ")")
+
+
+TRUTHS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isordered", "isunordered", "signbit"))
+"""Functions whose results are vectors of bool."""
+BOOLS = frozenset(("bool2", "bool3", "bool4"))
+
+
+def _bool_vectors(source: Source) -> frozenset[str]:
+    """Return the names that are declared as vectors of bool, and as nothing else."""
+    s = source.syntax
+    declared: dict[str, set[bool]] = {}
+    for i in range(1, s.count):
+        if s.words[i].is_name and source.is_type(i - 1):
+            declared.setdefault(s[i], set()).add(s[i - 1] in BOOLS)
+    return frozenset(name for name, kinds in declared.items() if kinds == {True})
+
+
+def _is_conversion(source: Source, i: int) -> bool:
+    """Return whether a bracket holds what is converted to a type other than a vector of bool."""
+    s = source.syntax
+    if s[i - 1] == ")":
+        first = s.partner[i - 1]
+        return i - first == 3 and source.is_type(i - 2) and s[i - 2] not in BOOLS
+    if s[i - 1] == ">":
+        first = next((j for j in range(i - 2, max(i - 8, 1), -1) if s[j] == "<"), 0)
+        return s[first - 1] in ("static_cast", "vec") and "bool" not in s.texts(first, i)
+    return source.is_type(i - 1) and s[i - 1] not in BOOLS
+
+
+def _is_truth(source: Source, first: int, end: int, known: frozenset[str]) -> bool:
+    """Return whether an expression is a comparison, or made of such and of vectors of bool."""
+    s = source.syntax
+    if end - first == 1:
+        return s[first] in known
+    if s[first] == "(" and s.partner[first] == end - 1:
+        return _is_truth(source, first + 1, end - 1, known)
+    if s[first] in TRUTHS | BOOLS and s[first + 1] == "(" and s.partner[first + 1] == end - 1:
+        return True
+    top, i = list[tuple[str, int]](), first  # operators, and where they begin
+    while i < end:
+        close = s.angle(i) if s[i] == "<" and s.words[i - 1].is_name else None
+        if s[i] in ("(", "[", "{"):
+            i = s.partner[i] + 1
+        elif close is not None and close < end and s[close + 1] in ("(", "::"):
+            i = close + 1
+        else:
+            is_double = s[i] + s[i + 1] in DOUBLE and s.words[i + 1].at == s.words[i].at + 1
+            top.append((s[i] + s[i + 1] if is_double else s[i], i))
+            i += 1 + is_double
+    texts = {text for text, _ in top}
+    if texts & {"?", ",", "=", ";"}:
+        return False
+    if texts & {"&&", "||"}:
+        return True
+    cuts = [i for text, i in top if text in ("&", "|", "^") and i > first]
+    if cuts:
+        starts, ends = [first, *(i + 1 for i in cuts)], [*cuts, end]
+        return all(_is_truth(source, a, b, known) for a, b in zip(starts, ends, strict=True) if b > a)
+    return bool(texts & {"<", ">", "<=", ">=", "==", "!="}) or s[first] == "!"
+
+
+DOUBLE = frozenset(("<=", ">=", "==", "!=", "<<", ">>", "&&", "||", "->"))
+"""Operators of two characters, which are tokens of their own here."""
+
+
 def _is_pointer_to_function(s: Syntax, opening: int) -> bool:
     close = s.partner[opening]
     return s[opening + 1] in ("*", "&") and s[close + 1] == "(" and s.words[close - 1].is_name
@@ -528,6 +601,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     member_spaces,
     array_parameters,
     bool_vectors,
+    truths,
     constructors,
     casts,
     braces,

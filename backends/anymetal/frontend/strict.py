@@ -175,6 +175,7 @@ def forbidden(syntax: Syntax, included: Collection[str], has_lambdas: bool) -> I
         yield places.error(words[i].at, message)
     for i in range(syntax.count):
         is_lambda = syntax[i] == "[" and syntax[i - 1] in LAMBDA_AFTER and syntax[i + 1] != "["
+        is_lambda = is_lambda and syntax[syntax.partner[i] + 1] != "="  # a designator, `{ [0 ... 3] = 1 }`
         if is_lambda and not has_lambdas and places.line(words[i].at)[0] not in included:
             yield places.error(words[i].at, "MSL has no lambda expressions before 3.2")
     for first, end in [*parameters(syntax), *locals_of(syntax)]:

@@ -173,6 +173,15 @@ template <class T, class A> constexpr T lane(A a, int i) {
         return scalar<T>(a);
 }
 
+// Comparisons of vectors as numbers: 0 and 1. Scalars, and what only looks like a comparison, are as they are.
+template <class A> constexpr A zero_or_one(A a) {
+    if constexpr (shape<A>::is_vector && __is_integral(element<A>)) {
+        return a & 1;
+    } else {
+        return a;
+    }
+}
+
 template <class V, class A> constexpr void append(thread V &v, thread int &at, A part) {
     MPSREF_UNROLLED for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
 }

@@ -1,0 +1,300 @@
+"""Collections of published Metal kernels: where their files are, and launches of their kernels on NumPy arrays.
+
+A collection is one module: a class derived from :class:`Collection` whose methods launch kernels as the collection's
+own host code does, and functions in ``CASES`` that draw arguments and return what NumPy computes for them. Nothing of a
+collection is in the repository: its files are those of an installed package, or of a folder in ``MPSREF_COLLECTIONS``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+import anymetal
+from anymetal import clang
+from anymetal.clang.findings import Finding
+
+Array: TypeAlias = NDArray[Any]
+
+FOLDERS = "MPSREF_COLLECTIONS"
+"""The environment variable with folders of unpacked packages and checkouts."""
+
+TYPES = {
+    "bool": "?", "char": "i1", "short": "i2", "int": "i4", "int16_t": "i2", "int32_t": "i4", "int64_t": "i8",
+    "uint8_t": "u1", "uint32_t": "u4", "uint64_t": "u8", "size_t": "u8", "float": "f4",
+}  # fmt: skip
+"""Types of C in structs of arguments."""
+
+
+class Collection:
+    """Launches of the kernels of a collection, which it finds in a folder."""
+
+    name: ClassVar[str]
+    marker: ClassVar[str]
+    """The end of the path of a file that shows where the collection is."""
+    package: ClassVar[str]
+    """What to install or to unpack."""
+    version: ClassVar[str] = "3.1"
+    """The version of MSL that its host chooses."""
+
+    def __init__(self, marker: Path, *, keeps_on: bool = False) -> None:
+        """Take the file that :func:`find` returns.
+
+        With ``keeps_on``, a launch in which the checks find an error is repeated without them, for its results.
+        """
+        self.marker_file, self._keeps_on = marker, keeps_on
+        self.launches = Counter[str]()
+        self.reports = list[tuple[str, Finding]]()
+        self._compiled: dict[Any, anymetal.Library] = {}
+
+    def launch(
+        self,
+        source: str | Path,
+        kernel: str,
+        threads: Sequence[int],
+        group: Sequence[int],
+        *arguments: Any,
+        whole: bool = True,
+        local: Mapping[int, int] | None = None,
+        constants: Mapping[int | str, Any] | None = None,
+    ) -> None:
+        """Run a kernel under all checks: ``threads`` are threadgroups if ``whole``, as in most hosts."""
+        self.launches[kernel] += 1
+
+        def run(*, sanitize: bool) -> anymetal.Launch:
+            found = self.library(source, constants or {}, sanitize)[kernel]
+            return (found.threadgroups if whole else found)(tuple(threads), tuple(group), *arguments, local=local)
+
+        try:
+            self.reports += [(kernel, one) for one in run(sanitize=True).findings]
+        except anymetal.LaunchError as error:
+            self.reports += [(kernel, one) for one in error.findings]
+            if not self._keeps_on:
+                raise
+            run(sanitize=False)
+
+    def library(self, source: str | Path, constants: Mapping[int | str, Any], sanitize: bool) -> anymetal.Library:
+        """Return a compiled source."""
+        key = source, *sorted(constants.items(), key=str), sanitize
+        if key not in self._compiled:
+            self._compiled[key] = anymetal.compile(
+                source, version=self.version, include=self.include(), constants=constants, define=self.define(),
+                sanitize=sanitize, check_order=False,
+            )  # fmt: skip
+        return self._compiled[key]
+
+    def include(self) -> list[Path]:
+        """Return the folders that its sources include files of."""
+        return [self.marker_file.parent]
+
+    def define(self) -> dict[str, Any]:
+        """Return the macros that its host defines."""
+        return {}
+
+
+def find(kind: type[Collection], folders: Sequence[Path] = ()) -> Path | None:
+    """Return the marker file of a collection: in ``folders``, else in those of the environment, else installed."""
+    named = [Path(one) for one in os.environ.get(FOLDERS, "").split(os.pathsep) if one]
+    return _find(kind.marker, tuple(folders) or tuple(named), tuple(sys.path))
+
+
+@cache
+def _find(marker: str, folders: tuple[Path, ...], installed: tuple[str, ...]) -> Path | None:
+    for folder in folders:
+        for path in sorted(folder.rglob(marker.rpartition("/")[2])):
+            if path.as_posix().endswith(marker):
+                return path
+    places = (Path(one) / place / marker for one in installed for place in (".", "mlx/include", "torch/include"))
+    return next((path for path in places if path.is_file()), None)
+
+
+def missing(kind: type[Collection]) -> str | None:
+    """Return ``None``, or why the kernels of a collection do not run here and what to do."""
+    if find(kind) is None:
+        return f"the files of {kind.name} are not here: {kind.package}, in a folder that {FOLDERS} names"
+    return clang.unavailable()
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def record(fields: Sequence[tuple[str, str, int]], values: Mapping[str, Any]) -> Array:
+    """Return a struct of C: its members with name, type and length (0: no array), from values by name."""
+    dtype = np.dtype([(name, TYPES[kind], *((length,) if length else ())) for name, kind, length in fields], align=True)
+    made = np.zeros(1, dtype)
+    for name, _, _ in fields:
+        made[0][name] = values[name]
+    return made
+
+
+def members(text: str, name: str) -> list[tuple[str, str, int]]:
+    """Return the members of the struct ``name`` in a header: name, type and length of each."""
+    found = re.search(rf"struct\s*\{{([^}}]*)\}}\s*{name}\s*;|struct\s+{name}\s*\{{([^}}]*)\}}\s*;", text)
+    if found is None:
+        raise ValueError(f"the header has no struct {name}")
+    body = re.sub(r"//[^\n]*", "", found[1] or found[2])
+    parts = re.findall(r"(?:const\s+)?(\w+)\s+(\w[^;]*);", body)
+    return [
+        (one[1], kind, int(one[2] or 0))
+        for kind, names in parts
+        for one in re.finditer(r"(\w+)\s*(?:\[(\d+)\])?\s*(?:,|$)", names)
+    ]
+
+
+def owner(view: Array) -> tuple[Array, int]:
+    """Return the memory from the first byte of the owner of a view to the view's last, and the offset of the view."""
+    whole: Any = view
+    while getattr(whole, "base", None) is not None:  # also those of broadcast_to, which are no arrays
+        whole = whole.base
+    flat = whole.ravel("K").view(np.uint8)
+    last = np.lib.array_utils.byte_bounds(view)[1] - flat.ctypes.data
+    return flat[:last], view.ctypes.data - flat.ctypes.data
+
+
+def at(view: Array, dtype: Any = None) -> Any:
+    """Bind a view, with strides of either sign, as memory of ``dtype``; its elements by default."""
+    memory, offset = owner(view)
+    return anymetal.at(memory.view(dtype or view.dtype), offset)
+
+
+def blank(shape: Sequence[int], dtype: Any = np.float32) -> Array:
+    """Return memory for results: NaN, or the largest integer."""
+    dtype = np.dtype(dtype)
+    return np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True, dtype)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Compared:
+    """What kernels and NumPy computed, and how far they may differ."""
+
+    got: Array
+    expected: Array
+    bound: Any = 0.0
+
+    def difference(self) -> str | None:
+        """Return ``None``, or where the two differ."""
+        got, expected = np.asarray(self.got, np.float64), np.asarray(self.expected, np.float64)
+        if got.shape != expected.shape:
+            return f"the shape is {got.shape}, not {expected.shape}"
+        with np.errstate(invalid="ignore"):
+            bound = np.where(np.isfinite(expected), np.broadcast_to(self.bound, expected.shape), 0)
+            same = (got == expected) | (np.isnan(got) & np.isnan(expected)) | (np.abs(got - expected) <= bound)
+        if same.all():
+            return None
+        place = tuple(int(i) for i in np.argwhere(~same)[0])
+        return f"element {list(place)} is {got[place]!r}, not {expected[place]!r} within {bound[place]:.3g}"
+
+
+class Draw:
+    """Arguments of a case, drawn by hypothesis."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        """Take ``data.draw`` of ``hypothesis.strategies.data()``."""
+        self._draw = draw
+
+    def number(self, low: int, high: int) -> int:
+        """Return an integer."""
+        from hypothesis import strategies
+
+        return int(self._draw(strategies.integers(low, high)))
+
+    def choice(self, *values: Any) -> Any:
+        """Return one of some values."""
+        from hypothesis import strategies
+
+        return self._draw(strategies.sampled_from(values))
+
+    def length(self) -> int:
+        """Return the length of a row: small, around a multiple of 32, or beyond a threadgroup."""
+        return (
+            self.number(1, 9) if self.choice(True, False) else self.choice(31, 32, 33, 64, 100, 128, 1023, 1025, 2052)
+        )
+
+    def array(self, *shape: int, dtype: Any = np.float32, kind: str | None = None) -> Array:
+        """Return numbers: plain ones, small integers with ties, one of them NaN or infinite, or all -infinity."""
+        kind = kind or self.choice("plain", "ties", "special")
+        random = np.random.default_rng(self.number(0, 2**16))
+        if kind == "ties":
+            return random.integers(-2, 3, shape).astype(dtype)
+        made = random.standard_normal(shape).astype(dtype)
+        if kind == "infinite":
+            made[...] = -np.inf
+        if kind == "special" and made.size:
+            made.flat[random.integers(made.size)] = random.choice([np.nan, np.inf, -np.inf])
+        return made
+
+    def strided(self, *shape: int, dtype: Any = np.float32, kind: str | None = None) -> Array:
+        """Return a view: axes in another order, every other row, or the array itself; the last axis is contiguous."""
+        how = self.choice("contiguous", "transposed", "every other")
+        if how == "transposed" and len(shape) > 2:
+            axes = (1, 0, *range(2, len(shape)))
+            return self.array(*(shape[i] for i in axes), dtype=dtype, kind=kind).transpose(axes)
+        if how == "every other" and len(shape) > 1:
+            return self.array(2 * shape[0], *shape[1:], dtype=dtype, kind=kind)[::2]
+        return self.array(*shape, dtype=dtype, kind=kind)
+
+
+Case: TypeAlias = Callable[[Any, Draw], "Compared | Sequence[Compared]"]
+"""``case(collection, draw)`` draws arguments, launches kernels, and returns what is compared."""
+
+
+@dataclass
+class Outcome:
+    """What became of a case."""
+
+    examples: int = 0
+    difference: str | None = None
+    kernels: frozenset[str] = frozenset()
+    reports: list[tuple[str, Finding]] = field(default_factory=list)
+
+
+def examine(collection: Collection, case: Case, examples: int) -> Outcome:
+    """Run a case on drawn arguments, which are shrunk if the results differ."""
+    from hypothesis import HealthCheck, Phase, given, settings, strategies
+
+    outcome = Outcome()
+    before, reported = Counter(collection.launches), len(collection.reports)
+
+    def run(data: Any) -> None:
+        outcome.examples += 1
+        for one in _several(case(collection, Draw(data.draw))):
+            if difference := one.difference():
+                raise AssertionError(difference)
+
+    quiet = settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink], print_blob=False, report_multiple_bugs=False,
+    )  # fmt: skip
+    try:
+        quiet(given(strategies.data())(run))()
+    except (AssertionError, anymetal.LaunchError) as error:
+        kinds = sorted({one.kind for one in getattr(error, "findings", ()) if one.level == "error"})
+        first = "".join(f"{kind}: " for kind in kinds) + str(error).splitlines()[0]
+        outcome.difference = "\n".join([first, *getattr(error, "__notes__", [])])
+    outcome.kernels = frozenset(collection.launches - before)
+    outcome.reports = collection.reports[reported:]
+    return outcome
+
+
+def unseen(reports: Sequence[tuple[str, Finding]], reviewed: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """Yield reports that ``REVIEWED`` of a collection does not have."""
+    for kernel, one in reports:
+        if not any(kernel.startswith(start) and one.kind == kind for start, kind in reviewed):
+            yield f"{kernel}: {one}"
+
+
+def _several(compared: Compared | Sequence[Compared]) -> Iterator[Compared]:
+    yield from [compared] if isinstance(compared, Compared) else compared

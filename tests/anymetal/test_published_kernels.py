@@ -1,0 +1,238 @@
+"""Kernels of published collections, launched as their hosts do, against NumPy and under all checks."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import anymetal
+from anymetal import clang
+from mpsref_collections import collection, ggml, mlx
+from mpsref_collections.collection import Collection, Compared, Draw, Outcome, examine, find, missing, unseen
+
+pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
+
+MODULES = {"ggml": (ggml, ggml.Ggml), "mlx": (mlx, mlx.Mlx)}
+CASES = [(name, case) for name, (module, _) in MODULES.items() for case in module.CASES]
+FINDINGS = [(name, case) for name, (module, _) in MODULES.items() for case in module.FINDINGS]
+EXAMPLES = 12
+
+
+def opened(name, case):
+    module, kind = MODULES[name]
+    if reason := missing(kind):
+        pytest.skip(reason)
+    made = kind(find(kind), keeps_on=True)
+    for start, file in module.FILES.items():
+        if case.startswith(start) and not made.marker_file.with_name(file).is_file():
+            pytest.skip(f"{file} is in the repository of {kind.name} only, not in its packages")
+    return module, made
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_kernels(name, case):
+    module, opened_collection = opened(name, case)
+    outcome = examine(opened_collection, module.CASES[case], EXAMPLES)
+    assert outcome.difference is None
+    assert outcome.kernels
+    assert not list(unseen(outcome.reports, module.REVIEWED))
+
+
+@pytest.mark.parametrize(("name", "case"), FINDINGS)
+def test_findings_are_live(name, case):
+    """A finding that is gone was repaired: remove it, or move it to the cases."""
+    module, opened_collection = opened(name, case)
+    outcome = examine(opened_collection, module.FINDINGS[case][0], EXAMPLES)
+    assert outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))
+
+
+# --- the engine, on a collection of its own ---------------------------------------------------------------------------
+
+HEADER = """
+typedef struct {
+    int32_t  n;      // elements
+    uint64_t stride; const float factor;
+    float o[2];
+} small_args;
+struct Other { const int M; const int N; const int64_t pad; };
+"""
+KERNEL = """#include <metal_stdlib>
+using namespace metal;
+struct Arguments { int n; ulong stride; float factor; float o[2]; };
+kernel void scaled(constant Arguments &args, device const float *x, device float *y,
+                   threadgroup float *part [[threadgroup(0)]], uint i [[thread_position_in_threadgroup]]) {
+    part[i] = args.factor * x[i * args.stride];
+    BARRIER
+    y[i] = part[args.n - 1 - i] + args.o[1];
+}
+"""
+
+
+class Small(Collection):
+    name, marker, package, version = "small", "small/args.h", "nothing", "3.1"
+
+    def scaled(self, x, factor, barrier):
+        members = collection.members(self.marker_file.read_text(), "small_args")
+        values = {"n": x.size, "stride": x.strides[0] // 4, "factor": factor, "o": [0, 1]}
+        out = collection.blank(x.shape)
+        arguments = collection.record(members, values)
+        source = KERNEL.replace("BARRIER", barrier)
+        local = {0: -(-4 * x.size // 16) * 16}
+        self.launch(source, "scaled", (1, 1, 1), (x.size, 1, 1), arguments, collection.at(x), out, local=local)
+        return out
+
+
+RIGHT = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small/args.h").write_text(HEADER)
+    found = find(Small, [tmp_path])
+    assert found == tmp_path / "small/args.h"
+    return lambda **options: Small(found, **options)
+
+
+def scaled(factor=2.0, barrier=RIGHT):
+    def case(small, draw: Draw):
+        x = draw.array(2 * draw.number(2, 40), kind="plain")[:: draw.choice(1, 2)]
+        return Compared(small.scaled(x, factor, barrier), 2 * x[::-1].astype(np.float64) + 1, 1e-6)
+
+    return case
+
+
+def test_structs_of_a_header():
+    assert collection.members(HEADER, "small_args") == [
+        ("n", "int32_t", 0), ("stride", "uint64_t", 0), ("factor", "float", 0), ("o", "float", 2),
+    ]  # fmt: skip
+    assert [one[0] for one in collection.members(HEADER, "Other")] == ["M", "N", "pad"]
+    made = collection.record(collection.members(HEADER, "small_args"), {"n": 1, "stride": 2, "factor": 3, "o": [4, 5]})
+    assert (made.nbytes, made.dtype.fields["stride"][1]) == (32, 8)
+    with pytest.raises(ValueError, match="no struct absent"):
+        collection.members(HEADER, "absent")
+
+
+def test_a_right_kernel(small):
+    outcome = examine(small(), scaled(), 10)
+    assert outcome == Outcome(10, None, frozenset({"scaled"}), [])
+
+
+def test_a_wrong_result_is_shrunk(small):
+    outcome = examine(small(), scaled(factor=2.5), 10)
+    assert re.match(r"element \[\d+\] is .*, not ", outcome.difference)
+    assert "Draw 1: 2" in outcome.difference
+
+
+def test_a_report_does_not_hide_the_results(small):
+    made = small(keeps_on=True)
+    outcome = examine(made, scaled(barrier="threadgroup_barrier(mem_flags::mem_none);"), 10)
+    assert outcome.difference is None
+    assert {one.kind for _, one in outcome.reports} == {"fence"}
+    assert list(unseen(outcome.reports, {("other", "fence"): ""}))
+    assert not list(unseen(outcome.reports, {("scal", "fence"): ""}))
+    outcome = examine(small(), scaled(barrier="threadgroup_barrier(mem_flags::mem_none);"), 10)
+    assert "fence" in outcome.difference
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x[::-1], lambda x: x.T[1:], lambda x: x[::2, ::-2], lambda x: np.broadcast_to(x[:1], x.shape)]
+)
+def test_views_are_bound_at_their_first_element(view):
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for array in (x, np.asfortranarray(x)):
+        memory, offset = collection.owner(view(array))
+        assert memory[offset : offset + 4].view(np.float32)[0] == view(array).flat[0]
+        assert offset + 4 <= memory.size
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "bound", "is_same"),
+    [
+        ([np.nan], [np.nan], 0, True), ([np.inf], [np.inf], 0, True), ([np.nan], [1], 1e9, False),
+        ([1], [np.nan], 1e9, False), ([np.inf], [1], 1e9, False), ([1.1], [1], 0.2, True), ([1.1], [1], 0.05, False),
+        ([1, 2], [1], 0, False),
+    ],
+)  # fmt: skip
+def test_comparison(got, expected, bound, is_same):
+    assert (Compared(np.array(got), np.array(expected), bound).difference() is None) == is_same
+
+
+def test_a_missing_collection_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("MPSREF_COLLECTIONS", str(tmp_path))
+    assert missing(Small) == "the files of small are not here: nothing, in a folder that MPSREF_COLLECTIONS names"
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q8_0", "q4_K", "q6_K"])
+def test_blocks(kind):
+    """The elements of a block, one at a time as the format is documented, against those of whole arrays."""
+    per, size = ggml.BLOCKS[kind]
+    data = np.random.default_rng(1).integers(0, 256, (2, size), np.uint8)
+    where = {"q4_0": [0], "q8_0": [0], "q4_K": [0, 2], "q6_K": [208]}[kind]
+    for first in where:
+        data[:, first : first + 2] = np.array([0.5], np.float16).view(np.uint8)
+    elements = ggml.dequantized(data.reshape(1, -1), kind).reshape(2, per)
+    byte = [[int(one) for one in row] for row in data]
+
+    def signed(value):
+        return value - 256 if value > 127 else value
+
+    def element(block, i):
+        if kind == "q4_0":
+            return 0.5 * ((block[2 + i % 16] >> 4 * (i // 16) & 15) - 8)
+        if kind == "q8_0":
+            return 0.5 * signed(block[2 + i])
+        if kind == "q4_K":
+            part, scales = i // 32, block[4:16]
+            scale, least = scales[part % 4] & 63, scales[part % 4 + 4] & 63
+            if part >= 4:
+                scale = scales[part + 4] & 15 | scales[part - 4] >> 6 << 4
+                least = scales[part + 4] >> 4 | scales[part] >> 6 << 4
+            return 0.5 * scale * (block[16 + 32 * (part // 2) + i % 32] >> 4 * (part % 2) & 15) - 0.5 * least
+        half, quarter, lane = i // 128, i % 128 // 32, i % 32
+        low = block[64 * half + 32 * (quarter % 2) + lane] >> 4 * (quarter // 2) & 15
+        high = block[128 + 32 * half + lane] >> 2 * quarter & 3
+        return 0.5 * signed(block[192 + i // 16]) * ((low | high << 4) - 32)
+
+    assert elements.tolist() == [[element(block, i) for i in range(per)] for block in byte]
+
+
+def test_what_the_collections_needed_of_the_front_end():
+    source = """
+    #define BASE 1200
+    constant short a [[function_constant(BASE + 1)]];
+    template <short N> float sum() { float s[N] = { [ 0 ... N - 1 ] = 2.0f }; float r = 0; for (float v : s) r += v;
+                                       return r; }
+    kernel void f(device float *x) { x[0] = a + sum<3>(); }"""
+    x = np.zeros(1, np.float32)
+    anymetal.compile(source, constants={1201: 4})["f"](1, 1, x)
+    assert x[0] == 10
+    with pytest.raises(anymetal.CompileError, match="no lambda expressions before"):
+        anymetal.compile("kernel void f(device int *x) { auto g = [](int i) { return i; }; x[0] = g(1); }")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("float4(x > 0)", [1, 0, 1, 0]), ("(float4)(x != float4(0))", [1, 1, 1, 0]), ("float4(b)", [1, 0, 1, 0]),
+        ("T(x > 0) - T(x < 0)", [1, -1, 1, 0]), ("float4((x > 0) | (x < 0))", [1, 1, 1, 0]),
+        ("float4(half4(x >= 1))", [1, 0, 1, 0]), ("float4(int4(x > 0))", [1, 0, 1, 0]), ("float4(isnan(x))", [0] * 4),
+        ("vec<float, 4>(x > 0)", [1, 0, 1, 0]),
+        ("float4(x.x > 0 ? x : -x)", [1, -1, 2, 0]), ("float4(i & 6)", [6, 4, 2, 0]),
+        ("float4(i - (1 < 2))", [6, 4, 2, -1]),
+        ("float4(i << 1)", [14, 10, 6, 0]), ("select(x, -x, b)", [-1, -1, -2, 0]),
+        ("float4(x.x > 0)", [1] * 4), ("float4(bool4(x > 0))", [1, 0, 1, 0]),
+    ],
+)  # fmt: skip
+def test_vectors_of_bool_are_zero_or_one(value, expected):
+    """As numbers: llama.cpp's step, sign and leaky ReLU of vectors rely on it."""
+    x, y = np.array([1, -1, 2, 0], np.float32), np.zeros(4, np.float32)
+    source = f"""#include <metal_stdlib>
+    using namespace metal;
+    template <typename T> void f(device const T *p, device T *y) {{
+        const T x = p[0]; const bool4 b = x > 0; const int4 i = int4(7, 5, 3, 0); y[0] = {value}; (void)b; (void)i; }}
+    kernel void k(device const float4 *x, device float4 *y) {{ f(x, y); }}"""
+    anymetal.compile(source)["k"](1, 1, x, y)
+    assert y.tolist() == expected
