@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from mpsref.arguments.text import shown
 from mpsref.conformance.case import Case
 from mpsref.errors import needs
 from mpsref.explore import words
-from mpsref.explore.controls import KERNELS, START, Control, case_of, controls, methods, simplified
-from mpsref.explore.scene import Grid, Scene
+from mpsref.explore.controls import (
+    BASIC,
+    KERNELS,
+    PRESETS,
+    SENTENCES,
+    START,
+    Control,
+    case_of,
+    controls,
+    methods,
+    simplified,
+)  # fmt: skip
+from mpsref.explore.drawing import Picture, draw
+from mpsref.explore.pictures import Pictures
+from mpsref.explore.scene import Edit, Scene
 from mpsref.viz.explain import explain
 from mpsref.viz.page import HOST, PORT, Page, add, explorer_address
 
@@ -69,30 +84,83 @@ def _case(query: Mapping[str, str]) -> Case:
     return simplified(case_of(query) if "kernel" in query else Case.parse(START))
 
 
+@lru_cache(maxsize=16)
+def _scene(case: Case, edits: tuple[Edit, ...]) -> Scene:
+    return Scene(case, edits)
+
+
+class _Shown:
+    """What an address shows: a case, its edited pixels, a view, and the case before a change."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        self.case = _case(query)
+        edits = tuple(map(_edit, filter(None, query.get("values", "").split(";"))))
+        self.scene = _scene(self.case, edits)
+        self.before: Scene | None = None
+        if query.get("before") and query["before"] != str(self.case):
+            self.before = _scene(simplified(Case.parse(query["before"])), edits)
+        self.view = self.scene.view(query, (self.before or self.scene).default)
+        self.state = {"case": str(self.case)}
+        if self.before:
+            self.state["before"] = str(self.before.case)
+        if self.scene.edits:
+            self.state["values"] = ";".join(f"{e.name},{e.pixel[0]},{e.pixel[1]},{e.value:g}" for e in self.scene.edits)
+        for name in ("step", "source", "pixel"):
+            if name in query:
+                self.state[name] = query[name]
+                break
+
+
+def _edit(text: str) -> Edit:
+    """Return the edit "name,y,x,value" of an address."""
+    name, *numbers = text.split(",")
+    try:
+        y, x, value = numbers
+        return Edit(name, (int(y), int(x)), float(value))
+    except ValueError:
+        raise ValueError(f"the value {shown(text)} of a pixel must be written name,y,x,number") from None
+
+
 def page(query: Mapping[str, str], problem: str = "") -> str:
     """Return the whole page of an address; where it has no case, the first page with a sentence why."""
     try:
-        case = _case(query)
+        found = _Shown(query)
     except (ValueError, TypeError) as error:
-        case, problem = Case.parse(START), problem or str(error)
-    found = Page("mpsref explore", style=_file("explore.css"), script=_file("explore.js"))
-    add(found.body, "p", problem, id="problem", role="alert")
-    main = add(found.body, "main")
-    _form(main, case)
-    pictures = add(main, "div")
-    add(pictures, "p", id="sum", aria_live="polite")  # outside the scene: a live region must not be replaced
-    pictures.append(_scene(case))
-    return found.text()
+        found, problem = _Shown({}), problem or str(error)
+    html = Page("mpsref explore", style=_file("explore.css"), script=_file("explore.js"))
+    presets = add(html.body, "nav", aria_label="examples")
+    for name, (before, case, sentence) in PRESETS.items():
+        address = explorer_address(case) + (f"&{urlencode({'before': before})}" if before else "")
+        current = {"aria_current": "page"} if case == found.state["case"] else {}
+        add(presets, "a", name, href=address, title=sentence, **current)
+    main = add(html.body, "main")
+    stage = add(main, "div", class_="stage")
+    add(stage, "p", problem, id="problem", role="alert")
+    add(stage, "p", id="sum", aria_live="polite").extend(_parts(found))  # a live region must not be replaced
+    stage.append(_pictures(found))
+    _form(main, found.case)
+    main.append(_words(found))
+    return html.text()
 
 
 def part(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the scene of an address as HTML and its canonical address, or the sentence why there is none."""
+    """Return what an address shows as HTML and its canonical address, or the sentence why it shows nothing."""
     try:
-        case = _case(query)
+        found = _Shown(query)
     except (ValueError, TypeError) as error:
         return {"problem": str(error)}
-    html = ElementTree.tostring(_scene(case), encoding="unicode", method="html")
-    return {"problem": "", "address": explorer_address(str(case)), "html": html}
+    fields = {name: value for one in controls(found.case) for name, value in one.values.items()}
+    return {
+        "problem": "",
+        "sum": "".join(map(_html, _parts(found))),
+        "scene": _html(_pictures(found)),
+        "words": _html(_words(found)),
+        "fields": fields | {f"{one.name}_default": one.is_default for one in controls(found.case)},
+    }
+
+
+def _html(element: Element) -> str:
+    return ElementTree.tostring(element, encoding="unicode", method="html")
 
 
 def _file(name: str) -> str:
@@ -104,101 +172,165 @@ def _form(main: Element, case: Case) -> None:
     operation = case.problem.operation
     form = add(main, "form", id="controls", action="/", method="get", aria_label="parameters")
     kind = operation.spec_type
-    _list(form, Control("kernel", "kernel", kind.__name__, tuple(KERNELS)))
-    _list(form, Control("method", "method", operation.method, tuple(methods(kind))))
-    for control in controls(case):
+    _field(form, Control("kernel", {"kernel": kind.__name__}, tuple(KERNELS)))
+    _field(form, Control("method", {"method": operation.method}, tuple(methods(kind))))
+    found = controls(case)
+    for control in found:
+        if control.name in BASIC:
+            _field(form, control)
+    folded = [control for control in found if control.name not in BASIC]
+    if folded:
+        details = add(form, "details", id="more")
+        add(details, "summary", "More parameters")
+        for control in folded:
+            _field(details, control)
+    add(add(form, "noscript"), "button", "Show", type="submit")
+
+
+def _field(form: Element, control: Control) -> None:
+    """Append the fields of a parameter, and what it does."""
+    group = add(form, "fieldset")
+    add(group, "legend", control.label)
+    if control.is_default is not None:
+        label, name = add(group, "label", class_="default"), f"{control.name}_default"
+        checked = {"checked": "checked"} if control.is_default else {}
+        add(label, "input", type="checkbox", name=name, **checked).tail = " default"
+    for name, value in control.values.items():
+        axis = name.removeprefix(control.name).strip("_")
+        label = add(group, "label", axis, aria_label=f"{control.label} {axis}".strip())
         if control.words:
-            _list(form, control)
-            continue
-        label = add(form, "label", control.label, for_=control.name)
-        given = {"name": control.name, "id": control.name, "value": control.value}
-        if control.ends:
+            _options(label, name, control.words, value)
+        elif control.ends:
             low, high = control.ends
-            add(label, "output", control.value)
-            add(label, "input", type="range", min=str(low), max=str(high), step="1", **given)
+            add(label, "input", type="range", name=name, value=value, min=str(low), max=str(high), step="1")
+            add(label, "output", value)
         else:
-            hint = {"placeholder": "default"} if control.optional else {}
-            add(label, "input", type="text", size="9", autocomplete="off", **given, **hint)
-    add(form, "button", "Show", type="submit")
+            add(label, "input", type="text", name=name, value=value, size="9", autocomplete="off")
+    add(group, "small", SENTENCES[control.name])
 
 
-def _list(form: Element, control: Control) -> None:
-    select = add(add(form, "label", control.label), "select", name=control.name)
-    for word in control.words:
-        chosen = {"selected": "selected"} if word == control.value else {}
+def _options(label: Element, name: str, words: Sequence[str], value: str) -> None:
+    select = add(label, "select", name=name)
+    for word in words:
+        chosen = {"selected": "selected"} if word == value else {}
         add(select, "option", word, value=word, **chosen)
 
 
-def _scene(case: Case) -> Element:
-    """Return the section with the pictures of a case."""
-    scene, section = Scene(case), Element("section", {"id": "scene", "aria-label": "windows and sums"})
-    count = int(np.prod(scene.result.shape[1:3]))
+def _parts(found: _Shown) -> list[Element]:
+    """Return the formula of a view, in the colours of its windows."""
+    spans = []
+    for text, color in found.scene.text(found.view):
+        style = {"style": f"--of: {color}", "class": "of"} if color else {}
+        spans.append(Element("span", style))
+        spans[-1].text = text
+    return spans
+
+
+def _pictures(found: _Shown) -> Element:
+    """Return the section with the pictures."""
+    scene, view = found.scene, found.view
+    data = {"data-state": urlencode(found.state), "data-names": f"{scene.source_name} {scene.result_name}"}
+    section = Element("section", {"id": "scene", "aria-label": "pictures", **data})
     play = add(section, "div", class_="play")
-    label = add(play, "label", f"pixel of {scene.result_name}, in order ")
-    add(label, "input", type="range", id="order", min="0", max=str(count - 1), value="0")
     add(play, "button", "Play", type="button", id="play")
-    pictures = add(section, "div", class_="pictures")
-    for grid in scene.grids:
-        _grid(pictures, grid, scene)
-    add(section, "script", json.dumps(scene.data()).replace("<", "\\u003c"), type="application/json", id="data")
-    add(section, "h2", "Windows")
-    add(section, "pre", explain(case.problem), tabindex="0")
-    _words(section, case)
+    title = "spread g back, window by window" if scene.spreads else "move the window"
+    label = add(play, "label", f"{title} ")
+    step = scene.steps - 1 if view.step is None else view.step
+    add(label, "input", type="range", id="step", min="0", max=str(scene.steps - 1), value=str(step))
+    everything = Pictures(scene, view)
+    if found.before:
+        _comparison(section, found, found.before)
+    row = add(section, "div", class_="pictures")
+    titles = {picture.panel.title for picture in everything.compared()} if found.before else ()
+    for picture in everything.all():
+        if picture.panel.title not in titles:
+            _figure(row, picture)
+    styles = dict.fromkeys(style for picture in everything.all() for style in picture.panel.styles() if style.key)
+    key = add(section, "p", class_="key")
+    for style in styles:
+        dash = "dashed" if style.dashed else "solid"
+        look = f"background: {style.face}; border: 2px {dash} {style.edge}"
+        add(add(key, "span"), "i", style=look).tail = f" {style.key}"
     return section
 
 
-def _grid(parent: Element, grid: Grid, scene: Scene) -> None:
-    """Append an image as a table of its pixels, with the pixels outside that windows read."""
-    values = grid.values if grid.values.ndim == 2 else grid.values.reshape(1, -1)
-    (top, left), (bottom, right) = grid.first, grid.last
-    if (bottom, right) == (0, 0):
-        bottom, right = values.shape
-    role = {scene.source_name: "source", scene.result_name: "result"}.get(grid.name, "other")
-    wide = add(parent, "div", class_="wide")
-    table = add(wide, "table", class_=f"grid {role}", data_name=grid.name, role="grid")
-    add(table, "caption", grid.title)
-    head = add(table, "tr")
-    add(head, "th")
-    for x in range(left, right):
-        add(head, "th", str(x), scope="col")
-    for y in range(top, bottom):
-        line = add(table, "tr")
-        add(line, "th", str(y), scope="row")
-        for x in range(left, right):
-            inside = 0 <= y < values.shape[0] and 0 <= x < values.shape[1]
-            text = f"{values[y, x]:.4g}" if inside else ""
-            label = f"{grid.name}[{y}, {x}] is {text}" if inside else f"{y}, {x}: outside the image"
-            key = {"data_pixel": f"{y},{x}", "tabindex": "-1", "role": "gridcell", "aria_label": label}
-            add(line, "td", text, **key, **({} if inside else {"class_": "outside"}))
+def _comparison(section: Element, found: _Shown, before: Scene) -> None:
+    """Append the pictures before and after a change, side by side."""
+    known = {c: s for _, c, s in PRESETS.values()}
+    if (sentence := known.get(found.state["case"])) is not None:
+        add(section, "p", sentence, class_="lesson")
+    old, new = (
+        {"kernel": type(c.problem.spec).__name__, "method": c.problem.operation.method}
+        | {one.label: f"({', '.join(one.values.values())})" for one in controls(c)}
+        for c in (before.case, found.case)
+    )
+    changes = [name for name in old if name in new and old[name] != new[name]]
+    same = before.result.shape == found.scene.result.shape
+    moved = np.argwhere(before.result != found.scene.result)[:, 1:3].tolist() if same else []
+    sides = add(section, "div", class_="sides")
+    view = before.view(found.state, before.default)
+    for title, values, pictures in (
+        ("Before", old, Pictures(before, view).compared()),
+        ("After", new, Pictures(found.scene, found.view).compared((y, x) for y, x in moved)),
+    ):
+        side = add(sides, "section", aria_label=title)
+        add(side, "h2", f"{title}: {', '.join(f'{name} {values[name]}' for name in changes)}")
+        row = add(side, "div", class_="pictures")
+        for picture in pictures:
+            _figure(row, picture)
+    formula = "".join(text for text, _ in before.text(view))
+    add(section, "p", f"Before: {formula}", class_="lesson")
 
 
-def _words(section: Element, case: Case) -> None:
-    """Append the layer in the words of frameworks, and the calls to copy."""
+def _figure(parent: Element, picture: Picture) -> None:
+    figure = add(parent, "figure", **({"class_": "image"} if picture.has_windows else {}))
+    caption = add(figure, "figcaption")
+    add(caption, "strong", picture.panel.title)
+    add(caption, "small", picture.sentence)
+    draw(figure, picture)
+
+
+def _words(found: _Shown) -> Element:
+    """Return the same in text: the windows, the layer in the words of frameworks, and the calls to copy."""
+    case, section = found.case, Element("section", {"id": "words", "aria-label": "texts"})
+    add(
+        _folded(section, "Windows as text: mpsref explain"), "pre", f"{LEGEND}\n\n{explain(case.problem)}", tabindex="0"
+    )
     frameworks = words.of_frameworks(case.problem)
     if frameworks:
-        add(section, "h2", "In other frameworks")
-        table = add(add(section, "div", class_="wide"), "table", class_="words")
+        table = add(_folded(section, "In other frameworks"), "table", class_="words")
         for one in frameworks:
             line = add(table, "tr")
             add(line, "th", one.framework, scope="row")
             add(line, "td", one.text, **({} if one.exists else {"class_": "none"}))
     if hasattr(case.problem.spec, "framework_padding"):
-        _place(section, case)
+        _place(_folded(section, "Place the windows as a framework"), case)
+    edits = "".join(f"\n{e.name}[{', '.join(map(str, e.place))}] = {e.value:g}" for e in found.scene.edits)
     for title, text in (
         ("Case string", str(case)),
-        ("Python", words.python_call(case)),
+        ("Python", words.python_call(case, edits)),
         ("Classes of MPS", words.mps_call(case)),
     ):
-        add(section, "h2", title)
-        add(section, "pre", text, tabindex="0")
-        add(section, "button", f"Copy {title.lower()}", type="button", data_copy=text)
+        details = _folded(section, title)
+        add(details, "pre", text, tabindex="0")
+        add(details, "button", f"Copy {title.lower()}", type="button", data_copy=text)
+    return section
+
+
+LEGEND = "x: a pixel of the window inside the image, . outside, O its centre (o where the window has no pixel)"
+
+
+def _folded(section: Element, title: str) -> Element:
+    details = add(section, "details", id=title)
+    add(details, "summary", title)
+    return add(details, "div", class_="wide")
 
 
 def _place(section: Element, case: Case) -> None:
     """Append the form for the padding of a framework."""
     form = add(section, "form", action="/place", method="get", class_="place", aria_label="padding of a framework")
     add(form, "input", type="hidden", name="case", value=str(case))
-    _list(form, Control("framework", "Place the windows as", "PyTorch", words.CONVENTIONS))
+    _options(add(form, "label", "as "), "framework", words.CONVENTIONS, "PyTorch")
     label = add(form, "label", "padding ")
     hint = "1; 0, 1; SAME; SAME_UPPER; SizeFull"
     add(label, "input", type="text", name="padding", size="12", placeholder=hint, autocomplete="off")

@@ -52,8 +52,14 @@ RANGES = {
     "primary_offset": (-4, 4),
     "kernel_offset": (-6, 8),
     "source_shape": (1, 16),
+    "output_size": (1, 16),
+    "gradient_size": (1, 16),
+    "source_size": (0, 16),
 }
 """The ends of sliders."""
+
+FARTHEST = 64
+"""Maximum distance of an offset from 0."""
 
 HIDDEN = {"groups", "neuron", "output_channels", "biased"}
 """Fields that the explorer leaves at one channel, without bias and activation."""
@@ -61,22 +67,91 @@ HIDDEN = {"groups", "neuron", "output_channels", "biased"}
 DEFAULTS = {"kernel_size": (3, 3), "scale": (2, 2)}
 """Of a form without these fields, which specs must have."""
 
-LABELS = {"source_shape": "image size"}
+LABELS = {"source_shape": "image size", "clip": "clip: y, x, height, width"}
+
+BASIC = ("source_shape", "kernel_size", "scale", "strides", "offset", "edge_mode", "zero_pad_size", "kernel_offset")
+"""The fields that are always in sight, in their order; the others are folded."""
+
+SENTENCES = {
+    "kernel": "What is computed from a window.",
+    "method": "From x to y, or from g = dL/dy back to dL/dx.",
+    "source_shape": "Rows and columns of x.",
+    "kernel_size": "Rows and columns of a window. An even one leans to the top left of its centre.",
+    "scale": "Rows and columns of y for each of x.",
+    "strides": "Distance of two windows.",
+    "offset": "Pixel of x at the centre of window 0.",
+    "edge_mode": "Outside the image: zeros, or the nearest pixel. An average that clamps leaves them out of N.",
+    "zero_pad_size": "Zeros around the image that N counts although the windows are clamped: count_include_pad.",
+    "kernel_offset": "Where the rotated kernel lies over g: pixel q of dx takes what is at q + effective offset.",
+    "primary_offset": "Pixel of g that belongs to window 0.",
+    "source_size": "Number of pixels of g that count, from the primary offset on.",
+    "gradient_size": "Rows and columns of g: the number of windows.",
+    "output_size": "Rows and columns of y: the number of windows.",
+    "clip": "The rectangle of dx that is computed; the rest stays 0.",
+    "dilations": "Distance of two pixels of a window.",
+    "align_corners": "Whether the corners of x and y coincide.",
+    "alpha": "Factor of the sum or deviation of the window.",
+    "beta": "Exponent of the divisor.",
+    "delta": "Added to the divisor, which must not be 0.",
+    "p0": "Added to the result.",
+    "pm": "Factor of the mean that is subtracted.",
+    "ps": "Factor of the result.",
+}
+"""What each field does."""
+
+PRESETS = {
+    "kernelOffset": (
+        "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,float32,exact,seed=0",
+        "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,ko1x1,float32,exact,seed=0",
+        "kernelOffset 1 moves the rotated kernels by one pixel over g, and so dx by one pixel to the top left.",
+    ),
+    "count_include_pad": (
+        "PoolingAverage.forward:n1h4w4c1,k3x3,clamp,float32,exact,seed=0",
+        "PoolingAverage.forward:n1h4w4c1,k3x3,clamp,zp1x1,float32,exact,seed=0",
+        "A zero pad of 1 counts the zeros around the image: N is 9 in every window, as PyTorch divides by default.",
+    ),
+    "Caffe's ceil": (
+        "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,out2x2,float32,exact,seed=0",
+        "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,float32,exact,seed=0",
+        "Caffe rounds the number of windows up: the last windows reach beyond the image.",
+    ),
+    "an even kernel": (
+        "PoolingAverage.forward:n1h5w5c1,k3x3,s2x2,o1x1,clamp,float32,exact,seed=0",
+        "PoolingAverage.forward:n1h5w5c1,k4x4,s2x2,o1x1,clamp,float32,exact,seed=0",
+        "An even window has no middle: it has one pixel more to the top left of its centre, the dot.",
+    ),
+    "dilation": (
+        "PoolingMax.forward:n1h7w7c1,k3x3,s2x2,o1x1,float32,exact,seed=0",
+        "PoolingMax.forward:n1h7w7c1,k3x3,s2x2,o1x1,d2x2,float32,exact,seed=0",
+        "Dilation 2 reads every second pixel: the window spans 5 x 5 pixels, and still has 9.",
+    ),
+    "convolution": (
+        "",
+        "Convolution.gradient_data:n1h6w6c1,k3x3,s2x2,o1x1,co1,float32,exact,seed=0",
+        "The gradient of a convolution is a convolution: g with zeros inserted, under the weights in reverse order.",
+    ),
+}
+"""Cases that show one thing each: before, after, and what there is to see."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """One form field."""
+    """A parameter, and its form field or its two, y and x."""
 
     name: str
-    label: str
-    value: str
-    """Empty for the default."""
+    values: dict[str, str]
+    """By the names of the fields; of a parameter at its default, what that is."""
     words: tuple[str, ...] = ()
     """The choices of a list."""
     ends: tuple[int, int] | None = None
     """Of a slider."""
-    optional: bool = False
+    is_default: bool | None = None
+    """Whether the parameter is not given; ``None`` for one that is always."""
+
+    @property
+    def label(self) -> str:
+        """The name in words."""
+        return LABELS.get(self.name, self.name.replace("_", " "))
 
 
 def simplified(case: Case) -> Case:
@@ -119,6 +194,12 @@ def _check_windows(problem: Any) -> None:
     windows = getattr(of_windows(problem).spec, "windows", None)
     if windows is None:
         return
+    for thing in (problem, problem.spec):
+        for name in ("offset", "kernel_offset", "primary_offset"):
+            value = getattr(thing, name, None) or (0, 0)
+            if max(map(abs, value)) > FARTHEST:
+                text = f"{name} is {shown(value)}; the explorer shows offsets from -{FARTHEST} to {FARTHEST}"
+                raise UnsupportedError(text)
     is_forward = problem.operation.method == "forward"
     counts = problem.result_shapes[0][1:3] if is_forward else (1, 1)
     for window, count, length in zip(windows, counts, problem.source_shape[1:3], strict=True):
@@ -136,40 +217,44 @@ def _replaced(thing: Any, values: Mapping[str, Any]) -> Any:
 
 
 def controls(case: Case) -> list[Control]:
-    """Return the form fields of a case, with its values."""
-    found: list[Control] = []
-    for thing in (case.problem, case.problem.spec):
-        for one in dataclasses.fields(thing):
-            if "codec" in one.metadata and one.name not in HIDDEN:
-                found += _fields_of(thing, one)
-    return found
-
-
-def _fields_of(thing: Any, one: dataclasses.Field[Any]) -> list[Control]:
-    codec, value = one.metadata["codec"], getattr(thing, one.name)
-    label = LABELS.get(one.name, one.name.replace("_", " "))
-    optional = one.default is None
-    if optional and value is not None and _replaced(thing, {one.name: None}) == thing:
-        value = None
-    if codec.words:
-        return [Control(one.name, label, str(value), codec.words)]
-    if one.name == "clip":
-        text = "" if value is None else ", ".join(str(n) for corner in value for n in corner)
-        return [Control(one.name, "clip: y, x, height, width", text, optional=True)]
-    if one.name == "source_shape":
-        value = value[1:3]
-    elif codec.length == 1:
-        return [Control(one.name, label, f"{value!r}", optional=optional)]
-    pair = ("", "") if value is None else value
-    ends = None if optional else RANGES[one.name]
-    return [
-        Control(f"{one.name}_{axis}", f"{label} {axis}", str(n), ends=ends and _widened(ends, n), optional=optional)
-        for axis, n in zip("yx", pair, strict=True)
+    """Return the parameters of a case, those of ``BASIC`` first."""
+    found = [
+        _control(thing, one)
+        for thing in (case.problem, case.problem.spec)
+        for one in dataclasses.fields(thing)
+        if "codec" in one.metadata and one.name not in HIDDEN
     ]
+    order = {name: k for k, name in enumerate(BASIC)}
+    return sorted(found, key=lambda control: order.get(control.name, len(order)))
 
 
-def _widened(ends: tuple[int, int], value: int) -> tuple[int, int]:
-    return min(ends[0], value), max(ends[1], value)
+def _control(thing: Any, one: dataclasses.Field[Any]) -> Control:
+    name, codec, value = one.name, one.metadata["codec"], getattr(thing, one.name)
+    if codec.words:
+        return Control(name, {name: str(value)}, codec.words)
+    if name == "clip":
+        text = "" if value is None else ", ".join(str(n) for corner in value for n in corner)
+        return Control(name, {name: text})
+    if codec.length == 1:
+        return Control(name, {name: f"{value!r}"})
+    is_default = None
+    if one.default is None:
+        is_default = value is None or _replaced(thing, {name: None}) == thing
+        value = _meant(thing, name) if value is None else value
+    value = value[1:3] if name == "source_shape" else value
+    low, high = RANGES[name]
+    ends = min(low, *value), max(high, *value)
+    return Control(name, {f"{name}_{a}": str(n) for a, n in zip("yx", value, strict=True)}, (), ends, is_default)
+
+
+def _meant(problem: Any, name: str) -> tuple[int, int]:
+    """Return what a pair means that is not given."""
+    if name == "source_size":
+        y, x = (len(included) for included in problem.included)
+        return y, x
+    origin = problem.clip[0] if problem.clip else (0, 0)
+    y, x = (window.kernel_offset(at) for window, at in zip(problem.spec.windows, origin, strict=True))
+    return y, x
 
 
 def case_of(form: Mapping[str, str]) -> Case:
@@ -226,6 +311,8 @@ def _values(kind: Any, form: Mapping[str, str]) -> dict[str, Any]:
             if len(numbers) != 4:
                 raise ValueError(f"clip is {shown(text)}; write four integers: y, x, height, width")
             values["clip"] = ((numbers[0], numbers[1]), (numbers[2], numbers[3]))
+        elif form.get(f"{one.name}_default") == "on":
+            continue
         elif any(pair):
             if not all(pair):
                 raise ValueError(f"{one.name} has one of its two values; give both y and x, or none for the default")

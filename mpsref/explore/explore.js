@@ -1,151 +1,180 @@
-// The page of the explorer. Geometry and sums come from the server; this script marks the pixels that it names.
-const controls = document.getElementById("controls");
+// The page of the explorer. The server draws everything; its address has the whole state, which this script changes.
+const form = document.getElementById("controls");
 const problem = document.getElementById("problem");
-let data, source, result, order, chosen, traced, timer, request;
+const stage = document.querySelector(".stage");
+const editor = document.createElement("input");
+let request, timer, turned;
+let wanted; // the last address that was asked for, whose answer may be on its way
 
-function begin() {
-  clearInterval(timer);
-  data = JSON.parse(document.getElementById("data").textContent);
-  source = cells("source");
-  result = cells("result");
-  order = Object.keys(data.pixels);
-  if (!source[traced]) traced = Object.keys(source)[0];
-  chosen ??= new URLSearchParams(location.search).get("pixel");
-  choose(order.includes(chosen) ? chosen : order[0]);
-}
+const find = (id) => document.getElementById(id);
+const state = () => new URLSearchParams(find("scene").dataset.state);
 
-function cells(name) {
-  const found = {};
-  for (const cell of document.querySelectorAll(`.grid.${name} td`)) {
-    cell.dataset.text = cell.textContent;
-    found[cell.dataset.pixel] = cell;
-  }
-  return found;
-}
-
-function clear() {
-  for (const cell of [...Object.values(source), ...Object.values(result)]) {
-    cell.classList.remove("tap", "center", "hollow", "weighted", "chosen");
-    cell.textContent = cell.dataset.text;
-    cell.tabIndex = -1;
-  }
-  source[traced].tabIndex = 0;
-  result[chosen].tabIndex = 0;
-}
-
-// Mark a pixel of the result and the pixels of its window or sum.
-function choose(pixel) {
-  chosen = pixel;
-  clear();
-  result[pixel].classList.add("chosen");
-  for (const [place, weight, kind] of data.pixels[pixel].terms) {
-    const cell = source[place];
-    if (!cell) continue;
-    cell.classList.add(kind);
-    if (kind === "center") cell.classList.add("tap");
-    if (weight === "0") continue;
-    weigh(cell, weight);
-  }
-  const address = new URLSearchParams(location.search);
-  address.set("pixel", pixel);
-  history.replaceState(null, "", `/?${address}`);
-  document.getElementById("sum").textContent = data.pixels[pixel].text;
-  document.getElementById("order").value = order.indexOf(pixel);
-}
-
-function weigh(cell, weight) {
-  cell.classList.add("weighted");
-  const label = document.createElement("small");
-  label.textContent = `× ${weight}`;
-  cell.append(label);
-}
-
-// Mark a pixel of the source and the pixels of the result to which it contributes.
-function trace(place) {
-  traced = place;
-  clear();
-  source[place].classList.add("chosen");
-  const reached = [];
-  for (const [pixel, { terms }] of Object.entries(data.pixels)) {
-    for (const [other, weight] of terms) {
-      if (other !== place || weight === "0") continue;
-      weigh(result[pixel], weight);
-      reached.push(`${data.result}[${pixel}]`);
-    }
-  }
-  const name = `${data.source}[${place}]`;
-  const text = reached.length ? `contributes to ${reached.join(", ")}` : `contributes to no pixel of ${data.result}`;
-  document.getElementById("sum").textContent = `${name} ${text}.`.replaceAll(",", ", ").replaceAll(",  ", ", ");
-}
-
-async function refresh() {
+// Show an address; a sentence says why if there is nothing to show, and the last pictures are dimmed.
+async function show(query) {
+  wanted = query;
   request?.abort();
   request = new AbortController();
-  const query = new URLSearchParams(new FormData(controls));
   try {
-    const answer = await fetch(`/scene?${query}`, { signal: request.signal });
-    const { problem: sentence, address, html } = await answer.json();
-    problem.textContent = sentence;
-    if (sentence) return;
-    document.getElementById("scene").outerHTML = html;
-    history.replaceState(null, "", address);
-    begin();
+    const answer = await (await fetch(`/scene?${query}`, { signal: request.signal })).json();
+    problem.textContent = answer.problem;
+    stage.classList.toggle("stale", Boolean(answer.problem));
+    find("words").classList.toggle("stale", Boolean(answer.problem));
+    if (!answer.problem) replace(answer);
+    return !answer.problem;
   } catch (error) {
-    if (error.name !== "AbortError") problem.textContent = "The server does not answer: start mpsref explore again.";
+    if (error.name === "AbortError") return false;
+    problem.textContent = "The server does not answer: start mpsref explore again.";
+    stage.classList.add("stale");
+    return stop();
   }
 }
 
-function play(button) {
-  clearInterval(timer);
-  if (button.textContent === "Stop") {
-    button.textContent = "Play";
-    return;
+function replace({ sum, scene, words, fields }) {
+  const focused = document.activeElement?.dataset ?? {};
+  const focus = focused.pixel ? `[data-name="${focused.name}"][data-pixel="${focused.pixel}"]` : null;
+  const id = focus ? null : document.activeElement?.id;
+  const scrolled = [...document.querySelectorAll(".pictures, .sides")].map((row) => row.scrollLeft);
+  const open = [...document.querySelectorAll("#words details[open]")].map((details) => details.id);
+  find("sum").innerHTML = sum;
+  find("scene").outerHTML = scene;
+  find("words").outerHTML = words;
+  document.querySelectorAll(".pictures, .sides").forEach((row, k) => (row.scrollLeft = scrolled[k] ?? 0));
+  for (const name of open) find(name)?.setAttribute("open", "");
+  for (const [name, value] of Object.entries(fields)) {
+    const field = form.elements[name];
+    if (!field || field === document.activeElement) continue;
+    if (field.type === "checkbox") field.checked = value;
+    else field.value = value;
+    if (field.type === "range") field.nextElementSibling.textContent = value;
   }
-  button.textContent = "Stop";
-  timer = setInterval(() => choose(order[(order.indexOf(chosen) + 1) % order.length]), 600);
+  begin();
+  if (focus) find("scene").querySelector(focus)?.focus();
+  else if (id === "play" || id === "step") find(id).focus();
 }
 
-controls.addEventListener("input", (event) => {
-  const { name, value, type } = event.target;
-  if (name === "kernel" || name === "method") {
-    const edge = controls.elements.edge_mode;
-    if (name === "kernel" && edge) edge.disabled = true; // its default: kernels have different edge modes
-    return controls.submit(); // there are other fields
+// Let the tab key reach one pixel of each picture, and the address bar say what is shown.
+function begin() {
+  for (const svg of document.querySelectorAll("figure svg")) {
+    svg.querySelector("[data-pixel]")?.setAttribute("tabindex", "0");
   }
-  if (type === "range") event.target.previousElementSibling.textContent = value;
-  refresh();
+  if (timer) find("play").textContent = "Stop";
+  wanted = state();
+  history.replaceState(null, "", `/?${find("scene").dataset.state}`);
+}
+
+function view(name, value) {
+  const query = new URLSearchParams(wanted);
+  if (query.get(name) === String(value)) return true;
+  for (const other of ["step", "source", "pixel"]) query.delete(other);
+  if (name) query.set(name, value);
+  return show(query);
+}
+
+// A pixel of the source or of the result is looked at.
+function look(cell) {
+  const [source, result] = document.querySelector("#scene").dataset.names.split(" ");
+  const { name, pixel } = cell.dataset;
+  if (name === source) view("source", pixel);
+  if (name === result) view("pixel", pixel);
+}
+
+function stop() {
+  clearTimeout(timer);
+  timer = undefined;
+  find("play").textContent = "Play";
+}
+
+async function play(step) {
+  timer = setTimeout(async () => {
+    const last = Number(find("step").max);
+    if ((await view("step", step)) && timer) step < last ? play(step + 1) : stop();
+  }, step ? 700 : 0);
+  find("play").textContent = "Stop";
+}
+
+// What the controls say; the case before the first change of a parameter stays for comparison.
+form.addEventListener("input", (event) => {
+  const field = event.target;
+  if (field.name === "kernel" || field.name === "method") {
+    if (field.name === "kernel" && form.elements.edge_mode) form.elements.edge_mode.disabled = true; // has another default
+    return form.submit(); // there are other fields
+  }
+  if (field.type === "range") field.nextElementSibling.textContent = field.value;
+  const name = field.name.replace(/_(y|x|default)$/, "");
+  const unset = form.elements[`${name}_default`];
+  if (unset && field !== unset) unset.checked = false;
+  const query = new URLSearchParams(new FormData(form));
+  for (const kept of ["values", "source", "pixel"]) if (wanted.has(kept)) query.set(kept, wanted.get(kept));
+  const old = state();
+  const before = turned === name && old.has("before") ? old.get("before") : old.get("case");
+  turned = name;
+  query.set("before", before);
+  show(query);
 });
 
 document.addEventListener("input", (event) => {
-  if (event.target.id === "order") choose(order[event.target.value]);
+  if (event.target.id !== "step") return;
+  stop();
+  view("step", event.target.value);
 });
 
-for (const happening of ["mouseover", "click", "focusin"]) {
+for (const happening of ["mouseover", "focusin"]) {
   document.addEventListener(happening, (event) => {
-    const cell = event.target.closest?.(".grid td");
-    const grid = cell?.closest(".grid").classList;
-    if (grid?.contains("source")) trace(cell.dataset.pixel);
-    if (grid?.contains("result") && !cell.classList.contains("chosen")) choose(cell.dataset.pixel);
+    const cell = event.target.closest?.("[data-pixel]");
+    if (cell && !timer && !editor.isConnected) look(cell);
   });
 }
 
 document.addEventListener("keydown", (event) => {
+  const cell = event.target.closest?.("[data-pixel]");
+  if (!cell) return;
+  if (event.key === "Enter") edit(cell);
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-  if (!step || !event.target.matches?.(".grid.result td, .grid.source td")) return;
+  if (!step) return;
   event.preventDefault();
-  const [y, x] = event.target.dataset.pixel.split(",").map(Number);
-  const grid = event.target.closest(".grid.result") ? result : source;
-  grid[`${y + step[0]},${x + step[1]}`]?.focus();
+  const [y, x] = cell.dataset.pixel.split(",").map(Number);
+  cell.closest("svg").querySelector(`[data-pixel="${y + step[0]},${x + step[1]}"]`)?.focus();
 });
 
+// Put a field over a pixel of an input, for another value.
+function edit(cell) {
+  if (cell.dataset.value === undefined) return;
+  stop();
+  const box = cell.getBoundingClientRect();
+  const { name, pixel, value } = cell.dataset;
+  editor.id = "editor";
+  editor.ariaLabel = `value of ${name}[${pixel}]`;
+  editor.inputMode = "decimal";
+  editor.value = value;
+  editor.style = `left: ${box.left + scrollX}px; top: ${box.top + scrollY}px; width: ${box.width}px; height: ${box.height}px`;
+  editor.onkeydown = ({ key }) => {
+    if (key === "Enter" || key === "Escape") finish(key === "Enter");
+  };
+  editor.onblur = () => finish(true);
+  const finish = (isTaken) => {
+    editor.onblur = null;
+    editor.remove();
+    if (!isTaken || editor.value === value) return;
+    const query = new URLSearchParams(wanted);
+    const others = (query.get("values") ?? "").split(";").filter((one) => one && !one.startsWith(`${name},${pixel},`));
+    query.set("values", [...others, `${name},${pixel},${editor.value.trim()}`].join(";"));
+    show(query);
+  };
+  document.body.append(editor);
+  editor.select();
+}
+
 document.addEventListener("click", async (event) => {
-  const button = event.target;
-  if (button.id === "play") play(button);
-  if (button.dataset?.copy === undefined) return;
-  const title = (button.dataset.title ??= button.textContent);
-  await navigator.clipboard.writeText(button.dataset.copy);
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = title), 1500);
+  const target = event.target;
+  const under = document.elementFromPoint(event.clientX, event.clientY); // the target may have been replaced
+  const cell = under?.closest("[data-pixel]");
+  if (cell) edit(cell);
+  if (target.id === "play") timer ? stop() : play(0);
+  if (target.dataset?.copy === undefined) return;
+  const title = (target.dataset.title ??= target.textContent);
+  await navigator.clipboard.writeText(target.dataset.copy);
+  target.textContent = "Copied";
+  setTimeout(() => (target.textContent = title), 1500);
 });
 
 begin();

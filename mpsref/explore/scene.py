@@ -7,7 +7,7 @@ gradient, so that source gradients with a single 1 give all weights, those of th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -20,10 +20,13 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
 from mpsref.explore.controls import FORMULAS
+from mpsref.explore.drawing import color
 from mpsref.geometry import Window
-from mpsref.kernels.pooling import PoolingGradient
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels.pooling_average import PoolingAverage
 from mpsref.operations import ImageProblem, Problem
 from mpsref.viz.explain import of_windows
+from mpsref.viz.plotting import Inserted
 
 Pixel = tuple[int, int]
 
@@ -40,25 +43,51 @@ class Term(NamedTuple):
     """"tap", "center" (a tap), "hollow" (a centre that is no tap), or "" for a pixel outside the window."""
 
 
-class Grid(NamedTuple):
-    """An image on the page: the values of its pixels, in the coordinates from ``first`` to before ``last``."""
+class Edit(NamedTuple):
+    """A pixel of an input with another value."""
 
     name: str
-    title: str
-    values: Array
-    first: Pixel = (0, 0)
-    last: Pixel = (0, 0)
+    pixel: Pixel
+    value: float
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """The index of the pixel in an array (N, H, W, C)."""
+        return (0, *self.pixel, 0)
+
+    def fits(self, array: Array) -> bool:
+        """Return whether the array has the pixel."""
+        return array.ndim == 4 and all(0 <= i < n for i, n in zip(self.pixel, array.shape[1:3], strict=True))
+
+
+class View(NamedTuple):
+    """What a page shows of a scene: a pixel of the source, or of the result, and how far it has played."""
+
+    pixel: Pixel
+    is_source: bool
+    step: int | None = None
+    """The number of the window that is played, if one is."""
+
+
+class Part(NamedTuple):
+    """A part of a sentence, in the colour of a window."""
+
+    text: str
+    color: str = ""
 
 
 class Scene:
     """The grids of a case of one image and channel, and what belongs to each pixel of the result."""
 
-    def __init__(self, case: Case) -> None:
-        """Compute the results and the weights with the reference."""
+    def __init__(self, case: Case, edits: Sequence[Edit] = ()) -> None:
+        """Compute the results with the reference; edits outside a smaller image are not used."""
         self.case = case
         self.problem = cast("ImageProblem", case.problem)
         self.method = case.problem.operation.method
         self.inputs = dict(zip(self.problem.input_shapes, case.inputs(), strict=True))
+        self.edits = [edit for edit in edits if edit.name in self.inputs and edit.fits(self.inputs[edit.name])]
+        for edit in self.edits:
+            self.inputs[edit.name][edit.place] = edit.value
         self.result = _results(self.problem, *self.inputs.values())
 
     @property
@@ -78,8 +107,8 @@ class Scene:
 
     @cached_property
     def windows(self) -> tuple[Window, Window] | None:
-        """The windows of both axes over the image; ``None`` for a kernel without."""
-        found = getattr(of_windows(self.problem).spec, "windows", None)
+        """The windows of both axes over the image; ``None`` for a kernel without, and for the gradient of weights."""
+        found = None if self.method == "gradient_weights" else getattr(self.of.spec, "windows", None)
         return cast("tuple[Window, Window] | None", found)
 
     @cached_property
@@ -116,32 +145,6 @@ class Scene:
         )
         return found
 
-    @cached_property
-    def grids(self) -> list[Grid]:
-        """The source grid with the pixels outside that windows read, the other inputs, and the result."""
-        found = []
-        for name, array in self.inputs.items():
-            values = array.reshape(array.shape[-3:])[:, :, 0] if array.ndim == 4 else array
-            first, last = (0, 0), values.shape
-            if name == self.source_name:
-                first, last = self._halo(values.shape)
-            found.append(Grid(name, _TITLES.get(name, name), values, first, cast("Pixel", last)))
-        found.sort(key=lambda grid: grid.name != self.source_name)
-        values = self.result[0, :, :, 0]
-        found.append(Grid(self.result_name, _TITLES[self.result_name], values, (0, 0), values.shape))
-        return found
-
-    def _halo(self, shape: tuple[int, ...]) -> tuple[Pixel, Pixel]:
-        """Return the range of the coordinates that windows of a forward pass read."""
-        if not self.is_forward or self.windows is None:
-            return (0, 0), cast("Pixel", shape)
-        ends = []
-        for window, count, length in zip(self.windows, self.result.shape[1:3], shape, strict=True):
-            reach = window.start(count - 1) + window.extent
-            ends.append((min(0, window.start(0)), max(length, reach)))
-        (top, bottom), (left, right) = ends
-        return (top, left), (bottom, right)
-
     def terms(self, pixel: Pixel) -> list[Term]:
         """Return what belongs to a pixel of the result: its window in the forward pass, else what it gathers."""
         weights = self.weights[pixel]
@@ -177,54 +180,153 @@ class Scene:
         )
         return f"N = {y} × {x} = {y * x}"
 
-    def text(self, pixel: Pixel, terms: Sequence[Term] | None = None) -> str:
-        """Return the sum of a result pixel with its terms."""
+    # ------------------------------------------------------------------------------------------------------- views
+
+    @cached_property
+    def of(self) -> Problem:
+        """The pooling problem with these windows, if there is one."""
+        return of_windows(self.problem)
+
+    @property
+    def gradient(self) -> PoolingGradient:
+        """The same as a gradient, where :attr:`lines` are known."""
+        return cast("PoolingGradient", self.of)
+
+    @cached_property
+    def lines(self) -> list[Inserted]:
+        """Of a gradient with windows: its axes, with zeros between the pixels of the source gradient; else empty."""
+        return [Inserted(self.gradient, axis) for axis in (0, 1)] if isinstance(self.of, PoolingGradient) else []
+
+    @property
+    def is_averaging(self) -> bool:
+        """Whether windows divide by N."""
+        return isinstance(self.problem.spec, PoolingAverage)
+
+    @property
+    def offsets(self) -> str:
+        """The effective offset of each axis, as a formula with its numbers."""
+        texts = []
+        for line in self.lines:
+            terms = f"stride {line.window.stride} × primary offset {line.primary} + kernel offset {line.kernel_offset}"
+            texts.append(f"effective offset {line.effective} = {terms}")
+        names = ("y: ", "x: ") if len(set(texts)) > 1 else ("", "")
+        found = dict.fromkeys(name + text for name, text in zip(names, texts, strict=False))
+        return f"Here {'; '.join(found)}." if found else ""
+
+    @property
+    def spreads(self) -> bool:
+        """Whether the source has a pixel for each window, as a gradient has; else the result has one."""
+        if self.method == "gradient_weights" or isinstance(self.of, PoolingGradient):
+            return True
+        return not (self.is_forward or isinstance(self.of, PoolingForward))
+
+    @cached_property
+    def source(self) -> Array:
+        """The image whose pixels the result sums, (rows, columns)."""
+        return self.inputs[self.source_name][0, :, :, 0]
+
+    @property
+    def steps(self) -> int:
+        """The number of windows to play, whose pixels are those of the source or of the result."""
+        return self.source.size if self.spreads else int(np.prod(self.result.shape[1:3]))
+
+    @property
+    def default(self) -> Pixel:
+        """The pixel of the result that is shown first: that of a gradient with the most terms."""
+        if not self.spreads:
+            return 0, 0
+        most = int(np.count_nonzero(self.weights, axis=(2, 3)).argmax())
+        return divmod(most, int(self.result.shape[2]))
+
+    def view(self, query: Mapping[str, str], default: Pixel) -> View:
+        """Return the view of an address: ``step``, ``source`` or ``pixel``; else that of the pixel ``default``."""
+        shapes = {"step": (self.steps,), "source": self.source.shape, "pixel": self.result.shape[1:3]}
+        for name, shape in shapes.items():
+            place = tuple(int(part) if part.isdecimal() else -1 for part in query.get(name, "")[:9].split(","))
+            if len(place) != len(shape) or not all(0 <= i < n for i, n in zip(place, shape, strict=True)):
+                continue
+            if name == "step":
+                columns = shapes["source" if self.spreads else "pixel"][1]
+                return View(divmod(place[0], columns), self.spreads, place[0])
+            return View(cast("Pixel", place), name == "source")
+        y, x = (min(i, n - 1) for i, n in zip(default, self.result.shape[1:3], strict=True))
+        return View((y, x), False)
+
+    def reached(self, place: Pixel) -> list[Pixel]:
+        """Return the pixels of the result to which a pixel of the source contributes."""
+        return [(y, x) for y, x in np.argwhere(self.weights[:, :, place[0], place[1]]).tolist()]
+
+    def windows_of(self, view: View) -> list[Pixel]:
+        """Return the windows of a view, as pixels of what has one for each window."""
+        if view.is_source == self.spreads:
+            return [view.pixel]
+        if view.is_source:
+            return self.reached(view.pixel)
+        return [term.pixel for term in self.terms(view.pixel)]
+
+    # ----------------------------------------------------------------------------------------------------- formulas
+
+    def text(self, view: View) -> list[Part]:
+        """Return the sum of a result pixel, or what becomes of a source pixel, with its numbers."""
+        head = [] if view.step is None else [Part(f"Window {view.step + 1} of {self.steps}. ")]
+        return head + (self._spread(view.pixel) if view.is_source else self._sum(view.pixel))
+
+    def _sum(self, pixel: Pixel) -> list[Part]:
         name = f"{self.result_name}[{pixel[0]}, {pixel[1]}]"
-        value = f"{self.result[0, pixel[0], pixel[1], 0]:.6g}"
+        value = f"{self.result[0, pixel[0], pixel[1], 0]:.4g}"
         formula = FORMULAS[type(self.problem.spec)] if self.is_forward else ""
-        terms = self.terms(pixel) if terms is None else terms
-        terms = [term for term in terms if term.weight or (formula and term.kind in ("tap", "center"))]
-        source = self.inputs[self.source_name][0, :, :, 0]
-        inside = [t for t in terms if 0 <= t.pixel[0] < source.shape[0] and 0 <= t.pixel[1] < source.shape[1]]
-        count = self.count(pixel)
-        head = f"{count}. " if count else ""
+        height, width = self.source.shape
+        terms = [t for t in self.terms(pixel) if 0 <= t.pixel[0] < height and 0 <= t.pixel[1] < width]
         if formula:
-            numbers = ", ".join(f"{source[t.pixel]:g}" for t in inside[:MOST_TERMS])
-            dots = f", ... ({len(inside)} pixels)" if len(inside) > MOST_TERMS else ""
-            return f"{name} = {value}: {formula}. In the window: {numbers}{dots}."
-        if not inside:
-            return f"{head}{name} = {value}: no pixel of {self.source_name} contributes."
-        products = [
-            f"{fraction(t.weight)} · {self.source_name}[{t.pixel[0]}, {t.pixel[1]}]" for t in inside[:MOST_TERMS]
-        ]
-        more = [f"... ({len(inside)} terms)"] if len(inside) > MOST_TERMS else []
-        return f"{head}{name} = {' + '.join(products + more)} = {value}"
+            numbers = ", ".join(f"{self.source[t.pixel]:g}" for t in terms[:MOST_TERMS] if t.kind != "hollow")
+            more = f", ... ({len(terms)} pixels)" if len(terms) > MOST_TERMS else ""
+            return [Part(name, color(pixel)), Part(f" = {value}: {formula}. In the window: {numbers}{more}.")]
+        terms = [t for t in terms if t.weight]
+        count = self.count(pixel)
+        if not terms:
+            text = f" = {value}: no pixel of {self.source_name} contributes."
+            return [Part(name), Part(f"{text} {count}.") if count else Part(text)]
+        parts = [Part(name, "" if self.spreads else color(pixel)), Part(" = ")]
+        shown = terms[:MOST_TERMS]
+        share = fraction(terms[0].weight).partition("1/")[2]
+        if share.isdecimal() and not self.spreads and all(t.weight == terms[0].weight for t in terms):
+            more = " + ..." if len(terms) > MOST_TERMS else ""
+            numbers = " + ".join(_factor(self.source[t.pixel]) for t in shown)
+            parts.append(Part(f"({numbers}{more})/{share} = {value}"))
+            return [*parts, Part(f", {count}")] if count else parts
+        for k, term in enumerate(shown):
+            text = product(self.source[term.pixel], term.weight)
+            parts += [Part(" + " if k else ""), Part(text, color(term.pixel) if self.spreads else "")]
+        parts.append(Part(f" + ... = {value}" if len(terms) > MOST_TERMS else f" = {value}"))
+        if self.spreads and len(terms) <= MOST_TERMS:
+            for k, term in enumerate(terms):
+                parts.append(Part(" and " if k and k == len(terms) - 1 else ", " if k else ", from "))
+                parts.append(Part(f"{self.source_name}[{term.pixel[0]}, {term.pixel[1]}]", color(term.pixel)))
+        return parts
 
-    def data(self) -> dict[str, Any]:
-        """Return what the page needs of each result pixel, as JSON."""
-        return {"source": self.source_name, "result": self.result_name, "pixels": dict(self._pixels())}
-
-    def _pixels(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for pixel in np.ndindex(*self.result.shape[1:3]):
-            terms = self.terms(cast("Pixel", pixel))
-            shown = [[f"{t.pixel[0]},{t.pixel[1]}", fraction(t.weight), t.kind] for t in terms]
-            yield "{},{}".format(*pixel), {"text": self.text(cast("Pixel", pixel), terms), "terms": shown}
+    def _spread(self, place: Pixel) -> list[Part]:
+        name = Part(f"{self.source_name}[{place[0]}, {place[1]}]", color(place) if self.spreads else "")
+        reached = self.reached(place)
+        if not reached:
+            return [name, Part(f" contributes to no pixel of {self.result_name}.")]
+        linear = not (self.is_forward and FORMULAS[type(self.problem.spec)])
+        value = float(self.source[place])
+        shares = [float(self.weights[y, x, place[0], place[1]]) for y, x in reached]
+        if linear and len(set(shares)) == 1 < len(shares):
+            text = f"adds {product(value, shares[0])} to each of {len(reached)} pixels of {self.result_name}."
+            return [name, Part(f" = {value:g} {text}")]
+        parts = [name, Part(f" = {value:g} adds " if linear else ": a small change of it changes ")]
+        for k, ((y, x), share) in enumerate(zip(reached[:MOST_TERMS], shares, strict=False)):
+            target = f"{self.result_name}[{y}, {x}]"
+            text = f"{product(value, share)} to {target}" if linear else f"{target} {fraction(share)} times as much"
+            parts += [Part(", " if k else ""), Part(text, "" if self.spreads else color((y, x)))]
+        return [*parts, Part(f", ... ({len(reached)} pixels)." if len(reached) > MOST_TERMS else ".")]
 
 
 def _results(problem: Problem, *inputs: Array) -> Array:
     """Return the first result of the reference, which may be infinite or NaN."""
     with np.errstate(all="ignore"):
         return references(problem, *inputs)[0]
-
-
-_TITLES: Mapping[str, str] = {
-    "x": "source image x",
-    "g": "source gradient g",
-    "weights": "weights",
-    "y": "result y",
-    "dx": "gradient for the source, dx",
-    "dw": "gradient for the weights, dw",
-}
 
 
 @lru_cache(maxsize=4096)
@@ -238,3 +340,21 @@ def fraction(value: float) -> str:
         return f"{value:g}"
     near = Fraction(value).limit_denominator(1024)
     return str(near) if abs(float(near) - value) <= 1e-12 * abs(value) else f"{value:.6g}"
+
+
+def _factor(value: float) -> str:
+    return f"({value:.4g})" if value < 0 else f"{value:.4g}"
+
+
+def product(value: float, weight: float) -> str:
+    """Return a product as text.
+
+    >>> [product(2, weight) for weight in (1 / 6, 1, 2 / 3, -3)]
+    ['2/6', '2', '2 · 2/3', '2 · (-3)']
+    """
+    text = fraction(weight)
+    if text == "1":
+        return _factor(value)
+    if text.startswith("1/"):
+        return _factor(value) + text[1:]
+    return f"{_factor(value)} · {f'({text})' if weight < 0 else text}"

@@ -54,13 +54,13 @@ def of_frameworks(problem: Any) -> list[Spelling]:
     return found
 
 
-def python_call(case: Case) -> str:
-    """Return Python that computes a case."""
+def python_call(case: Case, edits: str = "") -> str:
+    """Return Python that computes a case, after the lines that edit its inputs."""
     problem: Any = case.problem
     method = problem.operation.method
     lines = ["import mpsref", "from mpsref.conformance.case import Case", ""]
     names = ", ".join(problem.input_shapes)
-    lines.append(f"{names}{',' if len(problem.input_shapes) == 1 else ''} = Case.parse({str(case)!r}).inputs()")
+    lines.append(f"{names}{',' if len(problem.input_shapes) == 1 else ''} = Case.parse({str(case)!r}).inputs(){edits}")
     lines.append(f"spec = mpsref.{problem.spec!r}")
     known = inspect.signature(getattr(type(problem.spec), method)).parameters
     arguments = []

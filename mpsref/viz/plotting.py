@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from mpsref.arguments import text
@@ -132,12 +133,13 @@ def _forward(problem: PoolingForward) -> list[list[Panel]]:
     picked = list(dict.fromkeys([(0, 0), (0, min(1, corner[1])), corner]))
     columns = [_extent(w, n, length) for w, n, length in zip(windows, outputs, problem.source_shape[1:3], strict=True)]
 
-    def look(y: int, x: int) -> Cell:
-        location = _both(_location(problem, 0, y), _location(problem, 1, x))
-        return (PIXEL, "") if location == "inside" else (OUTSIDE[location][0], "0" if location == "zero" else "")
-
     names = ", ".join(f"({a}, {b})" for a, b in picked)
-    image = Panel(f"Image, and window{'s' * (len(picked) > 1)} {names}", Ruler(columns[0]), Ruler(columns[1]), look)
+    image = Panel(
+        f"Image, and window{'s' * (len(picked) > 1)} {names}",
+        Ruler(columns[0]),
+        Ruler(columns[1]),
+        partial(image_pixel, problem),
+    )
     image.note = "dot: centre of a window"
     for number, (mark, location) in enumerate(zip(MARKS, picked, strict=False)):
         starts = [w.start(i) for w, i in zip(windows, location, strict=True)]
@@ -146,7 +148,13 @@ def _forward(problem: PoolingForward) -> list[list[Panel]]:
         image.dots.append((y[0] + windows[0].center, x[0] + windows[1].center, mark))
     counts = _counts(problem)
     counts.frames += [((a, a), (b, b), mark, 0.06) for mark, (a, b) in zip(MARKS, picked, strict=False)]
-    return [[image, counts], [_taps(problem, axis, columns[axis]) for axis in _axes(problem)]]
+    return [[image, counts], [_taps(problem, axis, columns[axis]) for axis in separate_axes(problem)]]
+
+
+def image_pixel(problem: PoolingForward | PoolingGradient, y: int, x: int) -> Cell:
+    """Return the cell of a pixel that windows read, which may lie outside the image."""
+    location = _both(_location(problem, 0, y), _location(problem, 1, x))
+    return (PIXEL, "") if location == "inside" else (OUTSIDE[location][0], "0" if location == "zero" else "")
 
 
 def _extent(window: Window, outputs: range, length: int) -> list[int]:
@@ -197,15 +205,15 @@ def _both(y: Location, x: Location) -> Location:
 
 def _gradient(problem: PoolingGradient, pixel: Pair) -> list[list[Panel]]:
     """The result, the zero-inserted gradient under the kernel, N of the windows, and each axis separately."""
-    lines = [_Inserted(problem, axis) for axis in (0, 1)]
-    panels = [_gathered(problem, lines, pixel), _kernel_over_gradient(lines, pixel)]
+    lines = [Inserted(problem, axis) for axis in (0, 1)]
+    panels = [_gathered(problem, lines, pixel), kernel_over_gradient(lines, pixel)]
     panels[1].note = _sum(problem, pixel)
     if _averages(problem) and all(problem.included):
         panels.append(_counts(problem))
-    return [panels, [_rotated(problem, lines[axis], pixel[axis]) for axis in _axes(problem)]]
+    return [panels, [rotated(problem, lines[axis], pixel[axis]) for axis in separate_axes(problem)]]
 
 
-def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair) -> Panel:
+def _gathered(problem: PoolingGradient, lines: Sequence[Inserted], pixel: Pair) -> Panel:
     """The number of gradient pixels that each result pixel sums."""
     near = [shown(range(line.length), range(q - 1, q + 2)) for line, q in zip(lines, pixel, strict=True)]
     counts = [{q: len(problem.gathered(line.axis, q)) for q in some} for line, some in zip(lines, near, strict=True)]
@@ -222,8 +230,11 @@ def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair)
     return panel
 
 
-def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
-    """The zero-inserted gradient and the position of the rotated kernel for one result pixel."""
+def kernel_over_gradient(lines: Sequence[Inserted], pixel: Pair, near: Sequence[Iterable[int]] | None = None) -> Panel:
+    """The zero-inserted gradient and the position of the rotated kernel for one result pixel.
+
+    The panel has room for the kernels of the rows and columns ``near`` of the result; by default for this one.
+    """
     taps = [line.taps(q) for line, q in zip(lines, pixel, strict=True)]
 
     def look(y: int, x: int) -> Cell:
@@ -234,14 +245,15 @@ def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
             return EXCLUDED, f"{v},{u}"
         return (HIT if under else GRADIENT), f"{v},{u}"
 
-    rows, columns = (Ruler(line.coordinates([q], q)) for line, q in zip(lines, pixel, strict=True))
+    room = near or [[q] for q in pixel]
+    rows, columns = (Ruler(line.coordinates(n, q)) for line, q, n in zip(lines, pixel, room, strict=True))
     panel = Panel(f"g with zeros inserted, kernel for dx[{pixel[0]}, {pixel[1]}]", rows, columns, look)
     if taps[0] and taps[1]:
         panel.frames.append(((taps[0][0], taps[0][-1]), (taps[1][0], taps[1][-1]), MARKS[0], 0.0))
     return panel
 
 
-def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
+def rotated(problem: PoolingGradient, line: Inserted, chosen: int) -> Panel:
     """One axis: the zero-inserted gradient, then a row for each result pixel with the rotated kernel."""
     near = shown(range(line.length), range(chosen - 1, chosen + 2))
     columns = line.coordinates(near, chosen)
@@ -273,17 +285,17 @@ def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
     return panel
 
 
-class _Inserted:
+class Inserted:
     """One axis of the gradient with ``s - 1`` zeros between its pixels, and the rotated kernel over it."""
 
     def __init__(self, problem: PoolingGradient, axis: int) -> None:
         self.axis, self.window, self.length = axis, problem.spec.windows[axis], problem.source_shape[1 + axis]
-        self.primary, self._size = problem.primary_offset[axis], problem.gradient_size[axis]
+        self.primary, self.size = problem.primary_offset[axis], problem.gradient_size[axis]
         origin, size = (corner[axis] for corner in problem.clip) if problem.clip else (0, None)
-        self._origin, n = clip(origin, size, self.length)
-        self._clip = range(self._origin, self._origin + n)
+        self.origin, n = clip(origin, size, self.length)
+        self._clip = range(self.origin, self.origin + n)
         known = problem.kernel_offset
-        self.kernel_offset = known[axis] if known else self.window.kernel_offset(self._origin)
+        self.kernel_offset = known[axis] if known else self.window.kernel_offset(self.origin)
         self.effective = effective_offset(self.primary, self.kernel_offset, self.window.stride)
         included = problem.included[axis]
         self._included = range(self.primary + included.start, self.primary + included.stop)
@@ -291,7 +303,7 @@ class _Inserted:
     def pixel(self, m: int) -> int | None:
         """Return the gradient pixel at inserted coordinate ``m``, or ``None`` if there is none."""
         u, rest = divmod(m, self.window.stride)
-        return u if not rest and 0 <= u < self._size else None
+        return u if not rest and 0 <= u < self.size else None
 
     def counts(self, m: int) -> bool:
         """Return whether the gradient pixel at ``m`` belongs to a window."""
@@ -299,11 +311,11 @@ class _Inserted:
 
     def center(self, q: int) -> int:
         """Return the position of the centre of the kernel for result pixel ``q``."""
-        return q - self._origin + self.effective
+        return q - self.origin + self.effective
 
     def taps(self, q: int) -> range:
         """Return the coordinates of the rotated kernel; empty if ``q`` is clipped or represents no source pixel."""
-        represented = self.window.represented_pixel(q - self._origin, self.kernel_offset)
+        represented = self.window.represented_pixel(q - self.origin, self.kernel_offset)
         if q not in self._clip or not 0 <= represented < self.length:
             return range(0)
         first = self.center(q) - self.window.center
@@ -317,7 +329,7 @@ class _Inserted:
     def coordinates(self, pixels: Iterable[int], chosen: int) -> list[int]:
         """Return the coordinates to show: the gradient and the kernels of these pixels."""
         ends = [taps[end] for taps in map(self.taps, pixels) if taps for end in (0, -1)]
-        low, high = min([0, *ends]), max([(self._size - 1) * self.window.stride, *ends])
+        low, high = min([0, *ends]), max([(self.size - 1) * self.window.stride, *ends])
         focus = self.taps(chosen)
         return shown(range(low, high + 1), range(focus[0], focus[-1] + 1) if focus else range(0))
 
@@ -387,7 +399,7 @@ def _pairs_of(problem: PoolingForward | PoolingGradient) -> list[object]:
     return [*values, problem.gradient_size, problem.primary_offset, problem.source_size, problem.kernel_offset, *clip]
 
 
-def _axes(problem: PoolingForward | PoolingGradient) -> list[int]:
+def separate_axes(problem: PoolingForward | PoolingGradient) -> list[int]:
     """Return the axes with a panel: no axis of one pixel, and one of two equal axes."""
     trivial = [problem.source_shape[1 + axis] == problem.spec.windows[axis].kernel == 1 for axis in (0, 1)]
     if _same(problem) or trivial[0]:

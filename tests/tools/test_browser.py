@@ -2,12 +2,13 @@
 
 import re
 import shutil
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
 
 from mpsref.conformance.case import Case
-from mpsref.explore.controls import KERNELS, methods
+from mpsref.explore.controls import KERNELS, PRESETS, methods
 from mpsref.explore.scene import Scene
 from mpsref.viz.explain import explain
 from mpsref.viz.page import explorer_address
@@ -47,20 +48,37 @@ def page(browser, server):
 
 def shown(page):
     """The case on the page."""
-    return Case.parse(page.get_attribute("[data-copy]", "data-copy"))
+    return Case.parse(state(page)["case"][0])
+
+
+def state(page):
+    return parse_qs(page.get_attribute("#scene", "data-state"))
+
+
+def settled(page, action):
+    """Do something, and wait until the page has the pictures of the answer."""
+    page.evaluate("document.getElementById('scene').dataset.old = ''")
+    action()
+    page.wait_for_function("document.querySelector('#scene:not([data-old])') !== null")
 
 
 def set_to(page, name, value):
-    """Move a slider or fill in a field, and wait until the page has the data of the answer."""
-    page.locator(f"[name={name}]").evaluate(
-        """(field, value) => {
-          document.getElementById("data").dataset.old = "";
-          field.value = value;
-          field.dispatchEvent(new Event("input", { bubbles: true }));
-        }""",
-        str(value),
-    )
-    page.wait_for_function("document.querySelector('#data:not([data-old])') !== null")
+    """Move a slider or fill in a field."""
+    script = """(field, value) => {
+      if (field.type === "checkbox") field.checked = value; else field.value = value;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }"""
+    settled(page, lambda: page.locator(f"[name={name}]").evaluate(script, value))
+
+
+def cell(name, y, x):
+    """The selector of a pixel in the last picture of an image."""
+    return f"figure:last-of-type [data-name='{name}'][data-pixel='{y},{x}'], [data-name='{name}'][data-pixel='{y},{x}']"
+
+
+def formula(case, **query):
+    scene = Scene(Case.parse(str(case)))
+    return "".join(part.text for part in scene.text(scene.view(query, scene.default)))
 
 
 @pytest.mark.parametrize("text", CASES[:10])
@@ -68,9 +86,9 @@ def test_links(page, text):
     page.goto(explorer_address(text))
     assert str(shown(page)) == text
     scene = Scene(Case.parse(text))
-    assert page.locator(".grid.result td").count() == scene.result[0].size
-    assert page.locator("#sum").inner_text() == scene.text((0, 0))
-    assert page.locator("section pre").first.inner_text() == explain(scene.problem)
+    assert page.locator(f"[data-name={scene.result_name}]").count() == scene.result[0].size
+    assert page.locator("#sum").inner_text() == formula(text)
+    assert explain(scene.problem) in page.locator("#words pre").first.text_content()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -94,63 +112,123 @@ def test_every_control_changes_the_case(page):
             problem = shown(page).problem
             found = getattr(problem if hasattr(problem, name) else problem.spec, name)
             assert (found[1 + k] if name == "source_shape" else found[k]) == value
-            assert page.locator(f"label:has([name={name}_{axis}]) output").inner_text() == str(value)
+            assert page.locator(f"label:has([name={name}_{axis}]) output").inner_text() in (str(value), "")  # folded
     set_to(page, "edge_mode", "zero")
     assert shown(page).problem.spec.edge_mode == "zero"
     set_to(page, "clip", "1, 0, 3, 4")
     assert shown(page).problem.clip == ((1, 0), (3, 4))
-    for name in ("kernel_offset", "gradient_size"):
-        page.locator(f"[name={name}_y]").evaluate("(field) => { field.value = 2; }")
-        set_to(page, f"{name}_x", 2)
-        assert getattr(shown(page).problem, name) == (2, 2)
-    assert str(shown(page)) in page.locator("#scene").inner_text()
+
+
+@pytest.mark.parametrize(("name", "default"), [("kernel_offset", (0, 0)), ("gradient_size", (3, 3))])
+def test_both_values_of_a_pair_default_together(page, name, default):
+    page.locator("#more summary").click()
+    assert page.locator(f"[name={name}_default]").is_checked()
+    set_to(page, f"{name}_x", 2)
+    assert getattr(shown(page).problem, name) == (default[0], 2)
+    assert not page.locator(f"[name={name}_default]").is_checked()
+    set_to(page, f"{name}_default", True)
+    assert shown(page).problem == Case.parse(CASES[0]).problem
+    assert [page.input_value(f"[name={name}_{axis}]") for axis in "yx"] == [str(n) for n in default]
+
+
+def test_a_default_follows_what_it_depends_on(page):
+    set_to(page, "offset_y", 1)
+    assert page.input_value("[name=kernel_offset_y]") == "-1"
+    assert page.input_value("[name=gradient_size_y]") == "3"
 
 
 def test_the_address_has_the_state(page):
     set_to(page, "kernel_size_y", 2)
-    page.hover(".grid.result [data-pixel='2,3']")
+    settled(page, lambda: page.hover(cell("dx", 2, 3)))
     text, total = str(shown(page)), page.locator("#sum").inner_text()
     page.reload()
     assert (str(shown(page)), page.locator("#sum").inner_text()) == (text, total)
-    assert page.locator(".chosen").get_attribute("data-pixel") == "2,3"
+    assert state(page)["pixel"] == ["2,3"]
 
 
 def test_hovering_shows_the_window_and_its_sum(page):
     text = "PoolingAverage.forward:n1h5w4c1,k3x2,s2x1,o1x0,clamp,zp1x1,float32,exact,seed=0"
     page.goto(explorer_address(text))
-    scene = Scene(Case.parse(text))
-    for pixel in ((0, 0), (1, 2)):
-        page.hover(f".grid.result [data-pixel='{pixel[0]},{pixel[1]}']")
-        taps = page.locator(".grid.source .tap").evaluate_all("cells => cells.map(cell => cell.dataset.pixel)")
-        assert sorted(taps) == sorted("{},{}".format(*t.pixel) for t in scene.terms(pixel))
-        assert page.locator("#sum").inner_text() == scene.text(pixel)
-        (center,) = page.locator(".grid.source .center").evaluate_all("cells => cells.map(cell => cell.dataset.pixel)")
-        assert center == next("{},{}".format(*t.pixel) for t in scene.terms(pixel) if t.kind == "center")
+    for y, x in ((1, 2), (0, 1)):
+        settled(page, lambda at=(y, x): page.hover(cell("y", *at)))
+        assert page.locator("#sum").inner_text() == formula(text, pixel=f"{y},{x}")
 
 
 def test_hovering_over_the_source_shows_where_it_contributes(page):
-    page.goto(explorer_address(CASES[0]))
-    page.hover(".grid.source [data-pixel='1,2']")
-    reached = page.locator(".grid.result .weighted").evaluate_all("cells => cells.map(cell => cell.dataset.pixel)")
-    weights = Scene(Case.parse(CASES[0])).weights[:, :, 1, 2]
-    assert sorted(reached) == sorted(f"{y},{x}" for y in range(6) for x in range(6) if weights[y, x])
-    assert page.locator("#sum").inner_text().startswith("g[1, 2] contributes to dx[")
+    settled(page, lambda: page.hover(cell("g", 1, 2)))
+    assert page.locator("#sum").inner_text() == "g[1, 2] = 6 adds 6/9 to each of 9 pixels of dx."
+    frames = page.locator("figure.image .frame")
+    assert frames.count() == 1
+    box, first, last = (one.bounding_box() for one in (frames.first, *map(page.locator, (
+        "[data-name=dx][data-pixel='1,3']", "[data-name=dx][data-pixel='3,5']"))))  # fmt: skip
+    assert abs(box["x"] - first["x"]) < 5
+    assert abs(box["y"] + box["height"] - last["y"] - last["height"]) < 5
+
+
+def test_a_change_stays_beside_what_was_before(page):
+    assert page.locator(".sides").count() == 0
+    set_to(page, "kernel_offset_x", 1)
+    set_to(page, "kernel_offset_x", 2)
+    titles = ["Before: kernel offset (0, 0)", "After: kernel offset (0, 2)"]
+    assert page.locator(".sides h2").all_inner_texts() == titles
+    left, right = (side.bounding_box() for side in page.locator(".sides > section").all())
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+    set_to(page, "strides_x", 1)
+    assert page.locator(".sides h2").first.inner_text().startswith("Before: gradient size (3, 3), strides (2, 2)") or (
+        page.locator(".sides h2").first.inner_text().startswith("Before: strides (2, 2)")
+    )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(page, name):
+    page.get_by_role("link", name=name, exact=True).click()
+    page.wait_for_function(f"document.querySelector('[aria-current]')?.textContent === {name!r}")
+    before, case, sentence = PRESETS[name]
+    assert str(shown(page)) == case
+    if before:
+        assert sentence in page.locator(".lesson").first.inner_text()
+
+
+def test_pixels_are_edited_by_clicking(page):
+    page.click(cell("g", 0, 1))
+    page.keyboard.type("20")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#scene').dataset.state.includes('values=')")
+    assert page.locator(cell("g", 0, 1)).first.get_attribute("data-value") == "20"
+    settled(page, lambda: page.hover(cell("dx", 0, 1)))
+    assert page.locator("#sum").inner_text() == "dx[0, 1] = 1/4 + 20/6 = 3.583, from g[0, 0] and g[0, 1]"
+    page.click(cell("g", 0, 1))
+    page.keyboard.type("30")
+    page.keyboard.press("Escape")
+    assert page.locator("#editor").count() == 0
+    assert state(page)["values"] == ["g,0,1,20"]
+    page.click(cell("g", 0, 1))
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    page.wait_for_function("decodeURIComponent(document.querySelector('#scene').dataset.state).includes('g,0,1,2&')")
+    page.click(cell("g", 1, 1))
+    page.keyboard.type("x")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('problem').textContent.includes('name,y,x,number')")
 
 
 def test_the_keyboard_moves_over_the_pixels(page):
-    page.locator(".grid.result .chosen").focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft"):
-        page.keyboard.press(key)
-    assert page.locator(".chosen").get_attribute("data-pixel") == "2,0"
-    assert page.evaluate("document.activeElement.dataset.pixel") == "2,0"
-    assert page.locator("[data-pixel='2,0']").last.get_attribute("aria-label").startswith("dx[2, 0] is ")
+    page.locator(cell("dx", 0, 0)).first.focus()
+    for key, pixel in {"ArrowRight": "0,1", "ArrowDown": "1,1", "ArrowLeft": "1,0"}.items():
+        settled(page, lambda k=key: page.keyboard.press(k))
+        assert page.evaluate("document.activeElement.dataset.pixel") == pixel
+        assert state(page)["pixel"] == [pixel]
+    assert page.evaluate("document.activeElement.ariaLabel").startswith("dx[1, 0] is ")
 
 
-def test_the_keyboard_moves_over_the_source(page):
-    page.locator(".grid.source [tabindex='0']").focus()
-    page.keyboard.press("ArrowDown")
-    assert page.locator(".grid.source .chosen").get_attribute("data-pixel") == "1,0"
-    assert page.locator("#sum").inner_text().startswith("g[1, 0] contributes to dx[")
+def test_the_keyboard_edits_the_source(page):
+    page.locator("[data-name=g][tabindex='0']").first.focus()
+    settled(page, lambda: page.keyboard.press("ArrowDown"))
+    assert page.locator("#sum").inner_text().startswith("g[1, 0] = 4 adds ")
+    page.keyboard.press("Enter")
+    settled(page, lambda: (page.keyboard.type("7"), page.keyboard.press("Enter")))
+    assert state(page)["values"] == ["g,1,0,7"]
 
 
 def test_the_live_region_stays_when_a_slider_moves(page):
@@ -181,17 +259,32 @@ def test_the_sentence_on_bad_input_has_contrast(browser, server):
         page.close()
 
 
-def test_the_order_of_pixels(page):
-    page.locator("#order").evaluate("(s) => { s.value = 7; s.dispatchEvent(new Event('input', { bubbles: true })); }")
-    assert page.locator(".chosen").get_attribute("data-pixel") == "1,1"
+def test_the_gradient_spreads_back(page):
+    """A window at a time, until the result is complete."""
+    whole = page.locator("[data-name=dx]").all_text_contents()
+    set_to_step = "(s) => { s.value = 1; s.dispatchEvent(new Event('input', { bubbles: true })); }"
+    settled(page, lambda: page.locator("#step").evaluate(set_to_step))
+    assert page.locator("#sum").inner_text().startswith("Window 2 of 9. g[0, 1] = 2 adds")
+    assert page.locator("[data-name=dx][data-pixel='5,5']").text_content() == "0"
     page.click("#play")
-    page.wait_for_function("document.querySelector('.chosen').dataset.pixel === '1,3'")
+    page.wait_for_function("document.getElementById('sum').textContent.startsWith('Window 9 of 9')", timeout=20_000)
+    page.wait_for_function("document.getElementById('play').textContent === 'Play'")
+    played = page.locator("[data-name=dx]").all_text_contents()
+    assert [text.split("×")[0].strip() for text in played] == [text.split("×")[0].strip() for text in whole]
+
+
+def test_playing_can_be_stopped(page):
     page.click("#play")
-    assert page.locator("#play").inner_text() == "Play"
+    page.wait_for_function("document.getElementById('sum').textContent.startsWith('Window 3')")
+    page.click("#play")
+    step = state(page)["step"]
+    page.wait_for_timeout(900)
+    assert state(page)["step"] == step
 
 
 def test_copies(page):
     for k, beginning in enumerate(["PoolingAverage.gradient:", "import mpsref", "from mpsref import mps"]):
+        page.locator("#words details:has([data-copy]) summary").nth(k).click()
         page.locator("[data-copy]").nth(k).click()
         page.wait_for_function(f"document.querySelectorAll('[data-copy]')[{k}].textContent === 'Copied'")
         assert page.evaluate("navigator.clipboard.readText()").startswith(beginning)
@@ -203,6 +296,7 @@ def test_copies(page):
 
 
 def test_the_padding_of_a_framework(page):
+    page.click("text=Place the windows")
     page.fill("[name=padding]", "1")
     page.check("[name=ceil_mode]")
     page.click("text=Place >> nth=-1")
@@ -210,13 +304,27 @@ def test_the_padding_of_a_framework(page):
     assert shown(page).problem.gradient_size == (4, 4)
 
 
-def test_bad_input_leaves_the_page_with_a_sentence(page):
-    before = str(shown(page))
+def test_bad_input_dims_the_stale_pictures(page):
+    page.locator("#more summary").click()
+    before, opacity = str(shown(page)), "getComputedStyle(document.getElementById('scene')).opacity"
     page.locator("[name=clip]").fill("1, 2")
     page.wait_for_function("document.getElementById('problem').textContent.includes('four integers')")
     assert str(shown(page)) == before
-    page.locator("[name=clip]").fill("")
-    page.wait_for_function("document.getElementById('problem').textContent === ''")
+    assert float(page.evaluate(opacity)) < 0.5
+    settled(page, lambda: page.locator("[name=clip]").fill(""))
+    assert page.locator("#problem").inner_text() == ""
+    assert page.evaluate(opacity) == "1"
+
+
+def test_on_a_phone_the_picture_stays_above_the_controls(browser, server):
+    page = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True)
+    page.goto(server)
+    for name in ("strides_x", "kernel_offset_x"):
+        field, picture = page.locator(f"[name={name}]"), page.locator("figure.image svg").first
+        field.evaluate("field => field.scrollIntoView({ block: 'end' })")
+        box = picture.bounding_box()
+        assert 0 <= box["y"] < box["y"] + box["height"] < field.bounding_box()["y"] < 844
+    page.close()
 
 
 @pytest.mark.parametrize("size", [(360, 740), (1280, 900)])
@@ -232,7 +340,7 @@ def test_widths_and_themes(browser, server, size, scheme):
 
 def test_every_control_has_a_name(page):
     unnamed = page.evaluate(
-        "[...document.querySelectorAll('input:not([type=hidden]), select, button')]"
-        ".filter(field => !field.labels?.length && !field.textContent.trim()).length"
+        "[...document.querySelectorAll('input:not([type=hidden]), select, button, svg, [data-pixel]')]"
+        ".filter(field => !field.labels?.length && !field.ariaLabel && !field.textContent.trim()).length"
     )
     assert unnamed == 0

@@ -1,5 +1,6 @@
 """The explorer without a browser: controls, scenes, words and pages."""
 
+import html
 import json
 import re
 import socket
@@ -16,9 +17,21 @@ import mpsref
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
 from mpsref.explore import words
-from mpsref.explore.app import application, part, serve
-from mpsref.explore.controls import KERNELS, START, case_of, controls, methods, simplified
-from mpsref.explore.scene import Scene
+from mpsref.explore.app import application, page, part, serve
+from mpsref.explore.controls import (
+    FARTHEST,
+    KERNELS,
+    PRESETS,
+    SENTENCES,
+    START,
+    case_of,
+    controls,
+    methods,
+    simplified,
+)  # fmt: skip
+from mpsref.explore.drawing import CELL, color
+from mpsref.explore.pictures import Pictures
+from mpsref.explore.scene import Edit, Scene, View
 from mpsref.viz.explain import explain
 
 CASES = [
@@ -64,13 +77,33 @@ def test_every_kernel_and_method_is_tried():
 
 def test_controls_and_case_are_inverse(case):
     form = {"kernel": type(case.problem.spec).__name__, "method": method_of(case)}
-    assert case_of(form | {control.name: control.value for control in controls(case)}).problem == case.problem
+    for control in controls(case):
+        form |= control.values | ({f"{control.name}_default": "on"} if control.is_default else {})
+    assert case_of(form).problem == case.problem
+
+
+def test_what_a_default_means_is_what_it_computes(case):
+    """The values that a slider has at the default are those that the default stands for."""
+    for control in controls(case):
+        if control.is_default:
+            pair = tuple(map(int, control.values.values()))
+            form = {"kernel": type(case.problem.spec).__name__, "method": method_of(case)}
+            for other in controls(case):
+                form |= other.values | ({f"{other.name}_default": "on"} if other.is_default else {})
+            given = case_of({k: v for k, v in form.items() if k != f"{control.name}_default"})
+            assert getattr(given.problem, control.name) == pair
+            np.testing.assert_array_equal(Scene(simplified(given)).result, Scene(simplified(case_of(form))).result)
+
+
+def test_every_control_has_a_sentence(case):
+    assert {one.name for one in controls(case)} | {"kernel", "method"} <= set(SENTENCES)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_without_values_has_a_scene_for_each_method(name):
     for method in methods(KERNELS[name]):
-        assert Scene(simplified(case_of({"kernel": name, "method": method}))).data()["pixels"]
+        scene = Scene(simplified(case_of({"kernel": name, "method": method})))
+        assert Pictures(scene, scene.view({}, scene.default)).all()
 
 
 def test_weights_are_derivatives(case):
@@ -117,14 +150,146 @@ def test_a_hollow_center_is_no_tap():
 )
 def test_cases_in_the_documentation_can_be_opened(page):
     for text in re.findall(r"mpsref explore '([^']+)'", page.read_text("utf-8")):
-        assert Scene(simplified(Case.parse(text))).grids
+        assert part({"case": text})["problem"] == ""
+
+
+def text_of(scene, **query):
+    return "".join(part.text for part in scene.text(scene.view(query, scene.default)))
 
 
 def test_texts():
     scene = Scene(Case.parse(START))
-    assert scene.text((0, 1)) == "dx[0, 1] = 1/4 · g[0, 0] + 1/6 · g[0, 1] = 0.583333"
+    assert text_of(scene, pixel="0,1") == "dx[0, 1] = 1/4 + 2/6 = 0.5833, from g[0, 0] and g[0, 1]"
+    assert text_of(scene) == text_of(scene, pixel="1,1")  # one with the most terms
+    assert text_of(scene, source="1,2") == "g[1, 2] = 6 adds 6/9 to each of 9 pixels of dx."
+    assert text_of(scene, step="1") == "Window 2 of 9. g[0, 1] = 2 adds 2/6 to each of 6 pixels of dx."
+    average = Scene(Case.parse(START.replace("gradient", "forward")))
+    assert text_of(average) == "y[0, 0] = (1 + 2 + 7 + 8)/4 = 4.5, N = 2 × 2 = 4"
     largest = Scene(Case.parse("PoolingMax.forward:n1h3w3c1,k2x2,o1x1,float32,exact,seed=0"))
-    assert largest.text((0, 0)).startswith("y[0, 0] = 5: the largest of the pixels of the window. In the window: 1, 2,")
+    assert text_of(largest) == "y[0, 0] = 5: the largest of the pixels of the window. In the window: 1, 2, 4, 5."
+
+
+def drawn(scene, name, **query):
+    """The picture of an image, and its cells by pixel: style and text."""
+    pictures = Pictures(scene, scene.view(query, scene.default)).all()
+    found = [picture for picture in pictures if picture.name == name][-1 if name == scene.result_name else 0]
+    return found, {pixel: found.panel.cell(*place) for place, (pixel, _) in found.pixels.items()}
+
+
+def test_a_window_its_pixel_and_its_share_have_one_colour(case):
+    scene = Scene(case)
+    window, image = (scene.source_name, scene.result_name)[:: 1 if scene.spreads else -1]
+    chosen = {"source": "1,1"} if scene.spreads else {"pixel": "1,1"}
+    _, cells = drawn(scene, window, **chosen)
+    assert [pixel for pixel, (style, _) in cells.items() if style.face == color(pixel)] == [(1, 1)]
+    picture, cells = drawn(scene, image, **chosen)
+    links = scene.weights[:, :, 1, 1] if scene.spreads else scene.weights[1, 1]
+    marked = {pixel for pixel, (style, _) in cells.items() if style.edge == color((1, 1))}
+    reached = {(y, x) for y, x in np.argwhere(links).tolist()}
+    assert reached <= marked
+    assert set(picture.below) == reached
+    if scene.spreads:
+        assert marked == reached
+        assert all(color((1, 1)) in picture.stripes.get(pixel, [color((1, 1))]) for pixel in reached)
+    for _, _, mark, _ in picture.panel.frames:
+        assert mark.color == color((1, 1))
+
+
+def test_a_bracket_holds_what_its_window_reads(case):
+    scene = Scene(case)
+    if scene.windows is None or "LocalContrast" in str(case):  # whose shares reach beyond the window
+        return
+    by_window = scene.weights.transpose(2, 3, 0, 1) if scene.spreads else scene.weights
+    for v, u in np.ndindex(*by_window.shape[:2]):
+        chosen = {"source" if scene.spreads else "pixel": f"{v},{u}"}
+        picture, _ = drawn(scene, scene.result_name if scene.spreads else scene.source_name, **chosen)
+        for axis, read in enumerate(np.argwhere(by_window[v, u]).T.tolist()):
+            ends = [(bracket.first, bracket.last) for bracket in picture.brackets[axis] if bracket.chosen]
+            assert not read or (ends[0][0] <= min(read) and max(read) <= ends[0][1] and len(ends) == 1)
+
+
+def test_n_of_brackets():
+    picture, _ = drawn(Scene(Case.parse(START)), "dx")
+    assert [[(b.first, b.last, b.text) for b in some] for some in picture.brackets] == [
+        [(-1, 1, "N = 2"), (1, 3, "N = 3"), (3, 5, "N = 3")]
+    ] * 2
+    moved, _ = drawn(Scene(Case.parse(START.replace("clamp", "clamp,ko1x0"))), "dx")
+    assert [b.first for b in moved.brackets[0]] == [-2, 0, 2]
+    assert [b.first for b in moved.brackets[1]] == [-1, 1, 3]
+
+
+def test_the_rotated_kernel_covers_what_a_pixel_sums():
+    for text in (START, CASES[2], "Convolution.gradient_data:n1h6w6c1,k3x3,s2x2,o1x0,co1,float32,exact,seed=0"):
+        scene = Scene(Case.parse(text))
+        for y, x in np.ndindex(*scene.result.shape[1:3]):
+            picture = next(p for p in Pictures(scene, View((y, x), False)).all() if "inserted" in p.panel.title)
+            sums = {(v, u) for v, u in np.argwhere(scene.weights[y, x]).tolist()}
+            assert {picture.pixels[place][0] for place in picture.below} == sums
+            for rows, columns, _, _ in picture.panel.frames:
+                assert all(rows[0] <= r <= rows[1] and columns[0] <= c <= columns[1] for r, c in picture.below)
+    assert picture.sentence.endswith(
+        "Here y: effective offset -1 = stride 2 × primary offset 0 + kernel offset -1; "
+        "x: effective offset 0 = stride 2 × primary offset 0 + kernel offset 0."
+    )
+
+
+def test_playing_ends_at_the_result(case):
+    scene = Scene(case)
+    _, cells = drawn(scene, scene.result_name, step=str(scene.steps - 1))
+    for (y, x), (_, text) in cells.items():
+        linear = scene.spreads
+        assert not linear or float(text) == pytest.approx(float(scene.result[0, y, x, 0]), rel=1e-2, abs=1e-6)
+        assert text
+    _, cells = drawn(scene, scene.result_name, step="0")
+    if not scene.spreads:
+        assert [pixel for pixel, (_, text) in cells.items() if text] == [(0, 0)]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name):
+    before, case, sentence = PRESETS[name]
+    assert all(text == str(simplified(Case.parse(text))) for text in (before, case) if text)
+    text = page({"case": case, "before": before})
+    assert f'aria-current="page">{name}</a>' in text.replace("&#x27;", "'")
+    assert ("Before: " in text) == bool(before)
+    if before:
+        assert sentence in text
+        old, new = Scene(Case.parse(before)), Scene(Case.parse(case))
+        assert old.result.shape != new.result.shape or not np.array_equal(old.result, new.result)
+
+
+def test_the_preset_of_kernel_offset_says_what_it_does():
+    before, case, sentence = PRESETS["kernelOffset"]
+    old, new = (Scene(Case.parse(text)).result[0, :, :, 0] for text in (before, case))
+    np.testing.assert_array_equal(new[:-1, :-1], old[1:, 1:])
+    assert "one pixel to the top left" in sentence
+    assert "<h2>Before: kernel offset (0, 0)</h2>" in (text := page({"case": case, "before": before}))
+    assert "<h2>After: kernel offset (1, 1)</h2>" in text
+
+
+def test_an_edited_pixel_changes_all_that_is_computed_from_it():
+    answer = part({"case": START, "values": "g,0,1,20;g,9,9,5", "pixel": "0,1"})
+    assert re.sub("<[^>]*>", "", answer["sum"]) == "dx[0, 1] = 1/4 + 20/6 = 3.583, from g[0, 0] and g[0, 1]"
+    assert "g[0, 0, 1, 0] = 20\n" in answer["words"]
+    assert "g[0, 9" not in answer["words"]  # which the image does not have
+    assert "values=g%2C0%2C1%2C20&" in answer["scene"].replace("&amp;", "&")
+
+
+def test_python_of_an_edited_case():
+    case = Case.parse(START)
+    names = {}
+    exec(words.python_call(case, "\ng[0, 0, 1, 0] = 20"), names)
+    expected = Scene(case, [Edit("g", (0, 1), 20.0)]).result
+    np.testing.assert_allclose(names["dx"], expected, rtol=1e-5)
+
+
+def test_a_window_is_framed_where_it_lies():
+    text = part({"case": START, "source": "1,1"})["scene"]
+    frames = [tag for tag in re.findall(r'<rect class="frame"[^>]*>', text) if color((1, 1)) in tag]
+    cell = re.search(r'data-name="dx" data-pixel="1,1"[^>]*>(<rect[^>]*>)', text)[1]
+    x, y, width = (float(re.search(rf' {name}="([\d.]+)"', frames[0])[1]) for name in ("x", "y", "width"))
+    left, top = (float(re.search(rf' {name}="([\d.]+)"', cell)[1]) for name in ("x", "y"))
+    assert (x, y, width) == pytest.approx((left, top, 3 * CELL), abs=0.1 * CELL)
 
 
 def test_python_computes_the_case(case):
@@ -187,6 +352,17 @@ def test_padding_of_a_framework_places_the_windows(form, offset, size):
         ({"case": "PoolingMax.forward:n1h6w6c1,k2x2,d1x9999999"}, "reach over 10000005 pixels; the explorer shows"),
         ({"case": "PoolingMax.forward:n1h6w6c1,out32x32,k2x2,s99999x1"}, "reach over 3099971 pixels"),
         ({"case": "PoolingMax.gradient:n1h6w6c1,k2x2,d1x9999999"}, "reach over 10000000 pixels"),
+        ({"case": "PoolingAverage.gradient:n1h6w6c1,g3x3,k3x3,o99999999999x0"}, f"from -{FARTHEST} to {FARTHEST}"),
+        (
+            {"case": "PoolingAverage.gradient:n1h6w6c1,k3x3,ko0x99999999999"},
+            "kernel_offset is (0, 99999999999); the ex",
+        ),
+        (
+            {"case": "PoolingAverage.gradient:n1h6w6c1,k3x3,p99999999999x0"},
+            "primary_offset is (99999999999, 0); the ex",
+        ),
+        ({"case": START, "values": "g,0"}, "'g,0' of a pixel must be written name,y,x,number"),
+        ({"case": START, "before": "no"}, "has no ':'"),
         ({"case": "SoftMax.forward:n1h1w1c4"}, "the explorer has PoolingAverage"),
         ({"case": "<script>"}, "has no ':'"),
     ],
@@ -204,7 +380,7 @@ def test_results_that_are_not_finite_are_shown(alpha, delta):
     query = {"kernel": "SpatialNormalization", "method": "gradient", "alpha": alpha, "delta": delta}
     answer = part(query)
     assert answer["problem"] == ""
-    assert "nan" in answer["html"]
+    assert "nan" in answer["scene"]
 
 
 def test_a_port_in_use_gets_a_sentence():
@@ -228,12 +404,15 @@ def test_pages(server):
     assert "&lt;script&gt;" in get(server, "/", case="<script>")
 
 
-def test_a_scene_has_its_address_and_its_data(server):
-    answer = json.loads(get(server, "/scene", kernel="PoolingMax", source_shape_y=4, source_shape_x=5))
-    with urllib.request.urlopen(server + answer["address"]) as page:
-        data = json.loads(re.search(r'id="data">(.*?)</script>', page.read().decode())[1])
-    assert len(data["pixels"]) == 20
-    assert data["pixels"]["0,0"]["text"].startswith("y[0, 0] = 7: the largest")
+def test_a_scene_has_its_state(server):
+    answer = json.loads(get(server, "/scene", kernel="PoolingMax", source_shape_y=4, source_shape_x=5, pixel="1,2"))
+    state = html.unescape(re.search(r'data-state="([^"]*)"', answer["scene"])[1])
+    again = json.loads(urllib.request.urlopen(f"{server}/scene?{state}").read())
+    assert again == answer
+    assert answer["scene"].count('data-name="y"') == 20
+    assert answer["sum"].startswith("<span")
+    assert "y[1, 2]" in answer["sum"]
+    assert answer["fields"]["source_shape_x"] == "5"
 
 
 def test_padding_redirects_to_its_case(server):
