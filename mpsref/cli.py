@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 import mpsref
 from mpsref import registry
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import near, shown
 from mpsref.conformance import CASES
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ __all__ = ["app", "main"]
 
 WIDE = 120
 """Columns of a terminal from which on the summary of a check has all columns."""
+
+CASE_STRING = (
+    "A case string, as a failure prints it: the operation and the fields of a problem, such as "
+    "'PoolingAverage.gradient:n1h5w5c1,k3x3,s2x2,clamp': shape, kernel, strides, edge mode."
+)
+
+FEW = 3
+"""Failures of an operation that are named beside the one that is shown."""
 
 BOUND_MEANS = "up to 1 an error is explained by rounding, and the case passes; above 1 it fails"
 
@@ -344,7 +352,8 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
     for name in kernels:
         found = [op for op in everything if name in (str(op), op.spec_type.__name__)]
         if not found:
-            raise ValueError(f"unknown kernel {shown(name)}; known: {', '.join(map(str, everything))}")
+            known = [*dict.fromkeys(op.spec_type.__name__ for op in everything), *map(str, everything)]
+            raise ValueError(f"unknown kernel {shown(name)}{near(name, known)}; `mpsref kernels` lists all")
         chosen += found
     return chosen
 
@@ -355,7 +364,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
 
     is_wide = console.width >= WIDE
     wide = ("ran on",) if is_wide else ()
-    look: dict[str, Any] = {} if is_wide else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    look: dict[str, Any] = {} if is_wide else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
     backends = Table("backend", *wide, "operations", "cases", "worst error / bound", "result", **look)
     ran = set()
     for backend, runtime, rows in report.of_backends():
@@ -364,21 +373,27 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
         cases = f"{sum(row.cases for row in rows):,}"
         error = worst.shown_worst if not (is_wide and worst.passed) else f"{worst.shown_worst} {worst.operation}"
         backends.add_row(backend, *((runtime,) if is_wide else ()), str(len(rows)), cases, error, result_of(rows))
-    zeros = ("only zeros",) if is_wide else ()
-    table = Table("operation", "backend", *wide, "status", "cases", *zeros, "error / bound", **look)
+    last = ("only zeros", "worst error / bound") if is_wide else ()
+    table = Table("operation", "backend", *wide, "status", "cases", *last, **look)
     for row in report.rows:
         if verbose or (row.status != "passed" and row.backend in ran):  # one line below says why nothing of others ran
-            more = ((row.runtime,), (str(row.zeros),)) if is_wide else ((), ())
-            table.add_row(row.operation, row.backend, *more[0], row.status, row.shown_cases, *more[1], row.shown_worst)
+            more = ((row.runtime,), (str(row.zeros), row.shown_worst)) if is_wide else ((), ())
+            table.add_row(row.operation, row.backend, *more[0], row.status, row.shown_cases, *more[1])
     for one in (backends, table):
         if one.row_count:
             console.print(one)
     if backends.row_count:
         console.print(f"error / bound: {BOUND_MEANS}", highlight=False)
-    for failure in report.failures:
-        console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}")
-        console.print(f"  {failure.message}")
-        console.print(f"  {failure.replay}")
+    for row in report.rows:
+        shown_failures = row.failures if verbose else row.failures[-1:]  # random ones, which shrink, are last
+        for failure in shown_failures:  # soft_wrap: a case can be copied
+            console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}", soft_wrap=True)
+            console.print(f"  {failure.message}")
+            console.print(f"  {failure.replay}", soft_wrap=True)
+        if others := row.failures[: len(row.failures) - len(shown_failures)]:
+            names = [failure.layer or failure.case for failure in others]
+            more = "" if len(names) <= FEW else f", and {len(names) - FEW} more"
+            console.print(f"  also {', '.join(names[:FEW])}{more}; --verbose prints each", soft_wrap=True)
     of_rules: dict[Any, list[Row]] = defaultdict(list)
     of_reasons: dict[Any, list[Row]] = defaultdict(list)
     for row in report.rows:
@@ -457,7 +472,7 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
 
 @app.command()
 def replay(
-    case: Annotated[str, typer.Argument(help="A case string, as a failure prints it.")],
+    case: Annotated[str, typer.Argument(help=CASE_STRING)],
     backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
     isolate: IsolateOption = None,
     time_limit: TimeLimitOption = None,
@@ -484,7 +499,7 @@ def replay(
 
 
 @app.command()
-def explain(case: Annotated[str, typer.Argument(help="A case string; dtype and seed may be left out.")]) -> None:
+def explain(case: Annotated[str, typer.Argument(help=f"{CASE_STRING} Dtype and seed may be left out.")]) -> None:
     """Print the windows of a case, N(x), and the terms of each pixel of a gradient."""
     from mpsref.conformance.case import Case
     from mpsref.viz.explain import explain as text
@@ -518,7 +533,7 @@ def plot(
 
 @app.command()
 def explore(
-    case: Annotated[str, typer.Argument(help="A case string to open.")] = "",
+    case: Annotated[str, typer.Argument(help=CASE_STRING)] = "",
     port: Annotated[int, typer.Option(help="The port of the page on this machine.")] = 8642,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
 ) -> None:

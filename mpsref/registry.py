@@ -22,7 +22,7 @@ from kernelcache.first_use import importing
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import near, shown
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
@@ -167,7 +167,9 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
         elif chosen in _entry_points():
             _loaded[chosen] = _load(chosen)
         else:
-            raise ValueError(f"unknown backend {shown(chosen)}; installed: {', '.join(map(repr, _names()))}")
+            raise ValueError(
+                f"unknown backend {shown(chosen)}{near(chosen, _names())}; installed: {', '.join(map(repr, _names()))}"
+            )
     return _loaded[chosen]
 
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging  # noqa: F401 - its own hooks must not be registered while a fork waits for an import
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -105,6 +106,10 @@ def lazy(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], li
 
     def get(name: str) -> Any:
         with importing:
-            return found(name)
+            try:
+                return found(name)
+            except AttributeError as error:
+                error.name, error.obj = name, sys.modules[package]  # Python adds "Did you mean"
+                raise
 
     return get, directory, names

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 LONGEST = 400
@@ -32,6 +34,22 @@ def shown(value: object) -> str:
     ('a number of 1329 bits', 400)
     """
     return cut(_short.repr(value))
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return ": did you mean ...?" with the known name that is like a name, in Swift's spelling too; or nothing.
+
+    >>> near("edgeMode", ["edge_mode", "offset"]), near("PoolingAvg", ["PoolingAverage"]), near("x", ["offset"])
+    (': did you mean edge_mode?', ': did you mean PoolingAverage?', '')
+    """
+    from difflib import get_close_matches  # of errors only
+
+    names = {one.lower(): one for one in known if not one.startswith("_")}
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    for part in (name.lower(), snake, re.split("_(?:with|to|from)_", snake)[0]):  # a selector begins with the name
+        if found := get_close_matches(part, names, 1, 0.75):
+            return f": did you mean {names[found[0]]}?"
+    return ""
 
 
 def cut(text: Any) -> str:

@@ -474,6 +474,35 @@ class Audit:
         text += [last]
         return "\n".join(text)
 
+    def _repr_html_(self) -> str:
+        """Return the layers as a table for notebooks; the message of a wrong one is in a row below it."""
+        from xml.etree import ElementTree
+        from xml.etree.ElementTree import Element
+
+        from mpsref.viz.page import add
+
+        root = Element("div")
+        counts = Counter(row.status for row in self.rows)
+        head = f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"
+        add(add(root, "p"), "strong", head)
+        table = add(root, "table")
+        titles = add(table, "tr")
+        for title in ("layer", "function", "input", "compared: worst error / bound", ""):
+            add(titles, "th", title, style="text-align: left")
+        for row in self.rows:
+            style = {"style": "background: #f6b7b7; color: #000"} if row.status == "wrong" else {}
+            compared = ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in row.compared)
+            line = add(table, "tr", **style)
+            what = compared or "; ".join(row.reasons)
+            for cell in (row.layer, row.function, "x".join(map(str, row.shape)), what, row.status):
+                add(line, "td", cell, style="text-align: left")
+            if row.message:
+                below = add(add(table, "tr"), "td", row.message, colspan="5", style="text-align: left")
+                if row.case:
+                    add(add(below, "div"), "code", row.replay or row.case)
+        add(root, "p", f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s")
+        return ElementTree.tostring(root, encoding="unicode", method="html")
+
 
 SHORT = {
     "result": "y",

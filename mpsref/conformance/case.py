@@ -26,7 +26,7 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.layouts import LAYOUTS, PLAIN, arranged
 from mpsref.arguments.parameters import choice, integer
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import near, shown
 from mpsref.codecs import Codec
 from mpsref.conformance import data
 from mpsref.conformance.data import DataFamily
@@ -51,7 +51,7 @@ def operation_named(name: str) -> registry.Operation:
     """
     known = {str(operation): operation for operation in operations()}
     if name not in known:
-        raise ValueError(f"unknown operation {shown(name)}; known: {', '.join(known)}")
+        raise ValueError(f"unknown operation {shown(name)}{near(name, known)}; known: {', '.join(known)}")
     return known[name]
 
 

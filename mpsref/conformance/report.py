@@ -149,7 +149,7 @@ RECORD = """| date | commit | machine | backend | ran on | checked | result |
 """The head of the table of what ran where."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The outcome of one check."""
 
@@ -183,6 +183,17 @@ class Report:
     def ok(self) -> bool:
         """Whether something passed, and nothing failed or is mistrusted."""
         return self.counts["passed"] > 0 and not self.counts["failed"] and not self.counts["mistrusted"]
+
+    def __repr__(self) -> str:
+        """Return the counts, and the last failure, which is a small case if it was random.
+
+        >>> Report("1.0", 0, (Row("SoftMax.forward", "cpu", "CPU", passed=1),))
+        <Report: 1 passed, 1 case>
+        """
+        cases = sum(row.cases for row in self.rows)
+        text = f"<Report: {result_of(self.rows) or 'no rows'}, {cases:,} case{'s' * (cases != 1)}>"
+        last = f"\n{self.failures[-1].case} on {self.failures[-1].backend}: {self.failures[-1].message}"
+        return text + (last if self.failures else "")
 
     def json(self) -> str:
         """Return the report as JSON; its names and their meaning are stable within one ``format``."""

@@ -8,6 +8,7 @@ hold. The report names the rules of a row. There is no free tolerance.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -311,6 +312,25 @@ def _shared_ties(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
 
 
+def _any_tie(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow any of the equal maxima of a window to get its gradient, also a tap outside the image."""
+    assert isinstance(problem, PoolingGradient)
+    g, x = inputs
+    extra = np.zeros(problem.source_shape)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    for a in rows:
+        for b in columns:
+            values, (ys, _), (xs, _) = window_of(problem, x, a, b)
+            values = values.reshape(len(x), len(ys), len(xs), -1)
+            tied = values == values.max(axis=(1, 2), keepdims=True)
+            several = tied & (tied.sum(axis=(1, 2), keepdims=True) > 1)
+            moved = np.where(several, abs(g[:, None, None, py + a, px + b]), 0)
+            for (i, y), (k, x_) in itertools.product(enumerate(ys), enumerate(xs)):
+                if y >= 0 and x_ >= 0:
+                    extra[:, y, x_] += moved[:, i, k]
+    return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
+
+
 def _distinct(pixels: Array, times: Array) -> tuple[Array, Array, Array]:
     """Return the pixels of an axis without repetition, the first position of each, and the number of its taps."""
     found, first, inverse = np.unique(pixels, return_index=True, return_inverse=True)
@@ -577,6 +597,11 @@ RULES: Mapping[str, Rule] = {
         "Equal maxima of a window share its gradient.",
         _of([PoolingMax], "gradient"),
         _shared_ties,
+    ),
+    "another of equal maxima": Rule(
+        "The gradient of a window with equal maxima goes to any one of them, which Apple leaves open.",
+        _of([PoolingMax], "gradient"),
+        _any_tie,
     ),
     "NaN by another formula": Rule(
         "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anymetal import Device, clang, cuda
+from anymetal import CompileError, Device, clang, cuda
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
@@ -34,6 +34,17 @@ def run(device, source, name, count, *arguments, out=np.float32, length=None):
     handle = device.kernel(HEADER + source).function(name)(count, *arguments, buffer)
     del handle
     return contents(buffer, dtype)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "version", "needed"), [("atomic_float", "2.3", "3.0"), ("atomic_ulong", "2.3", "2.4")]
+)
+def test_a_type_of_a_later_version_is_named_with_it(declaration, version, needed):
+    source = HEADER + f"kernel void f(device {declaration} *x) {{}}"
+    with pytest.raises(CompileError, match=f"'{declaration}'.*; it needs version='{needed}' or later") as raised:
+        clang.Device().kernel(source, version=version)
+    assert "shim" not in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 4
 
 
 def per_element(expression, kind="float", name="f"):

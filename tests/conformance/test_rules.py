@@ -290,6 +290,31 @@ def test_ties_may_be_shared_but_nothing_else(case: str) -> None:
     assert run_case(Case.parse(case), backend("PoolingMax.gradient", wrong, following)).status == "failed"
 
 
+def last_of_ties(problem: Any, g: Array, x: Array) -> Array:
+    """The gradient of a window goes to the last of its equal maxima."""
+    dx = np.zeros(problem.source_shape)
+    for a, b in np.ndindex(*problem.gradient_size):
+        values, (ys, _), (xs, _) = window_of(problem, x, a, b)
+        last = values.shape[1] - 1 - values[:, ::-1].argmax(axis=1)
+        for n, c in np.ndindex(*last.shape):
+            y, u = ys[last[n, c] // len(xs)], xs[last[n, c] % len(xs)]
+            if y >= 0 and u >= 0:
+                dx[n, y, u, c] += g[n, a, b, c]
+    return dx
+
+
+@pytest.mark.parametrize("case", TIES)
+def test_any_of_equal_maxima_may_be_chosen_but_nothing_else(case: str) -> None:
+    def wrong(problem: Any, g: Array, x: Array) -> Array:
+        return last_of_ties(problem, g, x) * 1.5 + 1
+
+    following = ("another of equal maxima",)
+    assert run_case(Case.parse(case), backend("PoolingMax.gradient", last_of_ties, ())).status == "failed"
+    outcome = run_case(Case.parse(case), backend("PoolingMax.gradient", last_of_ties, following))
+    assert outcome.status == "passed", outcome.message
+    assert run_case(Case.parse(case), backend("PoolingMax.gradient", wrong, following)).status == "failed"
+
+
 @pytest.mark.parametrize("method", ["forward", "gradient"])
 def test_a_mean_of_seven_equal_values_may_be_rounded_but_nothing_else(method: str) -> None:
     def wrong(problem: Any, *inputs: Array) -> Array:

@@ -17,6 +17,7 @@ import mpsref_torch
 from mpsref import BatchNormalization, frameworks
 from mpsref.bugs import BUGS, Bug
 from mpsref.cli import app
+from mpsref.conformance.audit import Audit, Row
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 from mpsref_torch import audit
@@ -692,3 +693,13 @@ def test_bad_usage(arguments: list[str], message: str) -> None:
     found = CliRunner().invoke(app, ["audit", *arguments])
     assert isinstance(found.exception, (ValueError, TypeError)), found.output
     assert message in str(found.exception)
+
+
+def test_an_audit_is_a_table_in_a_notebook() -> None:
+    wrong = Row("net.pool", "avg_pool2d", (1, 2), (("result", 0.5),), "<2> wrong", "a case", replay="mpsref replay")
+    found = Audit((wrong, Row("net.relu", "relu", (1,), (("result", 0.1),))), (), "torch", 0, (), 1.0)
+    page = found._repr_html_()
+    assert page.count("#f6b7b7") == 1
+    assert "&lt;2&gt; wrong" in page
+    assert "mpsref replay" in page
+    assert "1 right, 1 wrong, 0 not compared" in page

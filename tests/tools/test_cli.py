@@ -213,6 +213,60 @@ def test_the_report_of_a_check_has_rows_of_what_did_not_pass(monkeypatch):
     assert len(lines) < 30, "a screen"
 
 
+def test_a_failure_is_the_smallest_case_and_the_others_are_named(monkeypatch):
+    layers = tuple(Failure(f"A.forward:n{k}", "mine", "it is 0", f"net.pool{k}") for k in range(5))
+    found = row("A.forward", "mine", failures=(*layers, Failure("A.forward:n1", "mine", "it is 0")))
+    monkeypatch.setattr(checker, "check", lambda *arguments, **options: Report("1", 0, (found,)))
+    output = CliRunner().invoke(cli.app, ["check"]).output
+    assert re.findall("FAILED (.*)", output) == ["A.forward:n1 on mine: wrong"]
+    assert "also net.pool0, net.pool1, net.pool2, and 2 more; --verbose prints each\n" in output
+    assert CliRunner().invoke(cli.app, ["check", "--verbose"]).output.count("FAILED") == 6
+    assert repr(Report("1", 0, (found,))) == "<Report: 1 failed, 6 cases>\nA.forward:n1 on mine: it is 0"
+
+
+def test_the_summary_fits_80_columns(capsys):
+    long = "BatchNormalization.statistics_gradient"
+    rows = row(long, "my_own_backend", passed=1200, failures=(Failure("c", "my_own_backend", "m"),))
+    cli._print_report(Report("1", 0, (rows,)), cli.Console(width=80, markup=False), False)
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 80
+    assert f"{long} my_own_backend failed" in re.sub(" +", " ", output)
+    assert cli.BOUND_MEANS[:40] in output
+
+
+def test_a_backend_that_is_not_available_is_one_line():
+    if {info.name: info.available for info in mpsref.backends()}["metal"]:
+        pytest.skip("there is an Apple GPU here")
+    output = CliRunner().invoke(cli.app, ["check", "-b", "metal"]).output
+    assert output.count("the metal runtime needs macOS") == 1
+    assert len(output.splitlines()) == 2
+
+
+def test_an_interrupted_check_prints_what_has_finished(monkeypatch):
+    def check(*arguments, watch, **options):
+        watch([], [row("A.forward", passed=3), row("A.forward", passed=4), row("B.forward", passed=5)])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checker, "check", check)
+    done = CliRunner().invoke(cli.app, ["check", "--verbose"])
+    assert done.exit_code == cli.INTERRUPTED
+    assert re.search(r"A.forward +│ gpu +│ a device +│ passed +│ 7 ", done.output)
+    assert "interrupted; the report has what had finished" in done.output
+
+
+def test_time_left_is_shown_once_it_is_known():
+    progress = cli.Progress()
+    progress.add_task("", total=100)
+    (task,) = progress.tasks
+    column = cli._Remaining()
+    assert str(column.render(task)) == ""
+    with mock.patch.object(type(task), "time_remaining", 65.0):
+        task.completed = 9
+        assert str(column.render(task)) == ""
+        task.completed = 10
+        assert str(column.render(task)) == "about 0:01:05 left"
+
+
 def test_a_verbose_check_prints_every_row_and_reason(monkeypatch):
     monkeypatch.setattr(checker, "check", lambda *arguments, **options: REPORT)
     output = CliRunner().invoke(cli.app, ["check", "--verbose"]).output
@@ -316,7 +370,7 @@ def test_explain():
         (["replay", CASE, "-b", "nope"], "unknown backend 'nope'; installed: 'reference'"),
         (["replay", "nonsense", "-b", "cpu"], "has no ':'"),
         (["explain", "PoolingAverage.forward:n1h1w1c1,k0x1"], "kernel_size[0] is 0; it must be an integer >= 1"),
-        (["check", "-k", "Nope"], "unknown kernel 'Nope'; known: Adam.step"),
+        (["check", "-k", "Nope"], "unknown kernel 'Nope'; `mpsref kernels` lists all"),
         (["check", "-b", "nope"], "unknown backend 'nope'"),
         (["check", "--no-isolate", "--time-limit", "9"], "leave --no-isolate out"),
         (["replay", CASE, "-b", "cpu", "--time-limit", "0"], "seconds is 0.0; it must be a number >= 0.001"),

@@ -95,8 +95,27 @@ def diagnostics(text: str) -> list[str]:
             blocks[-1].append(msl_words(line))
         elif line:  # "In file included from ..." belongs to the error that follows
             continue
+    blocks = [_without_shim(block) for block in blocks]
     whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
     return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]
+
+
+SINCE = {"atomic_float": "3.0", "atomic_ulong": "2.4", "bfloat": "3.1"}
+"""Versions of MSL from which on types exist."""
+
+
+def _without_shim(block: list[str]) -> list[str]:
+    """Return an error without the notes about macros of the shim, and with the version that has a missing type."""
+    kept, is_shim = list[str](), False
+    for line in block:
+        if PLACE.match(line):
+            is_shim = ": note: " in line and line.startswith((str(SHIM), "<scratch space>"))
+        if not is_shim:
+            kept.append(re.sub(r"\bmpsref_(atomic_\w+)", r"\1", line))
+    if missing := re.search(r"unknown type name '(\w+)'", kept[0]):
+        since = SINCE.get(missing[1])
+        kept[0] = f"{kept[0][: missing.end()]}; it needs version={since!r} or later" if since else kept[0]
+    return kept
 
 
 PLACE = re.compile(r"(\S.*?):(\d+):(\d+)(: (?:fatal )?(?:error|note|warning): .*)")

@@ -95,7 +95,10 @@ def _named(text: str) -> Any:
     """Return the object ``package.module:name``; modules of the current folder are found."""
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
-        raise ValueError(f"{text!r} names no object; write package.module:name")
+        raise ValueError(f"{text!r} names no object; write package.module:name, for the file model.py model:Net")
+    if module.endswith(".py"):
+        name_of_file = module.removesuffix(".py").replace("/", ".").lstrip(".")
+        raise ValueError(f"{text!r}: {module} is a file; write the name of its module, {name_of_file}:{name}")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)

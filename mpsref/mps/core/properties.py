@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import near, shown
 from mpsref.registry import Backend
 
 T = TypeVar("T")
@@ -175,7 +175,11 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
     known, kind = properties_of(type(instance)), type(instance).__name__
     for name in values:
         if name not in known or known[name].read_only:
-            raise PropertyError(f"{name} is no property of {kind} that can be set; those are: {_settable(instance)}")
+            settable = _settable(instance)
+            raise PropertyError(
+                f"{name} is no property of {kind} that can be set{near(name, settable.split(', '))}; "
+                f"those are: {settable}"
+            )
     for name, prop in known.items():
         if name in values:
             instance.__dict__[name] = prop.accepted(instance, values[name])
@@ -243,6 +247,11 @@ class Closed:
 
     __slots__ = ()
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise ``AttributeError``, for a name in Swift's spelling with that of Python."""
+        like = near(name, dir(type(self))) if name != name.lower() else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{like}", name=name, obj=self)
+
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):
             own = getattr(type(self), name, None)
@@ -260,7 +269,8 @@ def refusal(instance: object, name: str) -> PropertyError:
     settable = _settable(instance)
     if settable == "none":
         return PropertyError(f"{what}; objects of {kind} cannot be changed: make another one")
-    return PropertyError(f"{what}; those that can be set are: {settable}")
+    like = "" if known else near(name, settable.split(", "))
+    return PropertyError(f"{what}{like}; those that can be set are: {settable}")
 
 
 def closed(kind: type[T]) -> type[T]:
