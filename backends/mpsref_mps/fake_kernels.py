@@ -18,11 +18,12 @@ import mpsref
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import Window
+from mpsref.kernels.compare import COMPARISONS
+from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS
+from mpsref.kernels.neuron import TYPES
 from mpsref.mps import graph
 from mpsref.padding import TENSORFLOW_AVERAGE_POOLING_VALID_ONLY, method_inverse, policy_forward, policy_reverse
-from mpsref_mps import pointwise
 from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, NSObject, Object, Refusal, VariableList, lower_first
-from mpsref_mps.training import LOSSES, REDUCTIONS
 
 Defaults: TypeAlias = dict[str, Any]
 
@@ -521,7 +522,6 @@ class UpsamplingGradient(Gradient):
 
 # --- pointwise --------------------------------------------------------------------------------------------------------
 
-NEURONS = list(pointwise.NEURONS)
 NEEDS = {"relu": "a", "linear": "ab", "hardsigmoid": "ab", "tanh": "ab", "softplus": "ab", "elu": "a", "relun": "ab"}
 NEEDS |= dict.fromkeys(("power", "exponential", "logarithm"), "abc")
 
@@ -543,13 +543,13 @@ class NeuronDescriptor:
 
     def made(self: Any) -> None:
         if isinstance(self.values.get("data"), bytes):
-            self.values["type"] = NEURONS.index("prelu")
+            self.values["type"] = TYPES.index("prelu")
 
 
 def neuron_spec(descriptor: Any) -> mpsref.Neuron | None:
     if descriptor is None:
         return None
-    known, name = descriptor.values, NEURONS[descriptor.values["type"]]
+    known, name = descriptor.values, TYPES[descriptor.values["type"]]
     if name == "prelu":
         return mpsref.Neuron("prelu", data=np.frombuffer(known["data"], np.float32).tolist())
     parameters: list[Any] = [single(known[key]) for key in NEEDS.get(name, "")]
@@ -673,9 +673,6 @@ class ArithmeticGradient(Gradient):
         index = (slice(o, o + n) for o, n in zip(operand.offset, term.shape[1:], strict=True))
         result[(slice(None), *index)] = term
         return result + single(known["bias"])
-
-
-COMPARISONS: Any = ("equal", "notequal", "less", "lessorequal", "greater", "greaterorequal")
 
 
 class Compare(Arithmetic):
@@ -1207,8 +1204,8 @@ class LossDescriptor:
 def loss_spec(kernel: Any) -> mpsref.Loss:
     known = kernel.values["lossDescriptor"].values
     return mpsref.Loss(
-        list(LOSSES)[known["type"]],
-        list(REDUCTIONS)[known["reductionType"]],
+        LOSS_TYPES[known["type"]],
+        REDUCTIONS[known["reductionType"]],
         known["reduceAcrossBatch"],
         single(known["weight"]),
         label_smoothing=single(known["labelSmoothing"]),

@@ -12,25 +12,6 @@ from mpsref.arguments.arrays import Array
 from mpsref_mps.runtime import Images, Object, Runtime, Table
 from mpsref_mps.windows import binary_batch, encode_gradient, forward_batch, gradient_batch
 
-NEURONS = {
-    "none": "None",
-    "relu": "ReLU",
-    "linear": "Linear",
-    "sigmoid": "Sigmoid",
-    "hardsigmoid": "HardSigmoid",
-    "tanh": "TanH",
-    "absolute": "Absolute",
-    "softplus": "SoftPlus",
-    "softsign": "SoftSign",
-    "elu": "ELU",
-    "prelu": "PReLU",
-    "relun": "ReLUN",
-    "power": "Power",
-    "exponential": "Exponential",
-    "logarithm": "Logarithm",
-    "gelu": "GeLU",
-}
-
 
 def neuron_descriptor(run: Runtime, neuron: Neuron) -> Object:
     """Return the descriptor of a neuron."""
@@ -39,7 +20,7 @@ def neuron_descriptor(run: Runtime, neuron: Neuron) -> Object:
         memory = np.asarray(neuron.data, np.float32).tobytes()
         return kind.cnnNeuronPReLUDescriptorWithData_noCopy_(memory, False)
     a, b, c = (0.0 if value is None else float(value) for value in (neuron.a, neuron.b, neuron.c))
-    number = run.constant(f"MPSCNNNeuronType{NEURONS[neuron.type]}")
+    number = run.constant_of("MPSCNNNeuronType", neuron.type)
     return kind.cnnNeuronDescriptorWithType_a_b_c_(number, a, b, c)
 
 

@@ -102,6 +102,13 @@ class Runtime:
         """Return a member of an enumeration."""
         return int(getattr(self.mps, name))
 
+    def constant_of(self, kind: str, word: str) -> int:
+        """Return the member of an enumeration whose name in lower case is ``word``."""
+        from mpsref import mps  # at first use: the backend is listed without it
+
+        names = {one.name.lower(): one.name for one in getattr(mps, kind)}
+        return self.constant(kind + names[word].replace("NONE", "None"))
+
     def new(self, kind: str, initializer: str = "initWithDevice_", *arguments: object) -> Object:
         """Return a new object of a class whose initializer takes the device and ``arguments``."""
         return getattr(getattr(self.mps, kind).alloc(), initializer)(self.device, *arguments)

@@ -45,28 +45,13 @@ def drawn_inside(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None
 
 # --- losses -----------------------------------------------------------------------------------------------------------
 
-LOSSES = {
-    "meanabsoluteerror": "MeanAbsoluteError",
-    "meansquarederror": "MeanSquaredError",
-    "softmaxcrossentropy": "SoftMaxCrossEntropy",
-    "sigmoidcrossentropy": "SigmoidCrossEntropy",
-    "categoricalcrossentropy": "CategoricalCrossEntropy",
-    "hinge": "Hinge",
-    "huber": "Huber",
-    "cosinedistance": "CosineDistance",
-    "log": "Log",
-    "kullbackleiblerdivergence": "KullbackLeiblerDivergence",
-}
-REDUCTIONS = {"none": "None", "sum": "Sum", "mean": "Mean", "sumbynonzeroweights": "SumByNonZeroWeights"}
-
-
 OPERANDS = "sourceImages_labels_weights_sourceStates"
 
 
 def loss_descriptor(run: Runtime, spec: Loss) -> Object:
     """Return the descriptor of a loss."""
-    kind = run.constant(f"MPSCNNLossType{LOSSES[spec.type]}")
-    reduction = run.constant(f"MPSCNNReductionType{REDUCTIONS[spec.reduction]}")
+    kind = run.constant_of("MPSCNNLossType", spec.type)
+    reduction = run.constant_of("MPSCNNReductionType", spec.reduction)
     descriptor = run.mps.MPSCNNLossDescriptor.cnnLossDescriptorWithType_reductionType_(kind, reduction)
     descriptor.setReduceAcrossBatch_(bool(spec.reduce_across_batch))
     descriptor.setWeight_(float(spec.weight))
@@ -114,7 +99,6 @@ def loss_gradient_labels(run: Runtime, problem: Any, *inputs: Array, out: Array)
 
 
 def _optimizer(run: Runtime, spec: Any, kind: str, initializer: str, *arguments: object) -> Object:
-    regularization = {"none": "None", "l1": "L1", "l2": "L2"}[spec.regularization_type]
     largest = float(np.finfo(np.float32).max)
     low, high = (
         min(max(float(bound), -largest), largest) for bound in (spec.gradient_clip_min, spec.gradient_clip_max)
@@ -129,7 +113,7 @@ def _optimizer(run: Runtime, spec: Any, kind: str, initializer: str, *arguments:
         bool(spec.apply_gradient_clipping),
         high,
         low,
-        run.constant(f"MPSNNRegularizationType{regularization}"),
+        run.constant_of("MPSNNRegularizationType", spec.regularization_type),
         float(spec.regularization_scale),
     )
     return run.new(f"MPSNNOptimizer{kind}", f"initWithDevice_{initializer}optimizerDescriptor_", *arguments, descriptor)

@@ -464,20 +464,21 @@ def _image(name: str, value: ImageLike | MPSCNNLossDataDescriptor) -> ImageLike:
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
+def described(name: str, text: str) -> Any:
+    """Return the property of a kernel whose value is that of its loss descriptor."""
+    return property(attrgetter(f"loss_descriptor.{name}"), doc=text)
+
+
 @constructed(init=False)
 class _LossKernel(ImageKernel):
     """A kernel with a loss descriptor."""
 
     loss_descriptor: Argument[MPSCNNLossDescriptor] = Argument(_copied, "Type, reduction and parameters, a copy.")
 
-    loss_type = property(attrgetter("loss_descriptor.loss_type"), doc="The loss.")
-    reduction_type = property(attrgetter("loss_descriptor.reduction_type"), doc="How losses are reduced.")
-    reduce_across_batch = property(
-        attrgetter("loss_descriptor.reduce_across_batch"), doc="Whether all images are reduced to one number."
-    )
-    number_of_classes = property(
-        attrgetter("loss_descriptor.number_of_classes"), doc="The number of classes over which labels are smoothed."
-    )
+    loss_type = described("loss_type", "The loss.")
+    reduction_type = described("reduction_type", "How losses are reduced.")
+    reduce_across_batch = described("reduce_across_batch", "Whether all images are reduced to one number.")
+    number_of_classes = described("number_of_classes", "The number of classes over which labels are smoothed.")
 
     @property
     def function(self) -> Loss:
@@ -574,10 +575,10 @@ class LabelledLoss(MPSCNNKernel):
 class MPSCNNLoss(_LossKernel, LabelledLoss):
     """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
 
-    weight = property(attrgetter("loss_descriptor.weight"), doc="The factor of every loss and gradient.")
-    label_smoothing = property(attrgetter("loss_descriptor.label_smoothing"), doc="The amount of label smoothing.")
-    epsilon = property(attrgetter("loss_descriptor.epsilon"), doc="The summand in logarithms.")
-    delta = property(attrgetter("loss_descriptor.delta"), doc="The end of the quadratic part of ``Huber``.")
+    weight = described("weight", "The factor of every loss and gradient.")
+    label_smoothing = described("label_smoothing", "The amount of label smoothing.")
+    epsilon = described("epsilon", "The summand in logarithms.")
+    delta = described("delta", "The end of the quadratic part of ``Huber``.")
 
 
 @saved()

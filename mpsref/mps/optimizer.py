@@ -722,13 +722,8 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         **properties: Any,
     ) -> None:
         if isinstance(use_nesterov_momentum, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
-            first: Any = learning_rate
-            learning_rate, momentum_scale, use_nesterov_momentum, optimizer_descriptor = (
-                None,
-                first,
-                momentum_scale,
-                use_nesterov_momentum,
-            )
+            given: list[Any] = [learning_rate, momentum_scale, use_nesterov_momentum]
+            learning_rate, (momentum_scale, use_nesterov_momentum, optimizer_descriptor) = None, given
         if "use_nestrov_momentum" in properties:  # the old spelling [doc]
             use_nesterov_momentum = properties.pop("use_nestrov_momentum")
         fix(self, momentum_scale=momentum_scale, use_nesterov_momentum=use_nesterov_momentum)
@@ -776,8 +771,8 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         **properties: Any,
     ) -> None:
         if isinstance(epsilon, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
-            first: Any = learning_rate
-            learning_rate, decay, epsilon, optimizer_descriptor = None, first, decay, epsilon
+            given: list[Any] = [learning_rate, decay, epsilon]
+            learning_rate, (decay, epsilon, optimizer_descriptor) = None, given
         fix(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
@@ -817,15 +812,8 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
         **properties: Any,
     ) -> None:
         if isinstance(time_step, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
-            first: Any = learning_rate
-            learning_rate, beta1, beta2, epsilon, time_step, optimizer_descriptor = (
-                None,
-                first,
-                beta1,
-                beta2,
-                epsilon,
-                time_step,
-            )
+            given: list[Any] = [learning_rate, beta1, beta2, epsilon, time_step]
+            learning_rate, (beta1, beta2, epsilon, time_step, optimizer_descriptor) = None, given
         fix(self, beta1=beta1, beta2=beta2, epsilon=epsilon)
         super().__init__(
             learning_rate, optimizer_descriptor=optimizer_descriptor, time_step=time_step, backend=backend, **properties

@@ -66,6 +66,7 @@ from mpsref.mps.loss import (
     MPSCNNLossLabels,
     MPSCNNLossType,
     MPSCNNReductionType,
+    described,
 )
 from mpsref.registry import Backend
 
@@ -409,10 +410,6 @@ def _copied(name: str, value: object) -> MPSCNNYOLOLossDescriptor:
 # --- kernel and node --------------------------------------------------------------------------------------------------
 
 
-def _described(name: str, text: str) -> Any:
-    return property(attrgetter(f"loss_descriptor.{name}"), doc=text)
-
-
 def _loss(name: str, text: str) -> Any:
     return property(lambda self: MPSCNNLoss(getattr(self.loss_descriptor, name)), doc=text)
 
@@ -428,17 +425,17 @@ class MPSCNNYOLOLoss(LabelledLoss):
     loss_wh = _loss("wh_loss_descriptor", "The loss of width and height.")
     loss_confidence = _loss("confidence_loss_descriptor", "The loss of the confidence.")
     loss_classes = _loss("classes_loss_descriptor", "The loss of the classes.")
-    scale_xy = _described("scale_xy", "The factor of x and y.")
-    scale_wh = _described("scale_wh", "The factor of width and height.")
-    scale_no_object = _described("scale_no_object", "The factor of boxes without an object.")
-    scale_object = _described("scale_object", "The factor of the confidence of boxes with an object.")
-    scale_class = _described("scale_class", "The factor of the classes.")
-    min_iou_for_object_presence = _described("min_iou_for_object_presence", "The overlap of an object.")
-    max_iou_for_object_absence = _described("max_iou_for_object_absence", "The overlap of boxes without an object.")
-    reduction_type = _described("reduction_type", "How losses are reduced.")
-    reduce_across_batch = _described("reduce_across_batch", "Whether all images are reduced to one number.")
-    number_of_anchor_boxes = _described("number_of_anchor_boxes", "The number of anchor boxes.")
-    anchor_boxes = _described("anchor_boxes", "Width and height of each anchor box.")
+    scale_xy = described("scale_xy", "The factor of x and y.")
+    scale_wh = described("scale_wh", "The factor of width and height.")
+    scale_no_object = described("scale_no_object", "The factor of boxes without an object.")
+    scale_object = described("scale_object", "The factor of the confidence of boxes with an object.")
+    scale_class = described("scale_class", "The factor of the classes.")
+    min_iou_for_object_presence = described("min_iou_for_object_presence", "The overlap of an object.")
+    max_iou_for_object_absence = described("max_iou_for_object_absence", "The overlap of boxes without an object.")
+    reduction_type = described("reduction_type", "How losses are reduced.")
+    reduce_across_batch = described("reduce_across_batch", "Whether all images are reduced to one number.")
+    number_of_anchor_boxes = described("number_of_anchor_boxes", "The number of anchor boxes.")
+    anchor_boxes = described("anchor_boxes", "Width and height of each anchor box.")
 
     @property
     def function(self) -> YOLOLoss:
