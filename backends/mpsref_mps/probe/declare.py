@@ -92,8 +92,8 @@ class Choice:
         By page, the beginnings or parts of the tagged lines.
     alternatives : mapping of str to str, optional
         Text by name; the first one is what mpsref does unless ``ours`` names another one.
-    problems : sequence of ProbeProblem, optional
-        Problems that tell the alternatives apart.
+    deciding : ProbeProblem or sequence of them, optional
+        The problems that tell the alternatives apart.
     tag : {"choice", "obs", "design"}, optional
         How the documentation tags it. Only *design* has no problems.
     ours : str, optional
@@ -105,7 +105,7 @@ class Choice:
     why: str
     where: Mapping[str, str | Sequence[str]]
     alternatives: Mapping[str, str] = field(default_factory=dict)
-    problems: Sequence[ProbeProblem] = ()
+    deciding: ProbeProblem | Sequence[ProbeProblem] = ()
     tag: Literal["choice", "obs", "design"] = "choice"
     ours: str | None = None
 
@@ -116,6 +116,11 @@ class Choice:
         for problem in self.problems:
             if set(problem.expected) != set(self.alternatives):
                 raise ValueError(f"choice {self.id}: a problem expects {set(problem.expected)}")
+
+    @property
+    def problems(self) -> Sequence[ProbeProblem]:
+        """The problems that tell the alternatives apart."""
+        return [self.deciding] if isinstance(self.deciding, ProbeProblem) else self.deciding
 
     @property
     def chosen(self) -> str:

@@ -85,15 +85,13 @@ def _windowed_gradient(
         f"The formula in the header is not the derivative of the documented result: {text}.",
         {"windowed_normalization": lines} if lines else {},
         {"derivative": "the exact derivative", "printed": "the formula in the header"},
-        [
-            operation(
-                f"MPSCNN{kind}Gradient",
-                spec,  # type: ignore[arg-type]
-                "gradient",
-                {"g": g, "x": x},
-                {"derivative": exact, "printed": _printed(spec, x, g)},
-            )
-        ],
+        operation(
+            f"MPSCNN{kind}Gradient",
+            spec,  # type: ignore[arg-type]
+            "gradient",
+            {"g": g, "x": x},
+            {"derivative": exact, "printed": _printed(spec, x, g)},
+        ),
     )
 
 
@@ -134,15 +132,13 @@ CHOICES = (
         "Documented, and measured on a Mac. A network uses it with a kernel larger than its number of channels.",
         {},
         {"size": "the kernel size", "cut": "the number of channels in the window"},
-        [
-            operation(
-                "MPSCNNCrossChannelNormalization",
-                CrossChannelNormalization(3, alpha=3.0, beta=1.0, delta=1.0),
-                "forward",
-                {"x": pixel(1, 2)},
-                {"size": [1 / 6, 1 / 3], "cut": [1 / 8.5, 2 / 8.5]},
-            )
-        ],
+        operation(
+            "MPSCNNCrossChannelNormalization",
+            CrossChannelNormalization(3, alpha=3.0, beta=1.0, delta=1.0),
+            "forward",
+            {"x": pixel(1, 2)},
+            {"size": [1 / 6, 1 / 3], "cut": [1 / 8.5, 2 / 8.5]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -151,19 +147,17 @@ CHOICES = (
         "Apple says nothing about other edge modes here; for the average Clamp means a smaller window.",
         {"windowed_normalization": "only edge mode `Zero` for windows of pixels"},
         {"zero": "pixels outside are 0 with every edge mode", "clamp": "with Clamp the nearest pixel is read"},
-        [
-            ProbeProblem(
-                "MPSCNNSpatialNormalization",
-                "forward",
-                {"x": row(1, 2, 3)},
-                lambda machine: machine.apple.clamped_spatial(3, row(1, 2, 3)),
-                {
-                    "zero": np.array([1, 2, 3]) / (1 + np.array([5, 14, 13]) / 9) ** 5,
-                    "clamp": np.array([1, 2, 3]) / (1 + np.array([6, 14, 22]) / 3) ** 5,
-                },
-                {"kernelWidth": 3, "kernelHeight": 3, "edgeMode": 1},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNSpatialNormalization",
+            "forward",
+            {"x": row(1, 2, 3)},
+            lambda machine: machine.apple.clamped_spatial(3, row(1, 2, 3)),
+            {
+                "zero": np.array([1, 2, 3]) / (1 + np.array([5, 14, 13]) / 9) ** 5,
+                "clamp": np.array([1, 2, 3]) / (1 + np.array([6, 14, 22]) / 3) ** 5,
+            },
+            {"kernelWidth": 3, "kernelHeight": 3, "edgeMode": 1},
+        ),
         ours="",
     ),
     Choice(
@@ -175,16 +169,14 @@ CHOICES = (
             "centred": "the mean of the squares of centred values",
             "moments": "the mean of squares less the squared mean",
         },
-        [
-            operation(
-                "MPSCNNLocalContrastNormalization",
-                LocalContrastNormalization(2, alpha=3.0, beta=0.5, delta=1.0, offset=(1, 1)),
-                "forward",
-                {"x": image([2**20 + 1, 2**20 - 1], [2**20 + 1, 2**20 - 1])},  # in float32 their variance cancels
-                {"centred": [-0.5], "moments": [-1]},
-                output_size=(1, 1),
-            )
-        ],
+        operation(
+            "MPSCNNLocalContrastNormalization",
+            LocalContrastNormalization(2, alpha=3.0, beta=0.5, delta=1.0, offset=(1, 1)),
+            "forward",
+            {"x": image([2**20 + 1, 2**20 - 1], [2**20 + 1, 2**20 - 1])},  # in float32 their variance cancels
+            {"centred": [-0.5], "moments": [-1]},
+            output_size=(1, 1),
+        ),
     ),
     Choice(
         "channel-default-size",
@@ -192,16 +184,14 @@ CHOICES = (
         "It is the documented default of the property.",
         {"windowed_normalization": "default kernel size 5 for the channel kernel"},
         {"five": "5", "one": "1", "three": "3"},
-        [
-            ProbeProblem(
-                "MPSCNNCrossChannelNormalizationNode",
-                "property",
-                {},
-                lambda machine: machine.apple.default_kernel_size(),
-                {"five": [5], "one": [1], "three": [3]},
-                writes="kernelSizeInFeatureChannels",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNCrossChannelNormalizationNode",
+            "property",
+            {},
+            lambda machine: machine.apple.default_kernel_size(),
+            {"five": [5], "one": [1], "three": [3]},
+            writes="kernelSizeInFeatureChannels",
+        ),
     ),
     Choice(
         "contrast-outside",
@@ -214,16 +204,14 @@ CHOICES = (
             )
         },
         {"counted": "zeros outside are counted", "shrunk": "only pixels inside are counted"},
-        [
-            operation(
-                "MPSCNNLocalContrastNormalization",
-                LocalContrastNormalization(3),
-                "forward",
-                {"x": CORNER},
-                {"counted": [(1 - 14 / 9) * 32], "shrunk": [(1 - 14 / 4) * 32]},
-                output_size=(1, 1),
-            )
-        ],
+        operation(
+            "MPSCNNLocalContrastNormalization",
+            LocalContrastNormalization(3),
+            "forward",
+            {"x": CORNER},
+            {"counted": [(1 - 14 / 9) * 32], "shrunk": [(1 - 14 / 4) * 32]},
+            output_size=(1, 1),
+        ),
         tag="obs",
     ),
     Choice(
@@ -232,18 +220,16 @@ CHOICES = (
         "Measured on a Mac for spatial normalization.",
         {"windowed_normalization": "even spatial and local contrast windows extend"},
         {"top-left": "to the top left", "bottom-right": "to the bottom right"},
-        [
-            operation(
-                "MPSCNNSpatialNormalization",
-                SpatialNormalization(2, alpha=4.0, beta=1.0, delta=1.0),
-                "forward",
-                {"x": row(1, 2, 3)},
-                {
-                    "top-left": np.array([1, 2, 3]) / (1 + np.array([1, 5, 13])),
-                    "bottom-right": np.array([1, 2, 3]) / (1 + np.array([5, 13, 9])),
-                },
-            )
-        ],
+        operation(
+            "MPSCNNSpatialNormalization",
+            SpatialNormalization(2, alpha=4.0, beta=1.0, delta=1.0),
+            "forward",
+            {"x": row(1, 2, 3)},
+            {
+                "top-left": np.array([1, 2, 3]) / (1 + np.array([1, 5, 13])),
+                "bottom-right": np.array([1, 2, 3]) / (1 + np.array([5, 13, 9])),
+            },
+        ),
         tag="obs",
     ),
     Choice(
@@ -259,16 +245,14 @@ CHOICES = (
             ),
         },
         {"one": "gamma is 1 and beta is 0", "zero": "the result is beta"},
-        [
-            ProbeProblem(
-                "MPSCNNInstanceNormalization",
-                "forward",
-                {"x": row(1, 3)},
-                lambda machine: machine.apple.without_parameters(row(1, 3), 3.0),
-                {"one": [-0.5, 0.5], "zero": [0, 0]},
-                {"epsilon": 3, "gamma": None, "beta": None},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNInstanceNormalization",
+            "forward",
+            {"x": row(1, 3)},
+            lambda machine: machine.apple.without_parameters(row(1, 3), 3.0),
+            {"one": [-0.5, 0.5], "zero": [0, 0]},
+            {"epsilon": 3, "gamma": None, "beta": None},
+        ),
     ),
     Choice(
         "batch-weighting",
@@ -276,17 +260,15 @@ CHOICES = (
         "They are then those of all pixels, however a batch is divided.",
         {"batch_normalization": "weighting by pixels"},
         {"pixels": "the mean of all pixels", "calls": "the mean of the means of the calls"},
-        [
-            ProbeProblem(
-                "MPSCNNBatchNormalizationStatistics",
-                "forward",
-                {"first": row(1, 3), "second": row(8)},
-                lambda machine: machine.apple.statistics_in_calls([row(1, 3), row(8)]),
-                {"pixels": [4], "calls": [5]},
-                writes="mean",
-                planted={"pixels": lambda values: values, "calls": lambda values: np.where(values == 2, values, 5)},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNBatchNormalizationStatistics",
+            "forward",
+            {"first": row(1, 3), "second": row(8)},
+            lambda machine: machine.apple.statistics_in_calls([row(1, 3), row(8)]),
+            {"pixels": [4], "calls": [5]},
+            writes="mean",
+            planted={"pixels": lambda values: values, "calls": lambda values: np.where(values == 2, values, 5)},
+        ),
     ),
     Choice(
         "batch-restart",
@@ -300,20 +282,18 @@ CHOICES = (
             )
         },
         {"restart": "the next call starts a new batch", "accumulate": "the next call adds until reset is called"},
-        [
-            ProbeProblem(
-                "MPSCNNBatchNormalizationStatistics",
-                "forward",
-                {"first": row(1, 3), "second": row(8, 8)},
-                lambda machine: machine.apple.statistics_in_calls([row(1, 3), row(8, 8)], used=True),
-                {"restart": [8], "accumulate": [5]},
-                writes="mean",
-                planted={
-                    "restart": lambda values: np.where(values == 2, values, 8),
-                    "accumulate": lambda values: np.where(values == 2, values, 5),
-                },
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNBatchNormalizationStatistics",
+            "forward",
+            {"first": row(1, 3), "second": row(8, 8)},
+            lambda machine: machine.apple.statistics_in_calls([row(1, 3), row(8, 8)], used=True),
+            {"restart": [8], "accumulate": [5]},
+            writes="mean",
+            planted={
+                "restart": lambda values: np.where(values == 2, values, 8),
+                "accumulate": lambda values: np.where(values == 2, values, 5),
+            },
+        ),
     ),
     Choice(
         "batch-variance",
@@ -321,16 +301,14 @@ CHOICES = (
         "The paper that the header cites does. A data source that wants the other one multiplies by n / (n - 1).",
         {"batch_normalization_classes": "the formula of the running statistics"},
         {"n": "divided by n", "n-1": "divided by n - 1"},
-        [
-            ProbeProblem(
-                "MPSCNNBatchNormalizationStatistics",
-                "forward",
-                {"x": row(1, 2, 4, 5)},
-                lambda machine: machine.call(BatchNormalization(), "statistics", row(1, 2, 4, 5)).variance,
-                {"n": [2.5], "n-1": [10 / 3]},
-                writes="variance",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNBatchNormalizationStatistics",
+            "forward",
+            {"x": row(1, 2, 4, 5)},
+            lambda machine: machine.call(BatchNormalization(), "statistics", row(1, 2, 4, 5)).variance,
+            {"n": [2.5], "n-1": [10 / 3]},
+            writes="variance",
+        ),
         tag="obs",
     ),
     Choice(
@@ -343,17 +321,15 @@ CHOICES = (
             "statistics": "the statistics gradient produces them",
             "gradient": "the other kernel does, from the gradients that it gets",
         },
-        [
-            ProbeProblem(
-                "MPSCNNBatchNormalizationGradient",
-                "gradient",
-                {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * 2.5},
-                lambda machine: machine.apple.sums_after_other_gradients(FROZEN, BATCH_G, BATCH_X),
-                {"statistics": [3.5], "gradient": [7]},
-                {"epsilon": 1.5, "call": "statistics gradient of g, gradient of 2 g, then gradientForGamma"},
-                "gradientForGamma",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNBatchNormalizationGradient",
+            "gradient",
+            {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * 2.5},
+            lambda machine: machine.apple.sums_after_other_gradients(FROZEN, BATCH_G, BATCH_X),
+            {"statistics": [3.5], "gradient": [7]},
+            {"epsilon": 1.5, "call": "statistics gradient of g, gradient of 2 g, then gradientForGamma"},
+            "gradientForGamma",
+        ),
     ),
     Choice(
         "batch-frozen",
@@ -361,15 +337,13 @@ CHOICES = (
         "It is the derivative; Apple does not describe training with fixed statistics.",
         {"batch_normalization": "| `sums=None` |"},
         {"constants": "gamma r g", "batch": "as if they were the statistics of the batch"},
-        [
-            operation(
-                "MPSCNNBatchNormalizationGradient",
-                FROZEN,
-                "gradient",
-                {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * np.float32(2.5), "gamma": ONE * 2},
-                {"constants": [1, 2, 3, 4], "batch": [-0.625, -0.0625, 0.0625, 0.625]},
-            )
-        ],
+        operation(
+            "MPSCNNBatchNormalizationGradient",
+            FROZEN,
+            "gradient",
+            {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * np.float32(2.5), "gamma": ONE * 2},
+            {"constants": [1, 2, 3, 4], "batch": [-0.625, -0.0625, 0.0625, 0.625]},
+        ),
     ),
     Choice(
         "batch-evaluation",
@@ -377,16 +351,14 @@ CHOICES = (
         "a x + b loses the digits of a small deviation from a large mean.",
         {"batch_normalization": "the state between chunks, and the order of the forward evaluation"},
         {"centred": "(x - mean) r", "folded": "a x + b"},
-        [
-            operation(
-                "MPSCNNBatchNormalization",
-                BatchNormalization(0.0),
-                "forward",
-                {"x": pixel(float(NEAR)), "mean": ONE * FAR, "variance": ONE * np.float32(1e-2)},
-                {"centred": [(float(NEAR) - float(FAR)) / np.sqrt(float(np.float32(1e-2)))], "folded": [float(FOLDED)]},
-                tolerance=1e-3,
-            )
-        ],
+        operation(
+            "MPSCNNBatchNormalization",
+            BatchNormalization(0.0),
+            "forward",
+            {"x": pixel(float(NEAR)), "mean": ONE * FAR, "variance": ONE * np.float32(1e-2)},
+            {"centred": [(float(NEAR) - float(FAR)) / np.sqrt(float(np.float32(1e-2)))], "folded": [float(FOLDED)]},
+            tolerance=1e-3,
+        ),
     ),
     Choice(
         "batch-zero-variance",
@@ -394,16 +366,14 @@ CHOICES = (
         "It is the result of IEEE 754; MPS raises no errors.",
         {"batch_normalization": "epsilon 0 and variance 0"},
         {"ieee": "NaN and infinity", "guarded": "the smallest normal number is added"},
-        [
-            operation(
-                "MPSCNNBatchNormalization",
-                BatchNormalization(0.0),
-                "forward",
-                {"x": row(1, 2), "mean": ONE, "variance": ZERO},
-                {"ieee": [np.nan, np.inf], "guarded": [0, 2.0**63]},
-                tolerance=1e-3,
-            )
-        ],
+        operation(
+            "MPSCNNBatchNormalization",
+            BatchNormalization(0.0),
+            "forward",
+            {"x": row(1, 2), "mean": ONE, "variance": ZERO},
+            {"ieee": [np.nan, np.inf], "guarded": [0, 2.0**63]},
+            tolerance=1e-3,
+        ),
     ),
     Choice(
         "batch-epsilon",
@@ -411,15 +381,13 @@ CHOICES = (
         "Turi Create sets it, and a measurement shows that it counts.",
         {"batch_normalization_classes": "`epsilon` can be set later"},
         {"set": "the number that was set", "source": "the number of the data source"},
-        [
-            ProbeProblem(
-                "MPSCNNInstanceNormalization",
-                "forward",
-                {"x": row(1, 3), "epsilon": [3], "epsilon of the data source": [8]},
-                lambda machine: machine.apple.with_epsilon(row(1, 3), 8.0, 3.0),
-                {"set": [-0.5, 0.5], "source": [-1 / 3, 1 / 3]},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNInstanceNormalization",
+            "forward",
+            {"x": row(1, 3), "epsilon": [3], "epsilon of the data source": [8]},
+            lambda machine: machine.apple.with_epsilon(row(1, 3), 8.0, 3.0),
+            {"set": [-0.5, 0.5], "source": [-1 / 3, 1 / 3]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -435,16 +403,14 @@ CHOICES = (
         "Its sums need the whole batch.",
         {"batch_normalization_classes": "`append_batch_barrier` of the statistics"},
         {"yes": "YES", "no": "NO"},
-        [
-            ProbeProblem(
-                "MPSCNNBatchNormalizationStatisticsGradient",
-                "property",
-                {},
-                lambda machine: machine.apple.batch_barrier(),
-                {"yes": [1], "no": [0]},
-                writes="appendBatchBarrier",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNBatchNormalizationStatisticsGradient",
+            "property",
+            {},
+            lambda machine: machine.apple.batch_barrier(),
+            {"yes": [1], "no": [0]},
+            writes="appendBatchBarrier",
+        ),
     ),
     Choice(
         "batch-errors",
@@ -483,15 +449,13 @@ CHOICES = (
         "All three normalizations share one formula.",
         {"instance_and_group_normalization": "the variance is divided by M, not by M - 1"},
         {"M": "divided by M", "M-1": "divided by M - 1"},
-        [
-            operation(
-                "MPSCNNInstanceNormalization",
-                InstanceNormalization(2.0),
-                "forward",
-                {"x": row(1, 3)},
-                {"M": np.array([-1, 1]) / np.sqrt(3), "M-1": [-0.5, 0.5]},
-            )
-        ],
+        operation(
+            "MPSCNNInstanceNormalization",
+            InstanceNormalization(2.0),
+            "forward",
+            {"x": row(1, 3)},
+            {"M": np.array([-1, 1]) / np.sqrt(3), "M-1": [-0.5, 0.5]},
+        ),
     ),
     Choice(
         "normalization-constant",
@@ -500,23 +464,17 @@ CHOICES = (
         "small epsilon makes large.",
         {},
         {"exact": "0", "rounded": "rounding errors"},
-        [
-            ProbeProblem(
-                "MPSCNNInstanceNormalization",
-                "forward",
-                {"x": np.full((1, 1, 1000, 1), 0.1, np.float32)},
-                lambda machine: [
-                    float(
-                        machine.call(
-                            InstanceNormalization(), "forward", np.full((1, 1, 1000, 1), 0.1, np.float32)
-                        ).any()
-                    )
-                ],
-                {"exact": [0], "rounded": [1]},
-                {"epsilon": "2**-126", "result": "whether an element is not 0"},
-                planted={"exact": lambda values: values, "rounded": lambda values: values + 1},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNInstanceNormalization",
+            "forward",
+            {"x": np.full((1, 1, 1000, 1), 0.1, np.float32)},
+            lambda machine: [
+                float(machine.call(InstanceNormalization(), "forward", np.full((1, 1, 1000, 1), 0.1, np.float32)).any())
+            ],
+            {"exact": [0], "rounded": [1]},
+            {"epsilon": "2**-126", "result": "whether an element is not 0"},
+            planted={"exact": lambda values: values, "rounded": lambda values: values + 1},
+        ),
     ),
     Choice(
         "group-order",
@@ -529,15 +487,13 @@ CHOICES = (
             )
         },
         {"blocks": "contiguous blocks", "interleaved": "every G-th channel"},
-        [
-            operation(
-                "MPSCNNGroupNormalization",
-                GroupNormalization(2, 1.0),
-                "forward",
-                {"x": GROUPED},
-                {"blocks": _grouped((0, 1, 2, 3)), "interleaved": _grouped((0, 2, 1, 3))},
-            )
-        ],
+        operation(
+            "MPSCNNGroupNormalization",
+            GroupNormalization(2, 1.0),
+            "forward",
+            {"x": GROUPED},
+            {"blocks": _grouped((0, 1, 2, 3)), "interleaved": _grouped((0, 2, 1, 3))},
+        ),
     ),
     Choice(
         "instance-overwrites",
@@ -545,17 +501,15 @@ CHOICES = (
         "Headers leave the sum over images to the callback.",
         {"instance_and_group_normalization": "a gradient overwrites the values in the state"},
         {"overwrites": "a second encode overwrites", "adds": "a second encode adds"},
-        [
-            ProbeProblem(
-                "MPSCNNInstanceNormalizationGradient",
-                "gradient",
-                {"g": row(1, 2), "x": row(1, 3)},
-                lambda machine: machine.apple.twice_into_states(row(1, 2), row(1, 3), 3.0),
-                {"overwrites": [3], "adds": [6]},
-                {"encodes": 2, "epsilon": 3},
-                "gradientForBeta",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNInstanceNormalizationGradient",
+            "gradient",
+            {"g": row(1, 2), "x": row(1, 3)},
+            lambda machine: machine.apple.twice_into_states(row(1, 2), row(1, 3), 3.0),
+            {"overwrites": [3], "adds": [6]},
+            {"encodes": 2, "epsilon": 3},
+            "gradientForBeta",
+        ),
     ),
     Choice(
         "instance-state",

@@ -34,16 +34,14 @@ CHOICES = (
         "Apple's helper code is C, taken literally.",
         {"windows": "This makes a difference only for a negative `extra`"},
         {"truncates": "towards zero", "floors": "towards minus infinity"},
-        [
-            _placed(
-                12,
-                2,
-                4,
-                9,
-                {"truncates": [2], "floors": [3]},
-                "SizeValidOnly, AlignCentered, AddRemainderToBottomRight",
-            )
-        ],
+        _placed(
+            12,
+            2,
+            4,
+            9,
+            {"truncates": [2], "floors": [3]},
+            "SizeValidOnly, AlignCentered, AddRemainderToBottomRight",
+        ),
     ),
     Choice(
         "padding-align-crop",
@@ -56,9 +54,7 @@ CHOICES = (
             )
         },
         {"side": "at that side", "end": "pixels are left out at the bottom right always"},
-        [
-            _placed(1, 3, 4, 9, {"side": [3], "end": [1]}, "SizeValidOnly, AlignTopLeft"),
-        ],
+        _placed(1, 3, 4, 9, {"side": [3], "end": [1]}, "SizeValidOnly, AlignTopLeft"),
     ),
     Choice(
         "padding-tensorflow-valid",
@@ -66,18 +62,16 @@ CHOICES = (
         "It equals VALID of TensorFlow for every stride. Apple calls it a typical policy without padding.",
         {},
         {"begin": "windows start at pixel 0", "centred": "pixels that are left out are shared by both sides"},
-        [
-            ProbeProblem(
-                "MPSCNNPoolingMax",
-                "property",
-                {"length": [9]},
-                lambda machine: machine.apple.tensorflow_valid_offset(2, 4, 9),
-                {"begin": [1], "centred": [2]},
-                {"kernelWidth": 2, "strideInPixelsX": 4},
-                "offset",
-                {"begin": lambda _: (1, 0, 0), "centred": lambda _: (2, 0, 0)},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNPoolingMax",
+            "property",
+            {"length": [9]},
+            lambda machine: machine.apple.tensorflow_valid_offset(2, 4, 9),
+            {"begin": [1], "centred": [2]},
+            {"kernelWidth": 2, "strideInPixelsX": 4},
+            "offset",
+            {"begin": lambda _: (1, 0, 0), "centred": lambda _: (2, 0, 0)},
+        ),
     ),
     Choice(
         "padding-reverse",
@@ -85,17 +79,15 @@ CHOICES = (
         "Converters of ONNX models do so. Apple documents the size.",
         {},
         {"inserted": "centred in coordinates with inserted zeros", "kept": "the kernel offset is not changed"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolutionTranspose",
-                "property",
-                {"length": [4]},
-                lambda machine: machine.apple.reverse_kernel_offset(32, 3, 2, 4),
-                {"inserted": [-1], "kept": [0]},
-                {"kernelWidth": 3, "strideInPixelsX": 2, "padding": "SizeFull"},
-                "kernelOffsetX",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolutionTranspose",
+            "property",
+            {"length": [4]},
+            lambda machine: machine.apple.reverse_kernel_offset(32, 3, 2, 4),
+            {"inserted": [-1], "kept": [0]},
+            {"kernelWidth": 3, "strideInPixelsX": 2, "padding": "SizeFull"},
+            "kernelOffsetX",
+        ),
     ),
     Choice(
         "padding-inverse",
@@ -103,17 +95,15 @@ CHOICES = (
         "For stride 1 it gives the size of the source. Apple documents that it suits a gradient pass.",
         {},
         {"sides": "Valid and Full, and the sides of remainders", "sizes": "Valid and Full alone"},
-        [
-            ProbeProblem(
-                "MPSNNDefaultPadding",
-                "property",
-                {},
-                lambda machine: machine.apple.inverse_method(0),
-                {"sides": [44], "sizes": [32]},
-                {"padding": "SizeValidOnly"},
-                "paddingMethod",
-            )
-        ],
+        ProbeProblem(
+            "MPSNNDefaultPadding",
+            "property",
+            {},
+            lambda machine: machine.apple.inverse_method(0),
+            {"sides": [44], "sizes": [32]},
+            {"padding": "SizeValidOnly"},
+            "paddingMethod",
+        ),
     ),
     Choice(
         "error-bounds",
@@ -128,21 +118,19 @@ CHOICES = (
         "It is IEEE 754. One measured GPU truncates.",
         {},
         {"even": "nearest, ties to even", "truncates": "towards zero", "away": "nearest, ties away from zero"},
-        [
-            ProbeProblem(
-                "MPSCNNNeuron",
-                "forward",
-                {"x": HALVES},
-                lambda machine: machine.apple.stored_in_float16(HALVES),
-                {
-                    "even": [1, 1 + 4 * EVEN, 1 + 2 * EVEN],
-                    "truncates": [1, 1 + 2 * EVEN, 1],
-                    "away": [1 + 2 * EVEN, 1 + 4 * EVEN, 1 + 2 * EVEN],
-                },
-                {"destination": "Float16"},
-                tolerance=1e-6,
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNNeuron",
+            "forward",
+            {"x": HALVES},
+            lambda machine: machine.apple.stored_in_float16(HALVES),
+            {
+                "even": [1, 1 + 4 * EVEN, 1 + 2 * EVEN],
+                "truncates": [1, 1 + 2 * EVEN, 1],
+                "away": [1 + 2 * EVEN, 1 + 4 * EVEN, 1 + 2 * EVEN],
+            },
+            {"destination": "Float16"},
+            tolerance=1e-6,
+        ),
     ),
     Choice(
         "multiary-runs",
@@ -167,16 +155,14 @@ CHOICES = (
             "outer": "those of the first and the last node first",
             "wide": "in wider numbers",
         },
-        [
-            ProbeProblem(
-                "MPSNNGraph",
-                "gradient",
-                {"x": pixel(-1, -1, -1), "slopes": SLOPES},
-                lambda machine: machine.apple.gradient_of_branches(SLOPES),
-                {"last": [0, 1, 0], "first": [0, 0, 1], "outer": [1, 0, 0], "wide": [1, 1, 1]},
-                {"nodes": "three MPSCNNNeuronPReLUNodes, whose results are added"},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNGraph",
+            "gradient",
+            {"x": pixel(-1, -1, -1), "slopes": SLOPES},
+            lambda machine: machine.apple.gradient_of_branches(SLOPES),
+            {"last": [0, 1, 0], "first": [0, 0, 1], "outer": [1, 0, 0], "wide": [1, 1, 1]},
+            {"nodes": "three MPSCNNNeuronPReLUNodes, whose results are added"},
+        ),
     ),
     Choice(
         "graph-no-gradient",
@@ -198,18 +184,16 @@ CHOICES = (
             )
         },
         {"once": "once, from the sum of the gradients", "each": "once for each of two gradients"},
-        [
-            ProbeProblem(
-                "MPSNNGraph",
-                "property",
-                {"x": pixel(1)},
-                lambda machine: machine.apple.updates_with_two_branches(),
-                {"once": [1], "each": [2]},
-                {"nodes": "MPSCNNConvolutionNode, two neurons that read its result, MPSNNAdditionNode"},
-                "updates",
-                {"once": lambda _: 1, "each": lambda _: 2},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNGraph",
+            "property",
+            {"x": pixel(1)},
+            lambda machine: machine.apple.updates_with_two_branches(),
+            {"once": [1], "each": [2]},
+            {"nodes": "MPSCNNConvolutionNode, two neurons that read its result, MPSNNAdditionNode"},
+            "updates",
+            {"once": lambda _: 1, "each": lambda _: 2},
+        ),
     ),
     Choice(
         "graph-format",
@@ -228,19 +212,17 @@ CHOICES = (
             "sources": "inputs in the order of sources, from the result on",
             "handles": "inputs in the order in which their nodes were made",
         },
-        [
-            ProbeProblem(
-                "MPSNNGraph",
-                "property",
-                {},
-                lambda machine: machine.apple.order_of_inputs(),
-                {"use": [1, 0, 2], "sources": [2, 1, 0], "handles": [0, 1, 2]},
-                {"graph": "2 + (1 + 0)"},
-                "sourceImageHandles",
-                # positions in the order of first use
-                {"use": lambda _: [0, 1, 2], "sources": lambda _: [2, 0, 1], "handles": lambda _: [1, 0, 2]},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNGraph",
+            "property",
+            {},
+            lambda machine: machine.apple.order_of_inputs(),
+            {"use": [1, 0, 2], "sources": [2, 1, 0], "handles": [0, 1, 2]},
+            {"graph": "2 + (1 + 0)"},
+            "sourceImageHandles",
+            # positions in the order of first use
+            {"use": lambda _: [0, 1, 2], "sources": lambda _: [2, 0, 1], "handles": lambda _: [1, 0, 2]},
+        ),
     ),
     Choice(
         "objects-not-built",
@@ -266,17 +248,15 @@ CHOICES = (
             "descriptor": "descriptor, load, weights, biasTerms, purge",
             "biases": "load, descriptor, biasTerms, weights, purge",
         },
-        [
-            ProbeProblem(
-                "MPSCNNConvolution",
-                "property",
-                {},
-                lambda machine: machine.apple.order_of_calls(),
-                ORDERS,
-                {"result": "positions of load, descriptor, weights, biasTerms and purge"},
-                "calls",
-                {name: lambda _, ranks=ranks: ranks for name, ranks in ORDERS.items()},  # type: ignore[misc]
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolution",
+            "property",
+            {},
+            lambda machine: machine.apple.order_of_calls(),
+            ORDERS,
+            {"result": "positions of load, descriptor, weights, biasTerms and purge"},
+            "calls",
+            {name: lambda _, ranks=ranks: ranks for name, ranks in ORDERS.items()},  # type: ignore[misc]
+        ),
     ),
 )

@@ -19,15 +19,13 @@ CHOICES = (
         "Apple documents sign(x), which is 0 at 0 in NumPy and in Metal.",
         {"neuron": "the derivative of the absolute value at 0 is 0"},
         {"zero": "0", "one": "1", "minus": "-1"},
-        [
-            operation(
-                "MPSCNNNeuronGradient",
-                Neuron("absolute"),
-                "gradient",
-                {"g": row(1, 1, 1), "x": row(-2, 0, 2)},
-                {"zero": [-1, 0, 1], "one": [-1, 1, 1], "minus": [-1, -1, 1]},
-            )
-        ],
+        operation(
+            "MPSCNNNeuronGradient",
+            Neuron("absolute"),
+            "gradient",
+            {"g": row(1, 1, 1), "x": row(-2, 0, 2)},
+            {"zero": [-1, 0, 1], "one": [-1, 1, 1], "minus": [-1, -1, 1]},
+        ),
     ),
     Choice(
         "neuron-relun",
@@ -35,15 +33,13 @@ CHOICES = (
         "The derivative of a constant is 0. Apple documents the slope b; MPSMatrixNeuronGradient gives 0.",
         {"neuron": "ReLUN has slope 0 at and beyond its clamp"},
         {"zero": "0", "b": "b"},
-        [
-            operation(
-                "MPSCNNNeuronGradient",
-                Neuron("relun", 0.5, 3.0),
-                "gradient",
-                {"g": row(1, 1, 1), "x": row(-2, 2, 5)},
-                {"zero": [0.5, 1, 0], "b": [0.5, 1, 3]},
-            )
-        ],
+        operation(
+            "MPSCNNNeuronGradient",
+            Neuron("relun", 0.5, 3.0),
+            "gradient",
+            {"g": row(1, 1, 1), "x": row(-2, 2, 5)},
+            {"zero": [0.5, 1, 0], "b": [0.5, 1, 3]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -52,16 +48,14 @@ CHOICES = (
         "Apple's printed formula lacks a bracket. Taken literally, its second term is twice that of the derivative.",
         {"neuron": "the derivative of GeLU"},
         {"derivative": "the derivative", "printed": "the second term is doubled"},
-        [
-            operation(
-                "MPSCNNNeuronGradient",
-                Neuron("gelu"),
-                "gradient",
-                {"g": row(1, 1, 1), "x": row(-1, 0, 1)},
-                {"derivative": [-0.0833155, 0.5, 1.0833155], "printed": [-0.3252862, 0.5, 1.3252862]},
-                tolerance=1e-4,
-            )
-        ],
+        operation(
+            "MPSCNNNeuronGradient",
+            Neuron("gelu"),
+            "gradient",
+            {"g": row(1, 1, 1), "x": row(-1, 0, 1)},
+            {"derivative": [-0.0833155, 0.5, 1.0833155], "printed": [-0.3252862, 0.5, 1.3252862]},
+            tolerance=1e-4,
+        ),
     ),
     Choice(
         "neuron-hardsigmoid",
@@ -69,15 +63,13 @@ CHOICES = (
         "It is the derivative, and the condition of later headers. The header of macOS 10.15 has the condition on x.",
         {"neuron": "HardSigmoid's condition"},
         {"a x + b": "where a x + b is in [0, 1]", "x": "where x is in [0, 1]"},
-        [
-            operation(
-                "MPSCNNNeuronGradient",
-                Neuron("hardsigmoid", 0.25, 0.5),
-                "gradient",
-                {"g": row(1, 1, 1, 1), "x": row(-1, 0.5, 1.5, 3)},
-                {"a x + b": [0.25, 0.25, 0.25, 0], "x": [0, 0.25, 0, 0]},
-            )
-        ],
+        operation(
+            "MPSCNNNeuronGradient",
+            Neuron("hardsigmoid", 0.25, 0.5),
+            "gradient",
+            {"g": row(1, 1, 1, 1), "x": row(-1, 0.5, 1.5, 3)},
+            {"a x + b": [0.25, 0.25, 0.25, 0], "x": [0, 0.25, 0, 0]},
+        ),
     ),
     Choice(
         "neuron-nan",
@@ -85,15 +77,13 @@ CHOICES = (
         "A NaN is not lost. In Metal with fast math the result is not defined.",
         {"neuron": "the result of NaN is NaN"},
         {"nan": "NaN", "zero": "0"},
-        [
-            operation(
-                "MPSCNNNeuron",
-                Neuron("relu"),
-                "forward",
-                {"x": row(1, np.nan)},
-                {"nan": [1, np.nan], "zero": [1, 0]},
-            )
-        ],
+        operation(
+            "MPSCNNNeuron",
+            Neuron("relu"),
+            "forward",
+            {"x": row(1, np.nan)},
+            {"nan": [1, np.nan], "zero": [1, 0]},
+        ),
     ),
     Choice(
         "neuron-defaults",
@@ -101,16 +91,14 @@ CHOICES = (
         "The identity, and the natural base. Apple documents no defaults for them.",
         {"neuron": "Defaults are those of Apple"},
         {"identity": "a = 1, b = 0, c = 1", "zeros": "zeros"},
-        [
-            ProbeProblem(
-                "MPSNNNeuronDescriptor",
-                "property",
-                {},
-                lambda machine: machine.apple.neuron_defaults("Power"),
-                {"identity": [1, 0, 1], "zeros": [0, 0, 0]},
-                writes="a, b, c",
-            )
-        ],
+        ProbeProblem(
+            "MPSNNNeuronDescriptor",
+            "property",
+            {},
+            lambda machine: machine.apple.neuron_defaults("Power"),
+            {"identity": [1, 0, 1], "zeros": [0, 0, 0]},
+            writes="a, b, c",
+        ),
     ),
     Choice(
         "softmax-validate",
@@ -125,15 +113,13 @@ CHOICES = (
         "It is what the edge mode means elsewhere.",
         {"upsampling": 'edge mode `"clamp"` repeats the last pixel'},
         {"repeats": "the last pixel", "zero": "0, as with Zero"},
-        [
-            operation(
-                "MPSCNNUpsamplingBilinear",
-                UpsamplingBilinear((1, 2), edge_mode="clamp"),
-                "forward",
-                {"x": row(0, 3, 9)},
-                {"repeats": [0, 1.5, 3, 6, 9, 9], "zero": [0, 1.5, 3, 6, 9, 4.5]},
-            )
-        ],
+        operation(
+            "MPSCNNUpsamplingBilinear",
+            UpsamplingBilinear((1, 2), edge_mode="clamp"),
+            "forward",
+            {"x": row(0, 3, 9)},
+            {"repeats": [0, 1.5, 3, 6, 9, 9], "zero": [0, 1.5, 3, 6, 9, 4.5]},
+        ),
     ),
     Choice(
         "upsampling-positions",
@@ -141,15 +127,13 @@ CHOICES = (
         "Printed results of macOS 10.14. macOS 10.13 had half-pixel centres.",
         {"upsampling": ("without it, the position of output i is `i / s`", "macOS 10.13 had half-pixel centres")},
         {"i/s": "i / s", "half": "half-pixel centres"},
-        [
-            operation(
-                "MPSCNNUpsamplingBilinear",
-                UpsamplingBilinear((1, 2)),
-                "forward",
-                {"x": row(0, 3, 9)},
-                {"i/s": [0, 1.5, 3, 6, 9, 4.5], "half": [0, 0.75, 2.25, 4.5, 7.5, 6.75]},
-            )
-        ],
+        operation(
+            "MPSCNNUpsamplingBilinear",
+            UpsamplingBilinear((1, 2)),
+            "forward",
+            {"x": row(0, 3, 9)},
+            {"i/s": [0, 1.5, 3, 6, 9, 4.5], "half": [0, 0.75, 2.25, 4.5, 7.5, 6.75]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -158,15 +142,13 @@ CHOICES = (
         "An output at the position of a pixel is then a copy of it.",
         {"upsampling": "A neighbour with weight 0 is not read"},
         {"copied": "the pixel is copied", "multiplied": "an infinite neighbour gives NaN"},
-        [
-            operation(
-                "MPSCNNUpsamplingBilinear",
-                UpsamplingBilinear((1, 2), edge_mode="clamp"),
-                "forward",
-                {"x": row(1, np.inf)},
-                {"copied": [1, np.inf, np.inf, np.inf], "multiplied": [np.nan, np.inf, np.inf, np.inf]},
-            )
-        ],
+        operation(
+            "MPSCNNUpsamplingBilinear",
+            UpsamplingBilinear((1, 2), edge_mode="clamp"),
+            "forward",
+            {"x": row(1, np.inf)},
+            {"copied": [1, np.inf, np.inf, np.inf], "multiplied": [np.nan, np.inf, np.inf, np.inf]},
+        ),
     ),
     Choice(
         "upsampling-scale",
@@ -181,16 +163,14 @@ CHOICES = (
         "Apple's class has no such property.",
         {"upsampling": "the gradient class has `align_corners`"},
         {"adjoint": "the adjoint of the aligned result", "free": "that of a result without aligned corners"},
-        [
-            ProbeProblem(
-                "MPSCNNUpsamplingBilinearGradient",
-                "gradient",
-                {"g": row(1, 2, 3, 4, 5, 6)},
-                lambda machine: machine.apple.aligned_upsampling_gradient((1, 2), row(1, 2, 3, 4, 5, 6), (1, 1, 3, 1)),
-                {"adjoint": [2.8, 8.4, 9.8], "free": [2, 6, 10]},
-                {"alignCorners": True},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNUpsamplingBilinearGradient",
+            "gradient",
+            {"g": row(1, 2, 3, 4, 5, 6)},
+            lambda machine: machine.apple.aligned_upsampling_gradient((1, 2), row(1, 2, 3, 4, 5, 6), (1, 1, 3, 1)),
+            {"adjoint": [2.8, 8.4, 9.8], "free": [2, 6, 10]},
+            {"alignCorners": True},
+        ),
     ),
     Choice(
         "resize-positions",
@@ -198,16 +178,14 @@ CHOICES = (
         "By analogy with upsampling.",
         {"upsampling": "resize reads `i L / O`"},
         {"i L / O": "i L / O", "half": "half-pixel centres"},
-        [
-            ProbeProblem(
-                "MPSNNResizeBilinear",
-                "forward",
-                {"x": row(3, 6)},
-                lambda machine: machine.apple.resized(row(3, 6), 3),
-                {"i L / O": [3, 5, 6], "half": [3, 4.5, 6]},
-                {"resizeWidth": 3},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNResizeBilinear",
+            "forward",
+            {"x": row(3, 6)},
+            lambda machine: machine.apple.resized(row(3, 6), 3),
+            {"i L / O": [3, 5, 6], "half": [3, 4.5, 6]},
+            {"resizeWidth": 3},
+        ),
     ),
     Choice(
         "crop-boxes",
@@ -219,16 +197,14 @@ CHOICES = (
             "clamped": "0 is the first pixel and 1 the last, and outside is the nearest pixel",
             "centres": "0 and 1 are the edges of the image, and the centres of pixels are sampled",
         },
-        [
-            ProbeProblem(
-                "MPSNNCropAndResizeBilinear",
-                "forward",
-                {"x": row(10, 20, 40)},
-                lambda machine: machine.apple.cropped(row(10, 20, 40), 0.25, 1.5, 4),
-                {"tensorflow": [15, 30, 0, 0], "clamped": [15, 30, 40, 40], "centres": [18.125, 38.75, 0, 0]},
-                {"resizeWidth": 4, "origin": 0.25, "width": 1.5},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNCropAndResizeBilinear",
+            "forward",
+            {"x": row(10, 20, 40)},
+            lambda machine: machine.apple.cropped(row(10, 20, 40), 0.25, 1.5, 4),
+            {"tensorflow": [15, 30, 0, 0], "clamped": [15, 30, 40, 40], "centres": [18.125, 38.75, 0, 0]},
+            {"resizeWidth": 4, "origin": 0.25, "width": 1.5},
+        ),
     ),
     Choice(
         "arithmetic-mask",
@@ -236,15 +212,13 @@ CHOICES = (
         "It is the derivative then. The header contradicts itself.",
         {"arithmetic": "the gradient applies the mask"},
         {"mask": "it is 0 where the result was clamped", "none": "the clamp has no effect on it"},
-        [
-            operation(
-                "MPSCNNAddGradient",
-                CLAMPED,
-                "gradient",
-                {"g": row(1, 2, 3), "x": row(1, 2, 3), "y": row(1, 2, 3)},
-                {"mask": [1, 0, 0], "none": [1, 2, 3]},
-            )
-        ],
+        operation(
+            "MPSCNNAddGradient",
+            CLAMPED,
+            "gradient",
+            {"g": row(1, 2, 3), "x": row(1, 2, 3), "y": row(1, 2, 3)},
+            {"mask": [1, 0, 0], "none": [1, 2, 3]},
+        ),
     ),
     Choice(
         "arithmetic-mask-nan",
@@ -252,15 +226,13 @@ CHOICES = (
         "The mask selects, so that a clamped element has no influence.",
         {"arithmetic": "the mask selects"},
         {"selects": "0", "multiplies": "NaN", "none": "there is no mask"},
-        [
-            operation(
-                "MPSCNNAddGradient",
-                CLAMPED,
-                "gradient",
-                {"g": row(1, np.nan, 5), "x": row(1, 3, 4), "y": row(1, 3, 4)},
-                {"selects": [1, 0, 0], "multiplies": [1, np.nan, 0], "none": [1, np.nan, 5]},
-            )
-        ],
+        operation(
+            "MPSCNNAddGradient",
+            CLAMPED,
+            "gradient",
+            {"g": row(1, np.nan, 5), "x": row(1, 3, 4), "y": row(1, 3, 4)},
+            {"selects": [1, 0, 0], "multiplies": [1, np.nan, 0], "none": [1, np.nan, 5]},
+        ),
     ),
     Choice(
         "arithmetic-bounds",
@@ -268,15 +240,13 @@ CHOICES = (
         "1/0 is infinity in a test that ran on Apple devices; the header says FLT_MAX.",
         {"arithmetic": "the default bounds are infinite"},
         {"infinite": "1/0 is infinity", "largest": "1/0 is the largest number"},
-        [
-            operation(
-                "MPSCNNDivide",
-                Arithmetic("divide"),
-                "forward",
-                {"x": row(1, -1), "y": row(0, 0)},
-                {"infinite": [np.inf, -np.inf], "largest": [LARGEST, -LARGEST]},
-            )
-        ],
+        operation(
+            "MPSCNNDivide",
+            Arithmetic("divide"),
+            "forward",
+            {"x": row(1, -1), "y": row(0, 0)},
+            {"infinite": [np.inf, -np.inf], "largest": [LARGEST, -LARGEST]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -307,16 +277,14 @@ CHOICES = (
         "Only equality is documented with one.",
         {"arithmetic": "the orderings of a comparison ignore the threshold"},
         {"ignored": "it has no effect", "margin": "x < y - threshold"},
-        [
-            ProbeProblem(
-                "MPSNNCompare",
-                "forward",
-                {"x": row(1, 2, 3), "y": row(2.5, 2.5, 2.5)},
-                lambda machine: machine.apple.compared(row(1, 2, 3), row(2.5, 2.5, 2.5), "Less", 1.0),
-                {"ignored": [1, 1, 0], "margin": [1, 0, 0]},
-                {"comparisonType": "Less", "threshold": 1},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNCompare",
+            "forward",
+            {"x": row(1, 2, 3), "y": row(2.5, 2.5, 2.5)},
+            lambda machine: machine.apple.compared(row(1, 2, 3), row(2.5, 2.5, 2.5), "Less", 1.0),
+            {"ignored": [1, 1, 0], "margin": [1, 0, 0]},
+            {"comparisonType": "Less", "threshold": 1},
+        ),
     ),
     Choice(
         "concatenation-padding",
@@ -327,16 +295,14 @@ CHOICES = (
             "zero": "0",
             "alpha": "0, and 1 for the fourth channel of a source of one or two channels",
         },
-        [
-            ProbeProblem(
-                "MPSNNGraph",
-                "forward",
-                {"x0": pixel(3), "x1": pixel(5, 6)},
-                lambda machine: machine.apple.concatenated(pixel(3), pixel(5, 6)),
-                {"zero": [3, 0, 0, 0, 5, 6, 0, 0], "alpha": [3, 0, 0, 1, 5, 6, 0, 1]},
-                {"node": "MPSNNConcatenationNode"},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNGraph",
+            "forward",
+            {"x0": pixel(3), "x1": pixel(5, 6)},
+            lambda machine: machine.apple.concatenated(pixel(3), pixel(5, 6)),
+            {"zero": [3, 0, 0, 0, 5, 6, 0, 0], "alpha": [3, 0, 0, 1, 5, 6, 0, 1]},
+            {"node": "MPSNNConcatenationNode"},
+        ),
     ),
     Choice(
         "reshape-order",
@@ -344,16 +310,14 @@ CHOICES = (
         "A layer on a reshaped image then equals a fully connected layer.",
         {"data_movement": "the order of the elements of a reshape"},
         {"HWC": "the channel fastest", "CHW": "the column fastest, the channel slowest"},
-        [
-            ProbeProblem(
-                "MPSNNReshape",
-                "forward",
-                {"x": SIX},
-                lambda machine: machine.apple.reshaped(SIX, 1, 1, 6),
-                {"HWC": SIX, "CHW": [1, 3, 5, 2, 4, 6]},
-                {"shape": [1, 1, 6]},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNReshape",
+            "forward",
+            {"x": SIX},
+            lambda machine: machine.apple.reshaped(SIX, 1, 1, 6),
+            {"HWC": SIX, "CHW": [1, 3, 5, 2, 4, 6]},
+            {"shape": [1, 1, 6]},
+        ),
     ),
     Choice(
         "reduction-weights",
@@ -365,15 +329,13 @@ CHOICES = (
             "weights": "by the sum of the weights",
             "non-zero": "by the non-zero weights",
         },
-        [
-            ProbeProblem(
-                "MPSNNReduceFeatureChannelsAndWeightsMean",
-                "forward",
-                {"x": pixel(1, 2, 3, 6), "weights": pixel(2, 0, 3, 1)},
-                lambda machine: machine.apple.weighted_mean(pixel(1, 2, 3, 6), pixel(2, 0, 3, 1)),
-                {"channels": [17 / 4], "weights": [17 / 6], "non-zero": [17 / 3]},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNReduceFeatureChannelsAndWeightsMean",
+            "forward",
+            {"x": pixel(1, 2, 3, 6), "weights": pixel(2, 0, 3, 1)},
+            lambda machine: machine.apple.weighted_mean(pixel(1, 2, 3, 6), pixel(2, 0, 3, 1)),
+            {"channels": [17 / 4], "weights": [17 / 6], "non-zero": [17 / 3]},
+        ),
     ),
     Choice(
         "reduction-tie",
@@ -381,15 +343,13 @@ CHOICES = (
         "It is the rule of NumPy.",
         {"reductions": ("the lowest index among equal extrema", "among equal extrema it is the lowest index")},
         {"lowest": "the lowest index", "highest": "the highest index"},
-        [
-            ProbeProblem(
-                "MPSNNReduceFeatureChannelsArgumentMax",
-                "forward",
-                {"x": pixel(1, 3, 3, 2, 3)},
-                lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, 3, 2, 3), (1, 1, 1, 1)),
-                {"lowest": [1], "highest": [4]},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNReduceFeatureChannelsArgumentMax",
+            "forward",
+            {"x": pixel(1, 3, 3, 2, 3)},
+            lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, 3, 2, 3), (1, 1, 1, 1)),
+            {"lowest": [1], "highest": [4]},
+        ),
     ),
     Choice(
         "reduction-nan",
@@ -397,15 +357,13 @@ CHOICES = (
         "It is the rule of NumPy.",
         {"reductions": "a NaN is the extremum"},
         {"nan": "the index of the first NaN", "number": "the index of the largest number"},
-        [
-            ProbeProblem(
-                "MPSNNReduceFeatureChannelsArgumentMax",
-                "forward",
-                {"x": pixel(1, 3, np.nan, 2)},
-                lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, np.nan, 2), (1, 1, 1, 1)),
-                {"nan": [2], "number": [1]},
-            )
-        ],
+        ProbeProblem(
+            "MPSNNReduceFeatureChannelsArgumentMax",
+            "forward",
+            {"x": pixel(1, 3, np.nan, 2)},
+            lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, np.nan, 2), (1, 1, 1, 1)),
+            {"nan": [2], "number": [1]},
+        ),
     ),
     Choice(
         "reduction-empty",

@@ -34,20 +34,18 @@ CHOICES = (
             "shared": "all maxima share it equally",
             "all": "each maximum receives all of it",
         },
-        [
-            operation(
-                "MPSCNNPoolingMaxGradient",
-                PoolingMax((2, 2), (2, 2), offset=(1, 1)),
-                "gradient",
-                {"g": image([4, 8]), "x": image([1, 1, 0, 3], [1, 0, 3, 3])},
-                {
-                    "first": [4, 0, 0, 8, 0, 0, 0, 0],
-                    "last": [0, 0, 0, 0, 4, 0, 0, 8],
-                    "shared": [4 / 3, 4 / 3, 0, 8 / 3, 4 / 3, 0, 8 / 3, 8 / 3],
-                    "all": [4, 4, 0, 8, 4, 0, 8, 8],
-                },
-            )
-        ],
+        operation(
+            "MPSCNNPoolingMaxGradient",
+            PoolingMax((2, 2), (2, 2), offset=(1, 1)),
+            "gradient",
+            {"g": image([4, 8]), "x": image([1, 1, 0, 3], [1, 0, 3, 3])},
+            {
+                "first": [4, 0, 0, 8, 0, 0, 0, 0],
+                "last": [0, 0, 0, 0, 4, 0, 0, 8],
+                "shared": [4 / 3, 4 / 3, 0, 8 / 3, 4 / 3, 0, 8 / 3, 8 / 3],
+                "all": [4, 4, 0, 8, 4, 0, 8, 8],
+            },
+        ),
     ),
     Choice(
         "max-nan",
@@ -55,16 +53,14 @@ CHOICES = (
         "It is the rule of numpy.argmax: a NaN is not lost.",
         {"pooling_max": "a NaN is larger than everything"},
         {"nan": "the result is NaN", "number": "NaN is skipped: the result is the largest number"},
-        [
-            operation(
-                "MPSCNNPoolingMax",
-                PoolingMax((1, 3), offset=(0, 1)),
-                "forward",
-                {"x": row(1, np.nan, 2)},
-                {"nan": [np.nan], "number": [2]},
-                output_size=(1, 1),
-            )
-        ],
+        operation(
+            "MPSCNNPoolingMax",
+            PoolingMax((1, 3), offset=(0, 1)),
+            "forward",
+            {"x": row(1, np.nan, 2)},
+            {"nan": [np.nan], "number": [2]},
+            output_size=(1, 1),
+        ),
     ),
     Choice(
         "max-clamp-dilated",
@@ -72,15 +68,13 @@ CHOICES = (
         "The edge mode is taken literally.",
         {"pooling_max": ('`"clamp"` in a dilated window', "the edge mode is taken literally")},
         {"nearest": "the nearest pixel is read", "ignored": "taps outside are left out"},
-        [
-            operation(
-                "MPSCNNDilatedPoolingMax",
-                PoolingMax((1, 2), dilations=(1, 2), edge_mode="clamp"),
-                "forward",
-                {"x": row(7, 1, 2, 3)},
-                {"nearest": [7, 7, 3, 3], "ignored": [1, 7, 3, 2]},
-            )
-        ],
+        operation(
+            "MPSCNNDilatedPoolingMax",
+            PoolingMax((1, 2), dilations=(1, 2), edge_mode="clamp"),
+            "forward",
+            {"x": row(7, 1, 2, 3)},
+            {"nearest": [7, 7, 3, 3], "ignored": [1, 7, 3, 2]},
+        ),
     ),
     Choice(
         "max-clamp-outside",
@@ -117,7 +111,7 @@ CHOICES = (
             )
         },
         {"each": "once for each tap", "shrinks": "taps outside are left out"},
-        [operation("MPSCNNPoolingL2Norm", CLAMPED, "forward", {"x": row(3, 4)}, {"each": 1 / L2, "shrinks": [5, 5]})],
+        operation("MPSCNNPoolingL2Norm", CLAMPED, "forward", {"x": row(3, 4)}, {"each": 1 / L2, "shrinks": [5, 5]}),
     ),
     Choice(
         "l2-clamp-gradient",
@@ -125,15 +119,13 @@ CHOICES = (
         "It is the exact derivative. Apple's formula has only the tap at the pixel itself.",
         {"pooling_l2norm": "the gradient includes these taps, as the exact derivative does"},
         {"derivative": "all taps that read the pixel", "printed": "only the tap at the pixel"},
-        [
-            operation(
-                "MPSCNNPoolingL2NormGradient",
-                CLAMPED,
-                "gradient",
-                {"g": row(1, 1), "x": row(3, 4)},
-                {"derivative": [6 * L2[0] + 3 * L2[1], 4 * L2[0] + 8 * L2[1]], "printed": [3 * L2.sum(), 4 * L2.sum()]},
-            )
-        ],
+        operation(
+            "MPSCNNPoolingL2NormGradient",
+            CLAMPED,
+            "gradient",
+            {"g": row(1, 1), "x": row(3, 4)},
+            {"derivative": [6 * L2[0] + 3 * L2[1], 4 * L2[0] + 8 * L2[1]], "printed": [3 * L2.sum(), 4 * L2.sum()]},
+        ),
     ),
     Choice(
         "l2-zero",
@@ -146,15 +138,13 @@ CHOICES = (
             )
         },
         {"zero": "0", "nan": "NaN"},
-        [
-            operation(
-                "MPSCNNPoolingL2NormGradient",
-                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)),
-                "gradient",
-                {"g": row(1, 1), "x": row(3, 4, 0, 0)},
-                {"zero": [0.6, 0.8, 0, 0], "nan": [0.6, 0.8, np.nan, np.nan]},
-            )
-        ],
+        operation(
+            "MPSCNNPoolingL2NormGradient",
+            PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)),
+            "gradient",
+            {"g": row(1, 1), "x": row(3, 4, 0, 0)},
+            {"zero": [0.6, 0.8, 0, 0], "nan": [0.6, 0.8, np.nan, np.nan]},
+        ),
     ),
     Choice(
         "l2-clamp-outside",
@@ -162,16 +152,14 @@ CHOICES = (
         "The edge mode is taken literally.",
         {"pooling_l2norm": "the norm of the replicated border pixels"},
         {"replicated": "the norm of the replicated pixels", "zero": "0"},
-        [
-            operation(
-                "MPSCNNPoolingL2Norm",
-                PoolingL2Norm((1, 2), (1, 3), offset=(0, -1), edge_mode="clamp"),
-                "forward",
-                {"x": row(2, 4)},
-                {"replicated": np.sqrt([8, 32, 32]), "zero": [0, np.sqrt(32), 0]},
-                output_size=(1, 3),
-            )
-        ],
+        operation(
+            "MPSCNNPoolingL2Norm",
+            PoolingL2Norm((1, 2), (1, 3), offset=(0, -1), edge_mode="clamp"),
+            "forward",
+            {"x": row(2, 4)},
+            {"replicated": np.sqrt([8, 32, 32]), "zero": [0, np.sqrt(32), 0]},
+            output_size=(1, 3),
+        ),
     ),
     Choice(
         "l2-overflow",
@@ -179,15 +167,13 @@ CHOICES = (
         "Rescaling costs a pass over the window. The reference, in float64, does not overflow.",
         {"pooling_l2norm": "no rescaling before the squares are summed"},
         {"overflow": "infinity", "wide": "the norm, from wider numbers or rescaled ones"},
-        [
-            operation(
-                "MPSCNNPoolingL2Norm",
-                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)),
-                "forward",
-                {"x": row(3e20, 4e20)},
-                {"overflow": [np.inf], "wide": [5e20]},
-            )
-        ],
+        operation(
+            "MPSCNNPoolingL2Norm",
+            PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)),
+            "forward",
+            {"x": row(3e20, 4e20)},
+            {"overflow": [np.inf], "wide": [5e20]},
+        ),
     ),
     Choice(
         "l2-gradient-norm",
@@ -195,18 +181,16 @@ CHOICES = (
         "Apple's gradient has no forward result among its arguments.",
         {"pooling_l2norm": "recomputes the norms in float32 or better"},
         {"exact": "the norm is that of the source image", "rounded": "the norm is rounded to float16"},
-        [
-            ProbeProblem(
-                "MPSCNNPoolingL2NormGradient",
-                "gradient",
-                {"g": row(1), "x": row(1, 1)},
-                lambda machine: machine.apple.l2_gradient_of_float16(
-                    PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)), row(1), row(1, 1)
-                ),
-                {"exact": [0.5**0.5] * 2, "rounded": [1 / 1.4140625] * 2},
-                {"source": "Float16", "kernel_size": [1, 2], "strides": [1, 2]},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNPoolingL2NormGradient",
+            "gradient",
+            {"g": row(1), "x": row(1, 1)},
+            lambda machine: machine.apple.l2_gradient_of_float16(
+                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)), row(1), row(1, 1)
+            ),
+            {"exact": [0.5**0.5] * 2, "rounded": [1 / 1.4140625] * 2},
+            {"source": "Float16", "kernel_size": [1, 2], "strides": [1, 2]},
+        ),
     ),
     Choice(
         "pooling-kernel-offset",
@@ -243,15 +227,13 @@ CHOICES = (
         "The result then has the size of the source, and is the adjoint of the forward pass.",
         {"windows": "the term of the clip is a choice"},
         {"source": "destination pixel = source pixel", "window": "the first pixel is that of the first window"},
-        [
-            operation(
-                "MPSCNNPoolingAverageGradient",
-                FIRST_INSIDE,
-                "gradient",
-                {"g": row(3, 30), "shape": (1, 1, 9, 1)},
-                {"source": [0, 1, 1, 1, 0, 10, 10, 10, 0], "window": [1, 1, 1, 0, 10, 10, 10, 0, 0]},
-            )
-        ],
+        operation(
+            "MPSCNNPoolingAverageGradient",
+            FIRST_INSIDE,
+            "gradient",
+            {"g": row(3, 30), "shape": (1, 1, 9, 1)},
+            {"source": [0, 1, 1, 1, 0, 10, 10, 10, 0], "window": [1, 1, 1, 0, 10, 10, 10, 0, 0]},
+        ),
     ),
     Choice(
         "pooling-state-offset",
@@ -263,19 +245,17 @@ CHOICES = (
             "rule": "0, by the rule of MPSCNNPooling.h",
             "canonical": "1 - offset for an even window, as for a convolution",
         },
-        [
-            ProbeProblem(
-                "MPSCNNPoolingAverageGradient",
-                "property",
-                {"g": row(1, 10), "x": row(0, 0, 0, 0)},
-                lambda machine: machine.apple.state_kernel_offset(
-                    PoolingAverage((1, 2), (1, 2)), row(1, 10), row(0, 0, 0, 0)
-                ),
-                {"rule": [0], "canonical": [1]},
-                {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
-                "kernelOffsetX",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNPoolingAverageGradient",
+            "property",
+            {"g": row(1, 10), "x": row(0, 0, 0, 0)},
+            lambda machine: machine.apple.state_kernel_offset(
+                PoolingAverage((1, 2), (1, 2)), row(1, 10), row(0, 0, 0, 0)
+            ),
+            {"rule": [0], "canonical": [1]},
+            {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
+            "kernelOffsetX",
+        ),
     ),
     Choice(
         "pooling-strides",
@@ -283,16 +263,14 @@ CHOICES = (
         "The short initializer does not name them.",
         dict.fromkeys(("pooling_average", "pooling_max", "pooling_l2norm"), "the default strides are 1"),
         {"one": "1", "size": "the kernel size"},
-        [
-            ProbeProblem(
-                "MPSCNNPoolingMax",
-                "property",
-                {"kernelWidth": [2]},
-                lambda machine: machine.apple.default_strides(2, 3),
-                {"one": [1], "size": [2]},
-                writes="strideInPixelsX",
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNPoolingMax",
+            "property",
+            {"kernelWidth": [2]},
+            lambda machine: machine.apple.default_strides(2, 3),
+            {"one": [1], "size": [2]},
+            writes="strideInPixelsX",
+        ),
     ),
     Choice(
         "average-clamp",
@@ -300,16 +278,14 @@ CHOICES = (
         "Caffe2's tests on devices compare with an average that leaves padding out.",
         {"pooling_average": '`"clamp"` without a zero pad excludes padding'},
         {"excluded": "N counts the pixels inside", "counted": "N is the size of the window"},
-        [
-            operation(
-                "MPSCNNPoolingAverage",
-                PoolingAverage((1, 4), (1, 3), edge_mode="clamp"),
-                "forward",
-                {"x": row(1, 2, 3, 4, 5)},
-                {"excluded": [1.5, 3.5, 5], "counted": [0.75, 3.5, 1.25]},
-                output_size=(1, 3),
-            )
-        ],
+        operation(
+            "MPSCNNPoolingAverage",
+            PoolingAverage((1, 4), (1, 3), edge_mode="clamp"),
+            "forward",
+            {"x": row(1, 2, 3, 4, 5)},
+            {"excluded": [1.5, 3.5, 5], "counted": [0.75, 3.5, 1.25]},
+            output_size=(1, 3),
+        ),
         tag="obs",
     ),
     Choice(
@@ -319,15 +295,13 @@ CHOICES = (
         "PyTorch and Caffe2 set this offset on Apple devices.",
         {"windows": "**`o = c - p`**"},
         {"top-left": "an even window has one more pixel before its centre", "bottom-right": "one more pixel behind it"},
-        [
-            operation(
-                "MPSCNNPoolingAverage",
-                PoolingAverage((1, 2), (1, 2), offset=(0, 1)),
-                "forward",
-                {"x": row(1, 3, 5, 7)},
-                {"top-left": [2, 6], "bottom-right": [4, 3.5]},
-            )
-        ],
+        operation(
+            "MPSCNNPoolingAverage",
+            PoolingAverage((1, 2), (1, 2), offset=(0, 1)),
+            "forward",
+            {"x": row(1, 3, 5, 7)},
+            {"top-left": [2, 6], "bottom-right": [4, 3.5]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -361,14 +335,12 @@ CHOICES = (
             "reverse": "from the last tap to the first",
             "pairs": "sums of two taps",
         },
-        [
-            operation(
-                "MPSCNNPoolingAverage",
-                PoolingAverage((1, 4), (1, 4), offset=(0, 2)),
-                "forward",
-                {"x": row(3, 1e8, -1e8, 2)},  # small numbers get lost next to large ones
-                {"exact": [1.25], "raster": [0.5], "reverse": [0.75], "pairs": [0]},
-            )
-        ],
+        operation(
+            "MPSCNNPoolingAverage",
+            PoolingAverage((1, 4), (1, 4), offset=(0, 2)),
+            "forward",
+            {"x": row(3, 1e8, -1e8, 2)},  # small numbers get lost next to large ones
+            {"exact": [1.25], "raster": [0.5], "reverse": [0.75], "pairs": [0]},
+        ),
     ),
 )

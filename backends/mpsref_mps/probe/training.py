@@ -76,20 +76,18 @@ CHOICES = (
             "labels": "each box whose label has a confidence above 0",
             "threshold": "the boxes above the threshold alone",
         },
-        [
-            _yolo(
-                {
-                    "best": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 0],
-                    "labels": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 6.25],
-                    "threshold": [0, 0, 0, 0, 0, 0, 0],
-                },
-                4,
-                11,
-                ScaleClass=0.0,
-                ScaleXY=0.0,
-                ScaleWH=0.0,
-            )
-        ],
+        _yolo(
+            {
+                "best": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 0],
+                "labels": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 6.25],
+                "threshold": [0, 0, 0, 0, 0, 0, 0],
+            },
+            4,
+            11,
+            ScaleClass=0.0,
+            ScaleXY=0.0,
+            ScaleWH=0.0,
+        ),
     ),
     Choice(
         "yolo-size",
@@ -97,7 +95,7 @@ CHOICES = (
         "The overlap needs the size, and the predicted size is the anchor times the exponential.",
         {"yolo_loss": "what the labels of w and h are"},
         {"cells": "sizes in cells", "raw": "the raw value that is to be predicted"},
-        [_yolo({"cells": [-20 * np.log(1.5), -20 * np.log(1.25)], "raw": [-30, -25]}, 2, 4, ScaleObject=0.0)],
+        _yolo({"cells": [-20 * np.log(1.5), -20 * np.log(1.25)], "raw": [-30, -25]}, 2, 4, ScaleObject=0.0),
     ),
     Choice(
         "yolo-rescore",
@@ -105,7 +103,7 @@ CHOICES = (
         "It is a label. Apple does not describe a gradient through it.",
         {"yolo_loss": "whether the gradient goes through the overlap"},
         {"constant": "it is a constant", "derivative": "w and h get a gradient from it"},
-        [_yolo({"constant": [0, 0], "derivative": [200 * (OVERLAP - 0.5) * OVERLAP] * 2}, 2, 4, ScaleWH=0.0)],
+        _yolo({"constant": [0, 0], "derivative": [200 * (OVERLAP - 0.5) * OVERLAP] * 2}, 2, 4, ScaleWH=0.0),
     ),
     Choice(
         "loss-absolute",
@@ -113,15 +111,13 @@ CHOICES = (
         "0 is a subgradient. Apple's formula is 0/0.",
         {"losses": "absolute error: Apple's gradient is 0/0"},
         {"zero": "0", "nan": "NaN"},
-        [
-            operation(
-                GRADIENT,
-                Loss("meanabsoluteerror"),
-                "gradient",
-                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2, 3), "t": pixel(1, 0, 5)},
-                {"zero": [0, 1, -1], "nan": [np.nan, 1, -1]},
-            )
-        ],
+        operation(
+            GRADIENT,
+            Loss("meanabsoluteerror"),
+            "gradient",
+            {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2, 3), "t": pixel(1, 0, 5)},
+            {"zero": [0, 1, -1], "nan": [np.nan, 1, -1]},
+        ),
     ),
     Choice(
         "loss-softmax",
@@ -129,15 +125,13 @@ CHOICES = (
         "The loss applies the softmax, so y are logits. Apple writes y - t.",
         {"losses": "softmax: Apple writes `y - t` with y the logits"},
         {"softmax": "softmax(y) - t", "logits": "y - t"},
-        [
-            operation(
-                GRADIENT,
-                Loss("softmaxcrossentropy"),
-                "gradient",
-                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2, 3), "t": pixel(0, 0, 1)},
-                {"softmax": SOFTMAX - [0, 0, 1], "logits": [1, 2, 2]},
-            )
-        ],
+        operation(
+            GRADIENT,
+            Loss("softmaxcrossentropy"),
+            "gradient",
+            {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2, 3), "t": pixel(0, 0, 1)},
+            {"softmax": SOFTMAX - [0, 0, 1], "logits": [1, 2, 2]},
+        ),
     ),
     Choice(
         "loss-hinge",
@@ -145,15 +139,13 @@ CHOICES = (
         "Apple's gradient does. With unchanged labels the loss of label 0 is constant.",
         {"losses": "hinge: Apple's loss uses the labels unchanged"},
         {"mapped": "max(1 - (2 t - 1) y, 0)", "unchanged": "max(1 - t y, 0)"},
-        [
-            operation(
-                FORWARD,
-                Loss("hinge", "none"),
-                "forward",
-                {"y": pixel(-2, 0.5, -0.25, -1), "t": pixel(0, 1, 0, 1)},
-                {"mapped": [0, 0.5, 0.75, 2], "unchanged": [1, 0.5, 1, 2]},
-            )
-        ],
+        operation(
+            FORWARD,
+            Loss("hinge", "none"),
+            "forward",
+            {"y": pixel(-2, 0.5, -0.25, -1), "t": pixel(0, 1, 0, 1)},
+            {"mapped": [0, 0.5, 0.75, 2], "unchanged": [1, 0.5, 1, 2]},
+        ),
     ),
     Choice(
         "loss-huber",
@@ -184,15 +176,13 @@ CHOICES = (
         "y are logarithms in Apple's loss. Its gradient repeats that of the cross entropy.",
         {"losses": "Kullback-Leibler: Apple's gradient is that of the cross entropy"},
         {"-t": "-t", "-t/y": "-t / y"},
-        [
-            operation(
-                GRADIENT,
-                Loss("kullbackleiblerdivergence"),
-                "gradient",
-                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(-2, -0.5), "t": pixel(0.25, 0.75)},
-                {"-t": [-0.25, -0.75], "-t/y": [0.125, 1.5]},
-            )
-        ],
+        operation(
+            GRADIENT,
+            Loss("kullbackleiblerdivergence"),
+            "gradient",
+            {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(-2, -0.5), "t": pixel(0.25, 0.75)},
+            {"-t": [-0.25, -0.75], "-t/y": [0.125, 1.5]},
+        ),
     ),
     Choice(
         "loss-cosine",
@@ -200,15 +190,13 @@ CHOICES = (
         "Apple calls it applied to each element, and defines one number.",
         {"losses": "cosine distance: one number per image"},
         {"image": "1 - the sum over the image", "elements": "the sum of 1 - y t over the elements"},
-        [
-            operation(
-                FORWARD,
-                Loss("cosinedistance"),
-                "forward",
-                {"y": pixel(0.6, 0.8, 0), "t": pixel(0, 1, 0)},
-                {"image": [0.2], "elements": [2.2]},
-            )
-        ],
+        operation(
+            FORWARD,
+            Loss("cosinedistance"),
+            "forward",
+            {"y": pixel(0.6, 0.8, 0), "t": pixel(0, 1, 0)},
+            {"image": [0.2], "elements": [2.2]},
+        ),
     ),
     Choice(
         "loss-weights",
@@ -250,19 +238,17 @@ CHOICES = (
             "elements": "by the elements of the batch",
             "images": "by those of one image",
         },
-        [
-            operation(
-                FORWARD,
-                Loss("softmaxcrossentropy", "mean", True),
-                "forward",
-                {"y": LOGITS, "t": ONE_HOT},
-                {
-                    "pixels": [sum(CROSS) / 2, 0],
-                    "elements": [sum(CROSS) / 4, 0],
-                    "images": [sum(CROSS), 0],
-                },
-            )
-        ],
+        operation(
+            FORWARD,
+            Loss("softmaxcrossentropy", "mean", True),
+            "forward",
+            {"y": LOGITS, "t": ONE_HOT},
+            {
+                "pixels": [sum(CROSS) / 2, 0],
+                "elements": [sum(CROSS) / 4, 0],
+                "images": [sum(CROSS), 0],
+            },
+        ),
     ),
     Choice(
         "loss-across-weights",
@@ -270,15 +256,13 @@ CHOICES = (
         "The sum runs over all images.",
         {"losses": "non-zero weights are those of all images"},
         {"all": "those of all images", "first": "those of the first image"},
-        [
-            operation(
-                FORWARD,
-                Loss("meansquarederror", "sumbynonzeroweights", True),
-                "forward",
-                {"y": TWO, "t": TWO * 0, "weights": WEIGHTS},
-                {"all": [35.5 / 4, 0], "first": [35.5 / 3, 0]},
-            )
-        ],
+        operation(
+            FORWARD,
+            Loss("meansquarederror", "sumbynonzeroweights", True),
+            "forward",
+            {"y": TWO, "t": TWO * 0, "weights": WEIGHTS},
+            {"all": [35.5 / 4, 0], "first": [35.5 / 3, 0]},
+        ),
     ),
     Choice(
         "loss-zero-logarithm",
@@ -286,15 +270,13 @@ CHOICES = (
         "A label of 0 has no influence then.",
         {"losses": "a product with a factor t or 1 - t of 0 is 0"},
         {"zero": "0", "nan": "0 times infinity is NaN"},
-        [
-            operation(
-                FORWARD,
-                Loss("categoricalcrossentropy", "none"),
-                "forward",
-                {"y": pixel(0, 1), "t": pixel(0, 1)},
-                {"zero": [0, 0], "nan": [np.nan, 0]},
-            )
-        ],
+        operation(
+            FORWARD,
+            Loss("categoricalcrossentropy", "none"),
+            "forward",
+            {"y": pixel(0, 1), "t": pixel(0, 1)},
+            {"zero": [0, 0], "nan": [np.nan, 0]},
+        ),
     ),
     Choice(
         "optimizer-l1",
@@ -302,16 +284,14 @@ CHOICES = (
         "It is the derivative. Apple's text makes it 1.",
         {"optimizers": 'L1: according to Apple the gradient "turns to be 1"'},
         {"sign": "the sign of the value", "one": "1"},
-        [
-            operation(
-                "MPSNNOptimizerStochasticGradientDescent",
-                StochasticGradientDescent(0.1, regularization_type="l1", regularization_scale=0.5),
-                "step",
-                {"gradient": STEP, "value": VALUE},
-                {"sign": [0.9, -2.0], "one": [0.9, -2.1]},
-                writes="result",
-            )
-        ],
+        operation(
+            "MPSNNOptimizerStochasticGradientDescent",
+            StochasticGradientDescent(0.1, regularization_type="l1", regularization_scale=0.5),
+            "step",
+            {"gradient": STEP, "value": VALUE},
+            {"sign": [0.9, -2.0], "one": [0.9, -2.1]},
+            writes="result",
+        ),
     ),
     Choice(
         "optimizer-rescale",
@@ -319,18 +299,14 @@ CHOICES = (
         "It follows from the documented order of the steps.",
         {"optimizers": "the rescale does not apply to the penalty"},
         {"gradient": "it scales the gradient", "both": "it scales gradient and penalty"},
-        [
-            operation(
-                "MPSNNOptimizerStochasticGradientDescent",
-                StochasticGradientDescent(
-                    0.1, gradient_rescale=0.5, regularization_type="l2", regularization_scale=1.0
-                ),
-                "step",
-                {"gradient": STEP, "value": VALUE},
-                {"gradient": [0.875, -1.825], "both": [0.925, -1.925]},
-                writes="result",
-            )
-        ],
+        operation(
+            "MPSNNOptimizerStochasticGradientDescent",
+            StochasticGradientDescent(0.1, gradient_rescale=0.5, regularization_type="l2", regularization_scale=1.0),
+            "step",
+            {"gradient": STEP, "value": VALUE},
+            {"gradient": [0.875, -1.825], "both": [0.925, -1.925]},
+            writes="result",
+        ),
     ),
     Choice(
         "optimizer-negative",
@@ -338,16 +314,14 @@ CHOICES = (
         "Turi Create computes running averages with them.",
         {"optimizers": "Negative learning rates and scales are legal"},
         {"legal": "they count as they are", "zero": "they count as 0"},
-        [
-            operation(
-                "MPSNNOptimizerStochasticGradientDescent",
-                StochasticGradientDescent(-0.1, regularization_type="l2", regularization_scale=-1.0),
-                "step",
-                {"gradient": np.array([5], np.float32), "value": np.array([2], np.float32)},
-                {"legal": [2.3], "zero": [2]},
-                writes="result",
-            )
-        ],
+        operation(
+            "MPSNNOptimizerStochasticGradientDescent",
+            StochasticGradientDescent(-0.1, regularization_type="l2", regularization_scale=-1.0),
+            "step",
+            {"gradient": np.array([5], np.float32), "value": np.array([2], np.float32)},
+            {"legal": [2.3], "zero": [2]},
+            writes="result",
+        ),
         tag="obs",
     ),
     Choice(
@@ -356,16 +330,14 @@ CHOICES = (
         "Apple's sample compares its own counter with timeStep.",
         {"optimizers": "one encode on states is one time step"},
         {"one": "1 after the first encode", "zero": "0"},
-        [
-            ProbeProblem(
-                "MPSNNOptimizerAdam",
-                "property",
-                {"gradient": STEP, "value": VALUE},
-                lambda machine: machine.apple.time_step_after_adam(STEP, VALUE),
-                {"one": [1], "zero": [0]},
-                writes="timeStep",
-            )
-        ],
+        ProbeProblem(
+            "MPSNNOptimizerAdam",
+            "property",
+            {"gradient": STEP, "value": VALUE},
+            lambda machine: machine.apple.time_step_after_adam(STEP, VALUE),
+            {"one": [1], "zero": [0]},
+            writes="timeStep",
+        ),
         tag="obs",
     ),
     Choice(
@@ -379,21 +351,19 @@ CHOICES = (
             "unit": "-1 and 1",
             "zero": "0",
         },
-        [
-            ProbeProblem(
-                "MPSNNOptimizerDescriptor",
-                "property",
-                {},
-                lambda machine: machine.apple.default_clip_bounds(),
-                {
-                    "infinite": [-np.inf, np.inf],
-                    "largest": [-3.4028234663852886e38, 3.4028234663852886e38],
-                    "unit": [-1, 1],
-                    "zero": [0, 0],
-                },
-                writes="gradientClipMin, gradientClipMax",
-            )
-        ],
+        ProbeProblem(
+            "MPSNNOptimizerDescriptor",
+            "property",
+            {},
+            lambda machine: machine.apple.default_clip_bounds(),
+            {
+                "infinite": [-np.inf, np.inf],
+                "largest": [-3.4028234663852886e38, 3.4028234663852886e38],
+                "unit": [-1, 1],
+                "zero": [0, 0],
+            },
+            writes="gradientClipMin, gradientClipMax",
+        ),
     ),
     Choice(
         "optimizer-ranges",
@@ -415,19 +385,17 @@ CHOICES = (
         "A reload from it then does not change them.",
         {"optimizers": "biases that are not updated are copied to the result"},
         {"copied": "they are copied", "updated": "they are updated", "kept": "the result keeps what it held"},
-        [
-            ProbeProblem(
-                "MPSNNOptimizerStochasticGradientDescent",
-                "gradient",
-                {"g": row(1, 2, 3), "x": row(1, 2, 3, 4, 5), "biases": [2]},
-                lambda machine: machine.apple.biases_after_step(
-                    Convolution((1, 3), (1, 2)), row(1, 2, 3), row(1, 2, 3, 4, 5), np.array([2], np.float32)
-                ),
-                {"copied": [2], "updated": [1.4], "kept": [0]},
-                {"learningRate": 0.1, "inputMomentumVectors": 1},
-                "biases",
-            )
-        ],
+        ProbeProblem(
+            "MPSNNOptimizerStochasticGradientDescent",
+            "gradient",
+            {"g": row(1, 2, 3), "x": row(1, 2, 3, 4, 5), "biases": [2]},
+            lambda machine: machine.apple.biases_after_step(
+                Convolution((1, 3), (1, 2)), row(1, 2, 3), row(1, 2, 3, 4, 5), np.array([2], np.float32)
+            ),
+            {"copied": [2], "updated": [1.4], "kept": [0]},
+            {"learningRate": 0.1, "inputMomentumVectors": 1},
+            "biases",
+        ),
     ),
     Choice(
         "optimizer-constants",
@@ -435,18 +403,16 @@ CHOICES = (
         "It is the most exact way.",
         {"optimizers": "constants such as `1 - beta2`"},
         {"wide": "1 - beta2 is rounded", "float32": "beta2 is rounded before it is subtracted from 1"},
-        [
-            operation(
-                "MPSNNOptimizerAdam",
-                Adam(beta2=0.999),
-                "step",
-                {"gradient": ONE, "value": ONE, "m": ONE * 0, "v": ONE * 0},
-                {"wide": [1 - 0.999], "float32": [1 - np.float32(0.999)]},
-                result=2,
-                writes="moment",
-                tolerance=1e-6,
-            )
-        ],
+        operation(
+            "MPSNNOptimizerAdam",
+            Adam(beta2=0.999),
+            "step",
+            {"gradient": ONE, "value": ONE, "m": ONE * 0, "v": ONE * 0},
+            {"wide": [1 - 0.999], "float32": [1 - np.float32(0.999)]},
+            result=2,
+            writes="moment",
+            tolerance=1e-6,
+        ),
     ),
     Choice(
         "dropout-scale",
@@ -454,21 +420,19 @@ CHOICES = (
         "A division costs more, and has another last digit.",
         {"dropout": "`scale` is rounded to float32 once"},
         {"product": "x times the rounded 1/p", "quotient": "x / p"},
-        [
-            ProbeProblem(
-                "MPSCNNDropout",
-                "forward",
-                {"x": [X], "keepProbability": [P]},
-                lambda machine: machine.apple.kept_value(P, X),
-                {"product": [X * SCALE], "quotient": [X / np.float32(P)]},
-                {"keepProbability": P},
-                planted={
-                    "product": lambda values: np.where(values == 0, 0, X * SCALE),
-                    "quotient": lambda values: np.where(values == 0, 0, X / np.float32(P)),
-                },
-                tolerance=1e-8,
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNDropout",
+            "forward",
+            {"x": [X], "keepProbability": [P]},
+            lambda machine: machine.apple.kept_value(P, X),
+            {"product": [X * SCALE], "quotient": [X / np.float32(P)]},
+            {"keepProbability": P},
+            planted={
+                "product": lambda values: np.where(values == 0, 0, X * SCALE),
+                "quotient": lambda values: np.where(values == 0, 0, X / np.float32(P)),
+            },
+            tolerance=1e-8,
+        ),
     ),
     Choice(
         "dropout-zero",
@@ -481,17 +445,15 @@ CHOICES = (
             )
         },
         {"selected": "0", "multiplied": "an infinite one becomes NaN"},
-        [
-            ProbeProblem(
-                "MPSCNNDropout",
-                "forward",
-                {"x": [np.inf], "keepProbability": [0.5]},
-                lambda machine: [float(np.isnan(machine.apple.dropped(0.5, np.full((1, 8, 8, 4), np.inf))[0]).any())],
-                {"selected": [0], "multiplied": [1]},
-                {"keepProbability": 0.5},
-                planted={"selected": lambda values: values, "multiplied": _with_nan},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNDropout",
+            "forward",
+            {"x": [np.inf], "keepProbability": [0.5]},
+            lambda machine: [float(np.isnan(machine.apple.dropped(0.5, np.full((1, 8, 8, 4), np.inf))[0]).any())],
+            {"selected": [0], "multiplied": [1]},
+            {"keepProbability": 0.5},
+            planted={"selected": lambda values: values, "multiplied": _with_nan},
+        ),
     ),
     Choice(
         "dropout-generator",
@@ -508,21 +470,19 @@ CHOICES = (
             "same": "a share p, the same mask",
             "1-p": "a share 1 - p",
         },
-        [
-            ProbeProblem(
-                "MPSCNNDropout",
-                "forward",
-                {"keepProbability": [0.8]},
-                lambda machine: machine.apple.distribution(0.8),
-                {"p": [1, 1], "same": [1, 0], "1-p": [0, 1]},
-                {"keepProbability": 0.8, "columns": "whether the share is p within 5 deviations; whether masks differ"},
-                planted={
-                    "p": lambda values: values,
-                    "same": lambda values: np.where(np.arange(values.size).reshape(values.shape) % 5 == 0, 0, 1.25),
-                    "1-p": lambda values: np.where(values == 0, 5, 0),
-                },
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNDropout",
+            "forward",
+            {"keepProbability": [0.8]},
+            lambda machine: machine.apple.distribution(0.8),
+            {"p": [1, 1], "same": [1, 0], "1-p": [0, 1]},
+            {"keepProbability": 0.8, "columns": "whether the share is p within 5 deviations; whether masks differ"},
+            planted={
+                "p": lambda values: values,
+                "same": lambda values: np.where(np.arange(values.size).reshape(values.shape) % 5 == 0, 0, 1.25),
+                "1-p": lambda values: np.where(values == 0, 5, 0),
+            },
+        ),
     ),
     Choice(
         "dropout-smallest",

@@ -32,16 +32,14 @@ CHOICES = (
         "It is the derivative, and the formula of the header. One sentence of the header names the offset itself.",
         {"convolution": "the weight gradient; its left edge is"},
         {"edge": "from the left edge of the first window on", "centre": "from the centre of the first window on"},
-        [
-            operation(
-                "MPSCNNConvolutionGradient",
-                STRIDED,
-                "gradient_weights",
-                {"g": G, "x": X},
-                {"edge": [16, 22, 10], "centre": [22, 10, 13]},
-                writes="gradientForWeights",
-            )
-        ],
+        operation(
+            "MPSCNNConvolutionGradient",
+            STRIDED,
+            "gradient_weights",
+            {"g": G, "x": X},
+            {"edge": [16, 22, 10], "centre": [22, 10, 13]},
+            writes="gradientForWeights",
+        ),
     ),
     Choice(
         "convolution-infinite-weight",
@@ -49,15 +47,13 @@ CHOICES = (
         "An infinite weight would give NaN otherwise.",
         {"convolution": "a tap outside the image is skipped"},
         {"skipped": "it is skipped", "multiplied": "the weight is multiplied by 0"},
-        [
-            operation(
-                "MPSCNNConvolution",
-                Convolution((1, 3)),
-                "forward",
-                {"x": row(1, 2), "weights": np.array([np.inf, 1, 1], np.float32).reshape(1, 1, 3, 1)},
-                {"skipped": [3, np.inf], "multiplied": [np.nan, np.inf]},
-            )
-        ],
+        operation(
+            "MPSCNNConvolution",
+            Convolution((1, 3)),
+            "forward",
+            {"x": row(1, 2), "weights": np.array([np.inf, 1, 1], np.float32).reshape(1, 1, 3, 1)},
+            {"skipped": [3, np.inf], "multiplied": [np.nan, np.inf]},
+        ),
     ),
     Choice(
         "convolution-groups",
@@ -82,16 +78,14 @@ CHOICES = (
             "convolution_training": "so the data gradient raises",
         },
         {"zero": "as with zeros outside", "derivative": "clamped reads send their gradient to the border pixel"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolutionGradient",
-                "gradient",
-                {"g": row(1, 2, 3, 4, 5), "weights": W},
-                lambda machine: machine.apple.clamped_data_gradient(Convolution((1, 3)), row(1, 2, 3, 4, 5), W),
-                {"zero": [12, 123, 234, 345, 450], "derivative": [13, 123, 234, 345, 950]},
-                {"kernel_size": [1, 3], "edge_mode": "clamp"},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolutionGradient",
+            "gradient",
+            {"g": row(1, 2, 3, 4, 5), "weights": W},
+            lambda machine: machine.apple.clamped_data_gradient(Convolution((1, 3)), row(1, 2, 3, 4, 5), W),
+            {"zero": [12, 123, 234, 345, 450], "derivative": [13, 123, 234, 345, 950]},
+            {"kernel_size": [1, 3], "edge_mode": "clamp"},
+        ),
         ours="",
     ),
     Choice(
@@ -107,17 +101,15 @@ CHOICES = (
         "The property of the state is never nil.",
         {"convolution_training": "dL/db, one for each output channel"},
         {"computed": "the sum of the source gradient", "zero": "the buffer is not written"},
-        [
-            operation(
-                "MPSCNNConvolutionGradient",
-                STRIDED,
-                "gradient_weights",
-                {"g": G, "x": X},
-                {"computed": [6], "zero": [0]},
-                result=1,
-                writes="gradientForBiases",
-            )
-        ],
+        operation(
+            "MPSCNNConvolutionGradient",
+            STRIDED,
+            "gradient_weights",
+            {"g": G, "x": X},
+            {"computed": [6], "zero": [0]},
+            result=1,
+            writes="gradientForBiases",
+        ),
     ),
     Choice(
         "gradient-option-destination",
@@ -125,16 +117,14 @@ CHOICES = (
         "Apple does not describe it.",
         {"convolution_training": "a given destination is not written"},
         {"kept": "the destination keeps its pixels", "written": "the data gradient is written"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolutionGradient",
-                "gradient",
-                {"g": G, "x": X, "weights": W, "destination": [7] * 5},
-                lambda machine: machine.apple.weights_only_destination(STRIDED, G, X, W, 7.0),
-                {"kept": [7, 7, 7, 7, 7], "written": [10, 102, 20, 203, 30]},
-                {"gradientOption": 2},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolutionGradient",
+            "gradient",
+            {"g": G, "x": X, "weights": W, "destination": [7] * 5},
+            lambda machine: machine.apple.weights_only_destination(STRIDED, G, X, W, 7.0),
+            {"kept": [7, 7, 7, 7, 7], "written": [10, 102, 20, 203, 30]},
+            {"gradientOption": 2},
+        ),
     ),
     Choice(
         "convolution-accumulates",
@@ -142,18 +132,16 @@ CHOICES = (
         "Headers describe a state that is used for each part of a batch in turn.",
         {"convolution_training": "a new state contains zeros, every encode adds"},
         {"adds": "a second encode adds", "overwrites": "a second encode overwrites"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolutionGradient",
-                "gradient",
-                {"g": G, "x": X},
-                lambda machine: machine.apple.twice_into_a_state(STRIDED, G, X),
-                {"adds": [32, 44, 20], "overwrites": [16, 22, 10]},
-                {"encodes": 2},
-                "gradientForWeights",
-                {"adds": lambda values: values, "overwrites": lambda values: values / 2},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolutionGradient",
+            "gradient",
+            {"g": G, "x": X},
+            lambda machine: machine.apple.twice_into_a_state(STRIDED, G, X),
+            {"adds": [32, 44, 20], "overwrites": [16, 22, 10]},
+            {"encodes": 2},
+            "gradientForWeights",
+            {"adds": lambda values: values, "overwrites": lambda values: values / 2},
+        ),
     ),
     Choice(
         "convolution-batch-sum",
@@ -161,16 +149,14 @@ CHOICES = (
         "Apple's sample of training puts the batch size into the weight of the loss.",
         {"convolution": "sums over the batch, not means"},
         {"sum": "the sum over the images", "mean": "the mean over the images"},
-        [
-            operation(
-                "MPSCNNConvolutionGradient",
-                STRIDED,
-                "gradient_weights",
-                {"g": np.concatenate([G, row(1, 1, 1)]), "x": np.concatenate([X, row(5, 4, 3, 2, 1)])},
-                {"sum": [22, 31, 16], "mean": [11, 15.5, 8]},
-                writes="gradientForWeights",
-            )
-        ],
+        operation(
+            "MPSCNNConvolutionGradient",
+            STRIDED,
+            "gradient_weights",
+            {"g": np.concatenate([G, row(1, 1, 1)]), "x": np.concatenate([X, row(5, 4, 3, 2, 1)])},
+            {"sum": [22, 31, 16], "mean": [11, 15.5, 8]},
+            writes="gradientForWeights",
+        ),
         tag="obs",
     ),
     Choice(
@@ -179,15 +165,13 @@ CHOICES = (
         "Networks trained elsewhere run on Apple devices without flipped weights.",
         {"convolution": "cross-correlation, no flipped taps"},
         {"correlation": "cross-correlation", "flipped": "convolution with flipped taps"},
-        [
-            operation(
-                "MPSCNNConvolution",
-                STRIDED,
-                "forward",
-                {"x": X, "weights": W},
-                {"correlation": [210, 432, 54], "flipped": [12, 234, 450]},
-            )
-        ],
+        operation(
+            "MPSCNNConvolution",
+            STRIDED,
+            "forward",
+            {"x": X, "weights": W},
+            {"correlation": [210, 432, 54], "flipped": [12, 234, 450]},
+        ),
         tag="obs",
     ),
     Choice(
@@ -196,20 +180,18 @@ CHOICES = (
         "Turi Create and PyTorch convert their weights to it.",
         {"convolution": "weights `[outputChannel][kernelHeight][kernelWidth]"},
         {"OHWI": "rows before columns", "OWHI": "columns before rows"},
-        [
-            operation(
-                "MPSCNNConvolution",
-                Convolution((2, 3), offset=(1, 1)),
-                "forward",
-                {
-                    "x": np.array([[1, 10, 100], [1000, 10000, 100000]], np.float32).reshape(1, 2, 3, 1),
-                    "weights": np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1),
-                },
-                {"OHWI": [654321], "OWHI": [642531]},
-                output_size=(1, 1),
-                tolerance=1e-6,
-            )
-        ],
+        operation(
+            "MPSCNNConvolution",
+            Convolution((2, 3), offset=(1, 1)),
+            "forward",
+            {
+                "x": np.array([[1, 10, 100], [1000, 10000, 100000]], np.float32).reshape(1, 2, 3, 1),
+                "weights": np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1),
+            },
+            {"OHWI": [654321], "OWHI": [642531]},
+            output_size=(1, 1),
+            tolerance=1e-6,
+        ),
         tag="obs",
     ),
     Choice(
@@ -218,16 +200,14 @@ CHOICES = (
         "Caffe2 and converters of ONNX models compute their kernel offsets with it.",
         {"convolution_transpose": "the anchor `K // 2`"},
         {"half": "floor(K / 2)", "before": "floor((K - 1) / 2)"},
-        [
-            operation(
-                "MPSCNNConvolutionTranspose",
-                ConvolutionTranspose((1, 2), (1, 2)),
-                "forward",
-                {"x": row(1, 2, 3), "weights": np.array([1, 10], np.float32).reshape(1, 1, 2, 1)},
-                {"half": [10, 1, 20, 2, 30, 3], "before": [1, 20, 2, 30, 3, 0]},
-                output_size=(1, 6),
-            )
-        ],
+        operation(
+            "MPSCNNConvolutionTranspose",
+            ConvolutionTranspose((1, 2), (1, 2)),
+            "forward",
+            {"x": row(1, 2, 3), "weights": np.array([1, 10], np.float32).reshape(1, 1, 2, 1)},
+            {"half": [10, 1, 20, 2, 30, 3], "before": [1, 20, 2, 30, 3, 0]},
+            output_size=(1, 6),
+        ),
         tag="obs",
     ),
     Choice(
@@ -236,15 +216,13 @@ CHOICES = (
         "The property exists, its meaning is not described.",
         {"convolution_transpose": "groups as for a convolution; no dilation"},
         {"blocks": "contiguous blocks of channels", "interleaved": "every G-th channel"},
-        [
-            operation(
-                "MPSCNNConvolutionTranspose",
-                ConvolutionTranspose((1, 1), groups=2),
-                "forward",
-                {"x": X8, "weights": WEIGHTS8},
-                {"blocks": _grouped(X8, WEIGHTS8, False), "interleaved": _grouped(X8, WEIGHTS8, True)},
-            )
-        ],
+        operation(
+            "MPSCNNConvolutionTranspose",
+            ConvolutionTranspose((1, 1), groups=2),
+            "forward",
+            {"x": X8, "weights": WEIGHTS8},
+            {"blocks": _grouped(X8, WEIGHTS8, False), "interleaved": _grouped(X8, WEIGHTS8, True)},
+        ),
     ),
     Choice(
         "transpose-paired",
@@ -252,16 +230,14 @@ CHOICES = (
         "It makes the transpose the adjoint of the convolution. Apple says that it is set, not to what.",
         {"convolution_transpose": "paired with a convolution's state"},
         {"adjoint": "-o, one more for an even kernel", "zero": "0"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolutionTranspose",
-                "forward",
-                {"x": row(1, 10), "weights": [1, 2]},
-                lambda machine: machine.apple.paired_transpose((1, 2), (1, 2), row(1, 10), (1, 2), 4),
-                {"adjoint": [1, 20, 10, 0], "zero": [2, 1, 20, 10]},
-                {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolutionTranspose",
+            "forward",
+            {"x": row(1, 10), "weights": [1, 2]},
+            lambda machine: machine.apple.paired_transpose((1, 2), (1, 2), row(1, 10), (1, 2), 4),
+            {"adjoint": [1, 20, 10, 0], "zero": [2, 1, 20, 10]},
+            {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
+        ),
     ),
     Choice(
         "fully-connected-order",
@@ -269,19 +245,17 @@ CHOICES = (
         "One text of Apple's has the width first; networks that run on Apple devices pass the height first.",
         {"fully_connected": "weights `(out, height, width, in)`"},
         {"height": "height before width", "width": "width before height"},
-        [
-            operation(
-                "MPSCNNFullyConnected",
-                FullyConnected((2, 3)),
-                "forward",
-                {
-                    "x": np.array([1, 10, 100, 1000, 10000, 100000], np.float32).reshape(1, 2, 3, 1),
-                    "weights": np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1),
-                },
-                {"height": [654321], "width": [642531]},
-                tolerance=1e-6,
-            )
-        ],
+        operation(
+            "MPSCNNFullyConnected",
+            FullyConnected((2, 3)),
+            "forward",
+            {
+                "x": np.array([1, 10, 100, 1000, 10000, 100000], np.float32).reshape(1, 2, 3, 1),
+                "weights": np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1),
+            },
+            {"height": [654321], "width": [642531]},
+            tolerance=1e-6,
+        ),
     ),
     Choice(
         "fully-connected-groups",
@@ -314,21 +288,19 @@ CHOICES = (
             "last": "all encodes of a command buffer use the weights of the last reload",
             "first": "a reload has no effect before the command buffer has completed",
         },
-        [
-            ProbeProblem(
-                "MPSCNNConvolution",
-                "forward",
-                {"x": row(1), "weights": [2], "reloaded": [5]},
-                lambda machine: machine.apple.reloaded_between(2, 5),
-                {"encode": [2, 5], "last": [5, 5], "first": [2, 2]},
-                {"kernel_size": [1, 1]},
-                planted={
-                    "encode": lambda values: values,
-                    "last": lambda values: values * 0 + 5,
-                    "first": lambda values: values * 0 + 2,
-                },
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolution",
+            "forward",
+            {"x": row(1), "weights": [2], "reloaded": [5]},
+            lambda machine: machine.apple.reloaded_between(2, 5),
+            {"encode": [2, 5], "last": [5, 5], "first": [2, 2]},
+            {"kernel_size": [1, 1]},
+            planted={
+                "encode": lambda values: values,
+                "last": lambda values: values * 0 + 5,
+                "first": lambda values: values * 0 + 2,
+            },
+        ),
     ),
     Choice(
         "state-of-another-layer",
@@ -350,15 +322,13 @@ CHOICES = (
         "The argument is nullable, its meaning is not described.",
         {"convolution_training": "A state without biases does not change those of the kernel"},
         {"kept": "the biases are kept", "cleared": "the biases are 0"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolution",
-                "forward",
-                {"x": row(1, 2), "weights": [3], "biases": [5]},
-                lambda machine: machine.apple.reloaded(row(1, 2), np.array([3], np.float32), np.array([5], np.float32)),
-                {"kept": [8, 11], "cleared": [3, 6]},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolution",
+            "forward",
+            {"x": row(1, 2), "weights": [3], "biases": [5]},
+            lambda machine: machine.apple.reloaded(row(1, 2), np.array([3], np.float32), np.array([5], np.float32)),
+            {"kept": [8, 11], "cleared": [3, 6]},
+        ),
     ),
     Choice(
         "weight-rounding",
@@ -370,17 +340,15 @@ CHOICES = (
             "twice": "the weight is rounded before it is folded, and after it",
             "float32": "the folded weight is not rounded to the type of the kernel",
         },
-        [
-            ProbeProblem(
-                "MPSCNNConvolution",
-                "forward",
-                {"x": row(1), "weights": [HALFWAY], "gamma": [3]},
-                lambda machine: machine.apple.folded(HALFWAY, 3),
-                {"once": [float(np.float16(3 * HALFWAY))], "twice": [3], "float32": [3 * HALFWAY]},
-                {"kernelWeightsDataType": "Float16", "mean": 0, "variance": 1, "beta": 0, "epsilon": 0},
-                tolerance=1e-6,
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolution",
+            "forward",
+            {"x": row(1), "weights": [HALFWAY], "gamma": [3]},
+            lambda machine: machine.apple.folded(HALFWAY, 3),
+            {"once": [float(np.float16(3 * HALFWAY))], "twice": [3], "float32": [3 * HALFWAY]},
+            {"kernelWeightsDataType": "Float16", "mean": 0, "variance": 1, "beta": 0, "epsilon": 0},
+            tolerance=1e-6,
+        ),
     ),
     Choice(
         "transpose-gradient-geometry",
@@ -388,21 +356,19 @@ CHOICES = (
         "Apple describes no other use.",
         {},
         {"state": "from the state alone", "kernel": "a kernel offset that is set has an effect"},
-        [
-            ProbeProblem(
-                "MPSCNNConvolutionTransposeGradient",
-                "gradient",
-                {"g": row(1, 2, 3, 4, 5, 6), "weights": [1, 10]},
-                lambda machine: machine.apple.transposed_data_gradient(
-                    ConvolutionTranspose((1, 2), (1, 2)),
-                    row(1, 2, 3, 4, 5, 6),
-                    np.array([1, 10], np.float32).reshape(1, 1, 2, 1),
-                    (1, 1, 3, 1),
-                    1,
-                ),
-                {"state": [12, 34, 56], "kernel": [1, 23, 45]},
-                {"kernel_size": [1, 2], "strides": [1, 2], "kernelOffsetX": 1},
-            )
-        ],
+        ProbeProblem(
+            "MPSCNNConvolutionTransposeGradient",
+            "gradient",
+            {"g": row(1, 2, 3, 4, 5, 6), "weights": [1, 10]},
+            lambda machine: machine.apple.transposed_data_gradient(
+                ConvolutionTranspose((1, 2), (1, 2)),
+                row(1, 2, 3, 4, 5, 6),
+                np.array([1, 10], np.float32).reshape(1, 1, 2, 1),
+                (1, 1, 3, 1),
+                1,
+            ),
+            {"state": [12, 34, 56], "kernel": [1, 23, 45]},
+            {"kernel_size": [1, 2], "strides": [1, 2], "kernelOffsetX": 1},
+        ),
     ),
 )
