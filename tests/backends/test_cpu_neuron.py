@@ -81,7 +81,7 @@ STATED = {
     "expm1": 1.51,
     "log": 0.81,
     "log1p": 1.65,
-    "log1p_below": 1.16,
+    "log1p_below": 1.28,
     "tanh": 1.46,
     "sigmoid": 1.97,
     "reciprocal_root": 1.5,
