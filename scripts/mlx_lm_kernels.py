@@ -17,12 +17,14 @@ import importlib
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -533,22 +535,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkout", type=Path, metavar="DIR", help="MLX's sources: run its page of examples, too")
     options = parser.parse_args()
+    page = options.checkout and options.checkout / "docs/src/dev/custom_metal_kernels.rst"
+    if page and not page.is_file():
+        parser.error(f"--checkout: there is no {page}")
     if reason := missing():
         raise SystemExit(reason)
-    failed = 0
+    failed, kinds = 0, Counter[str]()
     print("| kernel | file | compared with | largest error | reports |\n| - | - | - | - | - |")
     for case in CASES:
         error, reports = run(case)
         is_right = error <= LARGEST and ("race" in reports if case.is_race else not reports)
         failed += not is_right
+        kinds.update(reports)
         print(f"| {case.kernel} | {case.file} | {case.plain} | {error:.1e} | {', '.join(reports)} |"
               f"{'' if is_right else ' wrong'}", flush=True)  # fmt: skip
     unknown = declared() - {case.kernel for case in CASES}
     if unknown:
         print("without a case:", ", ".join(sorted(unknown)))
-    if options.checkout:
+    found = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+    print(f"mlx-lm {version('mlx-lm')}: {len(CASES)} kernels, {len(CASES) - failed} as expected; reports: {found}")
+    if page:
         print("\n| example of MLX | largest error, or report |\n| - | - |")
-        for row in examples(options.checkout / "docs/src/dev/custom_metal_kernels.rst"):
+        for row in examples(page):
             print(f"| {' | '.join(row)} |", flush=True)
     sys.exit(bool(failed or unknown))
 

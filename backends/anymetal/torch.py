@@ -482,8 +482,8 @@ def mps(**options: Any) -> Iterator[None]:
         (module, "device_count", lambda: 1),
         (module, "synchronize", lambda: None),
         (module, "empty_cache", lambda: None),
-        (module, "manual_seed", torch.manual_seed),
-        (module, "seed", torch.seed),
+        (module, "manual_seed", lambda seed: torch.manual_seed(seed)),  # not that function: dynamo's table has it once
+        (module, "seed", lambda: torch.seed()),
         (torch.backends.mps, "is_available", lambda: True),
         (torch.backends.mps, "is_built", lambda: True),
         (torch, "get_default_device", _default),

@@ -265,6 +265,16 @@ def test_gradients(gpu):
     assert x.grad.is_mps
 
 
+def test_modules_and_optimizers(gpu):
+    model = torch.nn.Linear(3, 1, device="mps")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # imports torch._dynamo, which reads the names of torch
+    before = model.weight.detach().cpu()
+    model(torch.ones(2, 3).to("mps")).sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(model.weight.detach().cpu(), before - 0.2)
+    assert {one.device.type for one in (*model.parameters(), *model.state_dict().values())} == {"mps"}
+
+
 TESTS = """
 import pytest
 import torch
