@@ -6,6 +6,11 @@ A collection is a folder or file that the user has: the repository of MLX (its w
 `ggml-metal.metal` with the files around it, a folder of candle, the headers of an installed PyTorch. Nothing of them is
 copied. Function constants have the value 1.
 
+    python scripts/msl_collections.py --packages packages
+
+downloads two small packages of kernels into a folder, or takes what is there, and runs the cases of
+``mpsref_collections``: kernels launched as their hosts do, on drawn arguments, under all checks and against NumPy.
+
 The column "accepted" counts every kernel: all instantiations of a file go through the front end of the compiler in one
 run, without code; where it reports errors, halves of the kernels, until each that fails is known with its cause. The
 column "compiled" counts a random sample of each file, compiled to code, or with `--all` every kernel.
@@ -25,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anymetal
 from anymetal.frontend.kernels import Kernel, supported
@@ -181,6 +187,76 @@ def note(found: Count, name: str, why: str) -> bool:
     return True
 
 
+PACKAGES = (
+    ("libggml-python", "libggml_python-0.20.2.post1.tar.gz", r"ggml-metal/.*\.(metal|h)$|ggml-common\.h$"),
+    ("mlx-cpu", "mlx_cpu-0.32.4-py3-none-manylinux_2_35_x86_64.whl", r"metal/kernels/"),
+)
+RUN = "| collection | place | declared | run | agree with NumPy | reports by kind | not looked at | known to differ |"
+
+
+def ran(folder: Path, examples: int) -> Iterator[str]:
+    """Run the cases of the collections in a folder; yield the rows of a table."""
+    from mpsref_collections import ggml, mlx
+    from mpsref_collections.collection import examine, find, unseen
+
+    for module, kind in ((ggml, ggml.Ggml), (mlx, mlx.Mlx)):
+        marker = find(kind, [folder])
+        if marker is None:
+            yield f"| {kind.name} | not in {folder}: {kind.package} | | | | | | |"
+            continue
+        opened = kind(marker, keeps_on=True)
+        run, agree, kinds, new, known = set[str](), set[str](), Counter[str](), set[str](), list[str]()
+        for name, case in module.CASES.items():
+            if any(
+                name.startswith(start) and not marker.with_name(file).is_file() for start, file in module.FILES.items()
+            ):
+                continue
+            outcome = examine(opened, case, examples)
+            run |= outcome.kernels
+            agree |= outcome.kernels if outcome.difference is None else set()
+            kinds.update(dict.fromkeys((f"{one.kind} in {kernel}" for kernel, one in outcome.reports), 1))
+            new |= set(unseen(outcome.reports, module.REVIEWED))
+            if outcome.difference is not None:
+                print(f"{kind.name}: {name}: {outcome.difference}", file=sys.stderr)
+        for one in sorted(new):
+            print(f"{kind.name}: {one}", file=sys.stderr)
+        known = [name for name, (case, _) in module.FINDINGS.items() if shows(module, opened, name, case, examples)]
+        files = [path for path in sorted(marker.parent.rglob("*.metal")) if module is ggml]
+        declared = sum(len(list(anymetal.compile(path, include=opened.include(), version="3.2"))) for path in files)
+        reports = Counter(text.partition(" in ")[0] for text in kinds)
+        shown = ", ".join(f"{count} {what}" for what, count in sorted(reports.items())) or "-"
+        place = marker.relative_to(folder).parts[0]
+        yield (
+            f"| {kind.name} | {place} | {declared or 'templates'} | {len(run)} | {len(agree)} | {shown} | {len(new)} | "
+            f"{'; '.join(known) or '-'} |"
+        )
+
+
+def shows(module: Any, opened: Any, name: str, case: Any, examples: int) -> bool:
+    """Return whether a known difference is there; its file may not be."""
+    from mpsref_collections.collection import examine, unseen
+
+    if any(
+        name.startswith(start) and not opened.marker_file.with_name(file).is_file()
+        for start, file in module.FILES.items()
+    ):
+        return False
+    outcome = examine(opened, case, examples)
+    return outcome.difference is not None or bool(list(unseen(outcome.reports, module.REVIEWED)))
+
+
+def packages(folder: Path, examples: int) -> None:
+    """Download the small packages that are not in a folder, and print the table."""
+    from published_faults import Release
+
+    for package, file, wanted in PACKAGES:
+        if not (folder / file).is_dir():
+            Release(package, file, folder).unpack(wanted)
+    print(RUN + "\n" + "| - " * (RUN.count("|") - 1) + "|")
+    for row in ran(folder, examples):
+        print(row, flush=True)
+
+
 def main() -> None:
     """Compile the collections that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -188,6 +264,8 @@ def main() -> None:
     parser.add_argument("--ggml", type=Path, metavar="PATH", help="ggml-metal.metal, or ggml-metal/kernels")
     parser.add_argument("--candle", type=Path, metavar="DIR", help="a folder with .metal files")
     parser.add_argument("--torch", type=Path, metavar="DIR", nargs="?", const=Path(), help="torch/include")
+    parser.add_argument("--packages", type=Path, metavar="DIR", help="run kernels of packages or checkouts in a folder")
+    parser.add_argument("--examples", type=int, default=25, metavar="N", help="of each case that runs")
     parser.add_argument("--version", default="3.2", help="the version of MSL")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE", help="a macro")
     parser.add_argument("--files", default="*.metal", metavar="PATTERN", help="files of a folder")
@@ -199,6 +277,9 @@ def main() -> None:
     options = parser.parse_args()
     if (toolchain := find()) is None:
         raise SystemExit(missing())
+    if options.packages:
+        packages(options.packages, options.examples)
+        return
     rows, sums = [], dict[str, Count]()
     if not options.json:
         print(
