@@ -627,16 +627,27 @@ def bugs(
     live: Annotated[
         bool, typer.Option("--live", help="Run the scripts that show defects of installed frameworks.")
     ] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Run Metal kernels with published faults under the checks of anymetal.")
+    ] = False,
+    packages: Annotated[
+        Path | None, typer.Option(help="With --kernels: also releases that have a fault, from PyPI into this folder.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check backends with published defects of frameworks: the check must detect each of them.
 
-    The exit status is 1 if a defect is not detected, or a script of --live ended with an error.
+    The exit status is 1 if a defect is not detected, or a script of --live ended with an error; with --kernels, also if
+    a check finds something in a repaired kernel.
     """
     from mpsref import bugs as bench
     from mpsref import machine
 
     console = _console()
+    if kernels:
+        _kernel_bugs(issue, packages, json=json)
+    if packages:
+        raise ValueError("--packages needs --kernels")
     if live:
         shown = {finding.script: (finding.version() or "", finding.show()) for finding in bench.FINDINGS}
         if json:
@@ -677,6 +688,51 @@ def bugs(
         console.print(table)
         console.print(f"{sum(one.detected for one in found)} of {len(found)} defects were detected")
     raise typer.Exit(0 if all(one.detected for one in found) else 1)
+
+
+def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) -> None:
+    from anymetal import clang
+    from mpsref import machine
+    from mpsref.bugs import kernels as bench
+    from mpsref.bugs import published
+
+    if (why := clang.unavailable()) is not None:
+        raise ValueError(why)
+    bugs = bench.KERNELS + (published.bugs(packages) if packages else ())
+    chosen = [bug for bug in bugs if not issue or any(one in bug.issue for one in issue)]
+    if not chosen:
+        raise ValueError(f"no fault is called {', '.join(issue or ())}; `mpsref bugs --kernels` lists all")
+    console = _console()
+    with Progress(console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
+        found = [bench.run_kernel(bug) for bug in progress.track(chosen)]
+    if json:
+        rows = [
+            {
+                "name": one.bug.name,
+                "issue": one.bug.issue,
+                "link": one.bug.link,
+                "mechanism": one.bug.mechanism,
+                "versions": one.bug.versions,
+                "check": one.bug.kind,
+                "detected": one.detected,
+                "seconds": round(one.seconds, 2),
+                "message": one.message,
+                "alarm": one.alarm,
+            }
+            for one in found
+        ]
+        _print_json({"version": mpsref.__version__, "machine": machine.name(), "kernels": rows})
+    else:
+        table = Table("kernel", "issue", "mistake", "check", "found", "s", "message", "in the repair")
+        for one in found:
+            mark = "yes" if one.detected else "no"
+            row = one.bug.name, one.bug.issue, one.bug.mechanism, one.bug.kind, mark, f"{one.seconds:.1f}"
+            table.add_row(*row, Text(one.message), Text(one.alarm))
+        console.print(table)
+        console.print(f"{sum(one.detected for one in found)} of {len(found)} faults were found")
+        if not packages:
+            console.print("--packages DIR adds faults that releases on PyPI have (300 MB)")
+    raise typer.Exit(0 if all(one.detected and not one.alarm for one in found) else 1)
 
 
 @app.command()

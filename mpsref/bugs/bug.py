@@ -8,6 +8,12 @@ from mpsref import registry
 from mpsref.registry import Backend, Implementation, Operation
 
 
+def link_of(issue: str) -> str:
+    """Return the address of an issue; empty for a name."""
+    repository, number, digits = issue.partition("#")
+    return f"https://github.com/{repository}/issues/{digits}" if number else ""
+
+
 @dataclass(frozen=True)
 class Bug:
     """A published wrong result of a framework, and an implementation of its mechanism.
@@ -35,8 +41,7 @@ class Bug:
     @property
     def link(self) -> str:
         """The address of the issue; empty for a defect without one."""
-        repository, number, digits = self.issue.partition("#")
-        return f"https://github.com/{repository}/issues/{digits}" if number else ""
+        return link_of(self.issue)
 
     @property
     def backend(self) -> Backend:

@@ -199,6 +199,14 @@ def test_variables_that_are_used_before_they_are_set():
     assert (note.level, note.message) == ("note", "the variable w may be used before it is set")
 
 
+def test_the_last_page_of_sparse_memory_has_no_guard():
+    x = anymetal.sparse(4097, np.float32)
+    source = "kernel void f(device float *x, uint i [[thread_position_in_grid]]) { x[4096 - i] = 1; }"
+    library = anymetal.compile(source, sanitize=True, check_order=False)
+    assert not library["f"](4, 4, x).findings
+    assert x[-4:].tolist() == [1] * 4
+
+
 def test_sparse_memory():
     x = anymetal.sparse((3, 2**31), np.uint8)
     x[2, -1] = 7

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import mpsref
+from anymetal import clang
 from mpsref import bugs, cli
 from mpsref.backend import BackendInfo
 from mpsref.bugs import Finding, findings
@@ -424,3 +425,26 @@ def test_ctrl_c_while_workers_start(started, delay):
         while Path(f"/proc/{child}").exists() and time.monotonic() < end:
             time.sleep(0.01)
         assert not Path(f"/proc/{child}").exists(), "no worker is left"
+
+
+def test_bugs_of_kernels(monkeypatch):
+    if (why := clang.unavailable()) is not None:
+        pytest.skip(why)
+    chosen = "bugs", "--kernels", "--issue", "ml-explore/mlx#2340", "--issue", "candle#3238"
+    status, out, _ = run(*chosen, "--json")
+    rows = json.loads(out)["kernels"]
+    assert status == 0
+    assert [(row["name"], row["check"], row["detected"], row["alarm"]) for row in rows] == [
+        ("mlx_layer_norm", "race", True, ""), ("candle_argmax", "result", True, ""),
+    ]  # fmt: skip
+    assert re.fullmatch(r"thread \d+ reads partial\[0\].*, lines 12, 10", rows[0]["message"])
+    assert rows[1]["message"] == "element 0 of buffer 1 is 29, expected 1"
+    status, out, _ = run(*chosen)
+    assert "2 of 2 faults were found" in out
+    monkeypatch.setattr("mpsref.bugs.kernels.Pairs.message", lambda *_: "")
+    status, out, _ = run(*chosen)
+    assert (status, "0 of 2 faults were found" in out) == (1, True)
+    for arguments in (("--kernels", "--issue", "nothing"), ("--packages", "x")):
+        status, _, error = run("bugs", *arguments)
+        assert status == 2
+        assert "lists all" in error or "--packages needs --kernels" in error

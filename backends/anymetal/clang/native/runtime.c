@@ -518,7 +518,8 @@ static void check_guard(run *r, int32_t number, uint8_t *data, uint64_t bytes) {
 
 static void check_guards(run *r) {
     const mpsref_launch *l = r->launch;
-    for (uint32_t i = 0; i < l->buffer_count; i++) check_guard(r, (int32_t)i, r->buffers[i], l->buffers[i].bytes);
+    for (uint32_t i = 0; i < l->buffer_count; i++) // what is behind the end of a file on its last page is no guard
+        if (l->buffers[i].file < 0) check_guard(r, (int32_t)i, r->buffers[i], l->buffers[i].bytes);
     for (uint32_t i = 0; i < l->local_count; i++)
         check_guard(r, (int32_t)(MPSREF_MAX_BUFFERS + i), r->locals[i], l->locals[i].bytes);
 }

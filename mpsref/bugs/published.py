@@ -1,15 +1,12 @@
-"""Find faults that were published in Metal kernels, in the releases that have them, and nothing in those that do not.
+"""Published faults of Metal kernels in the releases that have them, and nothing in those that do not.
 
-    python scripts/published_faults.py --packages packages
-
-The packages come from PyPI into the folder (300 MB for all) and stay there; nothing of them is copied elsewhere. Each
+The packages come from PyPI into a folder (300 MB for all) and stay there; nothing of them is copied elsewhere. Each
 fault is a kernel of two releases, run once with the checks of accesses. It counts as found if an error of the expected
-kind names a line with the expected text. The exit status is 1 if a fault is not found, or if its repair has an error.
+kind names a line with the expected text.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
 import re
@@ -27,6 +24,7 @@ import numpy as np
 
 import anymetal
 from anymetal.clang.findings import Finding
+from mpsref.bugs.kernels import KernelBug, described
 
 INDEX = "https://pypi.org/simple/"
 
@@ -126,6 +124,7 @@ class Fault:
     run: Callable[[Path], Found]
     kind: str
     says: str
+    mechanism: str
     repair: Callable[[Path], Found] | None = None
     """How the repaired kernel is run, where no release has it."""
 
@@ -287,18 +286,25 @@ MLX_LM = "mlx_lm-{}.tar.gz"
 TORCH = "torch-{}-cp312-cp312-macosx_14_0_arm64.whl"
 FAULTS = (
     Fault("llama.cpp kernel_mul_mm", "ggml-org/llama.cpp#2699", "llama-cpp-python", _pair(LLAMA, "0.1.78", "0.1.79"),
-          METAL, ggml_matmul, "race", "simdgroup_load"),
+          METAL, ggml_matmul, "race", "simdgroup_load",
+          "Two barriers are missing between the rounds of a product of tiles."),
     Fault("llama.cpp kernel_norm", "ggml-org/llama.cpp#3057", "llama-cpp-python", _pair(LLAMA, "0.1.83", "0.1.84"),
-          METAL, ggml_norm, "race", "= sum[0]"),
+          METAL, ggml_norm, "race", "= sum[0]",
+          "The mean is read from an element that the next sum overwrites, with no barrier between."),
     *(Fault(f"llama.cpp kernel_mul_mv_{kind}", "ggml-org/llama.cpp#11314", "llama-cpp-python",
-            _pair(LLAMA, "0.3.6", "0.3.7"), METAL, partial(ggml_vector, kind), "out-of-bounds", "dst")
+            _pair(LLAMA, "0.3.6", "0.3.7"), METAL, partial(ggml_vector, kind), "out-of-bounds", "dst",
+            "Rows are stored behind the last one of the result.")
       for kind in BLOCKS),
     Fault("MLX gemv_masked", "ml-explore/mlx#2508", "mlx-cpu", _pair(MLX, "0.28.0", "0.29.0"), r"kernels/.*\.h$",
-          mlx_masked, "out-of-bounds", "mask"),
+          mlx_masked, "out-of-bounds", "mask",
+          "The mask of the output is read behind its end."),
     Fault("PyTorch threadgroup_max<long>", "pytorch/pytorch#187976", "torch", _pair(TORCH, "2.13.0", "2.14.0"),
-          r"include/c10/metal/", torch_maximum, "inactive-lane", "simd_"),
+          r"include/c10/metal/", torch_maximum, "inactive-lane", "simd_",
+          "The emulation for 64 bits shuffles under a condition, and reads lanes that are not active."),
     *(Fault(f"mlx-lm {name}", "ml-explore/mlx-lm#1700", "mlx-lm", _pair(MLX_LM, "0.32.2", "0.32.2"),
-            r"tuner/losses\.py$", partial(fused_loss, name, False), "race", "shared[", partial(fused_loss, name, True))
+            r"tuner/losses\.py$", partial(fused_loss, name, False), "race", "shared[",
+            "Sums are written to the slots that other simdgroups still read maxima from.",
+            partial(fused_loss, name, True))
       for name in ("kl_forward", "kl_backward", "js_forward", "js_backward")),
 )  # fmt: skip
 
@@ -314,35 +320,30 @@ def lines(found: Found, folder: Path, one: Finding) -> list[str]:
     return texts
 
 
-def main() -> None:
-    """Run the faults that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--packages", type=Path, required=True, metavar="DIR", help="where the packages are or come to")
-    parser.add_argument("--only", default="", metavar="TEXT", help="faults with this in their name")
-    options = parser.parse_args()
-    failed = 0
-    print("| fault | release | findings |\n| - | - | - |")
-    for fault in FAULTS:
-        if options.only not in fault.name:
-            continue
-        for file, is_wrong in zip(fault.files, (True, False), strict=True):
-            folder = Release(fault.package, file, options.packages).unpack(fault.wanted)
-            is_repaired = not is_wrong and fault.repair is not None
-            found = (fault.repair or fault.run)(folder) if is_repaired else fault.run(folder)
-            texts = [(one, lines(found, folder, one)) for one in found[1]]
-            errors = [(one, text) for one, text in texts if one.level == "error"]
-            named = [one for one, text in errors if one.kind == fault.kind and any(fault.says in line for line in text)]
-            is_fine = bool(named) if is_wrong else not errors
-            failed += not is_fine
-            texts.sort(key=lambda pair: pair[0] not in named)
-            shown = "; ".join(f"{one.kind} ({one.level}): `{'` / `'.join(text)}`" for one, text in texts[:2]) or "-"
-            release = file + (", repaired" if is_repaired else "")
-            print(
-                f"| {fault.name}, {fault.where} | {release} | {'' if is_fine else '**unexpected** '}{shown} |",
-                flush=True,
-            )
-    raise SystemExit(bool(failed))
+def _message(fault: Fault, packages: Path, *, wrong: bool) -> str:
+    """Return the error that names a fault; of the repaired version, any error."""
+    folder = Release(fault.package, fault.files[not wrong], packages).unpack(fault.wanted)
+    found = fault.run(folder) if wrong or fault.repair is None else fault.repair(folder)
+    errors = [(one, lines(found, folder, one)) for one in found[1] if one.level == "error"]
+    named = [
+        (one, text)
+        for one, text in errors
+        if not wrong or (one.kind == fault.kind and any(fault.says in line for line in text))
+    ]
+    return next((f"{described(one)}: `{'` / `'.join(text)}`" for one, text in named), "")
 
 
-if __name__ == "__main__":
-    main()
+def bugs(packages: Path) -> tuple[KernelBug, ...]:
+    """Return the faults, which look for their packages in a folder, or download them into it."""
+    return tuple(
+        KernelBug(
+            one.name,
+            one.where,
+            one.mechanism,
+            one.files[0] if one.repair is None else f"{one.files[0]}, newest",
+            one.kind,
+            partial(_message, one, packages, wrong=True),
+            partial(_message, one, packages, wrong=False),
+        )
+        for one in FAULTS
+    )
