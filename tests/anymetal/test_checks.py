@@ -199,6 +199,13 @@ def test_variables_that_are_used_before_they_are_set():
     assert (note.level, note.message) == ("note", "the variable w may be used before it is set")
 
 
+def test_the_message_of_a_misaligned_access_has_the_type_without_an_address_space():
+    source = "kernel void f(device float *x) { *(device float4 *)(x + 1) = 0; }"
+    with pytest.raises(LaunchError) as caught:
+        anymetal.compile(source, sanitize=True, check_order=False)["f"](1, 1, np.zeros(8, np.float32))
+    assert caught.value.findings[0].message.endswith("a float4 at an address that is not a multiple of its alignment")
+
+
 def test_the_last_page_of_sparse_memory_has_no_guard():
     x = anymetal.sparse(4097, np.float32)
     source = "kernel void f(device float *x, uint i [[thread_position_in_grid]]) { x[4096 - i] = 1; }"

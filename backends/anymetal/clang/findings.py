@@ -354,7 +354,7 @@ class Reader:
         case = "private" if kind == "uninitialized" and record.buffer == NO_BUFFER else case
         advice = ADVICE.get(case, "").format(flags=flags)
         names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
-        text = re.sub(r"__\w+ |'(.*?)'.*", r"\1", (record.type or b"").decode())
+        text = re.sub(r"__\w+ ", "", re.sub(r"'(.*?)'.*", r"\1", (record.type or b"").decode()))
         messages = {
             "race": f"{pair}, and nothing orders the two",
             "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
