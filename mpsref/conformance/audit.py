@@ -102,8 +102,17 @@ class Compared:
         return "" if self.problem is None else self.problem.method
 
 
+Stores: TypeAlias = Callable[[str], float | None]
+
+
 def compare(
-    check: Check, names: Sequence[str] = (), unit: float = UNIT_ROUNDOFF, *, exact: bool = False
+    check: Check,
+    names: Sequence[str] = (),
+    unit: float = UNIT_ROUNDOFF,
+    stored: Stores = lambda what: None,
+    *,
+    exact: bool = False,
+    sums: bool = False,
 ) -> list[Compared]:
     """Compare the results of a check with the reference in float64.
 
@@ -115,8 +124,12 @@ def compare(
         The rules under which bounds are wider, see :mod:`mpsref.conformance.rules`.
     unit : float, optional
         Unit roundoff of the type in which the results were stored, where that is less precise than float32.
+    stored : callable, optional
+        ``stored(what)`` says how many partial results of an element were stored in this type, too; ``None``: all.
     exact : bool, optional
         Whether the inputs are small integers: where nothing need be rounded, results must be equal.
+    sums : bool, optional
+        Whether the results are sums of products of these integers, none of which is rounded.
 
     Returns
     -------
@@ -146,7 +159,9 @@ def compare(
             elif check.region and reference.ndim == 4:
                 reference, terms = _part(reference, terms, check.region)
             if unit > UNIT_ROUNDOFF:
-                actual, terms = _stored(actual, reference, terms, unit)
+                actual, terms = _stored(actual, reference, terms, unit, stored(what))
+            if sums and actual.shape == reference.shape:
+                terms = terms._replace(exact=abs(reference) < WHOLE)
             found.append(_compared(what, actual, reference, terms, problem, exact))
     return found
 
@@ -168,17 +183,24 @@ def _over_images(reference: Array, terms: ErrorBound) -> tuple[Array, ErrorBound
     return reference.sum(axis=0), ErrorBound.of_error(total)
 
 
-def _stored(actual: Array, reference: Array, terms: ErrorBound, unit: float) -> tuple[Array, ErrorBound]:
+def _stored(
+    actual: Array, reference: Array, terms: ErrorBound, unit: float, stored: float | None
+) -> tuple[Array, ErrorBound]:
     """Return results in a less precise type, and their bound: float32 arithmetic, and roundings when they are stored.
 
     An infinity is right where the result is beyond the largest number of the type, as in float16.
     """
     largest, smallest = (65504.0, 2.0**-24) if unit == HALF else (np.inf, 0.0)
     actual = np.where(np.isinf(actual) & (abs(reference) > largest * (1 - 4 * unit)), reference, actual)
-    zero = np.zeros(reference.shape, np.float32)
-    arithmetic = comparator.bound(zero, np.zeros(reference.shape), terms) * (1 + unit / UNIT_ROUNDOFF / 64)
-    return actual.astype(np.float32), ErrorBound.of_error(arithmetic + STORED * unit * abs(reference) + smallest)
+    steps = np.asarray(terms.m, np.float64)
+    share = 1.0 if stored is None else np.minimum(1.0, stored / np.maximum(steps, 1.0))
+    arithmetic = np.where(steps > 0, gamma(steps) * terms.magnitude, 0.0) * (1 + share * unit / UNIT_ROUNDOFF)
+    partial = smallest * (8 + np.minimum(steps, 64) if stored is None else 1 + stored)
+    return actual.astype(np.float32), ErrorBound.of_error(arithmetic + STORED * unit * abs(reference) + partial)
 
+
+WHOLE = 2.0**24
+"""Integers below it are numbers of float32."""
 
 HALF = 2.0**-11
 """Unit roundoff of float16."""
@@ -304,11 +326,19 @@ class Step:
     required: bool = False
     """Whether an audit that does not compare it has failed: a backward pass that the user wrote."""
 
-    def judge(self, checks: Callable[[], Sequence[Check]], unit: float = UNIT_ROUNDOFF, *, again: bool = False) -> None:
+    def judge(
+        self,
+        checks: Callable[[], Sequence[Check]],
+        unit: float = UNIT_ROUNDOFF,
+        stored: Stores = lambda what: None,
+        *,
+        again: bool = False,
+        sums: bool = False,
+    ) -> None:
         """Compare; a check that mpsref refuses is a reason. ``again``: of another call, on small integers."""
         try:
             for check in checks():
-                found = compare(check, self.rules, unit, exact=again)
+                found = compare(check, self.rules, unit, stored, exact=again, sums=sums)
                 for one in found:
                     said = f"called again on small integers: {one.message}" if again and one.message else one.message
                     self.compared.append(replace(one, message=said, empty=one.empty and not again))

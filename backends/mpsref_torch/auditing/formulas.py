@@ -16,7 +16,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref_torch.auditing.layer import Elements, Rows, Sampled, Translated
-from mpsref_torch.auditing.sampled import ALL, Draw, array
+from mpsref_torch.auditing.sampled import ALL, Draw, array, positions_on
 
 MATRIX = 2**23
 """Elements of a matrix of attention, or products of a matrix, that are computed for one comparison."""
@@ -105,6 +105,8 @@ class Normalized(Sampled):
 
     GRADIENTS: ClassVar = {"gradient": ("x", "weight", "bias")}
     HAS_CASES = False
+    statistics: tuple[Any, Any] | None = None
+    """Given means and variances, as arrays that broadcast to the arranged input."""
     steps: float | None = None
     """How many roundings a term of a sum goes through; default: one for each term."""
 
@@ -137,7 +139,7 @@ class Normalized(Sampled):
 
     def _cut(self, tensor: Tensor) -> Array:
         whole = len(self.some) == tensor.shape[self.cut]
-        cut = tensor if whole else tensor.index_select(self.cut, torch.as_tensor(self.some, device=tensor.device))
+        cut = tensor if whole else tensor.index_select(self.cut, positions_on(tensor, self.some))
         return array(cut)
 
     def _parameter(self, tensor: Tensor) -> Array:
@@ -161,16 +163,20 @@ class Normalized(Sampled):
     def _check(self, method: str, found: dict[int, tuple[str, Array]]) -> Check:
         x, steps, axes = Rounded(self.values["x"]), self.steps, self.axes
         n, w = self.count, Rounded(self.values.get("weight", np.ones((1,) * 4)))
-        c = x - x.sum(axes, steps) / n if self.centered else x
-        root = 1 / ((c * c).sum(axes, steps) / n + self.eps).sqrt()
+        mean, variance = self.statistics or (None, None)
+        c = x - (x.sum(axes, steps) / n if mean is None else mean) if self.centered else x
+        root = 1 / (((c * c).sum(axes, steps) / n if variance is None else variance) + Rounded(self.eps)).sqrt()
         normalized = c * root
         if method == "forward":
             results: tuple[Rounded, ...] = (normalized * w + self.values.get("bias", 0.0),)
         else:
             g = Rounded(self.values["g"])
             upstream, others = g * w, tuple(axis for axis in range(4) if axis not in self.own)
-            dx = upstream - normalized * ((upstream * normalized).sum(axes, steps) / n)
-            dx = root * (dx - upstream.sum(axes, steps) / n if self.centered else dx)
+            dx = upstream
+            if self.statistics is None:
+                dx = dx - normalized * ((upstream * normalized).sum(axes, steps) / n)
+                dx = dx - upstream.sum(axes, steps) / n if self.centered else dx
+            dx = root * dx
             results = dx, (g * normalized).sum(others, steps), g.sum(others, steps)
         inputs = tuple(self.values.values())
         return Check(Computed.of(*results), inputs, dict(found.values()), tuple(found))
@@ -189,7 +195,8 @@ def rms_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Translated:
     """Translate ``rms_norm``."""
-    small = torch.finfo(input.dtype).eps if eps is None else eps
+    wide = input.dtype if input.dtype.itemsize >= 4 else torch.float32  # in which it is computed
+    small = torch.finfo(wide).eps if eps is None else eps
     return of_rows(input, normalized_shape, weight, None, small, centered=False)
 
 
@@ -215,7 +222,7 @@ def _taken(tensor: Tensor, *indices: Sequence[int]) -> Array:
     """Return some indices of each axis."""
     for axis, index in enumerate(indices):
         if len(index) < tensor.shape[axis]:
-            tensor = tensor.index_select(axis, torch.as_tensor(index, device=tensor.device))
+            tensor = tensor.index_select(axis, positions_on(tensor, index))
     return array(tensor)
 
 
@@ -323,7 +330,7 @@ class Attention(Formula):
         if self.mask is not None:
             every = self.mask.detach().expand(*lead, self.queries, self.keys)
             index = np.unravel_index(self.heads, lead) if lead else ()
-            picked = every[tuple(torch.as_tensor(one, device=every.device) for one in index)] if lead else every[None]
+            picked = every[tuple(positions_on(every, one) for one in index)] if lead else every[None]
             self.shown = array(picked)
         self.mask = None
         self.kept = [one.copy() for one in self._parts(query, self.inputs["key"], self.inputs["value"])]
@@ -375,7 +382,7 @@ class Table(Formula):
         size = y.shape[-1]
         some = draw.some(len(self.indices), max(2, 2**16 // size))
         weight = self.inputs["weight"].detach()
-        rows = array(weight[torch.as_tensor(self.indices[some], device=weight.device)])
+        rows = array(weight[positions_on(weight, self.indices[some])])
         actual = _taken(y.detach().reshape(-1, size), some)
         used = np.unique(self.indices)
         self.rows = sorted({*used[draw.some(len(used), 64)].tolist(), *draw.some(len(self.inputs["weight"]), 16)})

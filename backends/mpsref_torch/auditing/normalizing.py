@@ -13,7 +13,7 @@ from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_torch.auditing.formulas import Normalized, of_rows
 from mpsref_torch.auditing.layer import Rows, Sampled, Translated, image_shape, problem_of
-from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array
+from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array, positions_on
 
 
 class Affine(Sampled):
@@ -27,7 +27,7 @@ class Affine(Sampled):
     def part(self, tensor: Tensor) -> Array:
         part = tensor.detach()
         if len(self.channels) < part.shape[1]:
-            part = part.index_select(1, part.new_tensor(self.channels).long())
+            part = part.index_select(1, positions_on(part, self.channels))
         return array(part).reshape(part.shape[0], len(self.channels), -1, 1).transpose(0, 2, 3, 1)
 
 
@@ -71,6 +71,11 @@ class Grouped(Affine):
         options = ("weight" in self.inputs, "bias" in self.inputs)[: 2 if method == "forward" else 1]
         return problem_of(spec, method, shape, *options)
 
+    @property
+    def count(self) -> int:
+        """Elements of a mean."""
+        return self.size * math.prod(self.shape[2:]) * (self.shape[0] if self.joins_images else 1)
+
     def as_formula(self) -> Translated:
         """Return the same layer by a formula whose roundings can be counted otherwise."""
         n, c = self.shape[:2]
@@ -96,7 +101,7 @@ class FrozenBatch(Affine):
         self, x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float
     ) -> None:
         super().__init__(x, BatchNormalization(epsilon), weight=weight, bias=bias)
-        self.fixed = {"mean": mean, "variance": variance}
+        self.fixed = {"mean": mean, "variance": variance}  # 0 and 1 when the call is run again
         self.statistics = {"mean": mean.detach().clone(), "variance": variance.detach().clone()}
 
     def choose(self, draw: Draw) -> None:
@@ -104,6 +109,14 @@ class FrozenBatch(Affine):
 
     def given(self) -> dict[str, Array]:
         return super().given() | {name: array(one)[self.channels] for name, one in self.statistics.items()}
+
+    def as_formula(self) -> Translated:
+        """Return the same layer with means of 0 and variances of 1 by a formula."""
+        n, c, *pixels = self.shape
+        weight, bias, arranged = self.inputs.get("weight"), self.inputs.get("bias"), (n, c, 1, math.prod(pixels))
+        found = Normalized(self.inputs["x"], weight, bias, self.layer.epsilon, arranged, (0, 3))
+        found.statistics = 0.0, 1.0
+        return found
 
     def problem(self, method: str, shape: Shape) -> Problem:
         return problem_of(self.layer, method, shape, gamma="weight" in self.inputs, beta="bias" in self.inputs)
@@ -171,6 +184,10 @@ class LayerNormalization(Grouped):
     def __init__(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
         super().__init__(input, weight, bias, GroupNormalization(1, eps))
         self.size = input.shape[-1]
+
+    @property
+    def count(self) -> int:
+        return self.size
 
     def as_formula(self) -> Translated:
         inputs = self.inputs

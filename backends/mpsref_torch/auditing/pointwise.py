@@ -15,7 +15,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_torch.auditing.layer import Elements, Rows, Sampled, problem_of
-from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array, rows
+from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array, positions_on, rows
 
 
 class Activation(Elements):
@@ -42,7 +42,7 @@ class Slopes(Sampled):
     def part(self, tensor: Tensor) -> Array:
         if self.one:
             return array(tensor).reshape(1, 1, -1, 1)
-        part = tensor.detach().index_select(1, tensor.new_tensor(self.channels).long())
+        part = tensor.detach().index_select(1, positions_on(tensor, self.channels))
         return array(part.movedim(1, -1)).reshape(1, 1, -1, len(self.channels))
 
 

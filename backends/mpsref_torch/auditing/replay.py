@@ -24,16 +24,23 @@ LINEAR = frozenset(
     """
     conv1d conv2d conv_transpose1d conv_transpose2d convolution linear matmul addmm avg_pool1d avg_pool2d max_pool1d
     max_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d mean interpolate
-    embedding pixel_shuffle pixel_unshuffle add sub mul scaled_dot_product_attention
+    embedding prelu pixel_shuffle pixel_unshuffle add sub mul scaled_dot_product_attention
     """.split()  # noqa: SIM905
 )
 """Functions that are linear in an argument, which gets small integers."""
+
+SUMS = frozenset(
+    """
+    conv1d conv2d conv_transpose1d conv_transpose2d convolution linear matmul addmm embedding prelu
+    """.split()  # noqa: SIM905
+)
+"""Those of which all results are sums of products of their arguments."""
 
 NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm"})
 """Functions that get numbers with exact means: 1 and -1 in equal numbers."""
 
 PIECEWISE = frozenset(
-    "relu leaky_relu hardtanh hardsigmoid hardswish elu prelu softplus silu gelu sigmoid tanh softsign glu abs".split()  # noqa: SIM905
+    "relu leaky_relu hardtanh hardsigmoid hardswish elu softplus silu gelu sigmoid tanh softsign glu abs".split()  # noqa: SIM905
 )
 """Functions of elements that get numbers on all of their pieces, whichever the model reaches."""
 
@@ -109,21 +116,31 @@ class Again:
         with torch.enable_grad(), torch.autocast(device, enabled=enabled, dtype=dtype):
             output = self.call(args, keywords, fresh)
         y = output[0] if isinstance(output, tuple) else output
-        exact = self.kind in LINEAR
+        exact, sums = self.kind in LINEAR, self.kind in SUMS
         if y.dtype.itemsize < 4 or any(one.dtype.itemsize < 4 for one in fresh.values()):
             return  # sums of products are rounded
         wanted = {name: one for name, one in layer.inputs.items() if one.requires_grad}
         seen = self.seen[0]
         before = len(seen.compared)
-        seen.judge(lambda: checked.result(y, frozenset(wanted), draw), again=exact)
+        seen.judge(lambda: checked.result(y, frozenset(wanted), draw), again=exact, sums=sums)
         if self.g is not None and y.requires_grad and tuple(y.shape) == self.g.shape and wanted:
-            g = self.g.filled(_integers(self.g, generator, 3))
+            g = self.g.filled(self._source(fresh, generator))
             gradients = torch.autograd.grad(y, list(wanted.values()), g, allow_unused=True)
             found = {name: dx for name, dx in zip(wanted, gradients, strict=True) if dx is not None}
             with torch.no_grad():
-                seen.judge(lambda: checked.gradients(g, found, draw), again=exact)
+                seen.judge(lambda: checked.gradients(g, found, draw), again=exact, sums=sums)
         for other in self.seen[1:]:
             other.compared += seen.compared[before:]
+
+    def _source(self, fresh: dict[str, Tensor], generator: torch.Generator) -> Tensor:
+        """Return the gradient of the result; no sum of it, or of its products with the input, is small by chance."""
+        assert self.g is not None
+        if self.kind in NORMALIZATIONS:
+            positive = (fresh["x"].detach() > 0).cpu().to(torch.float32)
+            return 2 * positive + torch.randint(-3, 5, self.g.shape, generator=generator)
+        if self.kind in PIECEWISE:
+            return torch.randint(1, 4, self.g.shape, generator=generator).to(torch.float32)
+        return _integers(self.g, generator, 3)
 
 
 def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
@@ -142,7 +159,8 @@ def _values(kind: str, like: Like, generator: torch.Generator) -> Tensor:
         return 1.0 + torch.randint(0, 3, like.shape, generator=generator)
     if kind in NORMALIZATIONS and like.name in ("mean", "variance"):
         return torch.full(like.shape, float(like.name == "variance"))
-    return _integers(like, generator, 2)
+    found = _integers(like, generator, 2)
+    return torch.where(found == 0, 1.0, found) if kind == "prelu" else found  # not at the kink
 
 
 def _balanced(shape: tuple[int, ...], axes: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -161,9 +179,7 @@ def _inverse(order: tuple[int, ...]) -> list[int]:
 def _exactly(layer: Translated, fresh: dict[str, Tensor], generator: torch.Generator) -> Any:
     """Return the layer that compares; that of a normalization counts the roundings of sums that are exact."""
     found: Any = layer
-    if isinstance(layer, FrozenBatch):
-        return layer
-    if isinstance(layer, Grouped):
+    if isinstance(layer, (FrozenBatch, Grouped)):
         found = layer.as_formula()
     if isinstance(found, Normalized):
         found.steps = 8 + math.log2(max(2, found.count))

@@ -92,6 +92,13 @@ def array(tensor: Tensor) -> Array:
     return found
 
 
+def positions_on(tensor: Tensor, index: Any) -> Tensor:
+    """Return indices as a tensor on the device of another, whose own type may not have all integers."""
+    import torch
+
+    return torch.as_tensor(np.asarray(index), dtype=torch.long, device=tensor.device)
+
+
 def image(
     tensor: Tensor, images: list[int], channels: list[int], rows: Range | None = None, columns: Range | None = None
 ) -> Array:
@@ -103,20 +110,20 @@ def image(
         part = part[..., slice(*columns)]
     for axis, indices in enumerate((images, channels)):
         if len(indices) < part.shape[axis]:
-            part = part.index_select(axis, part.new_tensor(indices, dtype=part.new_empty(0).long().dtype))
+            part = part.index_select(axis, positions_on(part, indices))
     return array(part).transpose(0, 2, 3, 1)
 
 
 def elements(tensor: Tensor, index: tuple[Any, ...]) -> Array:
     """Return some elements as an image (1, 1, number, 1)."""
     tensor = tensor.detach()
-    return array(tensor[tuple(tensor.new_tensor(one).long() for one in index)]).reshape(1, 1, -1, 1)
+    return array(tensor[tuple(positions_on(tensor, one) for one in index)]).reshape(1, 1, -1, 1)
 
 
 def rows(tensor: Tensor, axis: int, index: tuple[Any, ...]) -> Array:
     """Return all elements along an axis at some positions of the other axes, as an image (positions, 1, 1, C)."""
     moved = tensor.detach().movedim(axis, -1)
-    picked = moved[tuple(moved.new_tensor(np.asarray(one)).long() for one in index)] if index else moved[None]
+    picked = moved[tuple(positions_on(moved, one) for one in index)] if index else moved[None]
     return array(picked)[:, None, None]
 
 

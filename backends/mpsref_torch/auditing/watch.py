@@ -126,10 +126,12 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         """Record the nodes of a graph that are no operations of PyTorch and were not seen when they were applied."""
         for node in custom.strangers(root):
             cls = getattr(node, "_forward_cls", None)
-            if node in self._applied or (cls is not None and custom.of_pytorch(cls)):
+            if node in self._applied:
                 continue
-            name = node.name() if cls is None else cls.__qualname__
-            place = "" if cls is None else custom.where(cls)
+            name, place = (node.name(), "") if cls is None else (cls.__qualname__, custom.where(cls))
+            if cls is not None and custom.of_pytorch(cls):
+                self.seen.append(Seen(place, name, reasons=["a part of PyTorch whose backward pass is in Python"]))
+                continue
             why = "its backward: it is not Python" if cls is None else "its backward: it was applied before the audit"
             self.seen.append(Seen(place, name, reasons=[why], required=True))
 
@@ -241,7 +243,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         """Translate a call; return ``None`` for one that computes no floating-point numbers."""
         x = args[0] if args else keywords.get("input")
         if isinstance(x, torch.Tensor) and not x.is_floating_point():  # the indices of an embedding
-            x = next((one for one in (*args[1:2], keywords.get("weight")) if isinstance(one, torch.Tensor)), None)
+            own = None if module is None else getattr(module, "weight", None)
+            x = next((one for one in (*args[1:2], keywords.get("weight"), own) if isinstance(one, torch.Tensor)), None)
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return None
         known = known_function(function)
@@ -262,7 +265,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         try:
             if read is not None:
                 more, named = read(module)
-                args, keywords = (x, *more), named
+                args, keywords = (args[0] if args else x, *more), named
             seen.translated = translate(*args, **keywords)
             if not all(one.numel() for one in seen.translated.inputs.values()):
                 raise UnsupportedError("a tensor without elements")
@@ -305,7 +308,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             def run(args: Any, keywords: Any, fresh: Any) -> Any:
                 kept = {path: tensor.clone() for path, tensor in module.named_buffers()}
                 given = {path: fresh[name] for path, name in paths.items()}
-                return torch.func.functional_call(module, {**kept, **given}, (fresh["x"],))
+                return torch.func.functional_call(module, {**kept, **given}, (fresh.get("x", args[0]),))
 
         return Again(
             seen.kind,
@@ -326,7 +329,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         if layer is None:
             return
         first = next(iter(layer.inputs.values()))
-        seen.unit = max(_unit(y), _unit(first))
+        seen.unit = max(map(_unit, (y, *layer.inputs.values())))
         if y.dtype in REDUCED and seen.kind in PRODUCTS and not layer.works_in_place:
             with torch.no_grad():  # autocast computes products of rounded numbers
                 args, keywords = _rounded(call.args, y.dtype), _rounded(call.keywords, y.dtype)
@@ -334,7 +337,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         seen.reasons += layer.notes
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
         wanted = frozenset(call.edges) if y.requires_grad else frozenset()
-        seen.judge(lambda: layer.result(y, wanted, self._draw), _unit(y))
+        seen.judge(lambda: layer.result(y, wanted, self._draw), _unit(y), _stores(seen.kind, layer, y))
         same = y is first and call.edges and _edges(layer) == call.edges
         layer.release()
         if call.again is not None:
@@ -406,6 +409,27 @@ PRODUCTS = frozenset(
     """.split()  # noqa: SIM905
 )
 """Functions whose arguments autocast rounds."""
+
+
+def _stores(kind: str, layer: Translated, y: Tensor) -> Callable[[str], float | None]:
+    """Return how many partial results of an element are stored in a less precise type, ``None`` for all.
+
+    Functions of elements, normalizations and products compute in float32, and round their results. In float16 on a CPU
+    the sums of the taps of a convolution are stored before they are added; so are sums over windows and over rows.
+    """
+    taps = math.prod(getattr(layer, "size", ())) if kind in PRODUCTS and y.dtype == torch.float16 else 0
+
+    def stores(what: str) -> float | None:
+        if kind in PRODUCTS:
+            return 1.0 + taps
+        if kind in replay.NORMALIZATIONS:
+            # The scale and the shift of each channel; the bound has a rounding for each element of the means.
+            return 8.0 / getattr(layer, "count", 8.0) if what.endswith(("result", "x")) else None
+        if kind in ("sigmoid", "tanh") and what.startswith("gradient"):
+            return None  # the slope is computed from the result, which was stored
+        return 0.0 if kind in replay.PIECEWISE else None
+
+    return stores
 
 
 def _unit(tensor: Tensor) -> float:
@@ -524,7 +548,7 @@ class Gradients:
         if self._again is not None:
             self._again.g = Like.of("g", g)
         with torch.no_grad():
-            seen.judge(lambda: layer.gradients(g, found, self._draw), seen.unit)
+            seen.judge(lambda: layer.gradients(g, found, self._draw), seen.unit, _stores(seen.kind, layer, g))
 
     @staticmethod
     def _viewed(tensor: Tensor, shape: Any) -> Tensor:

@@ -1,0 +1,137 @@
+"""The smallest relative error of each function that an audit sees, and the table of them in the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpsref_torch import audit
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+
+nn, F = torch.nn, torch.nn.functional
+SIZE = (4, 16, 20, 20)
+PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+
+
+class Off(torch.autograd.Function):  # type: ignore[misc]
+    """A function of which one result has a relative error."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, what: int, error: float, *tensors: Any) -> Any:
+        ctx.given, ctx.what, ctx.error = function, what, error
+        ctx.save_for_backward(*tensors)
+        y = function(*tensors)
+        return y * (1 + error) if what < 0 else y
+
+    @staticmethod
+    def backward(ctx: Any, *g: Any) -> Any:
+        leaves = [one.detach().requires_grad_(one.is_floating_point()) for one in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = ctx.given(*leaves)
+        wanted = [one for one in leaves if one.requires_grad]
+        found = dict(zip(map(id, wanted), torch.autograd.grad(y, wanted, g[0]), strict=True))
+        scaled = [found.get(id(one)) for one in leaves]
+        if ctx.what >= 0:
+            scaled[ctx.what] = scaled[ctx.what] * (1 + ctx.error)
+        return None, None, None, *scaled
+
+
+def off(module: Any, what: int, error: float) -> Any:
+    """Return a module of which the result (-1) or the gradient of an input or a parameter has a relative error."""
+    own, names = type(module).forward, [name for name, _ in module.named_parameters()]
+
+    def forward(x: Any) -> Any:
+        def function(x: Any, *tensors: Any) -> Any:
+            clone = type(module).__new__(type(module))
+            clone.__dict__.update(module.__dict__)
+            clone._parameters = dict(module._parameters) | dict(zip(names, tensors, strict=True))
+            return own(clone, x)
+
+        return Off.apply(function, what, error, x, *module.parameters())
+
+    module.forward = forward
+    return module
+
+
+MODULES: dict[str, Callable[[], Any]] = {
+    "conv2d": lambda: nn.Conv2d(16, 16, 3, padding=1),
+    "conv2d, depthwise": lambda: nn.Conv2d(16, 16, 5, padding=2, groups=16),
+    "conv_transpose2d": lambda: nn.ConvTranspose2d(16, 8, 3, 2),
+    "linear": lambda: nn.Linear(20, 12),
+    "avg_pool2d": lambda: nn.AvgPool2d(3, 2, 1),
+    "max_pool2d": lambda: nn.MaxPool2d(3, 2, 1),
+    "adaptive_avg_pool2d, uneven": lambda: nn.AdaptiveAvgPool2d(7),
+    "adaptive_max_pool2d, uneven": lambda: nn.AdaptiveMaxPool2d(7),
+    "batch_norm": lambda: nn.BatchNorm2d(16),
+    "batch_norm, evaluation": lambda: nn.BatchNorm2d(16).eval(),
+    "instance_norm": lambda: nn.InstanceNorm2d(16, affine=True),
+    "group_norm": lambda: nn.GroupNorm(4, 16),
+    "layer_norm": lambda: nn.LayerNorm(20),
+    "layer_norm, three axes": lambda: nn.LayerNorm(SIZE[1:]),
+    "rms_norm": lambda: nn.RMSNorm(20),
+    "relu": nn.ReLU,
+    "hardswish": nn.Hardswish,
+    "hardsigmoid": nn.Hardsigmoid,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "softmax": lambda: nn.Softmax(1),
+    "glu": lambda: nn.GLU(1),
+    "prelu": lambda: nn.PReLU(16),
+    "interpolate, bilinear": lambda: nn.Upsample((29, 33), mode="bilinear"),
+    "pixel_shuffle": lambda: nn.PixelShuffle(2),
+    "embedding": lambda: nn.Embedding(50, 24),
+}
+
+
+def seen(make: Callable[[], Any], what: int, error: float) -> bool:
+    """Return whether an audit names a module with a relative error."""
+    torch.manual_seed(0)
+    made = make()
+    x = torch.randint(0, 50, (8, 30)) if isinstance(made, nn.Embedding) else torch.randn(SIZE).requires_grad_()
+    report = audit(off(made, what, error), None, x, shrinks=False)
+    assert report.rows[-1].function == type(made).__name__, str(report)
+    return bool(report.wrong)
+
+
+def results(name: str) -> list[int]:
+    """Return the results of a module: -1, and the positions of the inputs and parameters with gradients."""
+    module = MODULES[name]()
+    first = 1 if isinstance(module, nn.Embedding) else 0
+    return [-1, *range(first, 1 + len(list(module.parameters())))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_relative_error_of_1e_4_is_seen(name: str) -> None:
+    assert [seen(MODULES[name], what, 1e-4) for what in results(name)] == [True] * len(results(name))
+
+
+def test_no_error_is_not_seen() -> None:
+    assert not [name for name, make in MODULES.items() if seen(make, -1, 0.0)]
+
+
+def smallest(make: Callable[[], Any], what: int) -> float:
+    return next(error for error in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0) if seen(make, what, error))
+
+
+def table() -> str:
+    """Return the table of the documentation."""
+    lines = ["| function | `y` | `dx` | `dw` | `db` |", "|---|---|---|---|---|"]
+    for name, make in MODULES.items():
+        cells = {what: f"{smallest(make, what):.0e}" for what in results(name)}
+        lines.append(f"| {name} | {' | '.join(cells.get(what, '') for what in (-1, 0, 1, 2))} |")
+    return "\n".join(lines)
+
+
+@pytest.mark.slow
+def test_the_table_of_the_documentation() -> None:
+    assert table() in PAGE.read_text("utf-8")
+
+
+if __name__ == "__main__":
+    print(table())
