@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import io
 import multiprocessing
+import sys
 import time
+import types
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,10 +35,13 @@ CASE_SECONDS = 2.0
 PRINTED = 400
 """Characters of what a function prints that are shown."""
 
-_tries: Counter[str] = Counter()
+UNFILLED = "returns None: fill in the function, and return the result."
+
+_tries: dict[str, set[object]] = {}
+"""The wrong functions so far by exercise: running the same one again gives no further hint."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """The answer to a function: text in a terminal, tables in a notebook."""
 
@@ -61,7 +66,8 @@ class Answer:
             lines.append(_text("expected", self.expected))
         if self.got is not None:
             lines.append(_text("your result", self.got))
-            lines.append(_text("wrong where True", differing(self.got, self.expected)))
+            if (wrong := differing(self.got, self.expected)) is not None and wrong.ndim:
+                lines.append(_text("wrong where True", wrong))
         if self.printed:
             lines += ["", f"It printed: {self.printed}"]
         if self.hint:
@@ -69,6 +75,8 @@ class Answer:
         if self.case:
             lines += ["", f"In the explorer: mpsref explore '{self.case}'"]
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from xml.etree import ElementTree
@@ -96,7 +104,7 @@ class Answer:
 
 
 def check(function: Callable[..., Any]) -> Answer:
-    """Check a function of a lesson.
+    """Check a function of a lesson. A notebook shows the answer; a script prints it.
 
     Parameters
     ----------
@@ -106,7 +114,7 @@ def check(function: Callable[..., Any]) -> Answer:
     Returns
     -------
     Answer
-        Whether it passed; else the smallest case that fails, and a hint that says more with each try.
+        Whether it passed; else the smallest case that fails, and a hint that says more with each other try.
 
     Raises
     ------
@@ -117,7 +125,7 @@ def check(function: Callable[..., Any]) -> Answer:
     --------
     >>> def effective_offset(primary_offset, kernel_offset, stride):
     ...     return primary_offset + kernel_offset
-    >>> print(check(effective_offset))                          # doctest: +ELLIPSIS
+    >>> check(effective_offset)                                 # doctest: +ELLIPSIS
     effective_offset is wrong: 1 of 1 numbers differ.
     <BLANKLINE>
     The smallest case that fails:
@@ -137,10 +145,28 @@ def check(function: Callable[..., Any]) -> Answer:
     answer = _isolated(function, exercise)
     if answer.passed:
         _tries.pop(name, None)
-        return answer
-    _tries[name] += 1
-    hints = [answer.hint, exercise.idea, exercise.formula][: _tries[name]]
-    return replace(answer, hint=" ".join(filter(None, hints)))
+    elif UNFILLED not in answer.message:
+        tries = _tries.setdefault(name, set())
+        tries.add((_written(getattr(function, "__code__", None)), str(answer)))
+        hints = [answer.hint, exercise.idea, exercise.formula][: len(tries)]
+        answer = replace(answer, hint=" ".join(filter(None, hints)))
+    caller = inspect.currentframe()
+    if caller is not None and _is_script(caller.f_back):
+        print(answer)
+    return answer
+
+
+def _written(code: Any) -> object:
+    """Return what a function computes, without its place in a file, for comparison."""
+    if not isinstance(code, types.CodeType):
+        return repr(code)
+    return code.co_code, code.co_names, tuple(map(_written, code.co_consts))
+
+
+def _is_script(frame: types.FrameType | None) -> bool:
+    """Return whether a frame runs a file: what is typed, or in a notebook, shows the answer by itself."""
+    main = vars(sys.modules["__main__"])
+    return frame is not None and frame.f_globals is main and "__file__" in main
 
 
 def _isolated(function: Callable[..., Any], exercise: Exercise) -> Answer:
@@ -260,7 +286,7 @@ def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments)
             text = f"{name} changes its argument {key}; work on a copy."
             return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
     if got is None:
-        text = f"{name} returns None: fill in the function, and return the result."
+        text = f"{name} {UNFILLED}"
         return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
     wrong = differing(got, expected)
     if wrong is None:

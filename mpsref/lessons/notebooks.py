@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 from mpsref.errors import UnsupportedError
@@ -37,7 +36,7 @@ def notebooks() -> dict[int, str]:
 
 
 def copied(number: int, folder: Path) -> Path:
-    """Copy a notebook to a folder, and return the path of the copy.
+    """Copy a notebook to a folder, and return the path of the copy, which names the pages that the lesson links to.
 
     Raises
     ------
@@ -50,5 +49,17 @@ def copied(number: int, folder: Path) -> Path:
         raise ValueError(f"there is no folder {str(folder)!r}; make it first")
     if target.exists():
         raise ValueError(f"{target} exists; move it, or choose another --folder")
-    shutil.copyfile(source, target)
+    lesson = json.loads(source.read_text("utf-8"))
+    for cell in lesson["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = [_LINK.sub(_named, line) for line in cell["source"]]
+    target.write_text(json.dumps(lesson, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return target
+
+
+_LINK = re.compile(r"\[([^]]*)\]\(((?!https?:)[^)#]*)(?:#[^)]*)?\)")
+"""A link to another page of the documentation, which leads nowhere from a copy in another folder."""
+
+
+def _named(link: re.Match[str]) -> str:
+    return f"{link[1]} (`{(FOLDER / link[2]).resolve()}`)"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from mpsref.viz.figures import figure_type
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -184,8 +186,6 @@ class Panel:
 
 def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure:
     """Return a page with rows of panels and one key; rows are joined if that makes the page shorter."""
-    from matplotlib.figure import Figure
-
     panels = [panel for row in rows for panel in row]
     separate = [line for row in rows for line in _flow([(p.width, p) for p in row], BETWEEN)]
     joined = _flow([(p.width, p) for p in panels], BETWEEN)
@@ -196,7 +196,7 @@ def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure
     legend = _flow([(_width(style.key, TEXT) + 1.4, style) for style in keys], 1.0, wide)
     high = 3.0 + sum(max(p.height for p in line) + 1.1 for line in lines) + 1.3 * len(legend) - 0.3
     wide, high = wide + 2 * MARGIN, high + MARGIN
-    figure = Figure(figsize=(wide * CELL, high * CELL), facecolor="white")
+    figure = figure_type()(figsize=(wide * CELL, high * CELL), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, wide), ylim=(high, 0))
     axes.set_axis_off()

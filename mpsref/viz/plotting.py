@@ -77,7 +77,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
     Returns
     -------
     matplotlib.figure.Figure
-        A notebook shows it after ``%matplotlib inline``.
+        A notebook draws it.
 
     Raises
     ------

@@ -2,6 +2,8 @@
 
 import math
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -198,18 +200,54 @@ def named(name):
 
 
 def test_hints_grow_and_begin_anew_after_success():
+    """With each other try: not by the same code once more, nor by a function that is not yet filled in."""
+    exercise = BY_NAME["offset_of_padding"]
+    cells = [
+        "def offset_of_padding(kernel, padding):\n    ...",
+        "def offset_of_padding(kernel, padding):\n    return -padding",
+        "def offset_of_padding(kernel, padding):\n    return 0 - padding",
+        "def helper(p):\n    return -p\ndef offset_of_padding(kernel, padding):\n    return helper(padding)",
+    ]
+    hints = []
+    for cell in cells:
+        for times in range(2):
+            names = {}
+            exec(compile("\n" * times + cell, "<cell>", "exec"), names)
+            hints.append(check(names["offset_of_padding"]).hint)
+    cause = exercise.wrong[0].cause
+    three = [cause, f"{cause} {exercise.idea}", f"{cause} {exercise.idea} {exercise.formula}"]
+    assert hints == ["", "", *(hint for hint in three for _ in range(2))]
+    assert check(offset_of_padding).passed
+    exec(cells[1], names)
+    assert check(names["offset_of_padding"]).hint == cause
+
+
+def test_a_number_has_no_table_of_wrong_numbers():
     @named("offset_of_padding")
     def wrong(kernel, padding):
         return -padding
 
-    exercise = BY_NAME["offset_of_padding"]
-    hints = [check(wrong).hint for _ in range(3)]
-    assert hints[0] == exercise.wrong[0].cause
-    assert hints[1] == f"{hints[0]} {exercise.idea}"
-    assert hints[2] == f"{hints[1]} {exercise.formula}"
-    assert check(offset_of_padding).passed
-    assert check(wrong).hint == hints[0]
-    assert check(offset_of_padding).passed
+    assert "wrong where" not in str(check(wrong))
+    found = check(named("maximum")(lambda x, kernel, stride: -np.array(maximum(x, kernel, stride))))
+    assert "wrong where True =" in str(found)
+    assert repr(found) == str(found)
+
+
+def test_a_script_prints_its_answers(tmp_path):
+    script = tmp_path / "lesson.py"
+    script.write_text(
+        "from mpsref.lessons import check\n"
+        "def effective_offset(primary_offset, kernel_offset, stride):\n"
+        "    return stride * primary_offset + kernel_offset\n"
+        "check(effective_offset)\n"
+    )
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("effective_offset is right: ")
+    assert printed.count("is right") == 1
+    typed = subprocess.run(
+        [sys.executable, "-c", script.read_text()], capture_output=True, text=True, check=True
+    ).stdout
+    assert typed == ""
 
 
 def test_the_smallest_case_is_drawn():

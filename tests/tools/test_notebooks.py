@@ -2,13 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from mpsref.cli import app
 from mpsref.lessons import EXERCISES
-from mpsref.lessons.notebooks import notebooks, paths
+from mpsref.lessons.notebooks import copied, notebooks, paths
 
 LESSONS = paths()
 
@@ -133,6 +134,36 @@ def test_the_command_lists_and_copies(tmp_path):
     assert "merged_statistics" in listed
     CliRunner().invoke(app, ["lessons", "3", "--folder", str(tmp_path)])
     (copy,) = tmp_path.iterdir()
-    assert copy.read_text("utf-8") == LESSONS[3].read_text("utf-8")
+    assert cells(copy) == cells(LESSONS[3])
     again = CliRunner().invoke(app, ["lessons", "3", "--folder", str(tmp_path)])
     assert "exists; move it" in str(again.exception)
+
+
+@pytest.mark.parametrize("number", LESSONS)
+def test_a_copy_has_no_dead_links(number, tmp_path):
+    copy = copied(number, tmp_path)
+    found = 0
+    for mine, original in zip(cells(copy, "markdown"), cells(LESSONS[number], "markdown"), strict=True):
+        assert not re.search(r"\]\((?!https?:)", mine)
+        named = re.findall(r" \(`(/[^`]*)`\)", mine)
+        assert all(Path(path).is_file() for path in named)
+        found += len(named)
+        assert len(named) == original.count("](../")
+    assert found
+    assert json.loads(copy.read_text("utf-8"))["nbformat"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_notebook_shows_its_picture(number, tmp_path):
+    """In a kernel of Jupyter that has not imported pyplot."""
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(copied(number, tmp_path), as_version=4)
+    nbclient.NotebookClient(notebook, timeout=120).execute()
+    plots = [cell for cell in notebook.cells if cell.cell_type == "code" and "plot(" in cell.source]
+    assert plots
+    for cell in plots:
+        (output,) = cell.outputs
+        assert "<svg" in output["data"]["image/svg+xml"]
