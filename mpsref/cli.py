@@ -392,8 +392,8 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
             console.print(f"  {failure.replay}", soft_wrap=True)
         if others := row.failures[: len(row.failures) - len(shown_failures)]:
             names = [failure.layer or failure.case for failure in others]
-            more = "" if len(names) <= FEW else f", and {len(names) - FEW} more"
-            console.print(f"  also {', '.join(names[:FEW])}{more}; --verbose prints each", soft_wrap=True)
+            unnamed = "" if len(names) <= FEW else f", and {len(names) - FEW} more"
+            console.print(f"  also {', '.join(names[:FEW])}{unnamed}; --verbose prints each", soft_wrap=True)
     of_rules: dict[Any, list[Row]] = defaultdict(list)
     of_reasons: dict[Any, list[Row]] = defaultdict(list)
     for row in report.rows:
