@@ -13,7 +13,8 @@ from sphinx.util.inspect import stringify_signature
 import mpsref
 
 project = "mpsref"
-author = "the mpsref contributors"
+author = "the mpsref authors"
+copyright = "2026, the mpsref authors"  # as in LICENSE; the footer
 release = mpsref.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
