@@ -65,7 +65,7 @@ from mpsref.mps.core.state import (
     one_state,
     state_of_batch,
 )
-from mpsref.mps.core.whole_image import require_defaults
+from mpsref.mps.core.whole_image import computed, require_defaults
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.normalization import NormalizationKernel
 from mpsref.mps.normalization_data_source import (
@@ -124,7 +124,7 @@ def encoded(
     """Return the results of all chunks of ``sources``: in the ``given`` destinations, or new images of ``dtypes``."""
     results = []
     for chunks, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
-        array, _ = kernel._run(chunks, Destination(target, chunks[-1].array.shape, dtype), *operands)
+        array = computed(kernel, chunks, Destination(target, chunks[-1].array.shape, dtype), *operands)
         results.append(
             image_arguments.like(chunks[0].value, array) if target is None else image_arguments.written(target)
         )

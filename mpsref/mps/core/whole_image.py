@@ -24,6 +24,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
 from mpsref.mps.core.kernel import (
     Destination,
+    ImageKernel,
     MPSCNNBinaryKernel,
     MPSCNNKernel,
     MPSKernel,
@@ -67,6 +68,16 @@ def require_whole(kernel: MPSKernel, destination: str, region: Region, shape: Sh
         )
 
 
+def computed(kernel: ImageKernel, sources: Sequence[ImageArgument], destination: Destination, *operands: Any) -> Array:
+    """Return the given destination, or a new one, after all of it was computed from all of the sources."""
+    given, shape, dtype = destination
+    images = [source.array for source in sources]
+    new = np.dtype(dtype).newbyteorder("=")
+    target = arrays.empty(kernel.destination_name, shape, new, images) if given is None else given.array
+    kernel._compute_in_one_dtype(images, target, whole(shape), *operands)
+    return target
+
+
 @functools.lru_cache(maxsize=256)
 def _result_shape(function: Spec, source: Shape) -> Shape:
     return problem_of(function, "forward", source).result_shapes[0]
@@ -99,14 +110,10 @@ class WholeImageKernel(PlannedKernel, MPSCNNKernel):
         return n, *size, channels
 
     def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
-        given, shape, dtype = destination
+        region = whole(destination.shape)
         require_defaults(self, *self.fixed)
-        require_whole(self, self.destination_name, whole(shape), self._result_shape(sources[0].array.shape))
-        images = [source.array for source in sources]
-        target = arrays.empty(self.destination_name, shape, np.dtype(dtype), images) if given is None else given.array
-        region = whole(shape)
-        self._compute_in_one_dtype([sources[0].array], target, region)
-        return target, region
+        require_whole(self, self.destination_name, region, self._result_shape(sources[0].array.shape))
+        return computed(self, sources, destination), region
 
     def _extras(self) -> Mapping[str, object]:
         return {"function": self._function()}
