@@ -37,7 +37,9 @@ def run(source, *inputs, shape=None, dtype=None, size=None, **options):
 
 def test_generated_source(capsys):
     x = mx.arange(12).reshape(3, 4).astype(mx.bfloat16)
-    source = "uint i = thread_position_in_grid.x; if (FLAG) out[i] = static_cast<T>(a[i] * b * N + c[0] + a_shape[1]);"
+    source = """
+    uint i = thread_position_in_grid.x;  // b_shape
+    if (FLAG) out[i] = static_cast<T>(a[i] * b * N + c[0] + a_shape[1]);"""
     template = [("T", mx.float16), ("N", 3), ("FLAG", True)]
     out = run(
         source, x, mx.array(2, mx.int32), mx.array([7], mx.uint8), dtype=mx.float16, template=template, verbose=True
@@ -53,6 +55,7 @@ def test_generated_source(capsys):
     ):
         assert part in text
     assert "a_strides" not in text
+    assert "b_shape [[" not in text  # it has no dimensions
 
 
 def test_small_inputs_are_constant():
@@ -108,6 +111,8 @@ def test_outputs():
     add = "atomic_fetch_add_explicit(&out[0], a[thread_position_in_grid.x], memory_order_relaxed);"
     total = run(add, mx.arange(10.0), shape=(2,), size=10, atomic_outputs=True, init_value=3)
     assert total.tolist() == [48, 3]
+    rounded = mx.array([1e8, -1e8, 1, 0, 0, 0, 0, 0, 0])  # the sum depends on the order of the threads
+    run(add, rounded, shape=(1,), size=9, atomic_outputs=True, init_value=0)
     half = run("out[thread_position_in_grid.x] = a[thread_position_in_grid.x];", mx.arange(4.0), size=2)
     assert half[:2].tolist() == [0, 1]
     assert mx.isnan(half[2:]).all()  # not written
@@ -118,7 +123,7 @@ def test_outputs():
 
 
 def test_threadgroups_are_not_larger_than_the_grid():
-    count = run("out[thread_position_in_grid.x] = threads_per_threadgroup.x;", mx.arange(3), dtype=mx.int32)
+    count = run("out[thread_position_in_grid.x] = dispatch_threads_per_threadgroup.x;", mx.arange(3), dtype=mx.int32)
     assert count.tolist() == [3, 3, 3]
 
 
@@ -168,6 +173,7 @@ def test_the_imitation():
         assert mx.default_device() == mx.gpu
         with mx.stream(mx.cpu):
             assert mx.default_device() == mx.cpu
+        assert mx.default_device() == mx.gpu
         with mx.stream(mx.gpu):
             assert mx.default_device() == mx.gpu
             assert (x + 1).sum().item() == 45
