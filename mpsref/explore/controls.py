@@ -111,8 +111,8 @@ PRESETS = {
         "A zero pad of 1 counts the zeros around the image: N is 9 in every window, as PyTorch divides by default.",
     ),
     "Caffe's ceil": (
-        "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,out2x2,float32,exact,seed=0",
-        "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,float32,exact,seed=0",
+        "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,clamp,out2x2,float32,exact,seed=0",
+        "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,clamp,float32,exact,seed=0",
         "Caffe rounds the number of windows up: the last windows reach beyond the image.",
     ),
     "an even kernel": (

@@ -80,8 +80,9 @@ def draw(parent: Element, picture: Picture) -> None:
     """Append a picture as SVG."""
     panel = picture.panel
     levels = [_levels(brackets) for brackets in picture.brackets]
-    left, top = (LABELS + LEVEL * (1 + max(level, default=-1)) for level in levels)
-    left += 6 * (max(len(panel.names.get(i, f"{i}")) for i in panel.rows.indices) - 1)
+    wide = max(len(panel.names.get(i, f"{i}")) for i in panel.rows.indices)
+    labels = LABELS + 6 * (wide - 1), LABELS
+    left, top = (at + LEVEL * (1 + max(level, default=-1)) for at, level in zip(labels, levels, strict=True))
     tail = max((8 + 6.6 * len(text) for text in panel.after.values()), default=0.0)
     width, height = left + CELL * panel.columns.length + tail + 4, top + CELL * panel.rows.length + 4
     size = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
@@ -102,7 +103,7 @@ def draw(parent: Element, picture: Picture) -> None:
             span = ruler.span(bracket.first, bracket.last)
             if span is not None:
                 ends = [(left if axis else top) + CELL * end for end in span]
-                _bracket(svg, bracket, axis, ends, (top if axis else left) - LABELS - LEVEL * level)
+                _bracket(svg, bracket, axis, ends, (top if axis else left) - labels[axis] - LEVEL * level)
     _marks(svg, panel, left, top)
 
 

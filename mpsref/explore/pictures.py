@@ -156,7 +156,7 @@ class Pictures:
                 style, text = OUTSIDE["outside"][0], ""
                 if isinstance(scene.of, PoolingForward):
                     style, text = image_pixel(scene.of, y, x)
-                return (style._replace(edge=of) if is_marked else style), text
+                return (style._replace(edge=of, key="") if is_marked else style), text
             if clipped and (clipped[0][y] or clipped[1][x]):
                 return UNTOUCHED, short(values[y, x])
             return (Style(tint(of), of) if is_marked else PIXEL._replace(ink=INK)), short(values[y, x])

@@ -169,6 +169,18 @@ def test_texts():
     assert text_of(largest) == "y[0, 0] = 5: the largest of the pixels of the window. In the window: 1, 2, 4, 5."
 
 
+def test_products_have_the_pixel_before_its_weight():
+    scene = Scene(
+        Case.parse("Convolution.forward:n1h2w2c1,k1x1,co1,float32,exact,seed=0"), [Edit("weights", (0, 0), -3)]
+    )
+    assert text_of(scene, pixel="0,1") == "y[0, 1] = 2 · (-3) = -6"
+
+
+def test_neighbours_have_different_colours():
+    for y, x in np.ndindex(4, 4):
+        assert len({color((y + a, x + b)) for a in range(3) for b in range(3)}) == 9
+
+
 def drawn(scene, name, **query):
     """The picture of an image, and its cells by pixel: style and text."""
     pictures = Pictures(scene, scene.view(query, scene.default)).all()
