@@ -214,7 +214,7 @@ def test_pixels_are_edited_by_clicking(page):
 
 
 def test_the_keyboard_moves_over_the_pixels(page):
-    page.locator(cell("dx", 0, 0)).first.focus()
+    settled(page, lambda: page.locator(cell("dx", 0, 0)).first.focus())
     for key, pixel in {"ArrowRight": "0,1", "ArrowDown": "1,1", "ArrowLeft": "1,0"}.items():
         settled(page, lambda k=key: page.keyboard.press(k))
         assert page.evaluate("document.activeElement.dataset.pixel") == pixel
@@ -223,7 +223,7 @@ def test_the_keyboard_moves_over_the_pixels(page):
 
 
 def test_the_keyboard_edits_the_source(page):
-    page.locator("[data-name=g][tabindex='0']").first.focus()
+    settled(page, lambda: page.locator("[data-name=g][tabindex='0']").first.focus())
     settled(page, lambda: page.keyboard.press("ArrowDown"))
     assert page.locator("#sum").inner_text().startswith("g[1, 0] = 4 adds ")
     page.keyboard.press("Enter")
