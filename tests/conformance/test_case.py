@@ -101,7 +101,10 @@ START = "PoolingAverage.gradient:n1h5w5c1,k3x3"
     [
         ("", r"case '' has no ':'; a case is 'Operation.method:token,token,...'"),
         ("PoolingAverage.gradient", r"has no ':'"),
-        ("PoolingAverage:n1h5w5c1,k3x3", r"unknown operation 'PoolingAverage'; known: .*\bPoolingAverage.forward, "),
+        (
+            "PoolingAverage:n1h5w5c1,k3x3",
+            r"unknown operation 'PoolingAverage': did you mean PoolingAverage.forward\?; known: Adam",
+        ),
         ("poolingaverage.forward:n1h5w5c1,k3x3", r"unknown operation 'poolingaverage.forward'"),
         ("PoolingAverage.forward :n1h5w5c1,k3x3", r"unknown operation 'PoolingAverage.forward '"),
         ("PoolingAverage.gradient:", r"cannot read ''; tokens of this operation look like n1h5w5c1, g3x3, p3x3"),
