@@ -206,7 +206,7 @@ llama_cpp = Backend(
     device=ggml.described,
     named_only=True,
     fast_math=True,
-    rules=RULES,
+    rules=(*RULES, "rounded positions"),
     dtypes=("float32",),
 )
 
