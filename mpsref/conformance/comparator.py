@@ -154,8 +154,8 @@ def _zeros(found: Array, expected: Array, allowed: Array, names: Sequence[str]) 
     """Return along which axis some places are all zero while the rest is right."""
     for axis, name in enumerate(names):
         others = tuple(one for one in range(found.ndim) if one != axis)
-        wrong = (abs(found - expected) > allowed).any(axis=others)
-        zero = ~found.any(axis=others) & wrong
+        wrong = np.asarray((abs(found - expected) > allowed).any(axis=others))
+        zero = np.asarray(~found.any(axis=others) & wrong)
         if wrong.any() and (zero == wrong).all() and not wrong.all():
             places = np.flatnonzero(zero).tolist()
             if places == [len(zero) - 1]:

@@ -703,3 +703,165 @@ def test_an_audit_is_a_table_in_a_notebook() -> None:
     assert "&lt;2&gt; wrong" in page
     assert "mpsref replay" in page
     assert "1 right, 1 wrong, 0 not compared" in page
+
+
+# --- zeros, custom functions, types that are less precise -------------------------------------------------------------
+
+
+class Gated(nn.Module):  # type: ignore[misc]
+    """A branch whose last gain is 0, as timm initializes it."""
+
+    def __init__(self, wrong: float = 1.0) -> None:
+        super().__init__()
+        self.conv, self.gain = nn.Conv2d(3, 3, 3, padding=1), nn.Parameter(torch.zeros(3, 1, 1))
+        self.conv.forward = lambda x: Scaled.apply(x, self.conv.weight, self.conv.bias, wrong)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.conv(x) * self.gain
+
+
+class Scaled(torch.autograd.Function):  # type: ignore[misc]
+    """A convolution whose gradient for weights is multiplied by a number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, factor: float) -> Any:
+        ctx.save_for_backward(x, weight)
+        ctx.factor = factor
+        return F.conv2d(x, weight, bias, padding=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (g,), (x, weight) = grad_outputs, ctx.saved_tensors
+        dw = torch.nn.grad.conv2d_weight(x, weight.shape, g, padding=1)
+        return None, ctx.factor * dw, g.sum((0, 2, 3)), None
+
+
+def test_gradients_behind_a_gain_of_0() -> None:
+    model, x = Gated(101.0), images(2, 3, 8, 8)
+    report = audit(model, None, x)
+    (row,) = report.wrong
+    assert row.function == "Conv2d"
+    assert "exactly 101 times what is expected" in row.message
+    assert "parameters that are 0 were small random numbers" in str(report)
+    assert not model.gain.any()
+    assert audit(Gated(), None, x).complete
+    kept = audit(model, None, x, as_is=True)
+    assert not kept.complete
+    assert [row.status for row in kept.rows if row.function == "Conv2d"] == ["in part"]
+    assert "0 everywhere" in str(kept)
+
+
+def function_of(forward: Any, backward: Any) -> Any:
+    """Return a function with a backward pass of its own."""
+
+    def run(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return forward(x)
+
+    def back(ctx: Any, g: Any) -> Any:
+        return backward(*ctx.saved_tensors, g)
+
+    return type("Own", (torch.autograd.Function,), {"forward": staticmethod(run), "backward": staticmethod(back)})
+
+
+class Applies(nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.conv = function, nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self.conv(x))
+
+
+def outside(x: Any) -> Any:
+    """Return x**3 by NumPy, which autograd does not see."""
+    return torch.from_numpy(x.detach().numpy() ** 3)
+
+
+OWN: dict[str, tuple[Any, Any, str]] = {
+    "right": (lambda x: x**3, lambda x, g: 3 * x * x * g, "right"),
+    "slightly wrong": (lambda x: x**3, lambda x, g: 3.0003 * x * x * g, "wrong"),
+    "shifted": (lambda x: x**3, lambda x, g: (3 * x * x * g).roll(1, 2), "wrong"),
+    "outside": (outside, lambda x, g: 3 * x * x * g, "right"),
+    "wrong outside": (outside, lambda x, g: 3.003 * x * x * g, "wrong"),
+    "half seen": (lambda x: x * x.detach(), lambda x, g: 2 * x * g, "right"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_backward_pass_against_the_derivative_of_its_forward_pass(name: str) -> None:
+    forward, backward, status = OWN[name]
+    report = audit(Applies(function_of(forward, backward).apply), None, images(2, 3, 9, 8))
+    (row,) = [row for row in report.rows if row.function == "Own"]
+    assert row.status == status, str(report)
+    assert report.ok == (status == "right")
+    assert ("central differences" in row.notes[0]) == (name in ("outside", "wrong outside", "half seen"))
+    assert ("shifted by one row" in row.message) == (name == "shifted")
+
+
+def test_a_backward_pass_that_cannot_be_compared_is_counted() -> None:
+    calls: list[int] = []
+
+    def changing(x: Any) -> Any:
+        calls.append(1)
+        return torch.from_numpy(x.detach().numpy() * np.asarray(len(calls), x.detach().numpy().dtype))
+
+    report = audit(Applies(function_of(changing, lambda x, g: g).apply), None, images(2, 3, 9, 8))
+    assert not report.ok
+    assert [row.function for row in report.unchecked] == ["Own"]
+    assert str(report).endswith("1 backward passes of your own not compared")
+
+
+A = torch.ops.aten
+TODAY: dict[str, Callable[[Any], Any]] = {
+    "silu": F.silu,
+    "aten.silu": A.silu,
+    "aten.hardswish": A.hardswish.default,
+    "aten.hardsigmoid": A.hardsigmoid,
+    "attention": lambda x: F.scaled_dot_product_attention(x, x.sin(), x.cos(), is_causal=True),
+    "aten.attention": lambda x: A.scaled_dot_product_attention(x, x.sin(), x.cos()),
+    "rms": lambda x: A.rms_norm(x, [x.shape[-1]]),
+    "channels": lambda x: F.layer_norm(x, x.shape[1:]),
+    "aten.native_layer_norm": lambda x: A.native_layer_norm(x, [x.shape[-1]], None, None, 1e-5)[0],
+    "glu": lambda x: A.glu(x, 1),
+    "bilinear": lambda x: F.interpolate(x, (7, 13), mode="bilinear"),
+    "scaled": lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"),
+    "aten.bilinear": lambda x: A.upsample_bilinear2d(x, [7, 13], True),
+    "pixel_shuffle": lambda x: A.pixel_shuffle(x, 2),
+    "uneven": lambda x: A._adaptive_avg_pool2d(x, [4, 3]),
+    "uneven maxima": lambda x: F.adaptive_max_pool2d(x, (4, 3)),
+    "stochastic depth": lambda x: x * (x.new_empty((2, 1, 1, 1)).bernoulli_(0.9) / 0.9),
+    "matmul": lambda x: x @ x.new_ones(10, 3),
+}
+
+
+@pytest.mark.parametrize("name", TODAY)
+def test_functions_of_todays_models(name: str) -> None:
+    report = audit(Applies(TODAY[name]), None, images(2, 3, 11, 12))
+    own = [row for row in report.rows if row.function not in ("conv2d", "div")]
+    assert own, str(report)
+    assert all("gradient for x" in compared(row) and row.status == "right" for row in own), str(report)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_autocast(dtype: str) -> None:
+    layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5)
+    x = images(2, 3, 8, 8)
+    with torch.autocast("cpu", getattr(torch, dtype)):
+        report = audit(nn.Sequential(*layers), F.cross_entropy, (x, torch.tensor([1, 2])))
+        assert report.complete, str(report)
+        wrong = nn.Sequential(*layers)
+        wrong[0] = Applies(function_of(lambda y: y * 1.0, lambda y, g: 1.5 * g).apply)
+        wrong[0].conv = nn.Conv2d(3, 8, 3)
+        assert audit(wrong, F.cross_entropy, (x, torch.tensor([1, 2]))).wrong
+
+
+@pytest.mark.usefixtures("folder")
+def test_exit_statuses() -> None:
+    with open("more_models.py", "w", encoding="utf-8") as file:
+        file.write("from torch import nn\nmish = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Mish())\n")
+    arguments = ["audit", "more_models:mish", "--input", "1,3,8,8", "--autocast", "bfloat16"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert CliRunner().invoke(app, [*arguments, "--strict"]).exit_code == 3
+    found = CliRunner().invoke(app, [*arguments[:-1], "int8"])
+    assert "--autocast is 'int8'; it must be bfloat16 or float16" in str(found.exception)

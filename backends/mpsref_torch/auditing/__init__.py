@@ -12,7 +12,7 @@ from mpsref.frameworks.adapter import Tensor
 if TYPE_CHECKING:
     from mpsref.conformance.audit import Audit
     from mpsref.operations import Problem
-    from mpsref_torch.auditing.watch import Seen
+    from mpsref_torch.auditing.layer import Seen
 
 __all__ = ["audit"]
 

@@ -224,7 +224,7 @@ class _Exact:
                 applied.seen.compared.append(Compared(f"gradient for argument {k}", float("inf"), message))
                 continue
             typical = float(dx.square().mean().sqrt())
-            limit = 16 * (most + float(most.square().mean().sqrt())) + 32 * unit * (abs(dx) + typical)
+            limit = 4 * (most + float(most.square().mean().sqrt())) + 8 * unit * (abs(dx) + typical)
             axes = (0, 2, 3, 1) if dx.dim() == 4 else range(dx.dim())
             reference, given, bound = (array(one.permute(*axes)) for one in (dx, actual, limit))
             computed = Computed((reference,), (ErrorBound.of_error(bound),))

@@ -74,7 +74,8 @@ class Grouped(Affine):
     @property
     def count(self) -> int:
         """Elements of a mean."""
-        return self.size * math.prod(self.shape[2:]) * (self.shape[0] if self.joins_images else 1)
+        images = self.shape[0] if self.joins_images else 1
+        return int(self.size * math.prod(self.shape[2:]) * images)
 
     def as_formula(self) -> Translated:
         """Return the same layer by a formula whose roundings can be counted otherwise."""
@@ -187,7 +188,7 @@ class LayerNormalization(Grouped):
 
     @property
     def count(self) -> int:
-        return self.size
+        return int(self.size)
 
     def as_formula(self) -> Translated:
         inputs = self.inputs
