@@ -45,7 +45,7 @@ def test_files_of_softmax() -> None:
         if not (name := path.relative_to(ROOT).as_posix()).startswith(PLAIN)
     }
     assert sorted(listed("softmax")) == sorted(found)
-    assert len(found) == 10
+    assert len(found) == 9
 
 
 def test_rows_of_softmax() -> None:
