@@ -16,7 +16,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref_torch.auditing.layer import Elements, Rows, Sampled, Translated
-from mpsref_torch.auditing.sampled import ALL, Draw, array, positions_on
+from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array, positions_on
 
 MATRIX = 2**23
 """Elements of a matrix of attention, or products of a matrix, that are computed for one comparison."""
@@ -132,7 +132,8 @@ class Normalized(Sampled):
 
     def choose(self, draw: Draw) -> None:
         length = self.arranged[self.cut]
-        self.some = draw.some(length, max(1, ALL // 4 * length // math.prod(self.arranged)))
+        most = VALUES if self.cut else ALL // 4
+        self.some = draw.some(length, max(1, most * length // math.prod(self.arranged)))
 
     def part(self, tensor: Tensor) -> Array:
         return self._cut(tensor.detach().reshape(self.arranged))
