@@ -691,20 +691,15 @@ def bugs(
 
 
 def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) -> None:
-    from anymetal import clang
     from mpsref import machine
-    from mpsref.bugs import kernels as bench
-    from mpsref.bugs import published
 
-    if (why := clang.unavailable()) is not None:
-        raise ValueError(why)
-    bugs = bench.KERNELS + (published.bugs(packages) if packages else ())
-    chosen = [bug for bug in bugs if not issue or any(one in bug.issue for one in issue)]
+    (bugs,) = [point.load() for point in metadata.entry_points(group="mpsref.bugs", name="kernels")]
+    chosen = [bug for bug in bugs(packages) if not issue or any(one in bug.issue for one in issue)]
     if not chosen:
         raise ValueError(f"no fault is called {', '.join(issue or ())}; `mpsref bugs --kernels` lists all")
     console = _console()
     with Progress(console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
-        found = [bench.run_kernel(bug) for bug in progress.track(chosen)]
+        found = [bug.run() for bug in progress.track(chosen)]
     if json:
         rows = [
             {

@@ -17,8 +17,8 @@ import numpy as np
 
 import anymetal
 from mpsref.bugs import published
-from mpsref.bugs.kernels import described
-from mpsref.bugs.published import Found, find, undefined
+from mpsref_collections.bench import described
+from mpsref_collections.releases import Found, find, undefined
 
 GGML = "libggml_python-0.20.2.post1.tar.gz"
 WANTED = r"ggml-metal(-impl)?\.(metal|h)$|ggml-common\.h$"

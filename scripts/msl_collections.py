@@ -247,7 +247,7 @@ def shows(module: Any, opened: Any, name: str, case: Any, examples: int) -> bool
 
 def packages(folder: Path, examples: int) -> None:
     """Download the small packages that are not in a folder, and print the table."""
-    from published_faults import Release
+    from mpsref_collections.releases import Release
 
     for package, file, wanted in PACKAGES:
         if not (folder / file).is_dir():

@@ -1,1 +1,1 @@
-"""Published Metal kernels, of llama.cpp and MLX, launched as their hosts do and compared with NumPy."""
+"""Published Metal kernels, launched as their hosts do and compared with NumPy, and published faults of such kernels."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anymetal import clang
-from mpsref.bugs.kernels import PAIRS, Pairs
+from mpsref_collections.bench import PAIRS, Pairs
 
 FOLDER = Path(__file__).with_name("faults")
 HERE = Pairs(FOLDER, "faults.toml")

@@ -23,8 +23,9 @@ from urllib.parse import urljoin
 import numpy as np
 
 import anymetal
+from anymetal import clang
 from anymetal.clang.findings import Finding
-from mpsref.bugs.kernels import KernelBug, described
+from mpsref_collections.bench import KERNELS, KernelBug, described
 
 INDEX = "https://pypi.org/simple/"
 
@@ -333,17 +334,24 @@ def _message(fault: Fault, packages: Path, *, wrong: bool) -> str:
     return next((f"{described(one)}: `{'` / `'.join(text)}`" for one, text in named), "")
 
 
-def bugs(packages: Path) -> tuple[KernelBug, ...]:
-    """Return the faults, which look for their packages in a folder, or download them into it."""
-    return tuple(
-        KernelBug(
-            one.name,
-            one.where,
-            one.mechanism,
-            one.files[0] if one.repair is None else f"{one.files[0]}, newest",
-            one.kind,
-            partial(_message, one, packages, wrong=True),
-            partial(_message, one, packages, wrong=False),
-        )
-        for one in FAULTS
+def bugs(packages: Path | None) -> tuple[KernelBug, ...]:
+    """Return all faults; those of releases look for these in the folder ``packages``, or download them into it."""
+    if (why := clang.unavailable()) is not None:
+        raise ValueError(why)
+    if packages is None:
+        return KERNELS
+    return (
+        *KERNELS,
+        *(
+            KernelBug(
+                one.name,
+                one.where,
+                one.mechanism,
+                one.files[0] if one.repair is None else f"{one.files[0]}, newest",
+                one.kind,
+                partial(_message, one, packages, wrong=True),
+                partial(_message, one, packages, wrong=False),
+            )
+            for one in FAULTS
+        ),
     )

@@ -1,6 +1,6 @@
 """The bench of kernel faults: published faults of Metal kernels, each written again, which the checks must find.
 
-``metal/kernels.toml`` describes each pair: a kernel that has the fault with the macro ``WRONG`` and none without, and
+``faults/kernels.toml`` describes each pair: a kernel that has the fault with the macro ``WRONG`` and none without, and
 how it is run. The format is that of ``tests/anymetal/faults/README.md``, with the kind ``result`` for a kernel whose
 accesses are legal and whose numbers are wrong: they are compared with those of ``result``.
 """
@@ -138,7 +138,7 @@ def _argument(buffer: dict[str, Any]) -> Any:
     return np.full(buffer["length"], 0x55, buffer["dtype"])
 
 
-PAIRS = Pairs(Path(__file__).with_name("metal"), "kernels.toml")
+PAIRS = Pairs(Path(__file__).with_name("faults"), "kernels.toml")
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,33 @@ class KernelBug:
         """The address of the issue."""
         return link_of(self.issue)
 
+    def run(self) -> FoundKernel:
+        """Run the kernel that has the fault, and the repaired one, under all checks.
+
+        Returns
+        -------
+        FoundKernel
+            Whether a check named the fault, the message, and what was found in the repaired kernel.
+
+        Raises
+        ------
+        anymetal.CompileError
+            If there is no clang.
+
+        Examples
+        --------
+        >>> from mpsref_collections.bench import KERNELS
+        >>> found = next(bug for bug in KERNELS if bug.issue == "ml-explore/mlx#2340").run()
+        >>> found.detected, found.bug.kind, found.alarm
+        (True, 'race', '')
+        """
+        start = time.perf_counter()
+        message = self.find()
+        return FoundKernel(self, bool(message), time.perf_counter() - start, message, self.alarm())
+
 
 class FoundKernel(NamedTuple):
-    """The result of :func:`run_kernel`."""
+    """The result of :meth:`KernelBug.run`."""
 
     bug: KernelBug
     detected: bool
@@ -212,33 +236,3 @@ KERNELS: tuple[KernelBug, ...] = tuple(
     for name, one in PAIRS.programs.items()
 )
 """The faults that are written again."""
-
-
-def run_kernel(bug: KernelBug) -> FoundKernel:
-    """Run a kernel that has a fault, and the repaired one, under all checks.
-
-    Parameters
-    ----------
-    bug : KernelBug
-        The fault.
-
-    Returns
-    -------
-    FoundKernel
-        Whether a check named it, the message, and what was found in the repaired kernel.
-
-    Raises
-    ------
-    anymetal.CompileError
-        If there is no clang.
-
-    Examples
-    --------
-    >>> from mpsref.bugs.kernels import KERNELS, run_kernel
-    >>> found = run_kernel(next(bug for bug in KERNELS if bug.issue == "ml-explore/mlx#2340"))
-    >>> found.detected, found.bug.kind, found.alarm
-    (True, 'race', '')
-    """
-    start = time.perf_counter()
-    message = bug.find()
-    return FoundKernel(bug, bool(message), time.perf_counter() - start, message, bug.alarm())
