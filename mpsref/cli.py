@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -208,7 +209,7 @@ def check(
     from mpsref.conformance import checker
     from mpsref.conformance.cluster import Cluster
     from mpsref.conformance.failure_database import FailureDatabase, default_folder
-    from mpsref.conformance.report import Report, Row
+    from mpsref.conformance.report import Report
     from mpsref.machine import cores
 
     database = FailureDatabase(known or default_folder())
@@ -222,15 +223,10 @@ def check(
         TimeElapsedColumn(),
         _Remaining(),
     )
-    progress, state, seen = Progress(*columns), Text(), list[Row]()
+    progress, state = Progress(*columns), _State()
     live = Live(Group(progress, state), console=Console(stderr=True), transient=True)
     interrupted = False
     with live if console.is_terminal else contextlib.nullcontext():
-        state.plain = _state((), ())
-
-        def watch(running: Sequence[str], rows: Sequence[Row]) -> None:
-            seen.extend(rows)
-            state.plain = _state(running, seen)
 
         def begin(title: str, total: int) -> Callable[[], None]:
             task = progress.add_task(title, total=total)
@@ -247,12 +243,12 @@ def check(
                 failures=database,
                 cluster=cluster,
                 isolate=_isolation(isolate, time_limit, memory_limit),
-                watch=watch,
+                watch=state.watch,
             )
         except KeyboardInterrupt:
-            if not seen:
+            if not state.rows:
                 raise
-            report, interrupted = Report.of_blocks(seed, seen), True
+            report, interrupted = Report.of_blocks(seed, state.rows), True
     nothing_known = only_known and not report.rows
     if json:
         _print_json(report.json())
@@ -297,15 +293,33 @@ class _Remaining(TimeRemainingColumn):
         return Text() if is_early else Text.assemble("about ", super().render(task), " left")
 
 
-def _state(running: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return what is running, the worst error up to now, and the number of failures."""
-    names = ", ".join(dict.fromkeys(running))
-    parts = [names if rows else f"compiling kernels for their first use; the bar counts cases: {names}".rstrip(": ")]
-    if worst := max((row for row in rows if row.passed), key=lambda row: row.worst, default=None):
-        parts.append(f"worst {worst.shown_worst} of its bound: {worst.operation} on {worst.backend}")
-    if failed := len({(row.operation, row.backend) for row in rows if row.failures}):
-        parts.append(f"{failed} failed")
-    return "; ".join(filter(None, parts))
+SLOW = 20
+"""Seconds after which the time of a block of cases is shown."""
+
+
+class _State:
+    """What is running and for how long, the worst error up to now, and the number of failures."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._since: dict[str, float] = {}
+
+    def watch(self, running: Sequence[str], rows: Sequence[Row]) -> None:
+        """Take what runs now, and new rows."""
+        now = time.monotonic()
+        self._since = {name: self._since.get(name, now) for name in running}
+        self.rows.extend(rows)
+
+    def __rich__(self) -> Text:
+        times = {name: int(time.monotonic() - since) for name, since in self._since.items()}
+        names = ", ".join(name + f" ({seconds} s)" * (seconds >= SLOW) for name, seconds in times.items())
+        rows, first = self.rows, "compiling kernels for their first use; the bar counts cases"
+        parts = [names if rows else f"{first}: {names}".rstrip(": ")]
+        if worst := max((row for row in rows if row.passed), key=lambda row: row.worst, default=None):
+            parts.append(f"worst {worst.shown_worst} of its bound: {worst.operation} on {worst.backend}")
+        if failed := len({(row.operation, row.backend) for row in rows if row.failures}):
+            parts.append(f"{failed} failed")
+        return Text("; ".join(filter(None, parts)))
 
 
 def _isolation(isolate: bool | None, seconds: float | None, gib: float | None) -> bool | Limits | None:

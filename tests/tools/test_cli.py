@@ -448,3 +448,17 @@ def test_bugs_of_kernels(monkeypatch):
         status, _, error = run("bugs", *arguments)
         assert status == 2
         assert "lists all" in error or "--packages needs --kernels" in error
+
+
+def test_what_runs_for_long_has_a_time(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    state = cli._State()
+    state.watch(["SoftMax.forward"], [])
+    assert str(state.__rich__()) == "compiling kernels for their first use; the bar counts cases: SoftMax.forward"
+    now = 140.0
+    state.watch(["SoftMax.forward", "Pad.forward"], [])
+    assert str(state.__rich__()).endswith(": SoftMax.forward (40 s), Pad.forward")
+    state.watch(["Pad.forward"], [])
+    state.watch(["SoftMax.forward"], [])
+    assert "(" not in str(state.__rich__())
