@@ -282,6 +282,10 @@ def _three_quarters(u):
     return better if better == better else found  # 0 times infinity
 
 
+MOST_FACTORS = 8
+"""The largest exponent that is a product. The default exponent of MPS is 5."""
+
+
 @uncounted
 def raise_to_minus(exponent, base, power_of, count):
     """Set ``power_of[i] = base[i]**-exponent`` for ``i < count``, correct to float32: usual exponents take roots.
@@ -302,6 +306,14 @@ def raise_to_minus(exponent, base, power_of, count):
         for i in range(n):
             inverse = quotient(ONE, real(base[i]))
             power_of[i] = kind(inverse if exponent == 1 else inverse * inverse)
+    elif exponent == np.floor(exponent) and 2 < exponent <= MOST_FACTORS:
+        for i in range(n):
+            power_of[i] = base[i]
+        for _ in range(np.int64(exponent) - 1):
+            for i in range(n):
+                power_of[i] *= base[i]
+        for i in range(n):
+            power_of[i] = quotient(kind(1), power_of[i])
     else:
         below = real((-1 if exponent % 2 == 1 else 1) if exponent == np.floor(exponent) else np.nan)
         for i in range(n):
