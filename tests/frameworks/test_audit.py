@@ -785,6 +785,8 @@ OWN: dict[str, tuple[Any, Any, str]] = {
     "outside": (outside, lambda x, g: 3 * x * x * g, "right"),
     "wrong outside": (outside, lambda x, g: 3.003 * x * x * g, "wrong"),
     "half seen": (lambda x: x * x.detach(), lambda x, g: 2 * x * g, "right"),
+    "wrong in place": (lambda x: 1 * x, lambda x, g: g.mul_(2), "wrong"),
+    "in place": (lambda x: x.relu(), lambda x, g: g.mul_(x > 0), "wrong"),
 }
 
 
@@ -797,6 +799,8 @@ def test_a_backward_pass_against_the_derivative_of_its_forward_pass(name: str) -
     assert report.ok == (status == "right")
     assert ("central differences" in row.notes[0]) == (name in ("outside", "wrong outside", "half seen"))
     assert ("shifted by one row" in row.message) == (name == "shifted")
+    assert ("changes it in place" in row.message) == (name in ("in place", "wrong in place"))
+    assert (dict(row.compared).get("gradient for argument 0", 2) > 1) == (status == "wrong" and name != "in place")
 
 
 def test_a_backward_pass_that_cannot_be_compared_is_counted() -> None:

@@ -58,7 +58,11 @@ class Applied:
     covered: Seen | None = None
     """The module that only calls it, if that was compared as a whole."""
     g: tuple[Any, ...] = ()
+    """Copies of the gradients of the results."""
     found: tuple[Any, ...] = ()
+    """Copies of what its backward returned for the wanted arguments."""
+    changes_g: bool = False
+    """Whether its backward changed the gradients that it got."""
     wanted: list[int] = field(default_factory=list)
     """Positions of the arguments that require a gradient."""
 
@@ -131,6 +135,9 @@ def check(applied: Applied) -> None:
     if not applied.g or all(g is None or not bool(g.any()) for g in applied.g):
         seen.reasons.append("its backward: the gradient of the result is 0 everywhere, or none reached it")
         return
+    if applied.changes_g:
+        message = "its backward changes it in place; other functions may get the same tensor"
+        seen.compared.append(Compared("gradient of the result", float("inf"), message))
     with torch.random.fork_rng(devices=[]):
         try:
             exact = _Exact(applied)

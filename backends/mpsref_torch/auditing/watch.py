@@ -197,11 +197,11 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     @contextlib.contextmanager
     def _own(self) -> Iterator[None]:
         """Call functions of PyTorch without watching them."""
-        self._busy = True
+        before, self._busy = self._busy, True
         try:
             yield
         finally:
-            self._busy = False
+            self._busy = before
 
     # --- functions ----------------------------------------------------------------------------------------------------
 
@@ -372,11 +372,21 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         applied = Applied(seen, cls, kept, copies, random, wanted=wanted)
         tensors = [k for k, one in enumerate(arguments) if isinstance(one, torch.Tensor)]
 
-        def take(grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
-            applied.g = grad_outputs
-            of = dict(zip(tensors, grad_inputs, strict=False))
-            applied.found = tuple(of.get(k) for k in wanted)
+        def give(grad_outputs: tuple[Any, ...]) -> None:
+            with self._own():  # a backward may change the tensors that it gets
+                applied.g = tuple(None if g is None else g.detach().clone() for g in grad_outputs)
 
+        def take(grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
+            of = dict(zip(tensors, grad_inputs, strict=False))
+            with self._own():
+                found = [of.get(k) for k in wanted]
+                applied.found = tuple(None if dx is None else dx.detach().clone() for dx in found)
+                applied.changes_g = not all(
+                    g is None or torch.allclose(g, now, rtol=0, atol=0, equal_nan=True)
+                    for g, now in zip(applied.g, grad_outputs, strict=True)
+                )
+
+        node.register_prehook(give)
         node.register_hook(take)
         self._applied[node] = applied
         self.seen.append(seen)
