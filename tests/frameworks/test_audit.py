@@ -803,6 +803,25 @@ def test_a_backward_pass_against_the_derivative_of_its_forward_pass(name: str) -
     assert (dict(row.compared).get("gradient for argument 0", 2) > 1) == (status == "wrong" and name != "in place")
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("function", "after", "reason"),
+    [
+        ((lambda x: 1 * x, lambda x, g: g), lambda y: (y * NAN).nan_to_num(), "in the gradient of the result"),
+        ((lambda x: x.sqrt(), lambda x, g: NAN * g), lambda y: y, "NaN or infinities close to the arguments"),
+    ],
+)
+def test_a_backward_pass_of_nan_is_not_right(function: Any, after: Any, reason: str) -> None:
+    own = function_of(*function)
+    report = audit(Applies(lambda x: after(own.apply(x))), None, images(2, 3, 9, 8))
+    (row,) = report.unchecked
+    assert (row.function, row.status) == ("Own", "not compared")
+    assert reason in row.reasons[0]
+    assert not report.ok
+
+
 def test_a_backward_pass_that_cannot_be_compared_is_counted() -> None:
     calls: list[int] = []
 

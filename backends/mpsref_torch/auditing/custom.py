@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,9 @@ def check(applied: Applied) -> None:
     if not applied.g or all(g is None or not bool(g.any()) for g in applied.g):
         seen.reasons.append("its backward: the gradient of the result is 0 everywhere, or none reached it")
         return
+    if not all(g is None or bool(g.isfinite().all()) for g in applied.g):
+        seen.reasons.append("its backward: NaN or infinities in the gradient of the result")
+        return
     if applied.changes_g:
         message = "its backward changes it in place; other functions may get the same tensor"
         seen.compared.append(Compared("gradient of the result", float("inf"), message))
@@ -212,6 +216,9 @@ class _Exact:
         """Return the comparisons, or ``None`` if autograd does not see all of the forward pass."""
         applied, checks = self.applied, []
         right = self.derivative(self.starts)
+        if not all(bool(dx.isfinite().all()) for dx in right):
+            self.why = "its derivative has NaN or infinities"
+            return None
         for k, dx in zip(applied.wanted, right, strict=True):
             direction = _signs(self.starts[k], 0)
             slope, error, size = _slope(self.forward, self.starts, k, direction, applied, 2.0**-53)
@@ -311,6 +318,9 @@ def _by_differences(applied: Applied, why: str) -> None:
         for number in range(DIRECTIONS):
             direction = _signs(arguments[k], number)
             slope, error, size = _slope(forward, arguments, k, direction, applied, unit)
+            if not math.isfinite(slope):
+                inexact = math.inf
+                break
             actual = float((dx.double() * direction.double()).sum())
             own = _unit(applied.arguments[k])
             limit = 4 * error + 32 * own * (norm + size)
@@ -321,6 +331,9 @@ def _by_differences(applied: Applied, why: str) -> None:
                     f"along a random direction its derivative is {slope:.6g}, with an error up to {limit:.2g}; "
                     f"the gradient says {actual:.6g}"
                 )
+        if inexact == math.inf:
+            seen.reasons.append(f"{what}: its forward gives NaN or infinities close to the arguments")
+            continue
         if inexact > INEXACT and not message:
             seen.reasons.append(f"{what}: central differences have a relative error of {inexact:.1g}")
             continue
