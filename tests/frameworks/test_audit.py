@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -749,6 +750,52 @@ def test_gradients_behind_a_gain_of_0() -> None:
     assert not kept.complete
     assert [row.status for row in kept.rows if row.function == "Conv2d"] == ["in part"]
     assert "0 everywhere" in str(kept)
+
+
+class Counts(nn.Module):  # type: ignore[misc]
+    """A layer with buffers of its own, and an error in its second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+        nn.init.zeros_(self.conv.bias)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("fixed", torch.ones(1).expand(2, 1, 1))
+        self.register_buffer("last", torch.zeros(2))
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x) + self.fixed
+        self.calls = self.calls + 1
+        self.last += y.detach().mean((0, 2, 3))
+        if len(x) > 2:
+            raise KeyError("a batch that it does not take")
+        return y
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_parameters_gradients_and_buffers_are_afterwards_what_they_were(batch: int) -> None:
+    model = Counts()
+    (weight, bias), calls = model.parameters(), model.calls
+    gradient = weight.grad = torch.ones_like(weight)
+    with pytest.raises(KeyError) if batch > 2 else contextlib.nullcontext():
+        audit(model, None, images(batch, 3, 8, 8))
+    assert model.calls is calls
+    assert [one.any().item() for one in (calls, model.last, bias)] == [False] * 3
+    assert (weight.grad is gradient, bias.grad) == (True, None)
+    assert torch.is_autocast_cache_enabled()
+
+
+def test_what_cannot_start_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, raised = Gated(), RuntimeError("no compiler")
+    monkeypatch.setattr(torch, "compile", lambda *args, **keywords: (_ for _ in ()).throw(raised))
+    with pytest.raises(RuntimeError, match="no compiler"):
+        audit(model, None, images(2, 3, 8, 8), compiles=True)
+    assert not model.gain.any()
+
+
+def test_lazy_modules() -> None:
+    report = audit(nn.Sequential(nn.LazyConv2d(4, 1), nn.LazyBatchNorm2d()), None, images(2, 3, 8, 8))
+    assert [row.status for row in report.rows] == ["right", "right"], str(report)
 
 
 def function_of(forward: Any, backward: Any) -> Any:

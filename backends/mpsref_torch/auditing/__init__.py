@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -87,17 +88,13 @@ def audit(
         raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
     start = time.perf_counter()
     x, *targets = batch if isinstance(batch, (tuple, list)) else (batch,)
-    parameters, buffers = list(model.parameters()), list(model.buffers())
-    kept = [(parameter, parameter.grad) for parameter in parameters]
-    before = [(buffer, buffer.detach().clone()) for buffer in buffers]
-    for parameter in parameters:
-        parameter.grad = None
-    zeros = [] if as_is else _fill_zeros(model, seed)
-    watch = Watch(model, Draw(seed), compiles=compiles)
-    watch.watch_modules()
     devices = [x.device] if isinstance(x, torch.Tensor) and x.is_cuda else []
-    cache = torch.is_autocast_cache_enabled()
-    try:
+    with _restored(model) as stack:
+        zeros = [] if as_is else _fill_zeros(model, seed, stack)
+        watch = Watch(model, Draw(seed), compiles=compiles)
+        stack.callback(watch.remove)
+        watch.watch_modules()
+        stack.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
         torch.set_autocast_cache_enabled(False)  # each call rounds parameters by itself, and has its own gradients
         with torch.random.fork_rng(devices=devices), applying(watch.applied):
             torch.manual_seed(seed)
@@ -114,14 +111,6 @@ def audit(
                 watch.strangers(value.grad_fn)
                 torch.autograd.backward(value)
             watch.finish()
-    finally:
-        watch.remove()
-        torch.set_autocast_cache_enabled(cache)
-        for parameter, grad in kept:
-            parameter.grad = grad
-        with torch.no_grad():
-            for tensor, values in (*before, *((parameter, values) for _, parameter, values in zeros)):
-                tensor.copy_(values)
     runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"
     cases: dict[object, tuple[str, str]] = {}
 
@@ -141,25 +130,62 @@ def audit(
     return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start, remarks)
 
 
-def _fill_zeros(model: Any, seed: int) -> list[tuple[str, Tensor, Tensor]]:
-    """Give parameters that are 0 small random numbers; return their names, themselves, and what they were.
+@contextmanager
+def _restored(model: Any) -> Iterator[ExitStack]:
+    """Give parameters no gradients, and give them and all buffers back at the end; the stack takes what else to undo.
+
+    Parameters and buffers of lazy modules that have no values yet keep those that they get.
+    """
+    from torch.nn.parameter import is_lazy
+
+    with ExitStack() as stack:  # it calls the rest if one call raises
+        for parameter in model.parameters():
+            stack.callback(setattr, parameter, "grad", parameter.grad)
+            parameter.grad = None
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if not is_lazy(buffer):
+                    stack.callback(_give_back, buffer, buffer.detach().clone())
+                    stack.callback(_put_back, module, name, buffer)
+        yield stack
+
+
+def _put_back(module: Any, name: str, buffer: Tensor) -> None:
+    """Undo an assignment such as ``self.steps = self.steps + 1``."""
+    if getattr(module, name, None) is not buffer:
+        setattr(module, name, buffer)
+
+
+def _give_back(tensor: Tensor, values: Tensor) -> None:
+    """Undo changes of a tensor; one that is expanded cannot be written, and has not changed."""
+    import torch
+
+    if not torch.equal(tensor, values):
+        with torch.no_grad():
+            tensor.copy_(values)
+
+
+def _fill_zeros(model: Any, seed: int, stack: ExitStack) -> list[str]:
+    """Give parameters that are 0 small random numbers, which the stack undoes; return their names.
 
     A parameter of one axis may be a gain of which some are 0, and of a matrix whole rows may be.
     """
     import torch
+    from torch.nn.parameter import is_lazy
 
     generator = torch.Generator().manual_seed(seed)
     found = []
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if not parameter.is_floating_point() or parameter.is_meta or not parameter.numel():
+            if is_lazy(parameter) or not parameter.is_floating_point() or parameter.is_meta or not parameter.numel():
                 continue
             zero = parameter == 0
             if parameter.dim() > 1:
                 zero = zero.flatten(1).all(1).reshape(-1, *(1,) * (parameter.dim() - 1)).expand_as(parameter)
             if not bool(zero.any()):
                 continue
-            found.append((name, parameter, parameter.detach().clone()))
+            found.append(name)
+            stack.callback(_give_back, parameter, parameter.detach().clone())
             most = min(0.2, max(1, parameter.numel() // len(parameter)) ** -0.5) if parameter.dim() else 0.2
             size = most * (0.25 + 0.75 * torch.rand(parameter.shape, generator=generator))
             sign = 2.0 * torch.randint(0, 2, parameter.shape, generator=generator) - 1
@@ -167,9 +193,9 @@ def _fill_zeros(model: Any, seed: int) -> list[tuple[str, Tensor, Tensor]]:
     return found
 
 
-def _said(zeros: Sequence[tuple[str, Tensor, Tensor]]) -> str:
+def _said(zeros: Sequence[str]) -> str:
     more = f" and {len(zeros) - 3} more" if len(zeros) > 3 else ""
-    names = ", ".join(name for name, *_ in zeros[:3])
+    names = ", ".join(zeros[:3])
     return f"parameters that are 0 were small random numbers in this audit ({names}{more}); --as-is leaves them 0"
 
 
