@@ -752,6 +752,14 @@ def test_gradients_behind_a_gain_of_0() -> None:
     assert "0 everywhere" in str(kept)
 
 
+def test_a_large_normalization_whose_input_needs_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("formulas", "normalizing"):
+        monkeypatch.setattr(importlib.import_module(f"mpsref_torch.auditing.{name}"), "ALL", 2**10)
+    (row,) = audit(nn.LayerNorm(64), None, images(1, 1, 64, 64)[0, 0]).rows
+    assert row.status == "in part", row.message
+    assert row.reasons == ("gradients for weight and bias: 4096 elements",)
+
+
 class Counts(nn.Module):  # type: ignore[misc]
     """A layer with buffers of its own, and an error in its second call."""
 
