@@ -95,6 +95,8 @@ class Compared:
     problem: Problem | None = None
     empty: bool = False
     """Whether a gradient is right and 0 everywhere."""
+    unbounded: float = 0.0
+    """The fraction of the elements whose error has no bound, which compares nothing."""
 
     @property
     def method(self) -> str:
@@ -216,7 +218,10 @@ def _compared(
     where = (lambda index: "") if of is None else of.where
     try:
         fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, where)
-        return Compared(what, fraction, problem=of, empty=what.startswith("gradient") and not reference.any())
+        without = np.isinf(comparator.bound(actual, reference, terms)) & np.isfinite(reference)
+        unbounded = float(without.sum() / max(1, without.size))
+        empty = what.startswith("gradient") and not reference.any()
+        return Compared(what, fraction, problem=of, empty=empty, unbounded=unbounded)
     except Mismatch as mismatch:
         return Compared(what, _excess(actual, reference, terms), str(mismatch), of)
 
@@ -337,9 +342,17 @@ class Step:
     ) -> None:
         """Compare; a check that mpsref refuses is a reason. ``again``: of another call, on small integers."""
         try:
-            for check in checks():
+            with np.errstate(all="ignore"):  # formulas of numbers that are not finite
+                given = checks()
+            for check in given:
                 found = compare(check, self.rules, unit, stored, exact=again, sums=sums)
                 for one in found:
+                    if one.unbounded:
+                        self.reasons.append(
+                            f"{one.what}: the error of {one.unbounded:.0%} of its elements has no bound"
+                        )
+                    if one.unbounded == 1:
+                        continue
                     said = f"called again on small integers: {one.message}" if again and one.message else one.message
                     self.compared.append(replace(one, message=said, empty=one.empty and not again))
         except UnsupportedError as error:

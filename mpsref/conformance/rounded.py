@@ -118,7 +118,8 @@ class Rounded:
     def result(self) -> tuple[Array, ErrorBound]:
         """Return the numbers, and the bound that every order of the steps keeps."""
         tiny = np.finfo(np.float32).tiny  # where float32 loses digits, or is flushed to 0
-        return self.value, ErrorBound.of_error(ORDERS * self.error + tiny * (self.error > 0), self.error == 0)
+        error = np.where(np.isnan(self.error), np.inf, self.error)  # 0 times a number without a bound
+        return self.value, ErrorBound.of_error(ORDERS * error + tiny * (error > 0), error == 0)
 
 
 def _of(other: Any) -> Rounded:

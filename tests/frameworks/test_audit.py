@@ -18,8 +18,9 @@ import mpsref_torch
 from mpsref import BatchNormalization, frameworks
 from mpsref.bugs import BUGS, Bug
 from mpsref.cli import app
-from mpsref.conformance.audit import Audit, Row
+from mpsref.conformance.audit import Audit, Check, Computed, Row, Step
 from mpsref.conformance.case import Case
+from mpsref.conformance.rounded import Rounded
 from mpsref.conformance.runner import run_case
 from mpsref_torch import audit
 
@@ -758,6 +759,25 @@ def test_a_large_normalization_whose_input_needs_no_gradient(monkeypatch: pytest
     (row,) = audit(nn.LayerNorm(64), None, images(1, 1, 64, 64)[0, 0]).rows
     assert row.status == "in part", row.message
     assert row.reasons == ("gradients for weight and bias: 4096 elements",)
+
+
+@pytest.mark.parametrize(
+    ("divisors", "expected", "reasons"),
+    [
+        ((1e-9, 1.0), "in part", ["result: the error of 50% of its elements has no bound"]),
+        ((1e-9, 0.5e-6), "not compared", ["result: the error of 100% of its elements has no bound"]),
+        ((1.0, 2.0), "right", []),
+    ],
+)
+def test_a_number_whose_error_has_no_bound_is_not_compared(divisors: Any, expected: str, reasons: list[str]) -> None:
+    def checks() -> list[Check]:
+        found = Rounded(np.array([0.0, 1.0])) * (1 / Rounded(np.array(divisors), 1e-6))
+        return [Check(Computed.of(found), (), {"result": actual})]
+
+    step = Step("layer", "reciprocal")
+    actual = np.array([0.0, 1 / np.float32(divisors[1])], np.float32)
+    step.judge(checks)
+    assert (step.row().status, step.reasons) == (expected, reasons)
 
 
 class Counts(nn.Module):  # type: ignore[misc]
