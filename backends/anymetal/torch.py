@@ -65,8 +65,9 @@ class Library:
         self._library, self._only_mps = library, only_mps
 
     def __getattr__(self, name: str) -> Kernel:
-        if name.startswith("__") or name not in self._library:
-            raise MissingKernel(f"the library has no kernel {name!r}; it has {', '.join(self._library) or 'none'}")
+        known = vars(self).get("_library", ())  # a copy is asked for attributes before it has any
+        if name.startswith("__") or name not in known:
+            raise MissingKernel(f"the library has no kernel {name!r}; it has {', '.join(known) or 'none'}")
         with _errors():
             return Kernel(self._library[name], self._only_mps)
 
@@ -169,7 +170,9 @@ class Kernel:
 def _message(messages: NDArray[np.uint8]) -> str:
     """Return the first message of an error buffer: file, function, text, and line, in 512 bytes with padding."""
     places = ((4, 132), (132, 260), (260, 510))
-    file, function, text = (bytes(messages[first:last]).partition(b"\0")[0].decode() for first, last in places)
+    file, function, text = (
+        bytes(messages[first:last]).partition(b"\0")[0].decode(errors="replace") for first, last in places
+    )
     return f"{file}:{int(messages[512:516].view(np.uint32)[0])}: {function}: {text}"
 
 
@@ -195,7 +198,7 @@ def _sizes(name: str, value: Any) -> tuple[int, ...]:
 
 def _cast(casts: Any, index: int) -> str | None:
     name = casts.get(index) if isinstance(casts, Mapping) else casts
-    if name is not None and name not in CASTS:
+    if name is not None and not (isinstance(name, str) and name in CASTS):
         raise CallError(f"arg_casts={shorten(casts)}: {name!r} is none of {', '.join(CASTS)}")
     return CASTS[name] if name is not None else None
 
@@ -396,11 +399,11 @@ class _Mps(TorchFunctionMode):  # type: ignore[misc]  # of a package that may be
             shared = any(_same_storage(result, one) for one in inputs)
             if (shared and _is_mps(result) != on_mps) or (on_mps and func in COPYING):
                 result = result.clone()
-        before = {one.untyped_storage()._cdata for one in inputs if one.layout == torch.strided}
+        before = [one.untyped_storage() for one in inputs if one.layout == torch.strided]
         for one in _tensors([result]) if on_mps else ():
             if one.dtype == torch.float64:
                 raise TypeError("the MPS framework has no float64: use float32")
-            if one.layout == torch.strided and one.untyped_storage()._cdata not in before:
+            if one.layout == torch.strided and not any(one.untyped_storage() is storage for storage in before):
                 _mark(one)
         return result
 
@@ -418,7 +421,11 @@ def _mark(tensor: torch.Tensor) -> None:
 
 
 def _backward(node: Any, *gradients: Any) -> Any:
-    """Run the backward of a ``torch.autograd.Function``, where PyTorch has switched the mode off."""
+    """Run the backward of a ``torch.autograd.Function``, where PyTorch has switched the mode off.
+
+    It replaces ``BackwardCFunction.apply``, which autograd calls. Hooks of the node could not leave the mode after an
+    error, and a replaced ``Function.apply`` misses methods that were bound before.
+    """
     saved = node.saved_tensors
     for one in gradients if not saved or any(map(_is_mps, saved)) else ():
         if isinstance(one, torch.Tensor):
@@ -435,7 +442,9 @@ def _host(device: Any) -> Any:
 
 
 def _same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return bool(first.untyped_storage()._cdata == second.untyped_storage()._cdata)
+    """Return whether one is a view of the other; a storage is one object, and empty ones have no address."""
+    is_strided = first.layout == second.layout == torch.strided
+    return is_strided and first.untyped_storage() is second.untyped_storage()
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -58,6 +59,9 @@ def test_library_and_properties(library):
     for error in (AttributeError, RuntimeError):
         with pytest.raises(error, match="no kernel 'fill'; it has full, numbers"):
             library.fill  # noqa: B018
+    x = torch.zeros(2)
+    copy.copy(library).full(x, 1.0)
+    assert x.tolist() == [1, 1]
 
 
 def test_threads_and_groups(library):
@@ -84,6 +88,7 @@ def test_threads_and_groups(library):
         ({"group_size": 2048}, "at most 1024 threads"),
         ({"group_size": 0}, "1 to "),
         ({"arg_casts": "fp64"}, "'fp64' is none of fp16"),
+        ({"arg_casts": ["fp16"]}, r"\['fp16'\] is none of fp16"),
     ],
 )
 def test_illegal_calls(library, options, message):
@@ -208,6 +213,10 @@ def test_tensors_on_the_imitated_device(gpu):
     assert [one.device for one in made] == [torch.device("mps:0")] * len(made)
     assert [one.is_mps for one in made] == [True] * len(made)
     assert x.to("mps") is x
+    empty = torch.zeros(0)
+    assert [empty.to("mps").is_mps, (empty + empty).is_mps, empty.is_mps] == [True, False, False]
+    sparse = h.to_sparse()
+    assert sparse.to("cpu").to_dense().tolist() == [0, 1, 2, 3]
     host = [h, on_host, x.to(h), x.to("cpu"), torch.zeros(2), h.copy_(x)]
     assert {one.device.type for one in host} == {"cpu"}
     shared = np.zeros(2, np.float32)
