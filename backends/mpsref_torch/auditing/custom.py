@@ -101,6 +101,14 @@ def applying(record: Callable[[Any, tuple[Any, ...], Callable[..., Any]], Any]) 
         del base.apply
 
 
+def class_of(node: Any) -> Any:
+    """Return the ``Function`` of a node, or ``None`` for an operation of PyTorch or of C++.
+
+    No public name leads from a node to its class, and a name may belong to several.
+    """
+    return getattr(node, "_forward_cls", None)
+
+
 def node_of(output: Tensor, cls: Any) -> Any:
     """Return the node of a function that computed a tensor, or ``None``."""
     pending = [output.grad_fn]
@@ -108,7 +116,7 @@ def node_of(output: Tensor, cls: Any) -> Any:
         node = pending.pop(0) if pending else None
         if node is None:
             return None
-        if getattr(node, "_forward_cls", None) is cls:
+        if class_of(node) is cls:
             return node
         pending += [following for following, _ in node.next_functions]
     return None

@@ -294,10 +294,14 @@ SAME = frozenset(
 """Names in ``torch.ops.aten`` of functions with the same arguments."""
 
 
+OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
+"""The types of an operator and of one of its overloads."""
+
+
 def known_function(function: Any) -> tuple[str, Translate] | None:
     """Return the name and the translation of a function, also of one in ``torch.ops.aten``, or ``None``."""
     found = KNOWN.get(function)
-    if found is not None or not isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if found is not None or not isinstance(function, OPERATORS):
         return found
     space, name, *_ = str(function).split(".")
     if space != "aten":

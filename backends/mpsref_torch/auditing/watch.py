@@ -125,7 +125,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     def strangers(self, root: Any) -> None:
         """Record the nodes of a graph that are no operations of PyTorch and were not seen when they were applied."""
         for node in custom.strangers(root):
-            cls = getattr(node, "_forward_cls", None)
+            cls = custom.class_of(node)
             if node in self._applied:
                 continue
             name, place = (node.name(), "") if cls is None else (cls.__qualname__, custom.where(cls))
@@ -399,7 +399,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             return path or type(self._model).__name__
         frame = inspect.currentframe()
         while frame is not None and frame.f_code.co_filename.startswith((TORCH, HERE)):
-            if frame.f_code.co_name == "_call_impl":  # a module of PyTorch itself calls the function
+            if isinstance(frame.f_locals.get("self"), nn.Module):  # a module of PyTorch itself calls the function
                 return path
             frame = frame.f_back
         if frame is None:
