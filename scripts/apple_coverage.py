@@ -25,8 +25,8 @@ HEADERS = Path(mpsref.mps.__file__).with_name("headers.json")
 BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeuralNetworkTypes.h", "MPSMatrixTypes.h"
 
 LEFT_OUT = {
-    "`to_json`, `from_json` and `copy` have their place": r".*Coder:.*|supportsSecureCoding|copyWithZone:device:",
-    "a device and its objects are those of a backend": (
+    "`to_json`, `from_json` and `copy` replace them": r".*Coder:.*|supportsSecureCoding|copyWithZone:device:",
+    "devices and their objects belong to the backends": (
         r"device|options|defaultAllocator|precision|usage|cpuCacheMode|storageMode"
     ),
     "there are no Metal textures and buffers": (
@@ -45,7 +45,7 @@ LEFT_OUT = {
     "a state is one object for a batch; `encode(..., return_state=True)` returns it": (
         r".*destinationStateIsTemporary:.*|encode.*destinationStates:.*|destinationImageDescriptor.*Kernel:.*"
     ),
-    "an array has its shape and strides": (
+    "arrays have a shape and strides instead": (
         r"(read|write)Bytes:dataLayout:bytesPer.*|bytesPer(Row|Image)|batchRepresentation.*|initWithDevice:a:count:"
         r"|initWithDevice:resizeWidth:resizeHeight:numberOfRegions:regions:"
     ),
@@ -54,7 +54,7 @@ LEFT_OUT = {
         r"|initWithDevice:integerScaleFactor.*|initWithDevice:$|graphWithDevice:resultImage:|initWithDevice:resultImage:"
         r"|initWithDevice:neuronFilter.*|.*useNestrovMomentum.*"
     ),
-    "called before each encode on a GPU, where the values are properties here": r"propertyCallBack|.*CallBack",
+    "called before each encode on a GPU; in mpsref the values are properties": r"propertyCallBack|.*CallBack",
     "optional methods of a data source that the application writes, with the names `lookup_table_for_uint8_kernel`, "
     "`weights_quantization_type`, `weights_layout`, `update` and `update_cpu`": (
         r"lookupTableForUInt8Kernel|weightsQuantizationType|weightsLayout|updateWith.*radientState:sourceState:"
@@ -244,9 +244,9 @@ def page() -> str:
         classes.append((f"`{name}`", f"`{wanted[name]['header']}`", *map(str, (*counts, left))))
     parts = [
         "# Coverage",
-        "Which names of Apple's headers of CNN kernels, graphs and matrix layers `mpsref.mps` and `mpsref.mps.graph` "
-        "have. This page is the "
-        "output of `scripts/apple_coverage.py`. The names are those of the headers, from these public sources: "
+        "This page lists which names in Apple's headers of CNN kernels, graphs and matrix layers `mpsref.mps` and "
+        "`mpsref.mps.graph` have. It is the output of `scripts/apple_coverage.py`. The names in the headers come from "
+        "these public sources: "
         f"{', '.join(known['sources'])}.",
         f"Of {len(wanted)} classes and protocols mpsref has {len(found)}. {len(not_built)} exist with constructors "
         f"that raise `UnsupportedError`, and {len(missing)} do not exist. Of {len(every)} initializers, methods and "

@@ -247,15 +247,15 @@ Where Apple's documentation does not decide what a kernel does, mpsref makes a c
 `mpsref probe`, on a Mac, compares Apple's kernels with the alternatives; see [Apple's kernels](apple_kernels.md#the-probe).
 Statements about mpsref alone (*design*) have [a section of their own](#design-of-mpsref).
 
-None has been compared with Apple's kernels by a run of the probe so far.
+So far nobody has run the probe on Apple's kernels, so none of these statements has been compared with them.
 
-The page is written from the declarations in `backends/mpsref_mps/probe`: `python scripts/link_choices.py`.
+This page is generated from the declarations in `backends/mpsref_mps/probe` by `python scripts/link_choices.py`.
 
 ## Questions to Apple's kernels
 """
 DESIGN = """## Design of mpsref
 
-What these statements decide has no result in MPS: which calls raise an error, arguments and objects that only mpsref has, and problems that Apple documents as illegal or leaves undefined.
+These statements decide nothing about results of MPS: they are about which calls raise an error, arguments and objects that only mpsref has, and problems that Apple documents as illegal or leaves undefined.
 """
 
 
