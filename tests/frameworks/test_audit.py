@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -876,6 +877,27 @@ def test_a_backward_pass_against_the_derivative_of_its_forward_pass(name: str) -
     assert ("shifted by one row" in row.message) == (name == "shifted")
     assert ("changes it in place" in row.message) == (name in ("in place", "wrong in place"))
     assert (dict(row.compared).get("gradient for argument 0", 2) > 1) == (status == "wrong" and name != "in place")
+
+
+def test_functions_of_an_audit_within_another_and_of_another_thread() -> None:
+    model, x = Applies(function_of(lambda x: x**3, lambda x, g: 3 * x * x * g).apply), images(2, 3, 9, 8)
+    reports = []
+
+    def loss(y: Any) -> Any:
+        thread = threading.Thread(target=lambda: model(x))
+        thread.start()
+        thread.join()
+        reports.append(audit(model, None, x))
+        return y.square().sum()
+
+    reports.append(audit(model, loss, x))
+    for report in reports:
+        assert report.ok, str(report)
+        assert [row.status for row in report.rows if row.function == "Own"][:1] == ["right"]
+    own = [row for row in reports[0].rows if row.function == "Own"]
+    assert len(own) == 1
+    base = importlib.import_module("mpsref_torch.auditing.custom").BASE
+    assert "apply" not in vars(base)
 
 
 NAN = float("nan")

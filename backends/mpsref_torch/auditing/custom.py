@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,23 +83,34 @@ def of_pytorch(cls: Any) -> bool:
     return module.startswith("torch.") and not module.startswith("torch._library")
 
 
+BASE: Any = next(one for one in Function.__mro__[1:] if "apply" not in vars(one))
+"""A base class of ``Function`` whose ``apply`` that of ``Function`` calls, also where it was bound before."""
+
+ALONE = threading.RLock()
+"""Held while ``BASE`` is changed: an audit in another thread waits."""
+
+
 @contextlib.contextmanager
 def applying(record: Callable[[Any, tuple[Any, ...], Callable[..., Any]], Any]) -> Iterator[None]:
-    """Call ``record(class, arguments, apply)`` for every function that is applied.
+    """Call ``record(class, arguments, apply)`` for every function that is applied in this thread."""
+    thread = threading.get_ident()
+    with ALONE:
+        before = vars(BASE).get("apply")  # of an audit around this one
 
-    ``Function.apply`` calls that of its base class, so that methods that were bound before are seen, too.
-    """
-    base: Any = next(one for one in Function.__mro__[1:] if "apply" not in vars(one))
+        def apply(cls: Any, *args: Any, **keywords: Any) -> Any:
+            own = super(BASE, cls).apply if before is None else before.__get__(None, cls)
+            if keywords or threading.get_ident() != thread:
+                return own(*args, **keywords)
+            return record(cls, args, own)
 
-    def apply(cls: Any, *args: Any, **keywords: Any) -> Any:
-        own = super(base, cls).apply
-        return own(*args, **keywords) if keywords else record(cls, args, own)
-
-    base.apply = classmethod(apply)
-    try:
-        yield
-    finally:
-        del base.apply
+        BASE.apply = classmethod(apply)
+        try:
+            yield
+        finally:
+            if before is None:
+                del BASE.apply
+            else:
+                BASE.apply = before
 
 
 def class_of(node: Any) -> Any:
