@@ -98,7 +98,7 @@ def applying(record: Callable[[Any, tuple[Any, ...], Callable[..., Any]], Any]) 
         before = vars(BASE).get("apply")  # of an audit around this one
 
         def apply(cls: Any, *args: Any, **keywords: Any) -> Any:
-            own = super(BASE, cls).apply if before is None else before.__get__(None, cls)
+            own = super(BASE, cls).apply
             if keywords or threading.get_ident() != thread:
                 return own(*args, **keywords)
             return record(cls, args, own)
