@@ -192,8 +192,10 @@ class Report:
         """
         cases = sum(row.cases for row in self.rows)
         text = f"<Report: {result_of(self.rows) or 'no rows'}, {cases:,} case{'s' * (cases != 1)}>"
-        last = f"\n{self.failures[-1].case} on {self.failures[-1].backend}: {self.failures[-1].message}"
-        return text + (last if self.failures else "")
+        if not self.failures:
+            return text
+        last = self.failures[-1]
+        return f"{text}\n{last.case} on {last.backend}: {last.message}"
 
     def json(self) -> str:
         """Return the report as JSON; its names and their meaning are stable within one ``format``."""

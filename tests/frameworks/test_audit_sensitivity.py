@@ -130,7 +130,12 @@ def table() -> str:
 
 @pytest.mark.slow
 def test_the_table_of_the_documentation() -> None:
-    assert table() in PAGE.read_text("utf-8")
+    """No error here is larger than on the page; another processor may see a smaller one."""
+    page = PAGE.read_text("utf-8")
+    for line in table().splitlines()[2:]:
+        (stated,) = [one for one in page.splitlines() if one.startswith(line.split(" | ")[0] + " |")]
+        numbers = [[float(cell) if cell.strip() else 0.0 for cell in one.split("|")[2:-1]] for one in (line, stated)]
+        assert all(here <= there for here, there in zip(*numbers, strict=True)), (line, stated)
 
 
 if __name__ == "__main__":

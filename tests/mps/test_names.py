@@ -23,7 +23,9 @@ OBJECTS = {
 @pytest.mark.parametrize("name", sorted(OBJECTS))
 def test_a_name_that_is_no_property_raises(name: str) -> None:
     one = OBJECTS[name]
-    with pytest.raises(PropertyError, match=f"{type(one).__name__} has no property 'wieght'; "):
+    with pytest.raises(
+        PropertyError, match=rf"{type(one).__name__} has no property 'wieght'(: did you mean weight\?)?; "
+    ):
         one.wieght = 2
     assert not hasattr(one, "wieght")
 

@@ -130,6 +130,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 continue
             name, place = (node.name(), "") if cls is None else (cls.__qualname__, custom.where(cls))
             if cls is not None and custom.of_pytorch(cls):
+                if self._compiles:
+                    continue  # what torch.compile made of a layer, which is compared
                 self.seen.append(Seen(place, name, reasons=["a part of PyTorch whose backward pass is in Python"]))
                 continue
             why = "its backward: it is not Python" if cls is None else "its backward: it was applied before the audit"
