@@ -672,12 +672,9 @@ def bugs(
         if not json:
             console.print(table)
         raise typer.Exit(1 if any(outcome.startswith("failed") for _, outcome in shown.values()) else 0)
-    chosen = [bug for bug in bench.BUGS if not issue or any(one in bug.issue for one in issue)]
-    if not chosen:
-        raise ValueError(f"no defect is called {', '.join(issue or ())}; `mpsref bugs` lists all")
     table = Table("issue", "operation", "mistake", "detected", "s", "layers", "smallest case")
-    with Progress(console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
-        found = [bench.run(bug, cases, seed) for bug in progress.track(chosen)]
+    lacking = "no defect is called {}; `mpsref bugs` lists all"
+    found = _run_bugs(bench.BUGS, issue, lambda bug: bench.run(bug, cases, seed), lacking)
     for one in found:
         mark = "yes" if one.detected else "no"
         row = one.bug.issue, str(one.bug.operation), one.bug.mechanism, mark, f"{one.seconds:.1f}", str(one.layers)
@@ -704,16 +701,23 @@ def bugs(
     raise typer.Exit(0 if all(one.detected for one in found) else 1)
 
 
+def _run_bugs(bugs: Sequence[Any], issue: list[str] | None, run: Callable[[Any], Any], lacking: str) -> list[Any]:
+    """Run those of some issues, or all, with a bar; raise ValueError with the words ``lacking`` if there are none."""
+    chosen = [bug for bug in bugs if not issue or any(one in bug.issue for one in issue)]
+    if not chosen:
+        raise ValueError(lacking.format(", ".join(issue or ())))
+    is_terminal = _console().is_terminal
+    with Progress(console=Console(stderr=True), transient=True, disable=not is_terminal) as progress:
+        return [run(bug) for bug in progress.track(chosen)]
+
+
 def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) -> None:
     from mpsref import machine
 
     (bugs,) = [point.load() for point in metadata.entry_points(group="mpsref.bugs", name="kernels")]
-    chosen = [bug for bug in bugs(packages) if not issue or any(one in bug.issue for one in issue)]
-    if not chosen:
-        raise ValueError(f"no fault is called {', '.join(issue or ())}; `mpsref bugs --kernels` lists all")
     console = _console()
-    with Progress(console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
-        found = [bug.run() for bug in progress.track(chosen)]
+    lacking = "no fault is called {}; `mpsref bugs --kernels` lists all"
+    found = _run_bugs(bugs(packages), issue, lambda bug: bug.run(), lacking)
     if json:
         rows = [
             {

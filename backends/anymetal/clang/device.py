@@ -380,7 +380,7 @@ class Function:
             reached = self._checks.end() if self._checks else tuple
         findings: Sequence[Finding] = ()
         threads = math.prod(grid)
-        uncovered = [
+        uncovered = [] if not checks else [
             uncovered_by(threads, index, target, record.bytes - record.offset, self.device.levels)
             for index, (record, target) in enumerate(zip(records, targets, strict=False))
             if target and target.nbytes < record.written == threads * target.nbytes < record.bytes - record.offset
