@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import itertools
 import json
 import os
 import random
@@ -36,9 +35,7 @@ import anymetal
 from anymetal.frontend.kernels import Kernel, supported
 from anymetal.frontend.options import Options
 from anymetal.frontend.program import Program, checked
-from anymetal.frontend.rewrites import REWRITES, Edit, Source, applied
 from anymetal.frontend.strict import diagnostics
-from anymetal.frontend.syntax import Syntax
 from anymetal.frontend.toolchain import Toolchain, find, missing
 
 TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace metal;\n#include <{}>\n"
@@ -111,10 +108,8 @@ class Front:
     """The front end of the compiler on all kernels of a source."""
 
     def __init__(self, toolchain: Toolchain, options: Options, program: Program, values: dict[str, str]) -> None:
-        """Rewrite the source once."""
-        self._run, self._text = lambda text: toolchain.parse(text, options), program.text
-        source = Source(Syntax(program.text), values)
-        self._edits = list(itertools.chain.from_iterable(rewrite(source) for rewrite in REWRITES))
+        """Take a source and values of its function constants."""
+        self._run, self._program, self._values = lambda text: toolchain.parse(text, options), program, values
 
     def failed(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
         """Yield the kernels that it rejects, with their causes."""
@@ -133,13 +128,12 @@ class Front:
         return f"{kernel.call}({kernel.arguments()});"
 
     def _failed(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
-        calls = (
-            f' extern "C" [[clang::sycl_external]] void mpsref_call_{i}(const mpsref_group *g, uint t) '
+        calls = {
+            kernel: f'extern "C" [[clang::sycl_external]] void mpsref_call_{i}(const mpsref_group *g, uint t) '
             f"{{ {self.body(kernel)} }}"
             for i, kernel in enumerate(kernels)
-        )
-        edits = [Edit(one.at, one.at, call, is_behind=True) for one, call in zip(kernels, calls, strict=True)]
-        errors = self._run(applied(self._text, [*self._edits, *edits]))
+        }
+        errors = self._run(self._program.with_calls(calls, self._values))
         if errors and len(kernels) == 1:
             yield kernels[0], (diagnostics(errors) or [errors])[0]
         elif errors:

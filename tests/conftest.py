@@ -77,4 +77,5 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(disk_cache, "_warned", set())
     disk_cache._checked.cache_clear()
     disk_cache._remove_old.cache_clear()
+    disk_cache._occupied.cache_clear()
     return tmp_path / "cache"

@@ -5,7 +5,8 @@
 temporary names and moved into place, the note last; concurrent writers of an entry do not disturb each other. A file is
 used only if it has the checksum of its note.
 
-Only files with names that the cache gives are written or removed, and a folder that holds others is not used.
+Only files with names that the cache gives are written or removed, and nothing is written to a folder that holds others.
+A folder is listed before the first write of a process, not before it is read.
 
 The cache is optional: each problem is a warning, once in a process, and code is compiled again.
 """
@@ -46,6 +47,10 @@ FOREIGN = re.compile(r"zig|\.nfs[0-9a-f]+|\.DS_Store")
 
 Build = Callable[[Path], Any]
 """Writes a file at a path and returns its metadata, which must be representable in JSON."""
+
+
+class OccupiedError(OSError):
+    """A folder contains files that are not of the cache."""
 
 
 class Entry(NamedTuple):
@@ -98,6 +103,11 @@ def store(folder: Path, key: str, suffix: str, build: Build) -> Entry:
     """Build an entry and write it; raise OSError if that is impossible."""
     if not OWN.fullmatch(key + suffix):
         raise ValueError(f"the name {key + suffix!r} of an entry does not match {OWN.pattern!r}: add its suffix there")
+    if other := _occupied(folder):
+        raise OccupiedError(
+            f"the folder {str(folder)!r} contains {other!r}, which is not a file of this cache; move it elsewhere, or "
+            "set MPSREF_CACHE_DIR to an empty folder"
+        )
     _remove_old(folder)
     with scratch(folder) as temporary:
         made, note = Path(temporary, f"made{suffix}"), Path(temporary, "note.json")
@@ -123,11 +133,14 @@ def kept_by_compiler(folder: Path) -> Path:
 
 def warn_unwritable(folder: Path, error: Exception) -> None:
     """Warn that compiled code is not kept in a folder."""
-    _warn(
-        folder,
+    message = (
         f"compiled kernels are not kept in {str(folder)!r} ({error}): each process compiles them again; free space on "
-        "this disk, or set MPSREF_CACHE_DIR to a folder of your own on another",
+        "this disk, or set MPSREF_CACHE_DIR to a folder of your own on another"
     )
+    _warn(folder, NOT_KEPT + str(error) if isinstance(error, OccupiedError) else message)
+
+
+NOT_KEPT = "compiled kernels are not kept, each process compiles them again: "
 
 
 @functools.cache
@@ -139,12 +152,12 @@ def _checked(folder: Path) -> Path | None:
             with contextlib.suppress(FileExistsError):
                 if not place.exists():
                     place.mkdir(mode=0o700)
-        risk = _risk(real) or _occupied(real)
+        risk = _risk(real)
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         risk = str(error)
     if risk is None:
         return real
-    _warn(folder, f"compiled kernels are not kept, each process compiles them again: {risk}")
+    _warn(folder, NOT_KEPT + risk)
     return None
 
 
@@ -165,17 +178,13 @@ def _risk(folder: Path) -> str | None:
     return None
 
 
+@functools.cache
 def _occupied(folder: Path) -> str | None:
-    """Return which file in a folder is not of the cache, as a sentence, or ``None`` if there is none."""
+    """Return the name of a file in a folder that is not of the cache, or ``None`` if there is none."""
     with os.scandir(folder) as entries:
         others = [entry.name for entry in entries if not (_is_own(entry) or FOREIGN.fullmatch(entry.name))]
     others = [name for name in others if os.path.lexists(folder / name)]  # another process may have removed it
-    if not others:
-        return None
-    return (
-        f"the folder {str(folder)!r} contains {min(others)!r}, which is not a file of this cache; move it "
-        "elsewhere, or set MPSREF_CACHE_DIR to an empty folder"
-    )
+    return min(others, default=None)
 
 
 def _is_own(entry: os.DirEntry[str]) -> bool:

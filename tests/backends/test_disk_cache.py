@@ -130,6 +130,7 @@ NAMES_OF_USERS = [
 def test_files_of_users_are_left_alone(folder: Path, tmp_path: Path, name: str, kind: str) -> None:
     if kind == "folder" and name == f"{KEY}.zig":
         name = f"{KEY}.json"
+    entry = write(folder, key=disk_cache.key("another kernel"))
     file, mine = folder / name, tmp_path / "mine"
     mine.mkdir()
     (mine / "work").write_text("of a year")
@@ -139,7 +140,6 @@ def test_files_of_users_are_left_alone(folder: Path, tmp_path: Path, name: str, 
         mine.rename(file)
     else:
         file.symlink_to(mine / "work" if kind == "link" else mine)
-    entry = write(folder, key=disk_cache.key("another kernel"))
     for path in (file, *folder.iterdir()):
         os.utime(path, (0, 0), follow_symlinks=False)
     disk_cache._remove_old.cache_clear()
@@ -149,28 +149,36 @@ def test_files_of_users_are_left_alone(folder: Path, tmp_path: Path, name: str, 
     assert work.read_text() == "of a year"
     assert list(folder.iterdir()) == [file]
 
-    disk_cache._checked.cache_clear()
+    disk_cache._occupied.cache_clear()
     sentence = f"the folder '{folder}' contains '{name}', which is not a file of this cache; move it elsewhere, or set"
+    with pytest.raises(disk_cache.OccupiedError, match=re.escape(sentence)) as caught:
+        write(folder)
     with pytest.warns(RuntimeWarning, match=f"are not kept, each process compiles them again: {re.escape(sentence)}"):
-        assert disk_cache.private_folder("test") is None
+        disk_cache.warn_unwritable(folder, caught.value)
     assert list(folder.iterdir()) == [file]
+
+
+def test_a_folder_is_not_listed_to_read_an_entry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(folder)
+    disk_cache._checked.cache_clear()
+    monkeypatch.setattr(os, "scandir", None)
+    assert disk_cache.private_folder("test") == folder
+    assert disk_cache.load(folder, KEY, ".so") == (file, b"compiled", {"size": 8})
 
 
 def test_all_files_of_the_cache_are_known(folder: Path) -> None:
     def build(path: Path) -> None:
         path.write_text("compiled")
-        disk_cache._checked.cache_clear()
-        assert disk_cache.private_folder("test") == folder, "while another process compiles"
+        disk_cache._occupied.cache_clear()
+        assert disk_cache._occupied(folder) is None, "while another process compiles"
 
     for suffix in (".so", ".ptx", ".pch", ".txt", ".code"):
         disk_cache.store(folder, KEY, suffix, build)
     disk_cache.kept_by_compiler(folder).mkdir()
     for name in ("zig", ".nfs00000000012a", ".DS_Store"):
         (folder / name).touch()
-    disk_cache._checked.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert disk_cache.private_folder("test") == folder
+    disk_cache._occupied.cache_clear()
+    disk_cache.store(folder, KEY, ".so", build)
     with pytest.raises(ValueError, match=r"add its suffix there"):
         disk_cache.store(folder, KEY, ".dylib", build)
 
@@ -193,8 +201,8 @@ def test_files_that_another_process_removes(folder: Path, monkeypatch: pytest.Mo
 
     (folder / "foreign").touch()
     monkeypatch.setattr(disk_cache, "_is_own", lambda entry: os.unlink(entry))
-    disk_cache._checked.cache_clear()
-    assert disk_cache.private_folder("test") == folder
+    disk_cache._occupied.cache_clear()
+    assert disk_cache._occupied(folder) is None
 
 
 @needs_owners
@@ -263,5 +271,5 @@ def test_a_folder_that_has_disappeared(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert disk_cache.load(folder, KEY, ".so") is None
-        with pytest.raises(OSError, match=r"\.build-"):
+        with pytest.raises(FileNotFoundError, match="cache/test"):
             write(folder)

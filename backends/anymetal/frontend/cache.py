@@ -18,6 +18,7 @@ from pathlib import Path
 from kernelcache.disk_cache import (
     Build,
     Entry,
+    OccupiedError,
     kept_by_compiler,
     key,
     load,
@@ -71,8 +72,8 @@ def fetch(key: str, build: Build, suffix: str = ".so") -> Entry:
         return known
     try:
         return store(folder, key, suffix, build)
-    except (OSError, BuildError):
-        problem = _problem(folder)
+    except (OSError, BuildError) as error:
+        problem = error if isinstance(error, OccupiedError) else _problem(folder)
         if problem is None or folder != private_folder("msl"):
             raise
         warn_unwritable(folder, problem)

@@ -18,7 +18,7 @@ from . import cache, kernels
 from .kernels import Constant, Kernel
 from .lexer import NAME, Places, unified
 from .options import Options
-from .rewrites import Edit, Source, rewritten
+from .rewrites import Edit, Source, applied, rewrites
 from .strict import check, diagnostics, with_sources
 from .syntax import Syntax
 from .toolchain import Toolchain
@@ -47,6 +47,7 @@ class Program:
         self.text, self.files = text, files
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
+        self._edits = dict[tuple[tuple[str, str], ...], list[Edit]]()
 
     @functools.cached_property
     def _syntax(self) -> Syntax:
@@ -68,7 +69,15 @@ class Program:
     def cpp(self, kernel: Kernel, values: Mapping[str, str]) -> str:
         """Return C++ to compile after the headers of the shim, with the entry point of one kernel."""
         kernels.supported(kernel)
-        return rewritten(Source(self._syntax, values), Edit(kernel.at, kernel.at, f" {kernel.entry()}", is_behind=True))
+        return self.with_calls({kernel: kernel.entry()}, values)
+
+    def with_calls(self, calls: Mapping[Kernel, str], values: Mapping[str, str]) -> str:
+        """Return C++ with text behind the definitions of kernels."""
+        key = tuple(sorted(values.items()))
+        if key not in self._edits:
+            self._edits = {key: rewrites(Source(self._syntax, values))}
+        more = (Edit(kernel.at, kernel.at, f" {call}", is_behind=True) for kernel, call in calls.items())
+        return applied(self.text, [*self._edits[key], *more])
 
     def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> str:
         """Run a command that compiles the C++ of a kernel, and return its warnings.

@@ -628,10 +628,14 @@ def strictly_rewritten(source: Source) -> str:
     return applied(source.syntax.text, list(itertools.chain.from_iterable(rewrite(source) for rewrite in STRICT)))
 
 
+def rewrites(source: Source) -> list[Edit]:
+    """Return the edits of all rewrites."""
+    return list(itertools.chain.from_iterable(rewrite(source) for rewrite in REWRITES))
+
+
 def rewritten(source: Source, *more: Edit) -> str:
     """Return the text of a source after all rewrites, and ``more`` edits."""
-    edits = [*itertools.chain.from_iterable(rewrite(source) for rewrite in REWRITES), *more]
-    return applied(source.syntax.text, edits)
+    return applied(source.syntax.text, [*rewrites(source), *more])
 
 
 def applied(text: str, edits: list[Edit]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -230,8 +229,20 @@ def wheel() -> Toolchain | None:
         package = importlib.util.find_spec("ziglang")
         if not package or not package.origin:
             return None
-        zig = str(Path(package.origin).with_name("zig"))
-        return Toolchain("ziglang", (zig, "cc"), (zig, "clang"), importlib.metadata.version("ziglang"))
+        folder = Path(package.origin).parent
+        zig = str(folder / "zig")
+        return Toolchain("ziglang", (zig, "cc"), (zig, "clang"), _version(folder))
+
+
+def _version(package: Path) -> str:
+    """Return the version of the wheel of a package, from the folder beside it: the other way reads all wheels."""
+    found = [one.name for one in os.scandir(package.parent) if one.name.startswith(f"{package.name}-")]
+    named = [name for name in found if name.endswith(".dist-info")]
+    if len(named) == 1:
+        return named[0].removeprefix(f"{package.name}-").removesuffix(".dist-info")
+    from importlib import metadata  # its import takes longer than a compilation that is cached
+
+    return metadata.version(package.name)
 
 
 def missing() -> str | None:
@@ -261,7 +272,18 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
     # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.suffix != ".pyc":
-                digest.update(path.read_bytes())
+        digest.update(_contents(folder))
     return digest.hexdigest()
+
+
+@functools.cache
+def _contents(folder: str | Path) -> bytes:
+    """Return a hash of the files in a folder, in the order of their names."""
+    digest = hashlib.sha256()
+    for one in sorted(os.scandir(folder), key=lambda one: one.name):
+        if one.is_dir():
+            digest.update(_contents(one.path))
+        elif not one.name.endswith(".pyc"):
+            with open(one.path, "rb", buffering=0) as file:
+                digest.update(file.read())
+    return digest.digest()
