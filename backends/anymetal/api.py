@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from . import CompileError, LaunchError, clang, isolation
+from . import CompileError, LaunchError, isolation
 from .arguments import as_number, check_array, record
 from .clang.device import sparse_memory
 from .clang.findings import Finding
@@ -29,7 +29,7 @@ from .isolation import Call, Request, Results, placed
 Size: TypeAlias = int | Sequence[int]
 """A number of threads or threadgroups, or up to three."""
 
-RUNTIMES = ("clang",)
+RUNTIMES = ("clang", "cuda", "metalcompute")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Launch:
 class Kernel:
     """A kernel function of a :class:`Library`."""
 
-    def __init__(self, request: Request, function: clang.Function, isolate: bool) -> None:
+    def __init__(self, request: Request, function: Any, isolate: bool) -> None:
         """Returned by ``library[name]``."""
         self._request, self._function, self._isolate = request, function, isolate
 
@@ -131,7 +131,8 @@ class Kernel:
     @property
     def parameters(self) -> Mapping[int, Parameter]:
         """The buffers by index, as the compiler has laid them out."""
-        return self._function.signature.parameters
+        known: Mapping[int, Parameter] = self._function.signature.parameters
+        return known
 
     def describe(self) -> dict[str, Any]:
         """Return the kernel as JSON data: name, largest threadgroup, bytes of threadgroup variables, and arguments."""
@@ -359,7 +360,7 @@ class Library:
         return Descriptions(self)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._compiled.source.program.kernels)
+        return iter(self._compiled.program.kernels)
 
     def __getitem__(self, name: str) -> Kernel:
         with refused():
@@ -373,7 +374,7 @@ class Library:
         """
         return {
             name: [{"index": one.index, "kind": one.kind, "type": one.text} for one in kernel.bindings]
-            for name, kernel in self._compiled.source.program.kernels.items()
+            for name, kernel in self._compiled.program.kernels.items()
         }
 
     def __repr__(self) -> str:
@@ -397,7 +398,7 @@ def compile(
     suppress: str | os.PathLike[str] | None = None,
     isolate: bool = False,
 ) -> Library:
-    """Compile Metal Shading Language for the CPU, with checks for undefined behaviour.
+    """Compile Metal Shading Language; the kernels take NumPy arrays, and run on the CPU with checks of their behaviour.
 
     Parameters
     ----------
@@ -415,8 +416,11 @@ def compile(
         Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
     denormals : {"keep", "flush"}, optional
         Whether subnormal numbers (of ``float``) are kept in arithmetic, or are zero.
-    runtime : {"clang"}, optional
-        The runtime.
+    runtime : {"clang", "cuda", "metalcompute"}, optional
+        ``"cuda"`` runs the kernels on an NVIDIA GPU, and ``"metalcompute"`` on an Apple GPU, without checks of their
+        behaviour: ``check_order`` and ``sanitize`` have no effect, and the options of checks are refused. The arguments
+        of launches are checked. What a runtime lacks is an error that names it, see :mod:`anymetal.cuda` and
+        :mod:`anymetal.metalcompute`.
     check_order : bool, optional
         Whether each launch runs twice, in opposite orders of its threads, with results that must be equal.
     sanitize : bool, optional
@@ -470,10 +474,20 @@ def compile(
         raise TypeError(
             f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values"
         )
+    refuse(runtime, {"denormals": denormals != "keep", "levels": levels, "suppress": suppress, "isolate": isolate})
+    if runtime == "metalcompute":
+        folders = []  # the package includes no files
     options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
     device["suppress"] = suppress
-    return Library(Request(text, options, device, dict(constants or {})), isolate)
+    return Library(Request(text, options, device, dict(constants or {}), runtime), isolate)
+
+
+def refuse(runtime: str, given: Mapping[str, object]) -> None:
+    """Raise for options that the clang runtime alone has, if another one is chosen and they are given."""
+    for option in given if runtime != "clang" else ():
+        if given[option] not in (None, False, []):
+            raise LaunchError(f"{option} is an option of the clang runtime; the {runtime} runtime does not have it")
 
 
 def _sequence(include: Any) -> Sequence[Any]:

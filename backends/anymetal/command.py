@@ -15,8 +15,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from . import CompileError, LaunchError
-from .api import Kernel, Library, compile
+from . import CompileError, LaunchError, metalcompute
+from .api import RUNTIMES, Kernel, Library, compile, refuse
 from .arguments import EQUIVALENT, as_number
 from .clang.device import launch_seconds
 from .clang.findings import LEVELS, Finding, levels_of
@@ -24,11 +24,6 @@ from .frontend.lexer import NAME
 from .frontend.options import VERSIONS, Options
 from .sarif import sarif as sarif_log
 
-RUNTIMES = {
-    "cuda": "anymetal.cuda.Device runs kernels on an NVIDIA GPU, from Python",
-    "metalcompute": "anymetal.metalcompute.Device runs kernels on an Apple GPU, from Python",
-}
-"""Runtimes that the command does not have, with what to do."""
 DTYPES = (
     "int8",
     "uint8",
@@ -117,7 +112,9 @@ def msl(
     include: Annotated[list[Path] | None, typer.Option(help="A folder of included files, before that of FILE.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", "--define", help="A macro: NAME or NAME=VALUE.")] = None,
     metal: Annotated[str, typer.Option(help=f"The version of MSL: {', '.join(VERSIONS)}.")] = "3.1",
-    runtime: Annotated[str, typer.Option(help="What runs the kernel: clang.")] = "clang",
+    runtime: Annotated[
+        str, typer.Option(help=f"What runs the kernel: {', '.join(RUNTIMES)}. Only clang checks it.")
+    ] = "clang",
     save: Annotated[
         Path | None, typer.Option(help="A folder: write each buffer that the kernel may write as NAME.npy.")
     ] = None,
@@ -144,7 +141,7 @@ def msl(
     ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")] = None,
 ) -> None:
-    """List the kernels of an MSL file with their arguments, or run one on the CPU with checks for undefined behaviour.
+    """List the kernels of an MSL file with their arguments, or run one with checks for undefined behaviour on the CPU.
 
     --buffer and --bytes bind to the parameter of their name, else in order to the buffers that remain, --buffer first.
     The exit status is 1 if the source is illegal or the launch fails, and 2 for an illegal option.
@@ -156,10 +153,17 @@ def msl(
     }  # fmt: skip
     try:
         _check(file, metal, runtime, include or [], save, seconds)
+        checks = {
+            "--one-order": one_order, "--isolate": isolate, "--unchecked": unchecked, "--level": level,
+            "--lockstep": lockstep, "--suppress": suppress, "--sarif": sarif, "--seconds": seconds,
+        }  # fmt: skip
+        with _option(f"--runtime {runtime}"):
+            refuse(runtime, checks)
         library = compile(
             file, version=metal, include=include or [], define=_defined(define or []),
             constants=dict(_constant(one) for one in constant or []), check_order=not one_order, isolate=isolate,
-            sanitize=not unchecked, levels=_levels(level or [], lockstep), suppress=suppress,
+            sanitize=not unchecked, levels=_levels(level or [], lockstep) if level or lockstep else None,
+            suppress=suppress, runtime=runtime, fast_math=runtime == "metalcompute",
         )  # fmt: skip
         if kernel is None:
             if given := next((option for option, value in run_only.items() if value not in (None, False, [])), None):
@@ -189,10 +193,15 @@ def msl(
         "kernel": kernel,
         "grid": threads,
         "group": done[0],
-        "orders": 1 if one_order else 2,
+        "orders": 1 if one_order or runtime != "clang" else 2,
         "buffers": done[1],
     }
-    about |= {"checked": not unchecked, "findings": [one.describe() for one in done[2]], "unreached": done[3]}
+    about |= {
+        "runtime": runtime,
+        "checked": not unchecked and runtime == "clang",
+        "findings": [one.describe() for one in done[2]],
+        "unreached": done[3],
+    }
     texts = [one.text({NAME: file.read_text()}).replace(NAME, str(file)) for one in done[2]]
     typer.echo(jsonlib.dumps(about, indent=2) if json else "\n".join((*_report(about), *texts)))
 
@@ -215,13 +224,24 @@ def _check(file: Path, metal: str, runtime: str, include: list[Path], save: Path
         raise OptionError(f"FILE {file}: there is no such file")
     if metal not in VERSIONS:
         raise OptionError(f"--metal {metal}: the versions of MSL are {', '.join(VERSIONS)}")
-    if runtime != "clang":
-        raise OptionError(f"--runtime {runtime}: this command runs clang; {RUNTIMES.get(runtime, 'it has no other')}")
+    if runtime not in RUNTIMES:
+        raise OptionError(f"--runtime {runtime}: the runtimes are {', '.join(RUNTIMES)}")
+    if runtime != "clang" and (reason := _unavailable(runtime)):
+        raise OptionError(f"--runtime {runtime}: {reason}")
     for name, folder in [("--include", folder) for folder in include] + ([("--save", save)] if save else []):
         if not folder.is_dir():
             raise OptionError(f"{name} {folder}: there is no such folder")
     with _option(f"--seconds {seconds}"):
         launch_seconds(seconds)
+
+
+def _unavailable(runtime: str) -> str | None:
+    """Return why a GPU cannot be used, or None."""
+    if runtime == "cuda":
+        from . import cuda
+
+        return cuda.unavailable()
+    return metalcompute.unavailable()
 
 
 def _defined(texts: Iterable[str]) -> dict[str, str]:
@@ -428,6 +448,7 @@ def _lines(library: Library) -> Iterator[str]:
 def _report(about: Mapping[str, Any]) -> Iterator[str]:
     grid, group = ("x".join(map(str, about[key])) for key in ("grid", "group"))
     ran = "twice, in opposite orders with equal results" if about["orders"] == 2 else "once, in one order"
+    ran = ran if about["runtime"] == "clang" else f"on {about['runtime']}, without checks"
     checks = ", with all checks" if about["checked"] else ""
     yield f"kernel `{about['kernel']}` ran {grid} threads in threadgroups of {group}, {ran}{checks}"
     for one in about["buffers"]:

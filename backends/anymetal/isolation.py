@@ -52,14 +52,26 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[int | str, Any] = field(default_factory=dict)
+    runtime: str = "clang"
 
-    def open(self) -> clang.Kernel:
-        """Check the source."""
+    def open(self) -> Any:
+        """Check the source; return a kernel of the runtime."""
+        if self.runtime == "cuda":
+            from . import cuda
+
+            return cuda.open_device().kernel(self.source, **self.options)
+        if self.runtime == "metalcompute":
+            from . import metalcompute
+
+            return metalcompute.Device().kernel(self.source, **self.options)
         return clang.Device(**self.device).kernel(self.source, **self.options)
 
-    def function(self, kernel: clang.Kernel, name: str) -> clang.Function:
-        """Compile a kernel with the constants that the source has."""
-        return kernel.function(name, constants=self.constants)
+    def function(self, kernel: Any, name: str) -> Any:
+        """Compile a kernel with the constants that the source has, for exact grids."""
+        if self.runtime == "metalcompute":
+            return kernel.exact(name, self.constants)
+        more = {"is_exact": True} if self.runtime == "cuda" else {}
+        return kernel.function(name, constants=self.constants, **more)
 
 
 @dataclass(frozen=True)
@@ -77,15 +89,21 @@ class Call:
     local: Any
     seconds: Any
 
-    def run(self, function: clang.Function) -> Results:
+    def run(self, function: Any) -> Results:
         """Launch on copies of the memory; return what is in them."""
         buffers = [function.device.buffer(one) for one in self.memory]
         bound = [one if isinstance(one, bytes) else placed(one, buffers.__getitem__) for one in self.arguments]
         launch = getattr(function, self.method)
         done = launch(self.grid, *bound, threadgroup=self.group, local=self.local, seconds=self.seconds)
-        return Results(
-            {position: buffers[position] for position in self.written}, done.findings, done.written, done.unreached
-        )
+        found = {position: _contents(buffers[position]) for position in self.written}
+        if not function.device.checks:
+            return Results(found, (), ())
+        return Results(found, done.findings, done.written, done.unreached)
+
+
+def _contents(buffer: Any) -> NDArray[np.uint8]:
+    """Return the bytes of a buffer, copied from a device."""
+    return np.asarray(buffer) if hasattr(buffer, "__array__") else np.frombuffer(buffer, np.uint8)
 
 
 def placed(argument: Any, find: Callable[[Any], Any]) -> Any:

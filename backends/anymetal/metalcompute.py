@@ -40,8 +40,8 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Sequence
-from functools import cache, lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from operator import index
 from reprlib import repr as shorten
 from typing import Any, SupportsIndex
@@ -51,7 +51,9 @@ from numpy.typing import NDArray
 
 from kernelcache import install
 
-from . import CompileError, LaunchError
+from . import CompileError, LaunchError, clang
+from .frontend.program import Constants, Program
+from .frontend.signature import At, Extent, Record, find_kernel, indirect
 
 MAX_BUFFERS = 31
 """Entries of Metal's buffer argument table."""
@@ -79,8 +81,11 @@ def unavailable() -> str | None:
 class Device:
     """The default Metal device; all objects of this class refer to the same device.
 
-    Raises LaunchError with the message of `unavailable` if there is none.
+    Raises LaunchError with the message of `unavailable` if there is none. `checks` is False: kernels run without the
+    checks of the clang runtime.
     """
+
+    checks = False
 
     def __init__(self) -> None:
         """Open the device, once per process."""
@@ -101,6 +106,7 @@ class Device:
         version: str = "2.3",
         include: Sequence[str | os.PathLike[str]] = (),
         fast_math: bool = True,
+        define: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """Compile MSL text; raise CompileError with the messages of the compiler.
 
@@ -108,13 +114,13 @@ class Device:
         """
         if not isinstance(source, str):
             raise TypeError(f"source is MSL text, a str; got {type(source).__name__}")
-        if (version, tuple(include), fast_math) != ("2.3", (), True):
+        if (version, tuple(include), fast_math, dict(define or {})) != ("2.3", (), True, {}):
             raise CompileError(
-                f"version={version!r}, include={shorten(include)}, fast_math={fast_math}: metalcompute compiles "
-                "MSL 2.3 with fast math and without included files; use the clang runtime"
+                f"version={version!r}, include={shorten(include)}, fast_math={fast_math}, define={shorten(define)}: "
+                "metalcompute compiles MSL 2.3 with fast math, without included files and macros; use the clang runtime"
             )
         try:
-            return Kernel(self, _compile(self._native, source))
+            return Kernel(self, source, _compile(self._native, source))
         except self._package.error as problem:
             raise CompileError(str(problem)) from problem
 
@@ -145,10 +151,26 @@ class Device:
 class Kernel:
     """Compiled MSL text: a library of functions."""
 
-    def __init__(self, device: Device, native: Any) -> None:
+    def __init__(self, device: Device, source: str, native: Any) -> None:
         """Returned by `Device.kernel`."""
-        self._device = device
-        self._native = native
+        self._device, self._source, self._native = device, source, native
+
+    @cached_property
+    def _parsed(self) -> clang.Kernel:
+        """The source in the front end of the clang runtime, which tells the parameters of its kernels."""
+        return clang.Device(check_order=False).kernel(self._source)
+
+    @property
+    def program(self) -> Program:
+        """The source with its kernels."""
+        return self._parsed.program
+
+    def exact(self, name: str, constants: Constants) -> ExactFunction:
+        """Return the `kernel` function of this name for exact grids; `clang` must be installed, too."""
+        if constants:
+            raise LaunchError(f"constants={shorten(constants)}: metalcompute has no function constants; {CLANG}")
+        names_threads = find_kernel(name, self.program.kernels).names_threads
+        return ExactFunction(self.function(name), self._parsed.function(name), names_threads)
 
     def function(self, name: str) -> Function:
         """Return the `kernel` function of this name; raise LaunchError if there is none."""
@@ -192,6 +214,57 @@ class Function:
         if type(value) is _buffer_type(self._device._native):
             return value
         return _exported(f"buffer({position}) of {self._name}", value)
+
+
+class ExactFunction:
+    """A kernel function with the calls of the clang runtime, as far as the package can run them exactly."""
+
+    def __init__(self, function: Function, known: clang.Function, names_threads: bool) -> None:
+        """Returned by `Kernel.exact`."""
+        self.device, self.signature = function._device, known.signature
+        self.variable_bytes, self._function, self._names_threads = known.variable_bytes, function, names_threads
+
+    def dispatch(
+        self, threads: Any, *arguments: Any, threadgroup: Any = None, local: Any = None, seconds: Any = None
+    ) -> None:
+        """Run exactly these threads, along one axis, in whole threadgroups of the size that the kernel names."""
+        grid, width = self.signature.grid(threads, threadgroup)
+        self._run(grid, width, arguments, local, seconds)
+
+    def dispatch_threadgroups(
+        self, groups: Any, *arguments: Any, threadgroup: Any, local: Any = None, seconds: Any = None
+    ) -> None:
+        """Run whole threadgroups, along one axis, of the size that the kernel names."""
+        grid, width = self.signature.whole_grid(indirect(groups) if isinstance(groups, At) else groups, threadgroup)
+        self._run(grid, width, arguments, local, seconds)
+
+    def _run(self, grid: Extent, width: Extent, arguments: Sequence[Any], local: Any, seconds: Any) -> None:
+        what = f"kernel `{self.signature.name}`"
+        if seconds is not None:
+            raise LaunchError(f"seconds={shorten(seconds)}: metalcompute has no limit of time; {CLANG}")
+        if local or self.signature.locals:
+            raise LaunchError(f"{what} has threadgroup memory as a parameter, which metalcompute cannot bind; {CLANG}")
+        if (grid[1], grid[2]) != (1, 1):
+            raise LaunchError(f"threads={grid}: metalcompute dispatches grids of one axis; {CLANG}")
+        if not self._names_threads or width != (self.signature.threads, 1, 1) or grid[0] % width[0]:
+            raise LaunchError(
+                f"threads={grid[0]} in threadgroups of {width[0]}: metalcompute runs whole threadgroups of the size "
+                f"that [[max_total_threads_per_threadgroup(N)]] of {what} names, which must be {width[0]}; {CLANG}"
+            )
+        self.signature.check_arguments(len(arguments))
+        given = []
+        for position, argument in enumerate(arguments):
+            buffer, offset, is_undefined = At.of(argument)
+            if offset or is_undefined or isinstance(buffer, Record):
+                raise LaunchError(
+                    f"buffer({position}) of {what}: metalcompute binds whole buffers, without offsets and without "
+                    f"pointers in structs; {CLANG}"
+                )
+            given.append(np.frombuffer(buffer, np.uint8) if isinstance(buffer, bytes) else buffer)
+        self._function(grid[0], *given)
+
+
+CLANG = "use the clang runtime"
 
 
 def _exported(what: str, value: Any) -> NDArray[np.uint8]:

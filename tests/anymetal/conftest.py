@@ -15,7 +15,6 @@ from anymetal import metalcompute
 from anymetal.cuda import device as cuda_device
 from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
-from anymetal.frontend.lexer import NAME
 from tests.anymetal import fake_cuda_core, fake_metalcompute
 
 
@@ -73,7 +72,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
     def compile_kernel(compiler: Any, library: Any, program: Any, kernel: Any, *rest: Any) -> Any:
         compiled = ptx.compile_kernel(compiler, library, program, kernel, *rest)
-        fake_cuda_core.sources[compiled.text] = program.files[NAME], kernel.name
+        fake_cuda_core.sources[compiled.text] = program.text, kernel.name, rest[-1]
         return compiled
 
     monkeypatch.setitem(sys.modules, "cuda.core", fake_cuda_core)

@@ -25,11 +25,13 @@ __version__ = "1.2.0"
 
 history: list[str] = []
 faults: dict[str, str] = {}
-sources: dict[bytes, tuple[str, str]] = {}
-"""By PTX: the MSL source, and the kernels' names by those of their entry points."""
+sources: dict[bytes, tuple[str, str, bool]] = {}
+"""By PTX: the MSL source, the name of its kernel, and whether the entry takes a part of a grid."""
 cards: list[tuple[str, tuple[int, int]]] = [("Fake GPU", (9, 0)), ("Other fake GPU", (8, 0))]
 registers: dict[str, int] = {}
 """By kernel: the most threads of a threadgroup."""
+parts: list[tuple[Any, ...]] = []
+"""The parts of a grid that were launched; the whole grid runs once they cover it."""
 blocks: dict[int, int] = {}
 """Bytes at each address that was allocated."""
 
@@ -48,6 +50,7 @@ class ComputeCapability(NamedTuple):
 
 def reset() -> None:
     history.clear()
+    parts.clear()
     faults.clear()
     registers.clear()
 
@@ -169,13 +172,14 @@ class LegacyPinnedMemoryResource:
 
 
 class LaunchConfig(NamedTuple):
-    grid: int
-    block: int
+    grid: Any
+    block: Any
+    shmem_size: int = 0
 
 
 class Kernel:
-    def __init__(self, source: str, name: str) -> None:
-        self.source, self.name = source, name
+    def __init__(self, source: str, name: str, is_exact: bool) -> None:
+        self.source, self.name, self.is_exact = source, name, is_exact
         self.attributes = SimpleNamespace(shared_size_bytes=0, max_threads_per_block=registers.get(name, 1024))
 
 
@@ -201,10 +205,36 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *addresses: int
     device = _engine()
     memories = [_from(address) for address in addresses]
     copies, before = [device.buffer(memory) for memory in memories], [memory.copy() for memory in memories]
-    device.kernel(kernel.source).function(kernel.name)(config.grid * config.block, *copies)
+    function = device.kernel(kernel.source, version="3.1").function(kernel.name)
+    if kernel.is_exact:
+        _launch_part(function, config, memories[-1].view(np.uint32), copies[: function.signature.buffers])
+    else:
+        function(config.grid * config.block, *copies)
     for memory, copied, old in zip(memories, copies, before, strict=True):
         written = np.flatnonzero(np.asarray(copied) != old)  # several buffers may lie in one block
         memory[written] = np.asarray(copied)[written]
+
+
+def _launch_part(function: Any, config: LaunchConfig, part: Any, buffers: list[Any]) -> None:
+    """Run the whole grid when its last part arrives: the parts must cover it once."""
+    grid, width, groups, first = (tuple(map(int, part[k : k + 3])) for k in (0, 3, 6, 9))
+    offsets, start = part[12:].tolist(), [a * b for a, b in zip(first, width, strict=True)]
+    assert groups == tuple(-(-a // b) for a, b in zip(grid, width, strict=True))
+    assert all(a <= b for a, b in zip(config.block, width, strict=True))
+    assert all(a == b or c == 1 for a, b, c in zip(config.block, width, config.grid, strict=True)), (
+        "all groups are full"
+    )
+    parts.append((grid, start, [n * m for n, m in zip(config.grid, config.block, strict=True)]))
+    covered = np.zeros(grid[::-1], np.uint8)
+    for of, (x, y, z), (width_x, height, depth) in parts:
+        assert of == grid
+        covered[z : z + depth, y : y + height, x : x + width_x] += 1
+    assert covered.max() == 1, "no thread runs twice"
+    if covered.all():
+        parts.clear()
+        rows = zip(offsets, [*offsets[1:], config.shmem_size], strict=False)
+        local = {k: end - start for k, (start, end) in enumerate(rows) if end > start}
+        function.dispatch(grid, *buffers, threadgroup=width, local=local)
 
 
 def _engine() -> clang.Device:

@@ -264,7 +264,8 @@ WRONG = {
     "threadgroup": (kernel("turn_float", "1", "--threadgroup", "64"), "--threadgroup 64: it is INDEX:BYTES"),
     "macro": (("-D", "1N=2"), "-D 1N=2: "),
     "version": (("--metal", "9"), "--metal 9: the versions of MSL are 2.3, 2.4"),
-    "runtime": (("--runtime", "cuda"), "--runtime cuda: this command runs clang; anymetal.cuda.Device"),
+    "runtime": (("--runtime", "opencl"), "--runtime opencl: the runtimes are clang, cuda, metalcompute"),
+    "no such GPU": (("--runtime", "metalcompute"), "--runtime metalcompute: the metal runtime needs macOS"),
     "include": (("--include", "x.npy"), "--include x.npy: there is no such folder"),
     "save": ((*AXPY, "--save", "nowhere"), "--save nowhere: there is no such folder"),
     "seconds": ((*AXPY, "--seconds", "0"), "--seconds 0.0: seconds=0.0 is not a number of seconds above 0"),
@@ -304,3 +305,68 @@ def test_a_missing_file():
     done = CliRunner().invoke(app, ["nowhere.metal"])
     assert done.exit_code == 2
     assert "FILE nowhere.metal: there is no such file" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ other runtimes
+
+
+def test_cuda(run, fake_cuda, tmp_path):
+    line = (*kernel("axpy", "10", "--group", "4"), "--buffer", "x.npy", *OUT, "--bytes", "n:uint32=7")
+    checked, done = (run(*line, "--runtime", name, "--json") for name in ("clang", "cuda"))
+    assert done.exit_code == 0, done.stderr
+    about, expected = json.loads(done.stdout), json.loads(checked.stdout)
+    assert (about["runtime"], about["checked"], about["orders"], about["findings"]) == ("cuda", False, 1, [])
+    for one in expected["buffers"]:
+        one["elements_written"] = None
+    assert about["buffers"] == expected["buffers"]
+    assert [line.split(" on ")[0] for line in fake_cuda.history if line.startswith("launch")] == [
+        "launch axpy (2, 1, 1)x(4, 1, 1)", "launch axpy (1, 1, 1)x(2, 1, 1)"
+    ]  # fmt: skip
+    done = run(*line, "--runtime", "cuda")
+    assert "kernel `axpy` ran 10 threads in threadgroups of 4, on cuda, without checks\n" in done.stdout
+
+
+def test_threadgroup_memory_on_cuda(run, fake_cuda):
+    line = kernel("turn_float", "8", "--group", "8", "--threadgroup", "0:32", "--buffer", "x:float32:8=3")
+    done = run(*line, "--runtime", "cuda")
+    assert (done.exit_code, done.stderr) == (0, "")
+    done = run(*kernel("turn_float", "8", "--buffer", "x:float32:8=3", "--runtime", "cuda"))
+    assert (done.exit_code, "needs a length in bytes" in done.stderr) == (1, True)
+
+
+def test_what_cuda_does_not_have(run, fake_cuda):
+    options = ("--one-order", "--isolate", "--unchecked", "--seconds 3", "--level overflow=off", "--lockstep off")
+    for option in options:
+        done = run(*AXPY, "--runtime", "cuda", *option.split())
+        assert done.exit_code == 2
+        assert f"--runtime cuda: {option.split()[0]} is an option of the clang runtime" in done.stderr
+    done = run(*kernel("pointers", "1", "--buffer", "x:float32:1", "--runtime", "cuda"))
+    assert (done.exit_code, "struct with pointers as a parameter, which the cuda" in done.stderr) == (1, True)
+
+
+EXACT = """#include <metal_stdlib>
+[[max_total_threads_per_threadgroup(64)]] kernel void add(device const float *x, device float *y, constant float &a,
+                                                          uint i [[thread_position_in_grid]]) { y[i] = x[i] + a; }
+kernel void any(device float *y, uint i [[thread_position_in_grid]]) { y[i] = 1; }"""
+
+
+def test_metalcompute(run, fake, tmp_path):
+    (tmp_path / "f.metal").write_text(EXACT)
+    np.save("x.npy", np.arange(128, dtype=np.float32))
+    line = ("--metal", "2.3", "--runtime", "metalcompute", "--buffer", "x.npy", "--buffer", "y:float32:128",
+            "--bytes", "a:float32=0.5", "--save", ".")  # fmt: skip
+    done = CliRunner().invoke(app, ["f.metal", *kernel("add", "128", "--group", "64"), *line])
+    assert (done.exit_code, done.stderr) == (0, "")
+    np.testing.assert_array_equal(np.load("y.npy"), np.arange(128) + np.float32(0.5))
+    for grid, group in (("100", "64"), ("128", "32")):
+        done = CliRunner().invoke(app, ["f.metal", *kernel("add", grid, "--group", group), *line])
+        assert done.exit_code == 1
+        assert "metalcompute runs whole threadgroups of the size that [[max_total_threads_per_threadgroup(N)]]" in (
+            done.stderr
+        )
+    done = CliRunner().invoke(
+        app, ["f.metal", *kernel("any", "64"), *line[:4], "--buffer", "y:float32:64", "--group", "64"]
+    )
+    assert (done.exit_code, "which must be 64" in done.stderr) == (1, True)
+    done = CliRunner().invoke(app, ["f.metal", "--runtime", "metalcompute"])
+    assert (done.exit_code, "metalcompute compiles MSL 2.3" in done.stderr) == (1, True)

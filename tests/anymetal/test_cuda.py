@@ -11,10 +11,11 @@ import pytest
 
 import mpsref
 import mpsref_metal
-from anymetal import CompileError, LaunchError, cuda
+from anymetal import CompileError, LaunchError, at, cuda, undefined
+from anymetal.cuda import device as cuda_device
 from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
-from anymetal.frontend.options import DEFAULTS
+from anymetal.frontend.options import DEFAULTS, Options
 from anymetal.frontend.program import checked
 from mpsref.conformance import checker
 from mpsref.operations import Operation
@@ -76,11 +77,12 @@ def compiled(request):
         pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
     compiler, library = toolchain.find(), ptx.libdevice()
 
-    def compile_one(source, capability=(9, 0), name=None, **constants):
-        program = checked(compiler, source, DEFAULTS)
+    def compile_one(source, capability=(9, 0), name=None, is_exact=False, **constants):
+        options = Options.of("3.1", (), True) if is_exact else DEFAULTS
+        program = checked(compiler, source, options)
         kernel = program.kernels[name] if name else next(iter(program.kernels.values()))
         values = program.values(constants)
-        return ptx.compile_kernel(compiler, library, program, kernel, capability, DEFAULTS, values)
+        return ptx.compile_kernel(compiler, library, program, kernel, capability, options, values, is_exact)
 
     return compile_one
 
@@ -352,8 +354,9 @@ def test_sources_that_are_wrong(device):
         device.kernel(b"")
     with pytest.raises(LaunchError, match="no kernel 'g' in this source; it has copy"):
         device.kernel(COPY).function("g")
+    hundred = device.kernel(SUMS.replace("threadgroup(128)", "threadgroup(100)")).function("sums")
     with pytest.raises(LaunchError, match=r"max_total_threads_per_threadgroup\(100\)"):
-        device.kernel(SUMS.replace("threadgroup(128)", "threadgroup(100)")).function("sums")
+        hundred(100, np.ones(100, np.int32), device.buffer(4))
 
 
 def test_kernels_are_compiled_and_loaded_once(device):
@@ -715,13 +718,11 @@ def test_empty_batches_on_the_device(backend):
 def test_options_of_a_kernel_are_those_of_the_clang_runtime(device, tmp_path):
     (tmp_path / "two.h").write_text("#define TWO bfloat(2.0f)\n")
     source = COPY.replace("#include <metal_stdlib>", "#include <metal_stdlib>\n#include <two.h>", 1)
-    kernel = device.kernel(source, version="3.1", include=[tmp_path], fast_math=False)
+    device.kernel(source, version="3.1", include=[tmp_path], fast_math=False, define={"THREE": 3})
     with pytest.raises(CompileError, match=r"two\.h' file not found"):
         device.kernel(source)
     with pytest.raises(CompileError, match="version='9'"):
         device.kernel(source, version="9")
-    with pytest.raises(LaunchError, match="kernel `copy`: the cuda runtime has no exact grids"):
-        kernel.function("copy").dispatch(8, np.ones(8, np.float32), device.buffer(32))
 
 
 def test_pointers_in_arguments_are_refused(device):
@@ -731,7 +732,105 @@ def test_pointers_in_arguments_are_refused(device):
             device.kernel(source).function("f")
 
 
-def test_threadgroup_memory_as_a_parameter_is_refused(device):
-    source = "kernel void f(device float* x, threadgroup float* t) { t[0] = x[0]; }"
-    with pytest.raises(LaunchError, match="`f` has threadgroup memory as a parameter"):
-        device.kernel(source).function("f")
+# ------------------------------------------------------------------------------------------------ exact grids
+
+REVERSE = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void reverse(device const float *x [[buffer(0)]], device float *y [[buffer(1)]],
+                    threadgroup float4 *first [[threadgroup(0)]], threadgroup float *tile [[threadgroup(2)]],
+                    uint2 i [[thread_position_in_grid]], uint2 n [[threads_per_grid]],
+                    uint t [[thread_index_in_threadgroup]], uint2 e [[threads_per_threadgroup]],
+                    uint2 g [[threadgroup_position_in_grid]], uint2 w [[dispatch_threads_per_threadgroup]]) {
+    threadgroup float factor;
+    tile[t] = x[i.y * n.x + i.x];
+    if (t == 0) first[0] = g.x + 10 * g.y;
+    if (t == 0) factor = w.x;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    y[i.y * n.x + i.x] = factor * tile[e.x * e.y - 1 - t] + first[0].x;
+}"""
+
+
+def reversed_in_groups(x, width):
+    """Return what the kernel computes."""
+    y = np.empty_like(x)
+    for row in range(0, x.shape[0], width[1]):
+        for column in range(0, x.shape[1], width[0]):
+            here = np.s_[row : row + width[1], column : column + width[0]]
+            group = column // width[0] + 10 * (row // width[1])
+            y[here] = width[0] * x[here].reshape(-1)[::-1].reshape(x[here].shape) + group
+    return y
+
+
+def test_exact_grids_and_threadgroup_memory_as_a_parameter(device, fake_cuda):
+    function, local = device.kernel(REVERSE, version="3.1").function("reverse"), {0: 16, 2: 64}
+    x = np.random.default_rng(0).random((5, 10), np.float32)
+    y = device.buffer(x.nbytes)
+    function.dispatch((10, 5), x, y, threadgroup=(4, 2), local=local)
+    np.testing.assert_array_equal(np.asarray(y).view("f4").reshape(x.shape), reversed_in_groups(x, (4, 2)))
+    launches = [line.split(" on ")[0] for line in fake_cuda.history if line.startswith("launch")]
+    assert launches == [
+        "launch reverse (2, 2, 1)x(4, 2, 1)", "launch reverse (2, 1, 1)x(4, 1, 1)",
+        "launch reverse (1, 2, 1)x(2, 2, 1)", "launch reverse (1, 1, 1)x(2, 1, 1)",
+    ]  # fmt: skip
+    function.dispatch_threadgroups(cuda_at(device, (0, 3, 2, 1)), x, y, threadgroup=(2, 2), local=local)
+    np.testing.assert_array_equal(
+        np.asarray(y).view("f4")[:24].reshape(4, 6), reversed_in_groups(x.ravel()[:24].reshape(4, 6), (2, 2))
+    )
+    function.dispatch((5, 1), x, at(y, 20), threadgroup=5, local=local)
+    assert np.asarray(y).view("f4")[5:10].tolist() == reversed_in_groups(x[:1, :5], (5, 1))[0].tolist()
+
+
+def cuda_at(device, numbers):
+    return at(device.array(np.array(numbers, np.uint32)), 4)
+
+
+def test_parts_of_large_grids():
+    assert [counts for _, counts, _ in cuda_device.parts((1, 70000, 1), (1, 1, 1))] == [(1, 65535, 1), (1, 4465, 1)]
+    assert [first for first, _, _ in cuda_device.parts((1, 70000, 1), (1, 1, 1))] == [(0, 0, 0), (0, 65535, 0)]
+
+
+def test_a_grid_without_whole_threadgroups(device, fake_cuda):
+    function = device.kernel(COPY).function("copy")
+    out = device.buffer(12)
+    function.dispatch(3, np.arange(3, dtype=np.float32), out, size(3), threadgroup=256)
+    assert floats(out) == [0, 1, 2]
+    assert [line.split(" on ")[0] for line in fake_cuda.history if "launch" in line] == [
+        "launch copy (1, 1, 1)x(3, 1, 1)"
+    ]
+
+
+WRONG_DISPATCHES = {
+    "deep": ({"threadgroup": (1, 1, 128)}, "at most 64 threads along the third axis"),
+    "registers": ({"threadgroup": 256}, "a threadgroup of kernel `copy` has at most 128 threads"),
+    "seconds": ({"seconds": 1}, "seconds=1: the cuda runtime has no limit of time"),
+    "no local": ({"local": {0: 16}}, r"kernel `copy` has no parameter threadgroup\(0\)"),
+    "offset": ({"x": at(np.ones(4, "f"), 2)}, "the offset 2 is not a multiple of 4 below 16"),
+    "undefined": ({"x": undefined(np.ones(4, "f"))}, r"undefined\(\) is for the checks of the clang runtime"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_DISPATCHES)
+def test_dispatches_that_are_wrong(device, fake_cuda, wrong):
+    given, message = WRONG_DISPATCHES[wrong]
+    fake_cuda.registers["copy"] = 128
+    x = given.get("x", np.ones(4, "f"))
+    options = {key: value for key, value in given.items() if key != "x"}
+    with pytest.raises(LaunchError, match=message):
+        device.kernel(COPY).function("copy").dispatch((4, 1, 1), x, device.buffer(16), size(4), **options)
+
+
+def test_threadgroup_memory_needs_a_length(device):
+    function = device.kernel(REVERSE, version="3.1").function("reverse")
+    for call in (lambda *x: function(8, *x), lambda *x: function.dispatch(8, *x)):
+        with pytest.raises(LaunchError, match=r"threadgroup\(0\) of kernel `reverse`.*needs a length in bytes"):
+            call(np.ones(8, "f"), device.buffer(32))
+
+
+def test_ptx_of_exact_grids(compiled):
+    text = compiled(REVERSE, is_exact=True).text.decode()
+    assert ".extern .shared .align 16 .b8 mpsref_shared[];" in text
+    assert all(f"%{name}.{axis}" in text for name in ("tid", "ntid", "ctaid") for axis in "xy")
+    assert "mpsref_thread_param_2" in text
+    assert "mpsref_thread_param_3" not in text
+    assert ".extern .shared" not in compiled(COPY, is_exact=True).text.decode()

@@ -11,14 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import anymetal
 import mpsref
 import mpsref_metal
 from anymetal import LaunchError, cuda
+from anymetal.command import app
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations as all_operations
 from tests.anymetal import on_device
-from tests.anymetal.test_cuda import COPY, SUMS, size
+from tests.anymetal.test_cuda import COPY, REVERSE, SUMS, reversed_in_groups, size
 
 pytestmark = pytest.mark.nvidia
 
@@ -165,7 +168,9 @@ def test_many_registers(device, threads):
 
 FAULT = """
 import numpy as np
+import anymetal
 from anymetal import LaunchError, cuda
+from anymetal.command import app
 device = cuda.open_device()
 bad = device.kernel('''#include <metal_stdlib>
 kernel void wild(device float* x [[buffer(0)]], device const ulong* at [[buffer(1)]],
@@ -192,7 +197,9 @@ def test_forks():
     code = f"""
     import os, warnings, numpy as np
     warnings.simplefilter("ignore")
-    from anymetal import LaunchError, cuda
+    import anymetal
+from anymetal import LaunchError, cuda
+from anymetal.command import app
     def once():
         device = cuda.open_device()
         out = device.buffer(24)
@@ -384,3 +391,95 @@ def test_a_timer_measures_arrays_that_another_stream_has_used():
     assert np.asarray(x).size  # in the stream of the thread
     seconds = arrays.timer(lambda: kernel.forward(x, backend="metal:cuda"))()
     assert 2 * x.nbytes / seconds < 20e12  # faster than the memory of any GPU: nothing was measured
+
+
+# ------------------------------------------------------------------------------------------------ exact grids
+
+LANES = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void lanes(device const float *x, device float4 *y, uint i [[thread_position_in_grid]],
+                  uint t [[thread_index_in_threadgroup]]) {
+    y[i] = float4(simd_sum(x[i]), simd_prefix_inclusive_sum(x[i]), simd_broadcast(x[i], 0), simd_max(x[i]));
+}
+kernel void product(device const float *a, device const float *b, device float *c,
+                    uint2 g [[threadgroup_position_in_grid]]) {
+    simdgroup_float8x8 x, y, z = make_filled_simdgroup_matrix<float, 8>(0.0f);
+    for (uint k = 0; k < 32; k += 8) {
+        simdgroup_load(x, a, 32, ulong2(k, 8 * g.y));
+        simdgroup_load(y, b, 16, ulong2(8 * g.x, k));
+        simdgroup_multiply_accumulate(z, x, y, z);
+    }
+    simdgroup_store(z, c, 16, ulong2(8 * g.x, 8 * g.y));
+}
+kernel void places(device uint *out, uint3 i [[thread_position_in_grid]], uint3 n [[threads_per_grid]],
+                   uint3 g [[threadgroup_position_in_grid]], uint3 e [[threads_per_threadgroup]],
+                   uint3 w [[threadgroups_per_grid]], uint t [[thread_index_in_threadgroup]],
+                   uint s [[simdgroup_index_in_threadgroup]]) {
+    const uint at = (i.z * n.y + i.y) * n.x + i.x;
+    out[at] = t + 1000 * s + 10000 * (g.x + w.x * (g.y + w.y * g.z)) + 1000000 * (e.x + e.y + e.z);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("grid", "group"), [((10, 5), (4, 2)), ((64, 8), (32, 4)), ((7, 3), (7, 3)), ((300, 3), (128, 2))]
+)
+def test_exact_grids_and_threadgroup_memory_as_a_parameter(device, grid, group):
+    x = np.random.default_rng(0).random(grid[::-1], np.float32)
+    y, local = device.buffer(x.nbytes), {0: 16, 2: 4 * group[0] * group[1] + 15 & ~15}
+    function = device.kernel(REVERSE, version="3.1").function("reverse")
+    function.dispatch(grid, x, y, threadgroup=group, local=local)
+    np.testing.assert_array_equal(np.asarray(y).view("f4").reshape(x.shape), reversed_in_groups(x, group))
+
+
+@pytest.mark.parametrize(
+    ("grid", "group"), [((9, 5, 7), (4, 2, 3)), ((100, 1, 1), (96, 1, 1)), ((2, 70000, 1), (2, 1, 1))]
+)
+def test_places_of_threads(grid, group):
+    found = np.zeros((2, *grid[::-1]), np.uint32)
+    for out, runtime in zip(found, ("clang", "cuda"), strict=True):
+        library = anymetal.compile(LANES, runtime=runtime, check_order=False, sanitize=False)
+        library["places"](grid, group, out)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("threads", [1, 31, 32, 45, 64, 100])
+def test_simdgroups_that_are_not_full(threads):
+    x = np.arange(1, 201, dtype=np.float32)
+    found = np.zeros((2, 200, 4), np.float32)
+    for y, runtime in zip(found, ("clang", "cuda"), strict=True):
+        library = anymetal.compile(LANES, runtime=runtime, sanitize=False)
+        library["lanes"](200, threads, x, y)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+def test_matrices_of_simdgroups():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.random((24, 32), np.float32), rng.random((32, 16), np.float32), np.zeros((24, 16), np.float32)
+    anymetal.compile(LANES, runtime="cuda")["product"].threadgroups((2, 3), 32, a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+
+
+def test_the_largest_threadgroup_memory(device):
+    function = device.kernel(REVERSE, version="3.1").function("reverse")
+    x = np.arange(1024, dtype=np.float32).reshape(1, 1024)
+    y = device.buffer(x.nbytes)
+    most = (32768 - function.variable_bytes - 16) // 16 * 16
+    function.dispatch((1024, 1), x, y, threadgroup=(1024, 1), local={0: 16, 2: most})
+    np.testing.assert_array_equal(np.asarray(y).view("f4"), reversed_in_groups(x, (1024, 1))[0])
+    with pytest.raises(LaunchError, match="the maximum is 32768"):
+        function.dispatch((1024, 1), x, y, threadgroup=(1024, 1), local={0: 16, 2: most + 16})
+
+
+def test_the_command(tmp_path):
+    (tmp_path / "f.metal").write_text(LANES)
+    np.save(tmp_path / "x.npy", np.ones(100, np.float32))
+    line = ["--kernel", "lanes", "--grid", "100", "--group", "48", "--buffer", str(tmp_path / "x.npy")]
+    line += ["--buffer", "y:float32:400", "--runtime", "cuda", "--save", str(tmp_path)]
+    done = CliRunner().invoke(app, [str(tmp_path / "f.metal"), *line])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "on cuda, without checks" in done.stdout
+    assert (
+        np.load(tmp_path / "y.npy").reshape(100, 4)[:, 0].tolist()
+        == [32] * 32 + [16] * 16 + [32] * 32 + [16] * 16 + [4] * 4
+    )

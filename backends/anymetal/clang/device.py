@@ -20,8 +20,20 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import LaunchError
 from ..frontend.options import Options
-from ..frontend.program import Constants
-from ..frontend.signature import At, Extent, Record, Signature, bytes_of, device_index, find_kernel, is_value, whole
+from ..frontend.program import Constants, Program
+from ..frontend.signature import (
+    At,
+    Extent,
+    Record,
+    Signature,
+    bytes_of,
+    device_index,
+    find_kernel,
+    indirect,
+    is_value,
+    lengths_of,
+    whole,
+)  # fmt: skip
 from ..frontend.toolchain import find
 from .findings import MOST_BUFFERS, ChecksRecord, Finding, levels_of, summary, suppressions, uncovered_by
 from .flags import unavailable
@@ -180,27 +192,6 @@ def positive(name: str, value: Any, default: float, unit: str) -> float:
     if not 0 < number <= LARGEST_LIMIT:
         raise LaunchError(f"{name}={shorten(given)} is not a number of {unit} above 0 and up to {LARGEST_LIMIT}")
     return number
-
-
-def lengths_of(local: Any) -> dict[int, int]:
-    """Return lengths of threadgroup memory by index."""
-    if not isinstance(local, Mapping | None):
-        raise TypeError(f"local is of type {type(local).__name__}; it is a mapping from an index to a length in bytes")
-    named = (local or {}).items()
-    return {whole("local", key, "an index"): whole(f"local[{key}]", value, "a length") for key, value in named}
-
-
-def indirect(groups: Any) -> tuple[int, ...]:
-    """Return the numbers of threadgroups in a buffer."""
-    buffer, offset, _ = At.of(groups)
-    found = bytes_of(buffer)
-    if isinstance(found, int) or offset % 4 or offset + 12 > found.nbytes:
-        size = "no buffer" if isinstance(found, int) else f"{found.nbytes} bytes"
-        raise LaunchError(
-            f"the numbers of threadgroups are three of type uint32 (12 bytes) at an offset that is a multiple of 4: "
-            f"the offset is {shorten(offset)}, in {size}"
-        )
-    return tuple(map(int, found[offset : offset + 12].view(np.uint32)))
 
 
 class Function:
@@ -459,11 +450,7 @@ class Function:
                 buffer = self.device.buffer(argument)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name} of kernel `{self.signature.name}`: {error}") from None
-        if offset >= buffer.nbytes or offset % alignment:
-            raise LaunchError(
-                f"{name} of kernel `{self.signature.name}`: the offset {shorten(offset)} is not a multiple of "
-                f"{alignment} below {buffer.nbytes}, the bytes of the buffer"
-            )
+        self.signature.check_offset(name, offset, alignment, buffer.nbytes)
         return At(buffer, offset, is_undefined)
 
     def __str__(self) -> str:
@@ -476,6 +463,11 @@ class Kernel:
     def __init__(self, device: Device, source: Source) -> None:
         """Returned by :meth:`Device.kernel`."""
         self._device, self.source = device, source
+
+    @property
+    def program(self) -> Program:
+        """The source with its kernels."""
+        return self.source.program
 
     def function(self, name: str, /, *, constants: Constants | None = None) -> Function:
         """Return the kernel function of this name, compiled; raise :class:`LaunchError` if there is none.

@@ -2,7 +2,8 @@
 
 See :class:`Device` for an example. A launch has these properties:
 
-- The grid is rounded up to whole threadgroups and the surplus threads run. The size of a threadgroup is the kernel's
+- The grid of a call is rounded up to whole threadgroups and the surplus threads run; ``dispatch`` runs exact grids. The
+  size of a threadgroup of a call is the kernel's
   ``[[max_total_threads_per_threadgroup(N)]]``, else 256, or fewer if the registers of the kernel require it.
 - Buffers are C-contiguous arrays of class :class:`Array`. Other objects with the buffer protocol are copied to the
   device; copies of small read-only ones are cached. Arrays of CuPy, PyTorch and JAX are used in place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 import sys
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from reprlib import repr as shorten
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -21,7 +22,7 @@ from .. import LaunchError
 from ..frontend.kernels import Kernel as KernelSource
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked
-from ..frontend.signature import Signature, bytes_of, device_index, find_kernel
+from ..frontend.signature import At, Extent, Signature, bytes_of, device_index, find_kernel, indirect, lengths_of
 from ..frontend.toolchain import find
 from . import driver
 from .array import CUDA, Array
@@ -32,6 +33,12 @@ from .ptx import Compiled, compile_kernel, libdevice
 MAX_BYTES = 1 << 46
 USUAL_THREADS = 256
 """Default number of threads of a threadgroup; fewer if the registers of the kernel require it."""
+
+MOST_GROUPS = (2**31 - 1, 65535, 65535)
+"""Maximum numbers of threadgroups of a launch, along each axis."""
+
+MOST_DEEP = 64
+"""Maximum number of threads of a threadgroup along its third axis."""
 
 LEGACY = 1
 """The address of the default stream, which other libraries use unless told otherwise."""
@@ -50,7 +57,7 @@ _compiling = threading.RLock()
 class Recorder(Protocol):
     """The interface of a recorder of launches and copies."""
 
-    def launched(self, function: Function, config: Any, arrays: Sequence[Array]) -> None:
+    def launched(self, name: str, kernel: Any, config: Any, arrays: Sequence[Array]) -> None:
         """Record a launch."""
 
     def allocated(self, memory: Memory) -> None:
@@ -87,37 +94,68 @@ class Handle:
         return "cuda.Handle"
 
 
+def parts(grid: Extent, width: Extent) -> Iterator[tuple[Extent, Extent, Extent]]:
+    """Yield the launches of an exact grid: the first threadgroup, their numbers, and the threads of each of them.
+
+    Examples
+    --------
+    >>> list(parts((10, 2, 1), (4, 2, 1)))
+    [((0, 0, 0), (2, 1, 1), (4, 2, 1)), ((2, 0, 0), (1, 1, 1), (2, 2, 1))]
+    """
+    axes = list[list[tuple[int, int, int]]]()
+    for threads, size, most in zip(grid, width, MOST_GROUPS, strict=True):
+        full, rest = divmod(threads, size)
+        starts = range(0, full, most)
+        axes.append([(i, min(most, full - i), size) for i in starts] + ([(full, 1, rest)] if rest else []))
+    for x, y, z in itertools.product(*axes):
+        yield (x[0], y[0], z[0]), (x[1], y[1], z[1]), (x[2], y[2], z[2])
+
+
+class Form(NamedTuple):
+    """A kernel in the driver, for whole threadgroups or for exact grids."""
+
+    kernel: Any
+    most: int
+    """The threads of a threadgroup that its registers allow."""
+    shared: int
+    """The bytes of its threadgroup variables."""
+
+
 class Function:
     """A kernel function of a compiled source, bound to its device."""
 
-    def __init__(self, device: Device, kernel: KernelSource, compiled: Compiled) -> None:
-        """Returned by :meth:`Kernel.function`."""
-        self._device, self.name = device, (name := kernel.name)
-        about = compiled.about
-        self._signature = signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
-        signature.check_threads()
+    def __init__(
+        self, device: Device, kernel: KernelSource, compiled: Callable[[bool], Compiled], is_exact: bool
+    ) -> None:
+        """Returned by :meth:`Kernel.function`; ``compiled`` returns the PTX for whole threadgroups or exact grids."""
+        self.device, self.name, self._compiled = device, (name := kernel.name), compiled
+        about = compiled(is_exact).about
+        self.signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
         if any(known.is_array or known.members for known in kernel.bindings):
             raise LaunchError(
                 f"kernel `{name}` has an array of buffers or a struct with pointers as a parameter, which the cuda "
                 "runtime does not support: the clang runtime does"
             )
-        if signature.locals:
-            raise LaunchError(
-                f"kernel `{name}` has threadgroup memory as a parameter, which the cuda runtime does not support: "
-                "declare an array in the kernel, or use the clang runtime"
-            )
-        context = device.context
-        with device.active(), Explained(context, "kernel `{}` cannot be loaded", name):
-            self.kernel = driver.core().ObjectCode.from_ptx(compiled.text).get_kernel("mpsref_thread")
-            attributes = self.kernel.attributes
-            signature.check_local(attributes.shared_size_bytes)
-            most = attributes.max_threads_per_block
-        self._is_fixed = kernel.names_threads
-        self.threads = signature.threads if self._is_fixed else min(USUAL_THREADS, most // 32 * 32)
-        if self.threads > most:
-            raise LaunchError(
-                f"kernel `{name}` has max_total_threads_per_threadgroup({self.threads}); its registers allow {most}"
-            )
+        self._is_fixed, self._forms = kernel.names_threads, dict[bool, Form]()
+        form = self._form(is_exact)
+        self.variable_bytes = form.shared
+        self.threads = self.signature.threads if self._is_fixed else min(USUAL_THREADS, form.most // 32 * 32)
+
+    def _form(self, is_exact: bool) -> Form:
+        """Return the kernel for whole threadgroups or for exact grids, loaded at its first use."""
+        if is_exact not in self._forms:
+            device, name, threads = self.device, self.name, self.signature.threads
+            with device.active(), Explained(device.context, "kernel `{}` cannot be loaded", name):
+                code = driver.core().ObjectCode.from_ptx(self._compiled(is_exact).text)
+                kernel = code.get_kernel("mpsref_thread")
+                form = Form(kernel, kernel.attributes.max_threads_per_block, kernel.attributes.shared_size_bytes)
+            self.signature.check_local(form.shared)
+            if self._is_fixed and threads > form.most:
+                raise LaunchError(
+                    f"kernel `{name}` has max_total_threads_per_threadgroup({threads}); its registers allow {form.most}"
+                )
+            self._forms[is_exact] = form
+        return self._forms[is_exact]
 
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
@@ -125,54 +163,136 @@ class Function:
         An argument is an :class:`Array` in C order, or an object with the buffer protocol, which is copied to the
         device. The launch is ordered in the stream of the thread. Raises :class:`LaunchError` for illegal arguments.
         """
-        device, signature = self._device, self._signature
+        device, signature = self.device, self.signature
+        signature.check_threads()
         signature.groups(count, self.threads)
         signature.check_arguments(len(arguments))
+        if signature.locals:
+            signature.check_lengths(0, {})
+        kernel = self._form(False).kernel
         with device.active(), Explained(device.context, "kernel `{}` cannot be launched", self.name):
             stream = device.stream
             arrays = [self._bind(index, argument) for index, argument in enumerate(arguments)]
             for array in arrays:
                 array.memory.use_on(stream)
-            config = self._launch(stream, count, [array.address for array in arrays])
+            config = self._launch(stream, kernel, count, [array.address for array in arrays])
         if (recorder := current_recorder()) is not None:
-            recorder.launched(self, config, arrays)
+            recorder.launched(self.name, kernel, config, arrays)
         return Handle(device, arrays)
 
-    def dispatch(self, threads: Any, /, *arguments: Any, threadgroup: Any = None) -> Handle:
-        """Raise :class:`LaunchError`: grids are rounded up to whole threadgroups."""
-        raise LaunchError(
-            f"kernel `{self.name}`: the cuda runtime has no exact grids; pass a count, or use the clang runtime"
-        )
+    def dispatch(
+        self,
+        threads: int | Sequence[int],
+        /,
+        *arguments: Any,
+        threadgroup: int | Sequence[int] | None = None,
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Handle:
+        """Run exactly these threads, as Metal's ``dispatchThreads``; the arguments are those of the clang runtime.
 
-    def _bind(self, index: int, argument: Any) -> Array:
+        Threadgroups at the end of the grid that have fewer threads are a launch of their own. There is no limit of
+        time: ``seconds`` must be None.
+        """
+        signature = self._exact()
+        grid, width = signature.grid(threads, threadgroup)
+        return self._dispatch(signature, grid, width, arguments, local, seconds)
+
+    def dispatch_threadgroups(
+        self,
+        groups: Any,
+        /,
+        *arguments: Any,
+        threadgroup: int | Sequence[int],
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Handle:
+        """Run whole threadgroups, as Metal's ``dispatchThreadgroups``.
+
+        ``groups`` may be an :class:`Array`, or ``anymetal.at(array, offset)``, with three numbers of dtype uint32: they
+        are copied to the host.
+        """
+        if isinstance(groups, (Array, At)):
+            buffer, offset, _ = At.of(groups)
+            groups = indirect(At(np.asarray(buffer), offset))
+            if 0 in groups:
+                return Handle(self.device, [])
+        signature = self._exact()
+        grid, width = signature.whole_grid(groups, threadgroup)
+        return self._dispatch(signature, grid, width, arguments, local, seconds)
+
+    def _exact(self) -> Signature:
+        """Return the signature with as many threads as the registers allow."""
+        return self.signature._replace(threads=min(self.signature.threads, self._form(True).most))
+
+    def _dispatch(
+        self, signature: Signature, grid: Extent, width: Extent, arguments: Sequence[Any],
+        local: Mapping[int, int] | None, seconds: float | None,
+    ) -> Handle:  # fmt: skip
+        device, lengths = self.device, lengths_of(local)
+        if seconds is not None:
+            raise LaunchError(
+                f"seconds={shorten(seconds)}: the cuda runtime has no limit of time; the clang runtime has"
+            )
+        if width[2] > MOST_DEEP:
+            raise LaunchError(
+                f"threadgroup={width}: an NVIDIA GPU runs at most {MOST_DEEP} threads along the third axis; use the "
+                "clang runtime, or fewer"
+            )
+        signature.check_arguments(len(arguments))
+        signature.check_lengths(self._form(True).shared, lengths)
+        offsets = [sum(lengths[k] for k in lengths if k < index) for index in range(max(lengths, default=-1) + 1)]
+        kernel, groups = self._form(True).kernel, [-(-n // size) for n, size in zip(grid, width, strict=True)]
+        with device.active(), Explained(device.context, "kernel `{}` cannot be launched", self.name):
+            stream = device.stream
+            given = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+            for first, counts, extent in parts(grid, width):
+                part = device.array(np.array([*grid, *width, *groups, *first, *offsets], np.uint32), read_only=True)
+                arrays = [*(given or [part]), part]  # an entry has one buffer or more
+                for array in arrays:
+                    array.memory.use_on(stream)
+                shape = {"grid": counts, "block": extent, "shmem_size": sum(lengths.values())}
+                config = driver.core().LaunchConfig(**shape)
+                self.launch(stream, kernel, config, [array.address for array in arrays])
+                if (recorder := current_recorder()) is not None:
+                    recorder.launched(self.name, kernel, config, arrays)
+        return Handle(device, given)
+
+    def _bind(self, index: int, given: Any) -> Array:
+        what = f"buffer({index}) of kernel `{self.name}`"
+        argument, offset, is_undefined = At.of(given)
+        if is_undefined:
+            raise LaunchError(f"{what}: undefined() is for the checks of the clang runtime; pass the array alone")
         try:
             if isinstance(argument, Array):
                 array = argument
-                if array.device.index != self._device.index:
-                    raise LaunchError(
-                        f"the array is on device {array.device.index}, the kernel on {self._device.index}"
-                    )
+                if array.device.index != self.device.index:
+                    raise LaunchError(f"the array is on device {array.device.index}, the kernel on {self.device.index}")
                 if not array.is_contiguous:
                     raise LaunchError("the array is not C-contiguous: pass array.copy()")
             else:
-                array = self._device.buffer(argument, read_only=not self._signature.is_written(index))
+                array = self.device.buffer(argument, read_only=not self.signature.is_written(index))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"buffer({index}) of kernel `{self.name}`: {error}") from None
-        self._signature.check_size(index, array.nbytes)
+            raise type(error)(f"{what}: {error}") from None
+        if offset:
+            known = self.signature.parameters.get(index)
+            self.signature.check_offset(f"buffer({index})", offset, known.alignment if known else 1, array.nbytes)
+            array = array.reshape(-1).view(np.uint8)[offset:]
+        self.signature.check_size(index, array.nbytes)
         return array
 
-    def launch(self, stream: Any, config: Any, addresses: Sequence[int]) -> None:
+    def launch(self, stream: Any, kernel: Any, config: Any, addresses: Sequence[int]) -> None:
         """Run a grid, in a stream, with buffers at these addresses."""
-        self._device.context.launched(self.name)
-        driver.core().launch(stream, config, self.kernel, *addresses)
+        self.device.context.launched(self.name)
+        driver.core().launch(stream, config, kernel, *addresses)
 
-    def _launch(self, stream: Any, count: int, addresses: Sequence[int]) -> Any:
+    def _launch(self, stream: Any, kernel: Any, count: int, addresses: Sequence[int]) -> Any:
         """Run ``count`` threads; return the grid."""
         core = driver.core()
         while True:
-            config = core.LaunchConfig(grid=self._signature.groups(count, self.threads), block=self.threads)
+            config = core.LaunchConfig(grid=self.signature.groups(count, self.threads), block=self.threads)
             try:
-                self.launch(stream, config, addresses)
+                self.launch(stream, kernel, config, addresses)
                 return config
             except Exception as problem:
                 if driver.code_of(problem) != driver.NO_RESOURCES or self._is_fixed or self.threads <= 32:
@@ -188,21 +308,29 @@ class Kernel:
 
     def __init__(self, device: Device, program: Program, options: Options) -> None:
         """Returned by :meth:`Device.kernel`."""
-        self._device, self._program, self._options = device, program, options
+        self._device, self.program, self._options = device, program, options
         self._functions: dict[tuple[str, ...], Function] = {}
 
-    def function(self, name: str, /, *, constants: Constants | None = None) -> Function:
-        """Return the kernel function of this name, as in the clang runtime."""
-        kernel, values = find_kernel(name, self._program.kernels), self._program.values(constants or {})
+    def function(self, name: str, /, *, constants: Constants | None = None, is_exact: bool = False) -> Function:
+        """Return the kernel function of this name, as in the clang runtime; with ``is_exact`` it is for `dispatch`.
+
+        The kernel for whole threadgroups and that for exact grids are compiled at their first use.
+        """
+        kernel, values = find_kernel(name, self.program.kernels), self.program.values(constants or {})
+        is_exact |= any(known.kind == "threadgroup" for known in kernel.bindings)
         key = name, *(f"{one}={value}" for one, value in sorted(values.items()))
-        if key not in self._functions:
+
+        @functools.cache
+        def compiled(is_exact: bool) -> Compiled:
             with _compiling:
-                compiled = self._device.compiled(self._program, kernel, self._options, values)
-            self._functions[key] = Function(self._device, kernel, compiled)
+                return self._device.compiled(self.program, kernel, self._options, values, is_exact)
+
+        if key not in self._functions:
+            self._functions[key] = Function(self._device, kernel, compiled, is_exact)
         return self._functions[key]
 
     def __str__(self) -> str:
-        return f"cuda.Kernel({', '.join(self._program.kernels)})"
+        return f"cuda.Kernel({', '.join(self.program.kernels)})"
 
 
 class Device:
@@ -210,6 +338,8 @@ class Device:
 
     Copies and launches of a thread are ordered in a stream of the thread, or in the stream of the innermost :meth:`on`.
     If an array was last used in another stream, its next use waits for that stream.
+
+    ``checks`` is False: kernels run without the checks of the clang runtime.
 
     Examples
     --------
@@ -227,6 +357,8 @@ class Device:
         square(3, x, y, np.uint32(3))
         np.asarray(y.view("f4"))  # array([1., 4., 9.], dtype=float32)
     """
+
+    checks = False
 
     def __init__(self, index: int = -1, /) -> None:
         """Open the device; raise :class:`LaunchError` if there is no device or no compiler."""
@@ -460,6 +592,7 @@ class Device:
         version: str = "2.3",
         include: Sequence[str | os.PathLike[str]] = (),
         fast_math: bool = True,
+        define: Mapping[str, Any] | None = None,
     ) -> Kernel:
         """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal.
 
@@ -467,16 +600,19 @@ class Device:
         """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        options = Options.of(version, include, fast_math)
+        options = Options.of(version, include, fast_math, define)
         kernel = self._kernels.get((source, options))
         if kernel is None:
             program = checked(self._toolchain, source, options)
             kernel = self._kernels.setdefault((source, options), Kernel(self, program, options))
         return kernel
 
-    def compiled(self, program: Program, kernel: KernelSource, options: Options, values: Mapping[str, str]) -> Compiled:
+    def compiled(
+        self, program: Program, kernel: KernelSource, options: Options, values: Mapping[str, str], is_exact: bool
+    ) -> Compiled:
         """Return a kernel of a source as PTX for this device."""
-        return compile_kernel(self._toolchain, self._library, program, kernel, self.capability, options, values)
+        tools = self._toolchain, self._library
+        return compile_kernel(*tools, program, kernel, self.capability, options, values, is_exact)
 
     def __str__(self) -> str:
         capability = ".".join(map(str, self.capability))

@@ -98,14 +98,15 @@ def compile_kernel(
     capability: tuple[int, int],
     options: Options,
     values: Mapping[str, str],
+    is_exact: bool = False,
 ) -> Compiled:
     """Return the PTX of a kernel, from the disk cache or from clang; raise :class:`CompileError`.
 
-    Fast math is never on.
+    With ``is_exact`` the entry point takes a part of a grid as its last argument, see entry.h. Fast math is never on.
     """
     processor, version = ARCHITECTURES[architecture(capability)]
     target = "-target-cpu", processor, "-target-feature", version
-    flags = (*FLAGS, *options.definitions, *target, "-mlink-builtin-bitcode")
+    flags = *FLAGS, *options.definitions, *target, *(("-DMPSREF_EXACT",) * is_exact), "-mlink-builtin-bitcode"
 
     def build(output: Path) -> dict[str, Any]:
         cpp = program.cpp(kernel, values)

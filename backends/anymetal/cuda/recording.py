@@ -21,7 +21,7 @@ import numpy as np
 
 from . import driver
 from .array import Array
-from .device import Arrays, Device, Function, current_recorder, recording, recording_device
+from .device import Arrays, Device, current_recorder, recording, recording_device
 from .driver import Explained
 from .memory import Memory, copy
 
@@ -100,10 +100,10 @@ class Recording:
             self._sizes[self._allocated.pop(memory)] = 0
         self._constants[memory] = None
 
-    def launched(self, function: Function, config: Any, arrays: Sequence[Array]) -> None:
+    def launched(self, name: str, kernel: Any, config: Any, arrays: Sequence[Array]) -> None:
         """Record a launch."""
-        places, launch, kernel = [self._place(array) for array in arrays], driver.core().launch, function.kernel
-        self.names.append(function.name)
+        places, launch = [self._place(array) for array in arrays], driver.core().launch
+        self.names.append(name)
         self.steps.append(
             lambda stream, bases: launch(stream, config, kernel, *[bases[base] + offset for base, offset in places])
         )

@@ -126,14 +126,20 @@ class Kernel:
                 parts.append(f"mpsref::pointer{'s' if known.is_array else ''}{{{item}}}")
         return ", ".join(parts)
 
+    def _count(self, kind: str) -> int:
+        """Return the number of indices of a kind, up to the largest: all there are if one is an expression."""
+        indices = [known.index for known in self.bindings if known.kind == kind]
+        return MOST_BUFFERS if None in indices else max((i for i in indices if i is not None), default=-1) + 1
+
     def entry(self) -> str:
         """Return the C++ of the entry point and of what Python must know of the parameters."""
         rows = ", ".join(f"uint({known.value}), bool({known.condition or 'true'})" for known in self.bindings)
-        indices = [known.index for known in self.bindings if known.kind == "buffer"]
-        count = MOST_BUFFERS if None in indices else max((i for i in indices if i is not None), default=0) + 1
-        names = [f"b{i}" for i in range(count)]
+        names = [f"b{i}" for i in range(max(self._count("buffer"), 1))]
         parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
-        call = f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self.call}({self.arguments()}))"
+        call = (
+            f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self._count('threadgroup')}, "
+            f"{self.call}({self.arguments()}))"
+        )
         members = [
             f"MPSREF_MEMBER(({self.call}), {place}, {name})"
             for place, known in enumerate(self.parameters)

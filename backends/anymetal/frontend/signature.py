@@ -186,6 +186,14 @@ class Signature(NamedTuple):
                 + (LAYOUT if known.nbytes > 8 else "")
             )
 
+    def check_offset(self, name: str, offset: int, alignment: int, nbytes: int) -> None:
+        """Raise for an offset that lies outside of a buffer, or is not aligned."""
+        if offset >= nbytes or offset % alignment:
+            raise LaunchError(
+                f"{name} of kernel `{self.name}`: the offset {shorten(offset)} is not a multiple of {alignment} below "
+                f"{nbytes}, the bytes of the buffer"
+            )
+
     def groups(self, count: Any, threads: int) -> int:
         """Return the number of threadgroups of ``threads`` threads that run ``count`` threads."""
         wanted = whole("count", count, "the number of threads")
@@ -280,6 +288,27 @@ def is_value(argument: Any) -> bool:
     if isinstance(argument, np.ndarray):
         return argument.ndim == 0 or (argument.dtype.fields is not None and argument.size == 1)
     return isinstance(argument, (bytes, np.generic))
+
+
+def lengths_of(local: Any) -> dict[int, int]:
+    """Return lengths of threadgroup memory by index."""
+    if not isinstance(local, Mapping | None):
+        raise TypeError(f"local is of type {type(local).__name__}; it is a mapping from an index to a length in bytes")
+    named = (local or {}).items()
+    return {whole("local", key, "an index"): whole(f"local[{key}]", value, "a length") for key, value in named}
+
+
+def indirect(groups: Any) -> tuple[int, ...]:
+    """Return the numbers of threadgroups in a buffer."""
+    buffer, offset, _ = At.of(groups)
+    found = bytes_of(buffer)
+    if isinstance(found, int) or offset % 4 or offset + 12 > found.nbytes:
+        size = "no buffer" if isinstance(found, int) else f"{found.nbytes} bytes"
+        raise LaunchError(
+            f"the numbers of threadgroups are three of type uint32 (12 bytes) at an offset that is a multiple of 4: "
+            f"the offset is {shorten(offset)}, in {size}"
+        )
+    return tuple(map(int, found[offset : offset + 12].view(np.uint32)))
 
 
 def _extent(name: str, value: Any, what: str = "a number of threads") -> Extent:

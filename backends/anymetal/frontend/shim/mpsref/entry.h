@@ -161,7 +161,31 @@ struct out_of_bounds {
 #define MPSREF_ZONE
 #define MPSREF_UNSET(NAME)
 #define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
-#define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
+#ifdef MPSREF_EXACT
+// A part of a grid, all of whose threadgroups have the same size. `part` has threads of the grid, threads of a full
+// group, groups of the grid, the first group of the part, and where threadgroup memory of parameters lies.
+extern "C" threadgroup char mpsref_shared[] __attribute__((aligned(16)));
+#define MPSREF_AND_PART(...) (__VA_ARGS__, const uint *part)
+#define MPSREF_SREG(NAME) {__nvvm_read_ptx_sreg_##NAME##_x(), __nvvm_read_ptx_sreg_##NAME##_y(), __nvvm_read_ptx_sreg_##NAME##_z()}
+#define MPSREF_ENTRY(PARAMETERS, BUFFERS, LOCALS, ...) \
+    MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread MPSREF_AND_PART PARAMETERS { \
+        void *const buffers[] = BUFFERS; \
+        void *locals[LOCALS + 1]; \
+        for (int i = 0; i < LOCALS; i++) locals[i] = (void *)(mpsref_shared + part[12 + i]); \
+        const uint extent[] = MPSREF_SREG(ntid), at[] = MPSREF_SREG(ctaid); \
+        mpsref_group group = {buffers, locals, extent[0] * extent[1] * extent[2]}; \
+        for (int i = 2; i >= 0; i--) { \
+            group.grid[i] = part[i], group.width[i] = part[3 + i], group.groups[i] = part[6 + i]; \
+            group.position[i] = at[i] + part[9 + i], group.extent[i] = extent[i]; \
+            group.origin[i] = group.position[i] * group.width[i]; \
+            group.index = group.index * group.groups[i] + group.position[i]; \
+        } \
+        const mpsref_group *const g = &group; \
+        const uint t = mpsref::thread_index(); \
+        __VA_ARGS__; \
+    }
+#else
+#define MPSREF_ENTRY(PARAMETERS, BUFFERS, LOCALS, ...) \
     MPSREF_CODE __attribute__((nvptx_kernel)) void mpsref_thread PARAMETERS { \
         void *const buffers[] = BUFFERS; \
         const uint size = __nvvm_read_ptx_sreg_ntid_x(), index = __nvvm_read_ptx_sreg_ctaid_x(); \
@@ -172,6 +196,7 @@ struct out_of_bounds {
         const uint t = __nvvm_read_ptx_sreg_tid_x(); \
         __VA_ARGS__; \
     }
+#endif
 #else
 // The threadgroup variables lie in a section of their own, and the threads that a kernel names in another. The linker
 // marks their ends; of a section that does not exist both are null.
@@ -202,7 +227,7 @@ MPSREF_EXTENT(mpsref_counts)
 struct mpsref_extent {
     uint8_t *first, *end;
 };
-#define MPSREF_ENTRY(PARAMETERS, BUFFERS, ...) \
+#define MPSREF_ENTRY(PARAMETERS, BUFFERS, LOCALS, ...) \
     MPSREF_DATA(mpsref_extent, mpsref_local, {mpsref_locals_first, mpsref_locals_end}) \
     MPSREF_DATA(mpsref_extent, mpsref_named, {mpsref_counts_first, mpsref_counts_end}) \
     MPSREF_CODE void mpsref_thread(const mpsref_group *g, uint t) { __VA_ARGS__; }

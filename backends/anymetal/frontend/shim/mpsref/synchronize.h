@@ -32,7 +32,14 @@ constexpr site here(site place = {__builtin_FILE(), __builtin_LINE(), __builtin_
 #elif defined(MPSREF_CUDA)
 inline void barrier(uint, mpsref_site) { asm volatile("bar.sync 0;" ::: "memory"); }
 inline void simd_barrier(uint, mpsref_site) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+#ifdef MPSREF_EXACT
+inline uint thread_index() {
+    const uint row = __nvvm_read_ptx_sreg_tid_y() + __nvvm_read_ptx_sreg_ntid_y() * __nvvm_read_ptx_sreg_tid_z();
+    return __nvvm_read_ptx_sreg_tid_x() + __nvvm_read_ptx_sreg_ntid_x() * row;
+}
+#else
 inline uint thread_index() { return __nvvm_read_ptx_sreg_tid_x(); }
+#endif
 inline uint lane() {
     uint self;
     asm("mov.u32 %0, %%laneid;" : "=r"(self));
