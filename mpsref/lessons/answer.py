@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import io
 import multiprocessing
@@ -11,7 +12,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -325,15 +326,16 @@ def recognized(
     return left[0].cause if len(left) == 1 else ""
 
 
-def _sample(exercise: Exercise) -> Iterator[Arguments]:
-    """Yield cases of an exercise, always the same."""
+@functools.cache
+def _sample(exercise: Exercise) -> list[Arguments]:
+    """Return cases of an exercise, always the same."""
     found: list[Arguments] = []
     settings = hypothesis.settings(
         max_examples=CASES, database=None, deadline=None, derandomize=True, phases=(hypothesis.Phase.generate,),
         suppress_health_check=list(hypothesis.HealthCheck),
     )  # fmt: skip
     settings(hypothesis.given(exercise.cases)(lambda arguments: found.append(arguments)))()
-    yield from found
+    return found
 
 
 def _kind(value: Any) -> str:

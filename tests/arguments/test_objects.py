@@ -53,7 +53,7 @@ def test_the_sweep_finds_parameters_that_are_floats() -> None:
 
 
 PROPERTIES = [
-    pytest.param(kind, name, id=f"{kind.__name__}.{name}")
+    (kind, name)
     for kind in MADE
     if issubclass(kind, PropertyHolder)
     for name, one in properties_of(kind).items()
@@ -61,10 +61,10 @@ PROPERTIES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name"), PROPERTIES)
-def test_properties_of_mps_beyond_the_range_of_a_float(kind: type[PropertyHolder], name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is (a number of 1329 bits|inf)"):
-        properties_of(kind)[name].accepted(made(kind), BEYOND)  # also those that a constructor sets
+def test_properties_of_mps_beyond_the_range_of_a_float() -> None:
+    for kind, name in PROPERTIES:
+        with pytest.raises(ValueError, match=f"{name} is (a number of 1329 bits|inf)"):
+            properties_of(kind)[name].accepted(made(kind), BEYOND)  # also those that a constructor sets
 
 
 @pytest.mark.parametrize(

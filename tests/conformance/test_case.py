@@ -56,7 +56,7 @@ def test_examples(text: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_printing_and_parsing_are_inverse(operation: Operation, data: st.DataObject) -> None:
     case = data.draw(checker.cases(operation, ("float16", "float32")))

@@ -23,7 +23,7 @@ def _cases(operation, number=checker.CASES):
     return list(checker.checked_cases(operation, Backend.dtypes, number, 0))
 
 
-FEW = 18
+FEW, SOME = 18, 60
 """Enough for most mutants; to draw all of the cases takes longer than to run them."""
 
 
@@ -33,18 +33,19 @@ def _failed(operation, outcome_of, number=checker.CASES):
     return next((found for found in outcomes if found[1].status == "failed"), None)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.operation}: {mutant.name}")
-def test_detected(mutant):
-    backend = mutant.backend
-    operation = mutant.operation  # most disagree at once with the reference, on a few cases
-    failed = _failed(operation, lambda case: run_case(case, backend), FEW)
-    failed = failed or _failed(operation, lambda case: _outcome(case, backend))
-    assert failed is not None, f"{checker.CASES} random cases did not detect it"
-    case, outcome = failed
-    assert "raised" not in outcome.message, "the mistake must show in the result, not as an exception"
-    again = _outcome(Case.parse(str(case)), mutant.backend)
-    # The stale result comes from an earlier call, so one call alone may be right.
-    assert again.status == "failed" or "earlier call" in mutant.name
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_detected(operation):
+    for mutant in (one for one in MUTANTS if one.operation == operation):
+        backend = mutant.backend  # most disagree at once with the reference, on a few cases
+        failed = _failed(operation, lambda case, backend=backend: run_case(case, backend), FEW)
+        for number in (SOME, checker.CASES):
+            failed = failed or _failed(operation, lambda case, backend=backend: _outcome(case, backend), number)
+        assert failed is not None, f"{checker.CASES} random cases did not detect: {mutant.name}"
+        case, outcome = failed
+        assert "raised" not in outcome.message, f"{mutant.name}: the mistake must show in the result, not as an error"
+        again = _outcome(Case.parse(str(case)), mutant.backend)
+        # The stale result comes from an earlier call, so one call alone may be right.
+        assert again.status == "failed" or "earlier call" in mutant.name, mutant.name
 
 
 def test_the_cases_are_those_of_a_search():
@@ -59,6 +60,7 @@ def test_the_cases_are_those_of_a_search():
     checker.search(operation, Backend("another", {}), checker.CASES, 0, record)
     assert tried == _cases(operation)
     assert tried[:FEW] == _cases(operation, FEW)[:FEW], "the few are the first of them"
+    assert set(_cases(operation, SOME)) <= {*tried}
     assert len(tried) == checker.CASES
     assert len(set(tried)) == checker.CASES
 

@@ -123,8 +123,8 @@ def test_kernels_are_values(operation: Operation) -> None:
             setattr(spec, one.name, getattr(spec, one.name))
 
 
-@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
-def test_repr_is_short_and_names_the_class(kind: type[Any]) -> None:
-    text = repr(made(kind))
-    assert kind.__name__ in text or kind is mps.MPSImageBatch
-    assert len(text) < 2000
+def test_repr_is_short_and_names_the_class() -> None:
+    for kind in MADE:
+        text = repr(made(kind))
+        assert kind.__name__ in text or kind is mps.MPSImageBatch
+        assert len(text) < 2000, kind.__name__

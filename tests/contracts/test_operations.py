@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import operator
 import re
 from collections.abc import Callable, Collection
@@ -21,6 +22,7 @@ from mpsref.conformance.case import Case, operations
 from mpsref.conformance.runner import compute, references
 from mpsref.operations import Operation, Problem
 from mpsref_cpu import threads
+from tests import few
 from tests.contracts.test_illegal_calls import arguments_of
 from tests.subjects.operations import large, typical
 
@@ -332,13 +334,21 @@ def test_a_batch_without_images(backend: str, operation: Operation) -> None:
 # ---- threads --------------------------------------------------------------------------------------------------------
 
 
+def layers(operation: Operation) -> list[Case]:
+    return [case for _, case in itertools.islice(checker.layer_cases(operation), 3)]
+
+
+@pytest.mark.parametrize(
+    "cases", few([lambda one: [typical(one)], layers, large], 1), ids=["typical", "layers", "large"]
+)
 @every_operation
-def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
+def test_bits_do_not_depend_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, operation: Operation, cases: Callable[[Operation], list[Case]]
+) -> None:
     """Work that is cut into single rows, and handed to other threads, has the bits of work that is not cut."""
     monkeypatch.setattr(threads, "GRAIN", 1)
     cpu = registry.get_backend("cpu")
-    found = [*[case for _, case in checker.layer_cases(operation)][:3], *large(operation)]
-    for case in found:
+    for case in cases(operation):
         seen = []
         for count in (1, 2, 3, 50):
             monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
