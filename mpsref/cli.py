@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import math
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -96,6 +97,20 @@ KernelOption = Annotated[
     list[str] | None,
     typer.Option("--kernel", "-k", help="A kernel (PoolingAverage) or one operation (PoolingAverage.gradient)."),
 ]
+CHECKOUTS = "MPSREF_COLLECTIONS"
+"""The environment variable with folders of published kernels, for backends such as pytorch:mps."""
+
+CheckoutOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--checkout",
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        help=f"A checkout or package of Metal kernels, besides those of {CHECKOUTS}; may be given several times.",
+    ),
+]
+
 IsolateOption = Annotated[
     bool | None,
     typer.Option(help="Run cases in a process of their own, which may crash; by default if the backend declares it."),
@@ -168,6 +183,7 @@ def list_kernels(json: JsonOption = False) -> None:
 def check(
     backend: BackendOption = None,
     kernel: KernelOption = None,
+    checkout: CheckoutOption = None,
     cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = CASES,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each core.")] = 0,
@@ -203,6 +219,7 @@ def check(
     The exit status is 1 if anything failed, or was compared with nothing.
     """
     _check_folders(junit, html, record)
+    _look_in(checkout)
     ways = {"--jobs": jobs, "--workers": workers, "--scheduler": scheduler}
     if sum(map(bool, ways.values())) > 1:
         raise ValueError(f"{' and '.join(name for name, value in ways.items() if value)} exclude each other; give one")
@@ -484,15 +501,24 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
     console.print(f"{totals}; {unexpected} unexpected. Ran on {', '.join(backends)}.")
 
 
+def _look_in(checkouts: Sequence[Path] | None) -> None:
+    """Let backends, also in other processes, find published kernels in folders."""
+    if checkouts:
+        known = [one for one in [os.environ.get(CHECKOUTS)] if one]
+        os.environ[CHECKOUTS] = os.pathsep.join([*(str(one.resolve()) for one in checkouts), *known])
+
+
 @app.command()
 def replay(
     case: Annotated[str, typer.Argument(help=CASE_STRING)],
     backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
+    checkout: CheckoutOption = None,
     isolate: IsolateOption = None,
     time_limit: TimeLimitOption = None,
     memory_limit: MemoryLimitOption = None,
 ) -> None:
     """Run one case again, and print the difference from the reference."""
+    _look_in(checkout)
     from mpsref.conformance.case import Case
     from mpsref.conformance.checker import outcome_of
 

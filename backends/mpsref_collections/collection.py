@@ -30,8 +30,8 @@ FOLDERS = "MPSREF_COLLECTIONS"
 """The environment variable with folders of unpacked packages and checkouts."""
 
 TYPES = {
-    "bool": "?", "char": "i1", "short": "i2", "int": "i4", "int16_t": "i2", "int32_t": "i4", "int64_t": "i8",
-    "uint8_t": "u1", "uint32_t": "u4", "uint64_t": "u8", "size_t": "u8", "float": "f4",
+    "bool": "?", "char": "i1", "short": "i2", "int": "i4", "long": "i8", "int16_t": "i2", "int32_t": "i4",
+    "int64_t": "i8", "uint8_t": "u1", "uint32_t": "u4", "uint64_t": "u8", "size_t": "u8", "float": "f4",
 }  # fmt: skip
 """Types of C in structs of arguments."""
 
@@ -121,7 +121,7 @@ def _find(marker: str, folders: tuple[Path, ...], installed: tuple[str, ...]) ->
 def missing(kind: type[Collection]) -> str | None:
     """Return ``None``, or why the kernels of a collection do not run here and what to do."""
     if find(kind) is None:
-        return f"the files of {kind.name} are not here: {kind.package}, in a folder that {FOLDERS} names"
+        return f"the files of {kind.name} are not here: {kind.package}, in a folder that {FOLDERS} or --checkout names"
     return clang.unavailable()
 
 
@@ -154,7 +154,8 @@ def members(text: str, name: str) -> list[tuple[str, str, int]]:
 def owner(view: Array) -> tuple[Array, int]:
     """Return the memory from the first byte of the owner of a view to the view's last, and the offset of the view."""
     whole: Any = view
-    while getattr(whole, "base", None) is not None:  # also those of broadcast_to, which are no arrays
+    # Also those of broadcast_to, which are no arrays; the owner of the memory may be no array either.
+    while hasattr(getattr(whole, "base", None), "__array_interface__"):
         whole = whole.base
     flat = whole.ravel("K").view(np.uint8)
     last = np.lib.array_utils.byte_bounds(view)[1] - flat.ctypes.data

@@ -102,6 +102,10 @@ def _leaf(problem: Any, gradient: Tensor, value: Tensor) -> tuple[Tensor, float]
     return leaf, spec.regularization_scale if spec.regularization_type == "l2" else 0.0
 
 
+def _fused(torch: Torch) -> dict[str, bool]:
+    return {"fused": True} if torch.fused else {}
+
+
 def _sgd(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, *moments: Tensor) -> Sequence[Tensor]:
     spec = problem.spec
     leaf, decay = _leaf(problem, gradient, value)
@@ -109,7 +113,8 @@ def _sgd(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, *moments: 
     nesterov = bool(moments) and spec.use_nesterov_momentum
     if scale < 0 or (moments and scale == 0) or (moments and not nesterov and rate == 0):
         raise UnsupportedError(f"SGD of PyTorch has no momentum of {scale} with learning rate {rate}")
-    optimizer = torch.torch.optim.SGD([leaf], lr=rate, momentum=scale, weight_decay=decay, nesterov=nesterov)
+    words = {"momentum": scale, "weight_decay": decay, "nesterov": nesterov, **_fused(torch)}
+    optimizer = torch.torch.optim.SGD([leaf], lr=rate, **words)
     unit = 1.0 if nesterov else rate  # the momentum of MPS contains the learning rate, unless it is Nesterov's
     for m in moments:
         optimizer.state[leaf]["momentum_buffer"] = m / unit
@@ -131,10 +136,12 @@ def _adam(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, *moments:
     leaf, decay = _leaf(problem, gradient, value)
     epsilon = spec.epsilon / math.sqrt(1 - spec.beta2**step)  # MPS adds it to the root before the correction
     betas = spec.beta1, spec.beta2
-    optimizer = torch.torch.optim.Adam([leaf], spec.learning_rate, betas, epsilon, decay, amsgrad=problem.maximum)
+    words = {"amsgrad": problem.maximum, **_fused(torch)}
+    optimizer = torch.torch.optim.Adam([leaf], spec.learning_rate, betas, epsilon, decay, **words)
     names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: len(moments)]
     state = {name: moment.clone() for name, moment in zip(names, moments, strict=True)}
-    optimizer.state[leaf].update(step=torch.torch.tensor(step - 1.0, dtype=torch.torch.float64), **state)
+    kind = torch.torch.float32 if torch.fused else torch.torch.float64
+    optimizer.state[leaf].update(step=torch.torch.tensor(step - 1.0, dtype=kind), **state)
     optimizer.step()
     return [leaf, *(optimizer.state[leaf][name] for name in names)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ class Torch(Framework):
         "not currently implemented",
         "can't be",
     )
+
+    fused: ClassVar[bool] = False
+    """Whether optimizers are single operators."""
 
     device: str = "cpu"
     compiles: bool = False

@@ -196,6 +196,7 @@ vectors:
     0.1h + 1.0_H -> f2 1.0996094
     0.1_bf -> u2 15821
     [] { array<float, 3> a{{1, 2, v(3.0f)}}; a[1] += 5; return a[1] + float(a.size()); }() -> f4 10
+    [] { array<float, 3> a{{1, 2, v(3.0f)}}; a.data()[2] += 4; return a.data()[2]; }() -> f4 7
 matrices:
     float2x3(1, 2, 3, 4, 5, v(6.0f)) -> f4 [1, 2, 3, 4, 5, 6]
     float2x2(make<float2>(1, 2), make<float2>(v(3.0f))) -> f4 [1, 2, 3, 3]

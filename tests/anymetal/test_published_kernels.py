@@ -9,12 +9,12 @@ import pytest
 
 import anymetal
 from anymetal import clang
-from mpsref_collections import collection, ggml, mlx
+from mpsref_collections import collection, ggml, mlx, pytorch
 from mpsref_collections.collection import Collection, Compared, Draw, Outcome, examine, find, missing, unseen
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
-MODULES = {"ggml": (ggml, ggml.Ggml), "mlx": (mlx, mlx.Mlx)}
+MODULES = {"ggml": (ggml, ggml.Ggml), "mlx": (mlx, mlx.Mlx), "pytorch": (pytorch, pytorch.Pytorch)}
 CASES = [(name, case) for name, (module, _) in MODULES.items() for case in module.CASES]
 FINDINGS = [(name, case) for name, (module, _) in MODULES.items() for case in module.FINDINGS]
 EXAMPLES = 12
@@ -162,7 +162,8 @@ def test_comparison(got, expected, bound, is_same):
 
 def test_a_missing_collection_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("MPSREF_COLLECTIONS", str(tmp_path))
-    assert missing(Small) == "the files of small are not here: nothing, in a folder that MPSREF_COLLECTIONS names"
+    expected = "the files of small are not here: nothing, in a folder that MPSREF_COLLECTIONS or --checkout names"
+    assert missing(Small) == expected
 
 
 @pytest.mark.parametrize("kind", ["q4_0", "q8_0", "q4_K", "q6_K"])

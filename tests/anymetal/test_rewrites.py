@@ -35,6 +35,13 @@ def test_structs_with_pointers():
 
 
 ROWS = {
+    "array_data": [
+        (
+            "auto p = q.x.data(); int *r = q->data(), n = q.data(1);",
+            "auto p = q.x.mpsref_elements; int *r = q->mpsref_elements, n = q.data(1);",
+        ),
+        ("struct A { int *data(); }; int *p = a.data();", "struct A { int *data(); }; int *p = a.data();"),
+    ],
     "attributes": [
         ("void f(device float* x [[buffer(0)]]) { [[likely]] x[0] = 1; }", "void f(device float* x ) { x[0] = 1; }"),
         ("int a[b[0]];", "int a[b[0]];"),

@@ -187,14 +187,14 @@ def is_instantiation(syntax: Syntax, one: Declaration) -> bool:
 
 def kernels(syntax: Syntax) -> dict[str, Kernel]:
     """Return the kernels of a source by their names in the library, in order."""
-    found, templates, structs = dict[str, Kernel](), dict[str, Declaration](), structs_of(syntax)
+    found, templates, structs = dict[str, Kernel](), dict[str, list[Declaration]](), structs_of(syntax)
     for one in syntax.declarations:
         if not is_kernel(syntax, one):
             continue
         if one.kind is Kind.FUNCTION:
             kernel = _defined(syntax, one, found, structs)
             if template_of(syntax, one):
-                templates[syntax[one.parameters - 1]] = one
+                templates.setdefault(syntax[one.parameters - 1], []).append(one)
             else:
                 found[kernel.name] = kernel
         elif is_instantiation(syntax, one):
@@ -254,7 +254,9 @@ def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel], structs
     return _kernel(syntax, one, host, "::".join(("", *reversed(owners), name)), one, structs)
 
 
-def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declaration], structs: Structs) -> Kernel:
+def _instantiated(
+    syntax: Syntax, one: Declaration, templates: dict[str, list[Declaration]], structs: Structs
+) -> Kernel:
     plain = [i for i in syntax.attributes(one.first + 1, one.last)[0] if syntax[i] != "kernel"]
     start = next((i for i in plain if i > syntax.partner[plain[1]]), 0) if syntax[plain[0]] == "decltype" else plain[0]
     opening = next((i for i in syntax.top(start, one.last) if syntax[i] == "("), -1)
@@ -267,13 +269,15 @@ def _instantiated(syntax: Syntax, one: Declaration, templates: dict[str, Declara
     call = spell(syntax.words[first:end])
     if one.owner is None and not call.startswith("::"):
         call = f"::{call}"  # not a function of metal, of which all are visible after `using namespace metal`
-    if opening >= 0 and angle < 0:  # the types of the parameters select the instantiation
-        types = spell(syntax.words[i] for i in syntax.attributes(opening, syntax.partner[opening] + 1)[0])
-        call = f"((void (*){types}){call})"
     if short not in templates:
         raise syntax.error(first, f"there is no kernel template `{short}` to instantiate")
-    host = _text(one.attributes.get("host_name", "")) or call
-    return _kernel(syntax, templates[short], host, call, one, structs)
+    host, known = _text(one.attributes.get("host_name", "")) or call, templates[short]
+    if opening >= 0 and (angle < 0 or known[1:]):  # the types of the parameters select the instantiation
+        types = spell(syntax.words[i] for i in syntax.attributes(opening, syntax.partner[opening] + 1)[0])
+        call = f"((void (*){types}){call})"
+        count = len(list(syntax.split(opening)))
+        known = [each for each in known if len(list(syntax.split(each.parameters))) == count] or known
+    return _kernel(syntax, known[-1], host, call, one, structs)
 
 
 def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Declaration, structs: Structs) -> Kernel:

@@ -589,6 +589,14 @@ def strings(source: Source) -> Iterator[Edit]:
             yield source.insert(i, "(constant char *)")
 
 
+def array_data(source: Source) -> Iterator[Edit]:
+    """``x.data()`` of an array is a pointer in the address space of ``x``, which no member function of C++ returns."""
+    s = source.syntax
+    calls = [i for i in range(1, s.count - 2) if s[i] == "data" and s[i + 1] == "("]
+    if all(s[i - 1] == "." or s[i - 2] + s[i - 1] == "->" for i in calls):  # no class of the source has such a function
+        yield from (source.edit(i, i + 2, "mpsref_elements") for i in calls if s[i + 2] == ")")
+
+
 REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     attributes,
     kernel_words,
@@ -607,6 +615,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     braces,
     conditionals,
     strings,
+    array_data,
 )
 
 

@@ -80,25 +80,26 @@ constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
 
 // In the strict pass a member has one `this` for each address space that its result is in.
 #ifdef MPSREF_STRICT
-#define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) \
-    thread TYPE &operator[](INDEX i) __private { return ELEMENT; } \
-    threadgroup TYPE &operator[](INDEX i) __local { return ELEMENT; } \
-    device TYPE &operator[](INDEX i) __global { return ELEMENT; } \
-    const thread TYPE &operator[](INDEX i) const __private { return ELEMENT; } \
-    const threadgroup TYPE &operator[](INDEX i) const __local { return ELEMENT; } \
-    const device TYPE &operator[](INDEX i) const __global { return ELEMENT; } \
-    const constant TYPE &operator[](INDEX i) const __constant { return ELEMENT; }
+#define MPSREF_ACCESS(RESULT, MEMBER, VALUE) \
+    thread RESULT MEMBER __private { return VALUE; } \
+    threadgroup RESULT MEMBER __local { return VALUE; } \
+    device RESULT MEMBER __global { return VALUE; } \
+    const thread RESULT MEMBER const __private { return VALUE; } \
+    const threadgroup RESULT MEMBER const __local { return VALUE; } \
+    const device RESULT MEMBER const __global { return VALUE; } \
+    const constant RESULT MEMBER const __constant { return VALUE; }
 #define MPSREF_CONST(MEMBER, ...) MEMBER const __VA_ARGS__ MEMBER const __constant __VA_ARGS__
 #define MPSREF_OF_CONSTANT __constant
 #define MPSREF_OF_THREAD __private
 #else
-#define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) \
-    constexpr TYPE &operator[](INDEX i) { return ELEMENT; } \
-    constexpr const TYPE &operator[](INDEX i) const { return ELEMENT; }
+#define MPSREF_ACCESS(RESULT, MEMBER, VALUE) \
+    constexpr RESULT MEMBER { return VALUE; } \
+    constexpr const RESULT MEMBER const { return VALUE; }
 #define MPSREF_CONST(MEMBER, ...) MEMBER const __VA_ARGS__
 #define MPSREF_OF_CONSTANT
 #define MPSREF_OF_THREAD
 #endif
+#define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) MPSREF_ACCESS(TYPE &, operator[](INDEX i), ELEMENT)
 
 #define MPSREF_VECTOR(ELEMENT, NAME) \
     typedef ELEMENT NAME##2 __attribute__((ext_vector_type(2))); \

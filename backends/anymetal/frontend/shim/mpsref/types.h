@@ -137,6 +137,7 @@ template <class T, size_t N> struct array {
     T mpsref_elements[N];
     MPSREF_CONST(constexpr size_t size(), { return N; })
     MPSREF_SUBSCRIPT(T, size_t, mpsref_elements[i])
+    MPSREF_ACCESS(T *, data(), mpsref_elements)
 };
 
 #if __METAL_VERSION__ >= 320

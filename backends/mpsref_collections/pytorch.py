@@ -1,0 +1,655 @@
+"""The Metal kernels of PyTorch, launched as ``aten/src/ATen/native/mps/operations/*.mm`` does, and what NumPy computes.
+
+They are in no package for Linux: the folder ``aten/src/ATen/native/mps/kernels`` of a checkout is needed, or some files
+of it. Headers that the checkout lacks, such as ``c10/metal``, are those of an installed PyTorch. Arrays may be views.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record
+
+EPSILON = float(np.finfo(np.float32).eps)
+MOST_THREADS = 1024
+FOLDER = "ATen/native/mps/kernels/"
+TYPES = {"float32": "float", "float16": "half"}
+ROWS_OF_A_GRID = 65535
+CHUNK = 65536
+"""Elements of a tensor that a threadgroup of an optimizer updates."""
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """Return a number for both axes, or the two."""
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
+
+
+def steps(view: Array, count: int = 0) -> list[int]:
+    """Return the strides of a view in elements, filled up with zeros."""
+    found = [stride // view.itemsize for stride in view.strides]
+    return found + [0] * (count - len(found))
+
+
+def sized(values: Sequence[int], count: int) -> list[int]:
+    """Return integers, filled up with ones."""
+    return [*map(int, values), *[1] * (count - len(values))]
+
+
+class Pytorch(Collection):
+    """Launches of PyTorch's kernels."""
+
+    name = "PyTorch"
+    marker = f"aten/src/{FOLDER}Pooling.metal"
+    package = "a checkout of PyTorch with aten/src/ATen/native/mps/kernels"
+    version = "3.2"
+
+    def include(self) -> list[Path]:
+        """Return ``aten/src``, and the folder of ``c10``: of the checkout, else of an installed PyTorch."""
+        root = self.marker_file.parents[6]
+        installed = (Path(one) / "torch/include" for one in sys.path)
+        places = (root, *installed)
+        return [self.marker_file.parents[4], *[one for one in places if (one / "c10/metal").is_dir()][:1]]
+
+    def run(
+        self, file: str, kernel: str, threads: Sequence[int] | int, *arguments: Any, group: Sequence[int] = (),
+        whole: bool = False,
+    ) -> None:  # fmt: skip
+        """Launch a kernel of a file, by default as a job of one dimension."""
+        grid = (threads, 1, 1) if isinstance(threads, int) else threads
+        size = group or (min(MOST_THREADS, grid[0]), 1, 1)
+        self.launch(self.marker_file.with_name(file), kernel, grid, size, *arguments, whole=whole)
+
+    def struct(self, file: str, name: str, types: Mapping[str, str], length: int, values: Mapping[str, Any]) -> Array:
+        """Return a struct of a header, with types in the place of the names of its template, and its length N."""
+        found = (one / FOLDER / file for one in self.include())
+        text = next(one for one in found if one.is_file()).read_text()
+        text = re.sub(r"#ifndef __METAL_VERSION__.*?#endif", "", text, flags=re.DOTALL)
+        for parameter, kind in types.items():
+            text = re.sub(rf"\b{parameter}\b", kind, text)
+        lengths = {"N": length, "N - 2": length - 2, "::c10::metal::max_ndim": 16}
+        text = re.sub(
+            r"::c10::metal::array<\s*(\w+)\s*,\s*([^>]+?)\s*>\s*(\w+);",
+            lambda one: f"{one[1]} {one[3]}[{lengths[one[2]]}];", text,
+        )  # fmt: skip
+        return record(members(text, name), values)
+
+    def _pooling(self, name: str, x: Array, out: Array, values: Mapping[str, Any], *, grad: str = "") -> Array:
+        axes = {f"{grad}input": x, f"{grad}output": out, "indices": values.get("indices", out)}
+        about: dict[str, Any] = {"dims": x.ndim, "pooling_dims": x.ndim - 2, "tid_offset": 0}
+        for what, array in axes.items():
+            about |= {f"{what}_sizes": sized(array.shape, 5), f"{what}_strides": steps(array, 5)}
+        words = {word: sized(values[word], 3) for word in ("kernel_size", "stride", "padding", "dilation")}
+        return self.struct("Pooling.h", name, {"idx_type_t": "int32_t"}, 5, {**about, **words, **values, **words})
+
+    def _pool(self, name: str, x: Array) -> str:
+        suffix = "_u32" * ("_u32" in self.marker_file.read_text())
+        return f"{name}_{TYPES[str(x.dtype)]}{suffix}"
+
+    def max_pool(self, x: Array, out: Array, indices: Array, **words: Any) -> None:
+        """Write the maxima of windows, and their indices, for tensors (N, C, *spatial)."""
+        about = {**words, "indices": indices, "return_indices": True, "adaptive": False}
+        params = self._pooling("PoolingParams", x, out, about)
+        self.run("Pooling.metal", self._pool("max_pool", x), out.size, at(x), at(out), at(indices), params)
+
+    def max_pool_backward(self, dx: Array, g: Array, indices: Array, **words: Any) -> None:
+        """Add the gradient at the indices."""
+        params = self._pooling("PoolingBackwardParams", dx, g, {**words, "indices": indices}, grad="grad_")
+        self.run("Pooling.metal", self._pool("max_pool_backward", g), g.size, at(dx), at(g), at(indices), params)
+
+    def avg_pool(self, x: Array, out: Array, *, backward: bool = False, **words: Any) -> None:
+        """Write means of windows; or add to ``x`` the gradient for it from ``out``, that for the means.
+
+        The kernel of the gradient is for three dimensions: images are those of depth 1.
+        """
+        if backward and x.ndim == 4:
+            x, out = x[:, :, None], out[:, :, None]
+            words |= {
+                word: (int(word != "padding"), *words[word])
+                for word in ("kernel_size", "stride", "padding", "dilation")
+            }
+        divisor = words.pop("divisor_override")
+        about = {**words, "has_divisor_override": divisor is not None, "divisor_override": divisor or 0}
+        params = self._pooling("AvgPoolingParams", x, out, about)
+        self.run("Pooling.metal", self._pool("avg_pool" + "_backward" * backward, x), out.size, at(x), at(out), params)
+
+    def adaptive_pool(self, x: Array, out: Array, *, backward: bool = False) -> None:
+        """Write means of parts of about the same size; or the gradient for ``x`` from that for the means."""
+        names = ("B", "C", "input_height", "input_width")
+        values = dict(zip(names, x.shape, strict=True), output_height=out.shape[2], output_width=out.shape[3])
+        values |= {"input_strides": steps(x), "output_strides": steps(out)}
+        params = self.struct("AdaptivePooling.h", "AdaptiveAvgPool2DParams", {}, 0, values)
+        way, arrays = ("backward", (out, x)) if backward else ("forward", (x, out))
+        kernel = f"adaptive_avg_pool2d_{way}_{TYPES[str(x.dtype)]}"
+        self.run("AdaptivePooling.metal", kernel, arrays[1].size, *map(at, arrays), params)
+
+    def upsample(self, name: str, x: Array, out: Array, *, align_corners: bool = False, backward: bool = False) -> None:
+        """Write a larger or smaller image; or add the gradient for ``x`` from ``out``, that for the other image."""
+        scales = [
+            (a - 1) / (b - 1) if align_corners and b > 1 else 0.0 if align_corners else a / b
+            for a, b in zip(x.shape[:1:-1], out.shape[:1:-1], strict=True)
+        ]
+        values: dict[str, Any] = {"scales": scales, "align_corners": align_corners}
+        for what, array in (("input", x), ("output", out)):
+            values |= {f"{what}_sizes": array.shape, f"{what}_strides": steps(array)}
+        params = self.struct("UpSample.h", "UpsampleParams", {}, x.ndim, values)
+        kernel = f"upsample_{name}{'_backward' * backward}_{TYPES[str(x.dtype)]}"
+        self.run("UpSample.metal", kernel, math.prod(out.shape[2:]), at(x), at(out), params)
+
+    def _softmax(self, x: Array, axis: int, chunks: int) -> Array:
+        length, sizes = x.shape[axis], sized(x.shape, 16)
+        strides = [0 if n == 1 else step for n, step in zip(sizes, steps(x, 16), strict=True)]
+        values = {
+            "dim_size": length, "num_rows": x.size // length, "inner_size": math.prod(x.shape[axis + 1 :]),
+            "chunk_size": -(-length // chunks), "n_chunks": chunks, "ndim": x.ndim, "dim": axis,
+            "sizes": sizes, "strides": strides,
+        }  # fmt: skip
+        return self.struct("SoftMax.h", "SoftmaxParams", {"index_t": "uint32_t"}, 0, values)
+
+    def softmax(self, x: Array, out: Array, axis: int, *, logarithmic: bool = False) -> None:
+        """Write softmax along an axis, or its logarithm, into a contiguous array."""
+        kind, length = TYPES[str(x.dtype)], x.shape[axis]
+        name, rows = "log_softmax" if logarithmic else "softmax", x.size // length
+        dense = x.flags.c_contiguous and axis == x.ndim - 1
+        if dense and length <= 2048 and (length <= 1024 or rows >= 128):
+            grid = (-(-rows // 8), 1, 1)
+            params = self._softmax(x, axis, 1)
+            kernel = f"{name}_row_{kind}_u32"
+            self.run("SoftMax.metal", kernel, grid, at(x), out, params, group=(256, 1, 1), whole=True)
+            return
+        chunks = max(1, min(512 // rows, -(-length // 2048)))
+        params = self._softmax(x, axis, chunks)
+        if dense and chunks > 1:
+            some, grid = blank((rows, chunks, 2)), (chunks, rows, 1)
+            words: dict[str, Any] = {"group": (256, 1, 1), "whole": True}
+            self.run("SoftMax.metal", f"softmax_partial_{kind}_u32", grid, at(x), some, params, **words)
+            self.run("SoftMax.metal", f"{name}_finalize_{kind}_u32", grid, at(x), out, some, params, **words)
+            return
+        inner = math.prod(x.shape[axis + 1 :])
+        wide = min(inner, 64 if x.itemsize == 2 else 32)
+        high = min(1 << (length - 1).bit_length(), 256, 1 << (1024 // wide).bit_length() - 1)
+        grid = (-(-inner // wide), rows // inner, 1)
+        kernel = f"{name}_{kind}_u32"
+        self.run("SoftMax.metal", kernel, grid, at(x), out, params, group=(wide, high, 1), whole=True)
+
+    def softmax_backward(self, g: Array, y: Array, dx: Array) -> None:
+        """Write the gradient of softmax along the last axis of contiguous arrays."""
+        rows, length = y.size // y.shape[-1], y.shape[-1]
+        looped = length > 4 * MOST_THREADS or y.itemsize == 2
+        threads = MOST_THREADS if length > 4 * MOST_THREADS else -(-length // 128) * 32
+        grid = (min(rows, ROWS_OF_A_GRID), -(-rows // ROWS_OF_A_GRID), 1)
+        kernel = f"softmax_backward_{'looped' if looped else 'row'}_{TYPES[str(y.dtype)]}_u32"
+        params = self._softmax(y, y.ndim - 1, 1)
+        self.run("SoftMax.metal", kernel, grid, g, y, dx, params, group=(threads, 1, 1), whole=True)
+
+    def _groups(self, x: Array, groups: int, epsilon: float) -> tuple[Array, dict[str, Any]]:
+        n, c = x.shape[:2]
+        hw = x.size // (n * c)
+        values = {
+            "HxW": hw, "num_groups": groups, "channels_per_group": c // groups,
+            "elements_per_group": c // groups * hw, "C": c, "N_times_HxW": n * hw, "eps": epsilon,
+        }  # fmt: skip
+        return self.struct("GroupNorm.h", "GroupNormParams", {"idx_T": "uint32_t"}, 0, values), values
+
+    def _reduced(self, kernel: str, count: int, length: int, *arguments: Any) -> None:
+        threads = min(MOST_THREADS, 32 * -(-length // 128))
+        self.run("GroupNorm.metal", kernel, (count, 1, 1), *arguments, group=(threads, 1, 1), whole=True)
+
+    def group_norm(self, x: Array, gamma: Array, beta: Array, groups: int, epsilon: float) -> tuple[Array, ...]:
+        """Return normalized groups of channels of a contiguous tensor, the means and the reciprocal deviations."""
+        params, values = self._groups(x, groups, epsilon)
+        y, mean, rstd = blank(x.shape), blank((len(x), groups)), blank((len(x), groups))
+        kernel = "group_norm_float_float_float_float_uint32_t"
+        self._reduced(kernel, mean.size, values["elements_per_group"], y, mean, rstd, x, gamma, beta, params)
+        return y, mean, rstd
+
+    def group_norm_backward(
+        self, g: Array, x: Array, mean: Array, rstd: Array, gamma: Array, groups: int
+    ) -> tuple[Array, ...]:
+        """Return the gradients for x, gamma and beta."""
+        params, values = self._groups(x, groups, 0)
+        dx, dgamma, dbeta = blank(x.shape), blank(gamma.shape), blank(gamma.shape)
+        kernel, length = "group_norm_backward_x_float_float_float_uint32_t", values["elements_per_group"]
+        self._reduced(kernel, mean.size, length, dx, g, x, mean, rstd, gamma, params)
+        kernel, length = "group_norm_backward_affine_float_float_float_uint32_t", values["N_times_HxW"]
+        self._reduced(kernel, x.shape[1], length, dgamma, dbeta, g, x, mean, rstd, params)
+        return dx, dgamma, dbeta
+
+    def layer_norm(self, x: Array, weight: Array, bias: Array, epsilon: float) -> tuple[Array, ...]:
+        """Return normalized rows, their means and reciprocal deviations."""
+        rows, length = x.shape
+        y, mean, rstd = blank(x.shape, x.dtype), blank((rows,), x.dtype), blank((rows,), x.dtype)
+        looped = length > 4 * MOST_THREADS
+        threads = MOST_THREADS if looped else 32 * -(-length // 128)
+        kernel = f"layer_norm_{'looped' if looped else 'single_row'}_i32_{TYPES[str(x.dtype)]}"
+        one = np.int32(1)
+        arguments = x, y, mean, rstd, np.uint32(length), np.float32(epsilon), one, one, weight, bias
+        self.run("LayerNorm.metal", kernel, (rows, 1, 1), *arguments, group=(threads, 1, 1), whole=True)
+        return y, mean, rstd
+
+    def dropout(self, x: Array, p: float, seed: int, offset: int) -> tuple[Array, Array]:
+        """Return x with elements dropped at random, and the mask."""
+        y, mask = blank(x.shape), blank(x.shape, np.bool_)
+        params = np.array([1 - p, 1 / (1 - p)], np.float32)
+        seeds = np.array([seed, offset], np.int64)
+        threads = -(-x.size // 4)
+        self.run("Dropout.metal", "dropout_fwd_float", threads, y, mask, x, params, seeds, np.uint32(x.size))
+        return y, mask
+
+    def dropout_backward(self, g: Array, mask: Array, scale: float) -> Array:
+        """Return the gradient of dropout."""
+        dx = blank(g.shape)
+        self.run("Dropout.metal", "dropout_bwd_float", g.size, dx, g, mask, np.float32(scale))
+        return dx
+
+    def optimizer(self, kernel: str, tensors: Mapping[str, Sequence[Array]], *numbers: Any) -> None:
+        """Update parameters and moments in place: lists of arrays by the names of the kernel's struct."""
+        sizes = [one.size for one in tensors["params"]]
+        parts = [(i, part) for i, size in enumerate(sizes) for part in range(-(-size // CHUNK))]
+        table = np.zeros(1, [("numels", "u8", 32), ("tensor", "u8", 32), ("chunk", "u8", 32)])
+        table["numels"][0, : len(sizes)] = sizes
+        for group, (i, part) in enumerate(parts):
+            table["tensor"][0, group], table["chunk"][0, group] = i, part
+        pointers = {name: [*arrays, *[None] * (32 - len(arrays))] for name, arrays in tensors.items()}
+        file, group_size = "FusedOptimizerOps.metal", (MOST_THREADS, 1, 1)
+        self.run(file, kernel, (len(parts), 1, 1), pointers, table, *numbers, group=group_size, whole=True)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def image(draw: Draw, *, kind: str | None = None, dtype: Any = np.float32) -> Array:
+    """Draw a batch of images: dense, channels last, transposed, or every other row."""
+    shape = (draw.number(1, 2), draw.choice(1, 3, 33), draw.choice(1, 2, 5, 9), draw.choice(1, 3, 8, 31))
+    axes = draw.choice((0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 3, 2))
+    x = draw.array(*(shape[i] * (1 + (i == 2)) for i in axes), kind=kind, dtype=dtype)
+    return x.transpose(np.argsort(axes))[:, :, :: draw.choice(2, -2)]
+
+
+def windows(draw: Draw, x: Array, *, dilates: bool) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Draw windows that begin and end at pixels, and the size of the result."""
+    words: dict[str, list[int]] = {word: [] for word in ("kernel_size", "stride", "padding", "dilation")}
+    size = []
+    for n in x.shape[2:]:
+        dilation = draw.number(1, 2) if dilates else 1
+        kernel = draw.number(1, min(4, (n - 1) // dilation + 1))
+        # An even kernel with dilation may lie beside the image as a whole: see FINDINGS.
+        padding = 0 if dilation > 1 else draw.number(0, kernel // 2)
+        stride = draw.number(1, 3)
+        for word, value in zip(words, (kernel, stride, padding, dilation), strict=True):
+            words[word].append(value)
+        size.append((n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1)
+    return dict(words), (*x.shape[:2], *size)
+
+
+def taps(x: Array, words: Mapping[str, Any], size: Sequence[int], fill: float) -> tuple[Array, Array]:
+    """Return the elements of each window, and their positions in the image, -1 outside."""
+    axes = []
+    for i, n in enumerate(x.shape[2:]):
+        kernel, stride, padding, dilation = (
+            words[word][i] for word in ("kernel_size", "stride", "padding", "dilation")
+        )
+        axes.append(np.arange(size[2 + i])[:, None] * stride - padding + np.arange(kernel) * dilation)
+        axes[i] = np.where((axes[i] >= 0) & (axes[i] < n), axes[i], -1)
+    rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
+    inside = (rows >= 0) & (columns >= 0)
+    found = np.where(inside, x[:, :, rows, columns], fill)
+    place = np.where(inside, rows * x.shape[3] + columns, -1)
+    flat = (*size, -1)
+    return found.reshape(flat), np.broadcast_to(place.reshape(1, 1, *size[2:], -1), found.reshape(flat).shape)
+
+
+def max_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """Maxima of windows without NaN and their places, and the gradient for them."""
+    x = image(draw, kind=draw.choice("plain", "ties"), dtype=draw.choice(np.float32, np.float16))
+    words, size = windows(draw, x, dilates=True)
+    out, indices = blank(size, x.dtype), blank(size, np.int64)
+    torch.max_pool(x, out, indices, **words)
+    found, place = taps(x, words, size, -np.inf)
+    first = found.argmax(-1)[..., None]
+    g, dx = draw.array(*size, kind="ties"), np.zeros(x.shape, np.float32)
+    torch.max_pool_backward(dx, g, indices, **words)
+    expected = np.zeros((*size[:2], x.shape[2] * x.shape[3]))
+    where = np.take_along_axis(place, first, -1)[..., 0].reshape(*size[:2], -1)
+    for n, c in np.ndindex(*size[:2]):
+        np.add.at(expected[n, c], where[n, c], g[n, c].ravel())
+    return [
+        Compared(out, found.max(-1)), Compared(indices, where.reshape(size)),
+        Compared(dx, expected.reshape(x.shape), 1e-6 * np.abs(g).max() * 9),
+    ]  # fmt: skip
+
+
+def avg_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """Means of windows over all taps, those inside, or a number; and their gradient."""
+    x = image(draw, kind=draw.choice("plain", "ties"))
+    words, size = windows(draw, x, dilates=False)
+    include, divisor = draw.choice(True, False), draw.choice(None, 3)
+    more = {"count_include_pad": include, "divisor_override": divisor}
+    out = blank(size)
+    torch.avg_pool(x, out, **words, **more)
+    found, place = taps(x, words, size, 0)
+    counts = np.full(size, float(divisor)) if divisor else (place >= 0).sum(-1).astype(float)
+    if include and not divisor:
+        counts[...] = math.prod(words["kernel_size"])
+    error = EPSILON * 32 * np.abs(found).sum(-1) / counts
+    g, dx = draw.array(*size, kind="ties"), np.zeros(x.shape, np.float32)
+    torch.avg_pool(dx, g, backward=True, **words, **more)
+    expected = np.zeros((*size[:2], x.shape[2] * x.shape[3] + 1))
+    for n, c in np.ndindex(*size[:2]):
+        each = np.broadcast_to((g[n, c] / counts[n, c])[..., None], place[n, c].shape)
+        np.add.at(expected[n, c], place[n, c], each)
+    return [
+        Compared(out, found.sum(-1, dtype=np.float64) / counts, error),
+        Compared(dx, expected[..., :-1].reshape(x.shape), EPSILON * 64 * np.abs(g).max() * 16),
+    ]  # fmt: skip
+
+
+def adaptive_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """Means of parts, which may overlap, and their gradient."""
+    x = image(draw)
+    size = (*x.shape[:2], draw.choice(1, 2, 7), draw.choice(1, 3, 10))
+    parts = [np.zeros((b, a)) for a, b in zip(x.shape[2:], size[2:], strict=True)]
+    for matrix in parts:
+        b, a = matrix.shape
+        for i in range(b):
+            first, last = i * a // b, -(-(i + 1) * a // b)
+            matrix[i, first:last] = 1 / (last - first)
+    out = blank(size)
+    torch.adaptive_pool(x, out)
+    g, dx = draw.array(*size, kind="plain"), blank(x.shape)
+    torch.adaptive_pool(dx, g, backward=True)
+    with np.errstate(invalid="ignore"):
+        means = np.einsum("ncij,ai,bj->ncab", np.nan_to_num(x.astype(np.float64), posinf=0, neginf=0), *parts)
+        bad = np.einsum("ncij,ai,bj->ncab", np.where(np.isfinite(x), 0, 1.0), *parts) > 0
+    special = x[~np.isfinite(x)]
+    expected = np.where(bad, special[0] if special.size else 0, means)
+    scale = np.abs(np.nan_to_num(x, posinf=0, neginf=0)).max()
+    gradient = np.einsum("ncab,ai,bj->ncij", g.astype(np.float64), *parts)
+    bounds = EPSILON * 256 * scale, EPSILON * 256 * np.abs(g).max()
+    return [Compared(out, expected, bounds[0]), Compared(dx, gradient, bounds[1])]
+
+
+def positions(a: int, b: int, name: str, *, align_corners: bool) -> Array:
+    """Return the matrix of the weights with which ``b`` elements are made of ``a``, with positions in float32."""
+    scale = np.float32((a - 1) / (b - 1) if align_corners and b > 1 else 0 if align_corners else a / b)
+    i = np.arange(b, dtype=np.float32)
+    if name.startswith("nearest"):
+        source = (scale * (i + np.float32(0.5)) if "exact" in name else scale * i).astype(np.int64)
+        return np.eye(a)[np.minimum(source, a - 1)]
+    source = scale * i if align_corners else scale * (i + np.float32(0.5)) - np.float32(0.5)
+    cubic = "cubic" in name
+    source = source if align_corners or cubic else np.maximum(source, 0)
+    first = np.floor(source).astype(np.int64)
+    t = (source - first).astype(np.float64)
+    if not cubic:
+        weights = [(0, 1 - t), (1, t)]
+    else:
+        near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]
+        far = [((-0.75 * d + 3.75) * d - 6) * d + 3 for d in (t + 1, 2 - t)]
+        weights = [(-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])]
+    matrix = np.zeros((b, a))
+    for offset, weight in weights:
+        np.add.at(matrix, (np.arange(b), np.clip(first + offset, 0, a - 1)), weight)
+    return matrix
+
+
+def upsample(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """Images of another size, and where there is a kernel the gradient."""
+    x = image(draw, kind=draw.choice("plain", "ties"))
+    size = (*x.shape[:2], draw.choice(1, 2, 5, 18), draw.choice(1, 3, 16, 33))
+    name = draw.choice("nearest2d", "nearest_exact2d", "bilinear2d", "bicubic2d")
+    align = not name.startswith("nearest") and draw.choice(False, True)
+    out = blank(size)
+    torch.upsample(name, x, out, align_corners=align)
+    rows, columns = (positions(a, b, name, align_corners=align) for a, b in zip(x.shape[2:], size[2:], strict=True))
+    expected = np.einsum("ncij,ai,bj->ncab", x.astype(np.float64), rows, columns)
+    error = EPSILON * 64 * (1 + max(x.shape[2:])) * np.abs(x).max()
+    compared = [Compared(out, expected, 0 if name.startswith("nearest") else error)]
+    volume = {"nearest2d": "nearest_3d", "nearest_exact2d": "nearest_exact_3d", "bilinear2d": "trilinear"}
+    g, dx = draw.array(*size, kind="plain"), np.zeros(x.shape, np.float32)
+    if name == "bicubic2d":
+        torch.upsample(name, dx, g, align_corners=align, backward=True)
+    else:
+        torch.upsample(volume[name], dx[:, :, None], g[:, :, None], align_corners=align, backward=True)
+    gradient = np.einsum("ncab,ai,bj->ncij", g.astype(np.float64), rows, columns)
+    bound = EPSILON * 64 * (1 + max(x.shape[2:])) * np.einsum("ncab->nc", np.abs(g))[:, :, None, None]
+    return [*compared, Compared(dx, gradient, bound)]
+
+
+def softmax(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """Softmax and its logarithm along any axis, by each of the kernels."""
+    rows = draw.choice((1,), (2,), (3, 2), (130,))
+    shape = (*rows, draw.choice(1, 2, 31, 33, 1025)) if rows == (130,) else (*rows, draw.length())
+    shape = (*rows, draw.choice(2049, 4200)) if draw.choice(False, False, True) else shape
+    x = draw.strided(*shape)
+    axis = draw.number(0, x.ndim - 1)
+    logarithmic, out = draw.choice(False, True), blank(x.shape)
+    torch.softmax(x, out, axis, logarithmic=logarithmic)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = x.astype(np.float64)
+        shifted = z - z.max(axis, keepdims=True)
+        total = np.exp(shifted).sum(axis, keepdims=True)
+        expected = shifted - np.log(total) if logarithmic else np.exp(shifted) / total
+        spread = np.nan_to_num(np.abs(z), posinf=0).max() + 1
+        error = EPSILON * (64 + x.shape[axis] / 8 + 16 * spread) * (np.abs(expected) + logarithmic)
+    g = draw.array(*shape, kind="plain")
+    y = np.moveaxis(np.where(np.isnan(expected), 0, np.exp(expected) if logarithmic else expected), axis, -1)
+    y, h = np.ascontiguousarray(y, np.float32), np.ascontiguousarray(np.moveaxis(g, axis, -1))
+    dx = blank(y.shape)
+    torch.softmax_backward(h, y, dx)
+    products = y.astype(np.float64) * h
+    gradient = products - y * products.sum(-1, keepdims=True)
+    bound = EPSILON * 64 * (np.abs(products) + y * np.abs(products).sum(-1, keepdims=True)) + 1e-38
+    return [Compared(out, expected, error + 1e-38), Compared(dx, gradient, bound)]
+
+
+def group_norm(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """Normalized groups of channels, and their gradients; the variance is that of squares."""
+    groups, per = draw.choice(1, 2, 3), draw.number(1, 3)
+    shape = (draw.number(1, 2), groups * per, draw.choice(1, 3, 7), draw.choice(1, 5, 33, 400))
+    x = draw.array(*shape, kind="plain")
+    gamma, beta = (draw.array(groups * per, kind="plain") for _ in range(2))
+    y, *_ = torch.group_norm(x, gamma, beta, groups, 1e-5)
+    z = x.astype(np.float64).reshape(len(x), groups, -1)
+    m = z.mean(-1, keepdims=True)
+    r = 1 / np.sqrt(z.var(-1, keepdims=True) + 1e-5)
+    plain = ((z - m) * r).reshape(shape)
+    scale, shift = gamma.reshape(1, -1, 1, 1).astype(np.float64), beta.reshape(1, -1, 1, 1)
+    # From squares, the variance has an error of the squares' rounding.
+    relative = EPSILON * (64 + z.shape[-1] / 16) * (1 + (z**2).mean(-1, keepdims=True) * r * r)
+    error = (relative * (1 + np.abs(z - m) * r + np.abs(m) * r)).reshape(shape) * np.abs(scale) + EPSILON * np.abs(
+        shift
+    )
+    g = draw.array(*shape, kind="plain")
+    rounded = m.astype(np.float32)[..., 0], r.astype(np.float32)[..., 0]
+    dx, dgamma, dbeta = torch.group_norm_backward(g, x, *rounded, gamma, groups)
+    h = (g * scale).reshape(z.shape)
+    p = plain.reshape(z.shape)
+    gradient = r * (h - h.mean(-1, keepdims=True) - p * (h * p).mean(-1, keepdims=True))
+    size = EPSILON * (256 + z.shape[-1]) * r * (np.abs(h).max(-1, keepdims=True) * (1 + np.abs(p)) + 1e-6)
+    size = size * (1 + np.abs(m) * r) * (1 + np.abs(p).max(-1, keepdims=True))
+    over, many = (0, 2, 3), EPSILON * (256 + plain[:, 0].size)
+    return [
+        Compared(y, plain * scale + shift, error),
+        Compared(dx, gradient.reshape(shape), size.reshape(shape)),
+        Compared(dgamma, (g * plain).sum(over), many * (np.abs(g) * (1 + np.abs(plain))).sum(over)),
+        Compared(dbeta, g.sum(over, dtype=np.float64), many * np.abs(g).sum(over)),
+    ]
+
+
+def layer_norm(torch: Pytorch, draw: Draw) -> Compared:
+    """Normalized rows that fit into the registers of a threadgroup, and longer ones."""
+    count, length = draw.number(1, 3), draw.choice(1, 2, 5, 31, 33, 128, 1023, 4096, 4097)
+    x = draw.array(count, length) + np.float32(draw.choice(0, 1000))
+    weight, bias = (draw.array(length, kind="plain") for _ in range(2))
+    y, *_ = torch.layer_norm(x, weight, bias, 1e-5)
+    with np.errstate(invalid="ignore"):
+        z = x.astype(np.float64)
+        m = z.mean(1, keepdims=True)
+        r = 1 / np.sqrt(((z - m) ** 2).mean(1, keepdims=True) + 1e-5)
+        plain = (z - m) * r
+        error = EPSILON * (64 + length / 16) * ((np.abs(m) * r + 1) * (1 + np.abs(plain)) * np.abs(weight)) * 4
+    return Compared(y, plain * weight + bias, error + EPSILON * np.abs(bias))
+
+
+def philox(seed: int, offset: int, count: int, rounds: int) -> Array:
+    """Return ``count`` times four random numbers of Philox4x32, of a key and counters from ``offset`` on."""
+    at = np.uint64(offset) + np.arange(count, dtype=np.uint64)
+    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+    c = [np.zeros(count, np.uint64), np.zeros(count, np.uint64), at >> high, at & low]
+    keys = [seed >> 32, seed & 0xFFFFFFFF]
+    for _ in range(rounds):
+        first, second = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [
+            second >> high ^ c[1] ^ np.uint64(keys[0]),
+            second & low,
+            first >> high ^ c[3] ^ np.uint64(keys[1]),
+            first & low,
+        ]
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack(c, 1)
+
+
+def dropout(torch: Pytorch, draw: Draw, rounds: int = 9) -> list[Compared]:
+    """Elements that random numbers keep, and the gradient; ``philox4::rand`` of PyTorch runs 9 rounds."""
+    x = draw.array(draw.length(), kind="plain")
+    p, seed, offset = draw.choice(0.0, 0.5, 0.9), draw.number(0, 2**40), draw.number(0, 2**33)
+    y, mask = torch.dropout(x, p, seed, offset)
+    bits = philox(seed, offset, -(-x.size // 4), rounds).ravel()[: x.size]
+    uniform = (bits & np.uint64(0x7FFFFFFF)) * 4.6566127342e-10
+    sure = np.abs(uniform - (1 - p)) > 1e-6
+    g, scale = draw.array(x.size, kind="plain"), 1 / (1 - p)
+    dx, error = torch.dropout_backward(g, mask, scale), 4 * EPSILON * scale
+    return [
+        Compared(np.where(sure, mask, False), np.where(sure, uniform < 1 - p, False)),
+        Compared(y, np.where(mask, x * scale, 0), error * np.abs(x)),
+        Compared(dx, np.where(mask, g * scale, 0), error * np.abs(g)),
+    ]
+
+
+def adam(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """A step of Adam, AdamW and AMSGrad for several tensors, some longer than a chunk."""
+    sizes = [draw.choice(1, 5, 1025) for _ in range(draw.number(1, 3))]
+    sizes = [CHUNK + 1, *sizes] if draw.choice(False, False, False, True) else sizes
+    weighted, maxima = draw.choice("adam", "adamw"), draw.choice(False, True)
+    names = ["params", "grads", "exp_avgs", "exp_avg_sqs", *["max_exp_avg_sqs"] * maxima]
+    lists = {name: [draw.array(n, kind="plain") for n in sizes] for name in names}
+    for name in names[3:]:
+        lists[name] = [one * one for one in lists[name]]
+    step, maximize = draw.number(1, 40), draw.choice(0, 1)
+    rate, beta1, beta2, decay, epsilon = (
+        float(np.float32(one)) for one in (0.1, 0.9, 0.99, draw.choice(0.0, 0.1), 1e-6)
+    )
+    before = {name: [one.astype(np.float64) for one in arrays] for name, arrays in lists.items()}
+    lists["state_steps"] = [np.array([step], np.float32) for _ in sizes]
+    numbers = map(np.float32, (rate, beta1, beta2, decay, epsilon))
+    kernel = f"fused_{weighted}{'_amsgrad' * maxima}_float_float"
+    torch.optimizer(kernel, lists, *numbers, np.uint8(maximize))
+    compared = []
+    for i in range(len(sizes)):
+        p, g, m, v = (before[name][i] for name in names[:4])
+        g = -g if maximize else g
+        g, p = (g + decay * p, p) if weighted == "adam" else (g, p - rate * decay * p)
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        top = np.maximum(v, before["max_exp_avg_sqs"][i]) if maxima else v
+        change = rate / (1 - beta1**step) * m / (np.sqrt(top / (1 - beta2**step)) + epsilon)
+        size = EPSILON * 64 / min(1 - beta2**step, 1 - beta1**step)
+        compared += [
+            Compared(lists["params"][i], p - change, size * (np.abs(p) + np.abs(change) + 1)),
+            Compared(lists["exp_avgs"][i], m, EPSILON * 8 * (np.abs(m) + np.abs(g))),
+            Compared(lists["exp_avg_sqs"][i], v, EPSILON * 8 * v),
+            Compared(lists["grads"][i], before["grads"][i]),
+        ]
+    return compared
+
+
+def sgd(torch: Pytorch, draw: Draw) -> list[Compared]:
+    """A step of gradient descent, with momentum or without."""
+    n, decay, rate, maximize = draw.length(), draw.choice(0.0, 0.1), 0.1, draw.choice(0, 1)
+    p, g, m = (draw.array(n, kind="plain") for _ in range(3))
+    plain = [one.astype(np.float64) for one in (p, g, m)]
+    change = (-plain[1] if maximize else plain[1]) + decay * plain[0]
+    if draw.choice(False, True):
+        momentum, dampening, nesterov, first = 0.9, draw.choice(0.0, 0.5), draw.choice(0, 1), draw.choice(0, 1)
+        lists = {"params": [p], "grads": [g], "momentum_buffer_list": [m]}
+        numbers = map(np.float32, (decay, momentum, rate, dampening))
+        torch.optimizer("fused_sgd_momentum_float", lists, *numbers, *map(np.uint8, (nesterov, maximize, first)))
+        moment = change if first else momentum * plain[2] + (1 - dampening) * change
+        change = change + momentum * moment if nesterov else moment
+    else:
+        lists = {"params": [p], "grads": [g]}
+        torch.optimizer("fused_sgd_float", lists, np.float32(decay), np.float32(rate), np.uint8(maximize))
+        moment = plain[2]
+    bound = EPSILON * 16 * (np.abs(plain[0]) + np.abs(plain[1]) + np.abs(plain[2]))
+    return [Compared(p, plain[0] - rate * change, bound), Compared(m, moment, bound)]
+
+
+def beside(torch: Pytorch, draw: Draw) -> Compared:
+    """A window of which no tap is inside the image: its maximum is -infinity."""
+    x = draw.array(1, 1, 1, 1, kind="plain")
+    out, indices = blank(x.shape), blank(x.shape, np.int64)
+    torch.max_pool(x, out, indices, kernel_size=(2, 2), stride=(1, 1), padding=(1, 1), dilation=(2, 2))
+    return Compared(out, np.full(x.shape, -np.inf))
+
+
+def later_nan(torch: Pytorch, draw: Draw) -> Compared:
+    """A NaN that is not the first of its window: the maximum is NaN on other devices."""
+    x = np.zeros((1, 1, 1, 2), np.float32)
+    x[..., 1] = np.nan
+    out, indices = blank((1, 1, 1, 1)), blank((1, 1, 1, 1), np.int64)
+    torch.max_pool(x, out, indices, kernel_size=(1, 2), stride=(1, 1), padding=(0, 0), dilation=(1, 1))
+    return Compared(out, np.full(out.shape, np.nan))
+
+
+def far_from_zero(torch: Pytorch, draw: Draw) -> Compared:
+    """Groups of mean 1000 and deviation 1, normalized within a thousandth."""
+    x = draw.array(1, 2, 8, 32, kind="plain") + np.float32(1000)
+    y, *_ = torch.group_norm(x, np.ones(2, np.float32), np.zeros(2, np.float32), 2, 1e-5)
+    z = x.astype(np.float64).reshape(2, -1)
+    expected = (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5)
+    return Compared(y, expected.reshape(x.shape), 1e-3 * (1 + np.abs(expected).reshape(x.shape)))
+
+
+FINDINGS: Mapping[str, tuple[Case, str]] = {
+    "max_pool of windows beside the image": (
+        beside, "the first tap is read even if it lies behind the image: another element, or memory behind the buffer",
+    ),
+    "max_pool of NaN": (later_nan, "a NaN that is not the first tap of its window is ignored"),
+    "dropout by Philox4x32-10": (
+        lambda torch, draw: dropout(torch, draw, rounds=10),
+        "philox4::rand stops after 9 of 10 rounds: other numbers than those of the generator that it is named after",
+    ),
+    "group_norm far from zero": (
+        far_from_zero, "the variance is the difference of two large numbers: wrong digits, and NaN if it is negative",
+    ),
+}  # fmt: skip
+"""Cases in which the kernels differ from NumPy or stop, and why."""
+
+REVIEWED: Mapping[tuple[str, str], str] = {
+    ("max_pool_backward", "uncovered"): "the gradient is added at the maxima; the host has filled the rest with zeros",
+    ("avg_pool_backward", "uncovered"): "the same: pixels between windows",
+    ("upsample", "uncovered"): "the gradient is added at the pixels that were read; the host has filled the rest",
+    ("upsample", "uninitialized"): "to_vec sets each component of the vector in a loop",
+}
+"""What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
+
+FILES = {
+    "max_pool": "Pooling.metal", "avg_pool": "Pooling.metal", "adaptive": "AdaptivePooling.metal",
+    "upsample": "UpSample.metal", "softmax": "SoftMax.metal", "group_norm": "GroupNorm.metal",
+    "layer_norm": "LayerNorm.metal", "dropout": "Dropout.metal", "adam": "FusedOptimizerOps.metal",
+    "sgd": "FusedOptimizerOps.metal",
+}  # fmt: skip
+"""Files that a case needs, by the beginning of its name."""
+
+CASES: Mapping[str, Case] = {
+    case.__name__: case
+    for case in (
+        max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd,
+    )
+}  # fmt: skip
