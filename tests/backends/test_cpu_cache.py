@@ -30,7 +30,6 @@ family.bias_gradient(np.arange(6, dtype=np.float32).reshape(1, 1, 3, 2), sums)
 print(sums.tolist(), sum(family._add_pixels.stats.cache_hits.values()))
 """
 
-
 POOLING = """
 import numpy as np
 from mpsref import PoolingAverage

@@ -94,7 +94,6 @@ ADDRESSES = [
 ]
 CACHE = "numba.core.dispatcher:Dispatcher._cache"
 
-
 Outcome = Callable[..., tuple[str, bool, list[str]]]
 
 

@@ -14,7 +14,6 @@ from mpsref.conformance.runner import run_case
 LINES = Path(__file__).with_name("found_by_random_cases.txt").read_text("utf-8").splitlines()
 CASES = [line for line in LINES if line and not line.startswith("#")]
 
-
 FAST_MATH = "nonfinite"
 """The data on which backends with fast math do not run."""
 

@@ -201,16 +201,6 @@ def test_a_batch_without_images(backend: str) -> None:
     assert (kept.n, flat(kept.dbeta), flat(kept.dgamma)) == (2, [1, 2], [3, 4])
 
 
-def test_float64_images_have_float64_statistics() -> None:
-    norm = BatchNormalization(1e-3)
-    x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
-    seen = norm.statistics(x)
-    assert seen.mean.dtype == seen.m2.dtype == np.float64
-    np.testing.assert_allclose(seen.variance, x.var((0, 1, 2)), rtol=1e-14)
-    with pytest.raises(TypeError, match="float64"):
-        norm.statistics(x, backend="cpu")
-
-
 # --- oracles ----------------------------------------------------------------------------------------------------------
 
 NEURONS = [

@@ -154,13 +154,6 @@ def test_the_default_output_ends_with_the_last_centre_inside() -> None:
         Convolution(1, offset=(0, 8)).forward(x, weights)
 
 
-def test_float64_stays_float64() -> None:
-    x, weights = np.full((1, 2, 2, 1), 1 / 3), np.full((1, 2, 2, 1), 1 / 7)
-    spec = Convolution(2, offset=1)
-    assert spec.forward(x, weights, output_size=1).ravel().tolist() == [4 * (1 / 3 * (1 / 7))]
-    assert {result.dtype for result in spec.gradient_weights(x, x)} == {np.dtype(np.float64)}
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,12 +166,6 @@ def test_case_strings(text: str) -> None:
     case = Case.parse(text)
     assert str(case) == text
     assert [array.shape for array in case.inputs()] == list(case.problem.input_shapes.values())
-
-
-def test_the_spec_prints_as_python_and_fills_in_pairs() -> None:
-    spec = Convolution(3, 2, neuron=Neuron("elu"))
-    assert eval(repr(spec), {"Convolution": Convolution, "Neuron": Neuron}) == spec
-    assert spec == Convolution((3, 3), (2, 2), (1, 1), (0, 0), 1, "zero", Neuron("elu", a=1.0))
 
 
 def test_flops_count_the_taps_inside() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mpsref import Adam, RMSProp, ShapeError, StochasticGradientDescent, registry
-from mpsref.arguments.arrays import Array
 from mpsref.conformance import data
 from mpsref.conformance.families.optimizers import STEPS, follow
 from mpsref.kernels.optimizers import AdamStep, OptimizerStep, RMSPropStep, SGDStep
@@ -115,10 +114,6 @@ def test_nan_is_the_largest_velocity(ieee_backend: str) -> None:
     np.testing.assert_array_equal(value, F32([np.nan, np.nan, 0]))
 
 
-def parameters(rng: np.random.Generator, shape: Any) -> Array:
-    return rng.standard_normal(shape).astype(F32)
-
-
 @pytest.mark.parametrize(
     "problem",
     [
@@ -154,14 +149,6 @@ def test_any_shape(backend: str, shape: Any) -> None:
             if result is not None:
                 assert result.shape == shape
                 np.testing.assert_array_equal(result.reshape(-1), vector)
-
-
-def test_float64_is_computed_without_rounding_constants() -> None:
-    value, s = RMSProp(0.1, 0.9, 1e-8).step(np.float64([0.5]), np.float64([1]), np.zeros(1))
-    assert abs(s[0] - 0.025) < 1e-17
-    assert abs(value[0] - (1 - 0.05 / (np.sqrt(0.025) + 1e-8))) < 1e-15
-    with pytest.raises(TypeError, match="float64"):
-        RMS.step(np.float64([0.5]), np.float64([1]), np.zeros(1), backend="cpu")
 
 
 @pytest.mark.parametrize(

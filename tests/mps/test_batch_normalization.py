@@ -22,12 +22,9 @@ from mpsref.mps import (
 
 F32 = np.float32
 
-
 X = np.array([1, 2, 4, 5], F32).reshape(2, 1, 2, 1)
 
-
 G = np.array([1, 2, 3, 4], F32).reshape(2, 1, 2, 1)
-
 
 RELU = MPSNNNeuronDescriptor("relu")
 
@@ -230,7 +227,6 @@ def test_unavailable_encodes_say_why() -> None:
 
 
 WHOLE = {"offset": (1, 0, 0), "clip_rect": ((0, 0, 0), (1, 1, 1)), "destination_feature_channel_offset": 4}
-
 
 CHANNELS = {"source_feature_channel_offset": 4, "source_feature_channel_max_count": 1}
 

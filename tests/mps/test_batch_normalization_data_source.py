@@ -24,9 +24,7 @@ from tests.mps.fakes import NAMES
 
 F32 = np.float32
 
-
 X = np.array([1, 2, 4, 5], F32).reshape(2, 1, 2, 1)
-
 
 G = np.array([1, 2, 3, 4], F32).reshape(2, 1, 2, 1)
 

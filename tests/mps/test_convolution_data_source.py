@@ -313,16 +313,3 @@ def test_array_data_source_holds_copies() -> None:
     assert ArrayConvolutionDataSource(ONE_TO_ONE, weights).bias_terms() is None
     with pytest.raises(TypeError, match="descriptor is of type ndarray"):
         ArrayConvolutionDataSource(weights, weights)
-
-
-def test_array_data_source_copies_compares_and_saves() -> None:
-    source = ArrayConvolutionDataSource(ONE_TO_ONE.copy(), [0.1, np.inf, -3], [1e-30], "float16", "name")
-    for twin in (source.copy(), ArrayConvolutionDataSource.from_json(source.to_json())):
-        assert twin == source
-        twin.weights_array[0, 0, 0, 0] += 1
-        assert twin != source
-        twin.descriptor().groups = 2
-        assert source.descriptor().groups == 1
-    without = ArrayConvolutionDataSource(ONE_TO_ONE, [1, 2, 3])
-    assert ArrayConvolutionDataSource.from_json(without.to_json()) == without != source
-    assert repr(without) == "<ArrayConvolutionDataSource: weights (1, 1, 3, 1), without biases>"

@@ -69,16 +69,6 @@ def test_integers_are_checked_when_they_are_set(name: str) -> None:
     assert getattr(descriptor, name) == 6
 
 
-def test_a_slip_in_a_name_is_an_error() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 3, 4, 4)
-    with pytest.raises(TypeError, match="has no property 'stride_x'; those that can be set are: kernel_width"):
-        descriptor.stride_x = 2
-    with pytest.raises(TypeError, match="stride is no property of MPSCNNConvolutionDescriptor"):
-        MPSCNNConvolutionDescriptor(3, 3, 4, 4, stride=2)
-    with pytest.raises(TypeError, match="sub_pixel_scale_factor is no property"):
-        MPSCNNConvolutionDescriptor(3, 3, 4, 4, sub_pixel_scale_factor=2)
-
-
 @pytest.mark.parametrize(
     ("channels", "groups", "words"),
     [
@@ -222,29 +212,6 @@ def test_folding_is_the_normalization_of_the_result() -> None:
     weights, biases = made.folded(w, b)
     expected = gamma * (w @ x + b - mean) / np.sqrt(variance + 0.25) + beta
     np.testing.assert_allclose(weights @ x + biases, expected, rtol=1e-13)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_descriptors_copy_compare_print_and_save(kind: Any) -> None:
-    descriptor = kind(5, 4, 4, 16, stride_in_pixels_x=2, dilation_rate_y=3)
-    descriptor.set_batch_normalization_parameters_for_inference(mean=[0.1] * 16)
-    if kind is MPSCNNSubPixelConvolutionDescriptor:
-        descriptor.sub_pixel_scale_factor = 2
-    for neuron in ("none", "relu", "prelu"):
-        if neuron == "relu":
-            descriptor.fused_neuron_descriptor = MPSNNNeuronDescriptor(MPSCNNNeuronType.ReLU, 0.5)
-        elif neuron == "prelu":
-            descriptor.set_neuron_to_prelu([0.1] * 16)
-        twin = descriptor.copy()
-        assert twin == descriptor == kind.from_json(descriptor.to_json())
-        twin.dilation_rate_x = 2
-        assert twin != descriptor
-        assert descriptor.dilation_rate_x == 1
-    arguments = "kernel_width=5, kernel_height=4, input_feature_channels=4, output_feature_channels=16, groups=4"
-    assert repr(kind(5, 4, 4, 16, groups=4)) == f"{kind.__name__}({arguments})"
-    assert descriptor != 3
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(descriptor)
 
 
 def test_a_later_change_of_the_descriptor_has_no_effect() -> None:

@@ -109,16 +109,6 @@ def test_defaults() -> None:
     assert kernel.fused_neuron_descriptor.neuron_type is MPSCNNNeuronType.NONE
 
 
-@pytest.mark.parametrize(
-    "name", ["input_feature_channels", "groups", "data_source", "kernel_width", "stride_in_pixels_x", "dilation_rate_y",
-             "channel_multiplier", "sub_pixel_scale_factor", "fused_neuron_descriptor", "descriptor"],
-)  # fmt: skip
-def test_read_only_properties(name: str) -> None:
-    kernel = layer(MPSCNNConvolutionDescriptor(3, 3, 1, 1))
-    with pytest.raises(AttributeError, match=name):
-        setattr(kernel, name, 1)
-
-
 def test_the_clip_moves_what_is_written_and_not_what_is_read(backend: str) -> None:
     kernel = layer(MPSCNNConvolutionDescriptor(3, 2, 2, 4), offset=(1, 0, 1), backend=require(backend))
     kernel.clip_rect = (2, 1, 1), (3, 9, 1)
@@ -255,15 +245,6 @@ def test_what_does_not_fit() -> None:
     done.commit()
     with pytest.raises(OrderError):
         kernel.encode(x, command_buffer=done)
-
-
-def test_an_empty_clip_or_batch_writes_nothing() -> None:
-    kernel = layer(MPSCNNConvolutionDescriptor(3, 3, 2, 4), clip_rect=((0, 0, 0), (0, 3, 1)))
-    into = np.full((1, 3, 3, 4), -7, np.float32)
-    kernel.encode(np.ones((1, 4, 4, 2), np.float32), into)
-    assert (into == -7).all()
-    kernel.clip_rect = None
-    assert kernel.encode(np.ones((0, 4, 4, 2), np.float32)).shape == (0, 4, 4, 4)
 
 
 def test_the_state_that_an_encode_would_leave() -> None:

@@ -16,11 +16,10 @@ from mpsref.mps import (
     MPSCNNConvolutionTranspose,
     MPSCNNConvolutionTransposeGradient,
     MPSCNNConvolutionWeightsAndBiasesState,
-    MPSCNNDepthWiseConvolutionDescriptor,
     MPSCNNFullyConnected,
     MPSCNNFullyConnectedGradient,
 )
-from tests.mps.convolution_layers import PlainSource, row
+from tests.mps.convolution_layers import PlainSource
 
 FORWARD: list[Any] = [MPSCNNConvolution, MPSCNNFullyConnected, MPSCNNConvolutionTranspose]
 GRADIENT: list[Any] = [MPSCNNConvolutionGradient, MPSCNNFullyConnectedGradient, MPSCNNConvolutionTransposeGradient]
@@ -84,24 +83,6 @@ def test_how_the_data_source_is_copied() -> None:
     assert kernel.copy(backend="cpu").data_source == ("copy for", "cpu")
 
 
-def test_kernels_compare_by_weights_and_properties() -> None:
-    assert MPSCNNConvolution(source()) == MPSCNNConvolution(source())
-    assert MPSCNNConvolution(source()) != MPSCNNConvolution(source(1, 2, 3))
-    assert MPSCNNConvolution(source()) != MPSCNNConvolution(source(), offset=(1, 0, 0))
-    assert MPSCNNConvolution(source()) != MPSCNNConvolutionGradient(source())
-
-
-def test_an_archive_computes_the_same() -> None:
-    x = row(1, 2, 3, 4)
-    depthwise = MPSCNNDepthWiseConvolutionDescriptor(2, 1, 1, 2, stride_in_pixels_x=2)
-    depthwise.set_batch_normalization_parameters_for_inference(gamma=[2, 3], mean=[0.1, 0.2])
-    depthwise.set_neuron_to_prelu([0.5, 0.25])
-    kernel = MPSCNNConvolution(ArrayConvolutionDataSource(depthwise, [1, -2, 3, -4]), offset=(1, 0, 0))
-    loaded = MPSCNNConvolution.from_json(kernel.to_json())
-    np.testing.assert_array_equal(loaded.encode(x, destination_size=(1, 2)), kernel.encode(x, destination_size=(1, 2)))
-    assert loaded.descriptor == kernel.descriptor
-
-
 def test_an_archive_has_the_weights_in_force() -> None:
     """A state has replaced those of the data source, or the data source cannot be saved."""
     kernel = MPSCNNConvolution(source())
@@ -118,10 +99,3 @@ def test_an_archive_has_the_weights_in_force() -> None:
     assert in_force(loaded).tolist() == in_force(plain).tolist() == [np.float16(np.float64(np.float32(0.1)) * 3), 3, 6]
     assert loaded._loaded.biases is not None
     assert loaded._loaded.biases.tolist() == [1], "folded once, not twice"
-
-
-def test_kernels_print_what_they_are() -> None:
-    assert repr(MPSCNNConvolution(source(), backend="cpu")) == (
-        "<MPSCNNConvolution: MPSCNNConvolutionDescriptor(kernel_width=3, kernel_height=1, input_feature_channels=1, "
-        "output_feature_channels=1) from ArrayConvolutionDataSource, backend='cpu'>"
-    )

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from mpsref.arguments.arrays import Array
-from mpsref.errors import NotSynchronizedError
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     MPSCNNConvolution,
@@ -25,7 +24,7 @@ from mpsref.mps import (
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.optimizer import MPSNNOptimizerStochasticGradientDescent
-from tests.mps.convolution_layers import EXAMPLES, NotedSource, require, row
+from tests.mps.convolution_layers import EXAMPLES, require, row
 
 RATE = 0.01
 E1 = EXAMPLES["E1"]
@@ -194,45 +193,6 @@ def test_fa1_gradients(backend: str) -> None:
     assert (state.gradient_for_weights.ravel().tolist(), state.gradient_for_biases.tolist()) == ([16, 22, 10], [6])
 
 
-def test_fa2_reading_too_early(backend: str) -> None:
-    layer, buffer = small(backend), MPSCommandBuffer()
-    _, _, state = layer.backward(buffer)
-
-    def refused(words: str) -> None:
-        for name in ("gradient_for_weights", "gradient_for_biases"):
-            with pytest.raises(NotSynchronizedError, match=f"{name} cannot be read: {words}"):
-                getattr(state, name)
-
-    refused("no synchronization of the state has completed yet")
-    state.synchronize(buffer)
-    refused("no synchronization of the state has completed yet")
-    buffer.commit()
-    buffer.wait_until_completed()
-    layer.gradient.encode_batch(G, X, state)
-    refused("a kernel has written the state since the last completed synchronization")
-    state.synchronize()
-    assert state.gradient_for_weights.any()
-
-
-def test_fa3_without_a_reload_nothing_changes(backend: str) -> None:
-    layer = small(backend)
-    check_pointing(layer, Own(backend))
-    close(layer.source.weights_array, UPDATED[0])
-    y, dx, _ = layer.backward()
-    assert y.ravel().tolist() == [210.5, 432.5, 54.5]
-    assert dx.ravel().tolist() == [10, 102, 20, 203, 30]
-
-
-def test_fa4_arrays_survive_the_state() -> None:
-    _, _, state = small().backward()
-    state.synchronize()
-    weights, biases = state.gradient_for_weights, state.gradient_for_biases
-    assert not weights.flags.writeable
-    assert not biases.flags.writeable
-    del state
-    assert weights.ravel().tolist() == [16, 22, 10]
-
-
 # --- B ------------------------------------------------------------------------------------------------------------
 
 
@@ -263,16 +223,6 @@ def test_fb3_a_reload_equals_new_kernels(backend: str) -> None:
     new = Layer(layer.source, X, G, backend)
     for mine, theirs in zip(layer.backward()[:2], new.backward()[:2], strict=True):
         np.testing.assert_array_equal(mine, theirs)
-
-
-def test_fb4_load_and_purge_once_for_each_reload_and_nothing_between() -> None:
-    layer = small(kind=NotedSource)
-    calls = layer.source.calls
-    calls.clear()
-    host_update(layer, Own("reference"))
-    layer.backward()
-    one = ["load", "data_type", "descriptor", "weights", "bias_terms", "kernel_weights_data_type", "label", "purge"]
-    assert calls == one * 2
 
 
 def test_fb5_an_encode_keeps_the_weights_of_its_moment(backend: str) -> None:
@@ -327,52 +277,6 @@ def test_fc3_in_place(name: str) -> None:
     other = small()
     device_update(other, rule)
     np.testing.assert_array_equal(weights_of(layer.convolution)[0], weights_of(other.convolution)[0])
-
-
-def test_fc4_the_host_waits_here_too(backend: str) -> None:
-    layer, buffer = small(backend), MPSCommandBuffer()
-    _, _, state = layer.backward(buffer)
-    source = layer.convolution.export_weights_and_biases(command_buffer=buffer)
-    result = MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
-    Own(backend).on_device(state, source, result, buffer)
-
-    def refused() -> None:
-        for one in (source, result):
-            for name in ("weights", "biases"):
-                with pytest.raises(NotSynchronizedError, match=f"{name} cannot be read"):
-                    getattr(one, name)
-
-    refused()
-    source.synchronize(buffer)
-    result.synchronize(buffer)
-    refused()
-    buffer.wait_until_completed()
-    assert source.weights.ravel().tolist() == [1, 10, 100]
-    close(result.weights, UPDATED[0])
-
-
-def test_fc5_two_steps_with_momentum(backend: str) -> None:
-    layer = small(backend)
-    optimizer = MPSNNOptimizerStochasticGradientDescent(RATE, momentum_scale=0.9, backend=backend)
-    momentum = [np.zeros(3, np.float32), np.zeros(1, np.float32)]
-    for _ in range(2):
-        buffer = MPSCommandBuffer()
-        _, _, state = layer.backward(buffer)
-        weights_and_biases = layer.convolution.export_weights_and_biases(command_buffer=buffer)
-        result = optimizer.encode(
-            convolution_gradient_state=state,
-            convolution_source_state=weights_and_biases,
-            input_momentum_vectors=momentum,
-            command_buffer=buffer,
-        )
-        for kernel in (layer.convolution, layer.gradient):
-            kernel.reload_weights_and_biases(result, buffer)
-        buffer.wait_until_completed()
-    weights, biases = weights_of(layer.convolution)
-    close(weights, [0.536, 9.362, 99.71])
-    assert biases is not None
-    close(biases, 0.326)
-    close(layer.backward()[0], [209.108, 428.324, 49.28])
 
 
 def test_fc6_export_has_the_weights_as_used() -> None:

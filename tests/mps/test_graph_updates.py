@@ -447,7 +447,6 @@ def test_a_group_count_that_changes_is_seen_at_the_next_reload() -> None:
 
 STEP = np.float32(1e-3)
 
-
 SOURCES = {"conv1": "w1", "bn1": "d1", "conv2": "w2", "bn2": "d2", "fc": "w3"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import pickle
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from mpsref import ShapeError, mps
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.neuron import slope, value
+from mpsref.kernels.neuron import value
 from mpsref.mps import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.fakes import NAMES
 
@@ -158,78 +157,6 @@ def test_a_saved_kernel_keeps_its_bytes() -> None:
 # --- offsets and edge modes: f(x[i + o]), and the sum of g over what comes from a pixel ------------------------------
 
 
-def brute_force(neuron: Any, x: Array, g: Array, o: tuple[int, int], clamp: bool) -> tuple[Array, Array]:
-    """Forward and gradient, pixel by pixel, for a destination as large as g."""
-    n, height, width, c = x.shape
-    y, dx = np.zeros(g.shape), np.zeros(x.shape)
-    for i, k in itertools.product(range(g.shape[1]), range(g.shape[2])):
-        j, m = i + o[0], k + o[1]
-        if clamp:
-            j, m = min(max(j, 0), height - 1), min(max(m, 0), width - 1)
-        if 0 <= j < height and 0 <= m < width:
-            y[:, i, k] = value(neuron, x[:, j, m])
-            dx[:, j, m] += g[:, i, k] * slope(neuron, x[:, j, m])
-        else:
-            y[:, i, k] = value(neuron, np.zeros((n, c)))
-    return y, dx
-
-
-@pytest.mark.parametrize("edge_mode", ["zero", "clamp"])
-@pytest.mark.parametrize("offset", [(0, 0), (1, 0), (0, -2), (-1, 3), (9, -9), (-5, 1)], ids=str)
-@pytest.mark.parametrize("size", [(4, 5), (2, 7), (6, 3)], ids=str)
-def test_offsets_and_edge_modes(offset: tuple[int, int], size: tuple[int, int], edge_mode: str) -> None:
-    rng = np.random.default_rng(1)
-    x, g = rng.standard_normal((2, 4, 5, 3)), rng.standard_normal((2, *size, 3))
-    descriptor = MPSNNNeuronDescriptor("sigmoid")
-    forward = mps.MPSCNNNeuron(descriptor, offset=offset, edge_mode=edge_mode)
-    y, state = forward.encode(x, destination_size=size, return_state=True)
-    expected_y, expected_dx = brute_force(descriptor.neuron, x, g, offset[::-1], edge_mode == "clamp")
-    np.testing.assert_allclose(y, expected_y, rtol=1e-13)
-    gradient = mps.MPSCNNNeuronGradient(descriptor)
-    np.testing.assert_allclose(gradient.encode(g, x, state), expected_dx, rtol=1e-12, atol=1e-15)
-    # The same by hand: the offsets that the state has set, into a given destination.
-    if any(offset) or size == x.shape[1:3]:
-        given = np.full(x.shape, 7.0)
-        np.testing.assert_allclose(gradient.encode(g, x, None, given), expected_dx, rtol=1e-12, atol=1e-15)
-    # A part of it.
-    gradient.clip_rect = (1, 2, 0), (3, 2, 2)
-    part = gradient.encode(g, x, state)
-    np.testing.assert_allclose(part[:, 2:4, 1:4], expected_dx[:, 2:4, 1:4], rtol=1e-12, atol=1e-15)
-    part[:, 2:4, 1:4] = 0
-    assert not part.any()
-
-
-def test_a_forward_clip_and_channels() -> None:
-    """Only the part that was written has a gradient; the rest of x gets 0."""
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal((3, 4, 5, 8)).astype(np.float32)
-    forward = mps.MPSCNNNeuronReLU(0.5, clip_rect=((1, 2, 1), (2, 9, 1)), offset=(2, 0, 2))
-    forward.source_feature_channel_offset, forward.destination_feature_channel_offset = 4, 8
-    y, state = forward.encode(x, destination_size=(4, 5), return_state=True)
-    assert y.shape == (2, 4, 5, 12)
-    np.testing.assert_array_equal(y[1, 2:, 1:3, 8:], value(forward.neuron_descriptor.neuron, x[2, :2, 2:4, 4:]))
-    g = rng.standard_normal(y.shape).astype(np.float32)
-    dx = mps.MPSCNNNeuronGradient(forward.neuron_descriptor).encode(g, x, state)
-    expected = np.zeros_like(x)
-    part = x[2, :2, 2:4, 4:]
-    expected[2, :2, 2:4, 4:] = g[1, 2:, 1:3, 8:] * slope(forward.neuron_descriptor.neuron, part)
-    np.testing.assert_array_equal(dx, expected)
-
-
-@pytest.mark.parametrize("backend", ["reference", "cpu", "metal:clang"])
-def test_backends_and_float16(backend: str) -> None:
-    x = np.linspace(-2, 2, 24, dtype=np.float16).reshape(1, 4, 3, 2)
-    forward = mps.MPSCNNNeuronELU(0.5, backend=backend, offset=(-2, 0), edge_mode="clamp")
-    y, state = forward.encode(x, destination_size=(4, 5), return_state=True)
-    assert y.dtype == np.float16
-    g = np.full(y.shape, 0.5, np.float16)
-    dx = mps.MPSCNNNeuronGradient(forward.neuron_descriptor, backend=backend).encode(g, x, state)
-    assert dx.dtype == np.float16
-    counts = np.array([3, 1, 1])[:, None]  # two results outside on the left come from the first column
-    exact = 0.5 * counts * slope(forward.neuron_descriptor.neuron, x.astype(np.float64))
-    np.testing.assert_allclose(dx, exact, rtol=1e-3)
-
-
 def test_without_a_state_the_offset_is_zero() -> None:
     x, g = row(-1, 0, 2), row(1, 10, 100)
     gradient = mps.MPSCNNNeuronGradient(relu())
@@ -258,23 +185,9 @@ def test_clamped_slopes_of_relun() -> None:
 
 def test_images_that_do_not_fit() -> None:
     x = np.ones((2, 3, 4, 3), np.float32)
-    gradient = mps.MPSCNNNeuronGradient(relu())
-    for other in (x[:, 1:], x[:, :, 1:]):
-        with pytest.raises(ShapeError, match="they must be equal unless an offset"):
-            gradient.encode(other, x)
-        with pytest.raises(ShapeError, match="they must be equal unless an offset"):
-            gradient.encode(x, x, None, np.zeros_like(other))
-    with pytest.raises(ShapeError, match="3 channels are read of source_gradient and 2 of source_image"):
-        gradient.encode(x, x[..., 1:])
     prelu = mps.MPSCNNNeuronPReLU([0.5, 0.25])
     with pytest.raises(ShapeError, match="data has 2 values and the image 3 channels"):
         prelu.encode(x)
-    _, state = mps.MPSCNNNeuronReLU().encode(x, return_state=True)
-    with pytest.raises(ShapeError, match=r"source_image has shape .* that of the forward pass was"):
-        gradient.encode(x, x[:, 1:], state)
-    _, pooled = mps.MPSCNNPoolingMax(1, 1).encode(x, return_state=True)
-    with pytest.raises(TypeError, match="gradient_state was left by MPSCNNPoolingMax"):
-        gradient.encode(x, x, pooled)
     for edge_mode in ("mirror", "constant"):
         with pytest.raises(ValueError, match="edge_mode"):
             mps.MPSCNNNeuron(relu(), edge_mode=edge_mode)

@@ -31,9 +31,7 @@ from tests.mps.fakes import NAMES
 
 F32 = np.float32
 
-
 SGD, RMSPROP, ADAM = MPSNNOptimizerStochasticGradientDescent, MPSNNOptimizerRMSProp, MPSNNOptimizerAdam
-
 
 KINDS: list[Any] = [SGD, RMSPROP, ADAM]
 
@@ -222,12 +220,9 @@ def test_the_old_spelling_of_nesterov() -> None:
 
 DESCRIPTOR = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
 
-
 X = vector(1, 2, 3, 4, 5).reshape(1, 1, 5, 1)
 
-
 G = vector(1, 2, 3).reshape(1, 1, 3, 1)
-
 
 WEIGHTS, BIASES = vector(1, 10, 100).reshape(1, 1, 3, 1), vector(0.5)
 

@@ -18,7 +18,6 @@ from mpsref.mps import (
     MPSNNPadding,
     MPSNNPaddingMethod,
 )
-from tests.mps.fakes import NAMES
 
 M = MPSNNPaddingMethod
 X = np.arange(2 * 7 * 8 * 3, dtype=np.float32).reshape(2, 7, 8, 3)
@@ -88,20 +87,6 @@ def test_the_edge_mode_of_a_policy() -> None:
     for bad in (2, "mirror", True):
         with pytest.raises((ValueError, TypeError), match="edge_mode is"):
             MPSNNDefaultPadding(M.SizeSame, bad)  # type: ignore[arg-type]
-
-
-def test_policies_compare_print_and_save() -> None:
-    for method in METHODS:
-        for mode in (None, MPSImageEdgeMode.Clamp):
-            policy = MPSNNDefaultPadding(M(method | M.ExcludeEdges), mode)
-            assert eval(repr(policy), NAMES) == policy
-            assert MPSNNDefaultPadding.from_json(policy.to_json()) == policy
-            assert hash(policy) == hash(MPSNNDefaultPadding(policy.padding_method, mode))
-    assert len({MPSNNDefaultPadding(M(method)) for method in METHODS}) == len(METHODS)
-    with pytest.raises(ValueError, match="legal MPSNNDefaultPadding"):
-        MPSNNDefaultPadding.from_dict(
-            MPSNNDefaultPadding().to_dict() | {"properties": {"padding_method": 3, "edge_mode": None}}
-        )
 
 
 def test_no_window_fits() -> None:

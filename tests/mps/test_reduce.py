@@ -20,9 +20,7 @@ from mpsref.mps import (
 
 F32 = np.float32
 
-
 WORDS = {"Row": "row", "Column": "column", "FeatureChannels": "featurechannels"}
-
 
 NAMES = {
     "Min": "min",
@@ -32,7 +30,6 @@ NAMES = {
     "ArgumentMin": "argumentmin",
     "ArgumentMax": "argumentmax",
 }
-
 
 KINDS: dict[Any, Any] = {
     getattr(mps, f"MPSNNReduce{over}{operation}"): (NAMES[operation], WORDS[over])

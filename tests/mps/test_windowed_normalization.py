@@ -11,7 +11,6 @@ import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.padding import MPSNNDefaultPadding
-from mpsref.mps.core.types import MPSNNPaddingMethod
 from mpsref.mps.windowed_normalization import (
     MPSCNNCrossChannelNormalization,
     MPSCNNCrossChannelNormalizationGradient,
@@ -208,27 +207,6 @@ def test_without_state_and_destination_the_padding_policy_decides(pair: Any) -> 
     np.testing.assert_allclose(made(pair[1], 3, **WORDS).encode(g, x), due, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
-def test_a_list_of_arrays_is_their_images_in_turn(pair: Any) -> None:
-    x, g = noise(3, 4, 4, 2), noise(3, 4, 4, 2, seed=1)
-    forward, gradient = (made(kind, 3, **WORDS) for kind in pair)
-    results, state = forward.encode_batch([x[:2], x[2:]], return_state=True)
-    np.testing.assert_array_equal(np.concatenate(results), forward.encode(x))
-    parts = gradient.encode_batch([g[:2], g[2:]], [x[:2], x[2:]], state)
-    np.testing.assert_array_equal(np.concatenate(parts), gradient.encode(g, x, state))
-
-
-def test_images_of_several_dtypes() -> None:
-    x, g = noise(1, 4, 4, 2, dtype="float16"), noise(1, 4, 4, 2, seed=1)
-    for pair in PAIRS:
-        forward, gradient = (made(kind, 3, **WORDS) for kind in pair)
-        y, state = forward.encode(x, return_state=True)
-        dx = gradient.encode(g, x, state)
-        assert (y.dtype, dx.dtype) == ("float16", "float32")
-        due = function(pair[0], 3, **WORDS).gradient(g, x.astype("float32"))
-        np.testing.assert_allclose(dx, due, rtol=1e-5, atol=1e-6)
-
-
 def test_the_channel_window_ignores_the_edge_mode() -> None:
     x, g = noise(1, 3, 3, 4), noise(1, 3, 3, 4, seed=1)
     results = []
@@ -283,33 +261,3 @@ def test_a_state_with_other_parameters_is_refused(pair: Any) -> None:
         assert gradient == before
     with pytest.raises(ValueError, match=r"kernel size|kernel_size"):
         made(pair[1], 5, **WORDS).encode(x.copy(), x, state)
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
-def test_a_state_of_another_class_is_refused(pair: Any) -> None:
-    x = noise(1, 4, 4, 2)
-    other = next(one for one in PAIRS if one is not pair)
-    _, state = made(other[0]).encode(x, return_state=True)
-    with pytest.raises(TypeError, match=rf"gradient_state was left by {other[0].__name__}"):
-        made(pair[1]).encode(x.copy(), x, state)
-    with pytest.raises(TypeError, match=r"gradient_state is of type int"):
-        made(pair[1]).encode(x.copy(), x, 3)
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
-def test_images_that_do_not_fit(pair: Any) -> None:
-    x = noise(1, 4, 4, 2)
-    forward, gradient = (made(kind) for kind in pair)
-    _, state = forward.encode(x, return_state=True)
-    with pytest.raises(ValueError, match=r"source_gradient has shape"):
-        gradient.encode(noise(1, 3, 4, 2), x, state)
-    with pytest.raises(ValueError, match=r"source_image has shape"):
-        gradient.encode(x.copy(), noise(1, 5, 4, 2), state)
-    with pytest.raises(ValueError, match=r"3 channels are read of source_gradient and 2 of source_image"):
-        gradient.encode(noise(1, 4, 4, 3), x, None, np.zeros_like(x))
-    with pytest.raises(ValueError, match=r"shares memory"):
-        forward.encode(x, x)
-    valid = MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeValidOnly)
-    if pair is not CHANNELS:
-        with pytest.raises(ValueError, match=r"output"):
-            made(pair[0], 5, padding=valid).encode(x)
