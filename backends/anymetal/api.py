@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import CompileError, LaunchError, isolation
-from .arguments import as_number, check_array, record
+from .arguments import as_number, check_array, record, tensor
 from .clang.device import sparse_memory
 from .clang.findings import Finding
 from .clang.lines import Place
@@ -75,7 +75,8 @@ class Kernel:
             an array from an offset in bytes on. A parameter ``constant T&`` takes a Python number that is in the range
             of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size. A struct in
             which some members are pointers is a mapping from the names of its members to arrays and numbers, and
-            several are a list of such; ``None`` is a null pointer. ``array<device T *, N>`` is N arguments.
+            several are a list of such; ``None`` is a null pointer. ``array<device T *, N>`` is N arguments. A tensor is
+            an array of as many axes, the last of which is its first dimension, and may have strides.
         local : mapping of int to int, optional
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
@@ -143,9 +144,11 @@ class Kernel:
             "threads": signature.threads,
             "threadgroup_bytes": self._function.variable_bytes,
             "arguments": [
-                {"index": index, "kind": kind, "type": known.text, "bytes": known.nbytes}
-                | {"dtype": known.dtype, "alignment": known.alignment, "written": bool(known.is_written)}
-                | ({"members": list(known.members)} if known.members else {})
+                {"index": index, "kind": kind, "type": known.text, "bytes": known.element.nbytes}
+                | {"dtype": known.element.dtype, "alignment": known.element.alignment}
+                | {"written": bool(known.element.is_written)}
+                | ({"rank": known.rank} if known.rank else {})
+                | ({"members": list(known.members)} if known.members and not known.rank else {})
                 for kind, found in kinds.items()
                 for index, known in sorted(found.items())
             ],
@@ -160,14 +163,15 @@ class Kernel:
         bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
         arrays, written = dict[int | str, NDArray[Any]](), dict[int | str, NDArray[Any]]()
         numbers: dict[int | str, int] = {index: index for index in range(signature.buffers)}
+        behind = itertools.count(signature.buffers)
         for index, value in bound.items():
             if isinstance(value, At) and value.buffer is not None:
                 arrays[index] = value.buffer
                 written |= {index: value.buffer} if signature.is_written(index) else {}
             for pointer in value.pointers.values() if isinstance(value, Record) else ():
-                arrays[f"{index}.{pointer.name}"] = pointer.target.buffer
-                numbers[f"{index}.{pointer.name}"] = len(numbers)
-                written |= {f"{index}.{pointer.name}": pointer.target.buffer} if pointer.about.is_written else {}
+                key = index if signature.parameters[index].rank else f"{index}.{pointer.name}"
+                arrays[key], numbers[key] = pointer.target.buffer, next(behind)
+                written |= {key: pointer.target.buffer} if pointer.about.is_written else {}
         self._check_overlaps(arrays, written)
         places: dict[tuple[int, int], int] = {}
         position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
@@ -218,14 +222,14 @@ class Kernel:
         signature = self._function.signature
         what = f"buffer({index}) of kernel `{signature.name}`, `{known.text}`"
         if known.members:
-            return record(known, value, what)
+            return (tensor if known.rank else record)(known, value, what)
         array, offset, is_undefined = At.of(value)
         if isinstance(array, (np.ndarray, np.generic)):
             check_array(array, known, what)
         if isinstance(array, np.ndarray):
             signature.check_size(index, max(array.nbytes - offset, 0), is_value=is_value(array))
             return At(array, offset, is_undefined)
-        if array is None and self._function.device.checks:
+        if array is None and self._function.device.checks and not known.is_reference:
             return At(None, 0)  # the launch reports the accesses to it
         if array is None:
             raise LaunchError(f"{what}: it is not bound, the argument is None")
@@ -516,6 +520,8 @@ def read(source: Any) -> tuple[str, list[Path]]:
 
 
 def _checked(text: str, what: str) -> str:
+    if "\0" in text:
+        raise CompileError(f"{what} is no text: character {text.index(chr(0))} is NUL")
     if len(text) > LARGEST_TEXT << 20:
         raise CompileError(f"{what} has {len(text)} characters; the maximum is {LARGEST_TEXT << 20}")
     return text

@@ -9,8 +9,10 @@ from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from . import LaunchError
+from .frontend.kernels import TENSOR
 from .frontend.signature import LAYOUT, At, Member, Parameter, Pointer, Record
 
 EQUIVALENT = {"bool": "uint8", "bfloat16": "uint16"}
@@ -93,6 +95,32 @@ def record(known: Parameter, value: Any, what: str) -> Record:
                 number = _value(member, given[name], f"the member `{name}` of {what}")
                 data[place : place + len(number)] = number
     return Record(bytes(data), pointers)
+
+
+def tensor(known: Parameter, value: Any, what: str) -> Record:
+    """Return an array as a tensor, whose first dimension is the last axis of the array."""
+    given = At.of(value)
+    array, size = given.buffer, known.element.nbytes
+    if not isinstance(array, np.ndarray) or given.offset:
+        raise TypeError(f"{what}: a tensor is an array of NumPy, without an offset, not {shorten(value)}")
+    if array.ndim != known.rank:
+        raise LaunchError(f"{what}: it has {known.rank} dimensions, and the array {array.ndim}")
+    first = array[(slice(1),) * array.ndim].reshape(-1)
+    check_array(first, known.element, what)
+    steps = [step for step, length in zip(array.strides, array.shape, strict=True) if length > 1]
+    if any(step <= 0 or step % size for step in steps) or (array.shape[-1] > 1 and array.strides[-1] != size):
+        raise LaunchError(
+            f"{what}: the strides of the array are {array.strides} bytes; those of a tensor are positive multiples of "
+            f"{size}, and that of the last axis is {size}: pass numpy.ascontiguousarray(...)"
+        )
+    count = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) // size + 1
+    whole = array if array.flags.c_contiguous else as_strided(first, (count,), (size,))
+    lengths, strides = known.members[TENSOR[1]], known.members[TENSOR[2]]
+    data = bytearray(known.nbytes)
+    for member, numbers in ((lengths, array.shape), (strides, [step // size for step in array.strides])):
+        part = np.array(numbers[::-1], f"i{member.about.nbytes}").tobytes()
+        data[member.offset : member.offset + len(part)] = part
+    return Record(bytes(data), {0: Pointer("data", known.element, given._replace(buffer=whole))})
 
 
 def _flat(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -210,6 +210,7 @@ WRONG = {
     "too few": (lambda x, y: (x, y), LaunchError, "takes 3 buffers, not 2"),
     "too many": (lambda x, y: (x, y, 1, y), LaunchError, "takes 3 buffers, not 4"),
     "unbound": (lambda x, y: (None, y, 1), LaunchError, r"reads 4 bytes through a null pointer"),
+    "unbound number": (lambda x, y: (x, y, None), LaunchError, r"`constant float &a`: it is not bound"),
     "float64": (
         lambda x, y: (x.astype(float), y, 1),
         LaunchError,
@@ -398,6 +399,8 @@ def test_illegal_sources(name):
 
 def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "f.metal").write_bytes(b"MTLB\xff\xfe")
+    with pytest.raises(CompileError, match="the source is no text: character 15 is NUL"):
+        anymetal.compile("kernel void f()\0{}")
     with pytest.raises(CompileError, match=r"f\.metal' is no text: byte 4 is not UTF-8"):
         anymetal.compile(tmp_path / "f.metal")
 

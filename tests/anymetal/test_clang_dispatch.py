@@ -345,6 +345,10 @@ def test_files_outside_of_the_folders_are_refused(device, folder, name):
         device.kernel(USES, include=[folder / "inner"])
     with pytest.raises(CompileError, match="file not found"):
         device.kernel(USES.replace("<lib/twice.h>", name), include=[folder / "inner"])
+    (folder / "inner" / "lib" / "twice.h").unlink()
+    (folder / "inner" / "lib" / "twice.h").symlink_to(folder / "secret.h")
+    with pytest.raises(CompileError, match="file not found"):
+        device.kernel(USES, include=[folder / "inner"])
 
 
 def test_files_named_by_a_macro_are_refused(device, folder):

@@ -728,7 +728,9 @@ def test_options_of_a_kernel_are_those_of_the_clang_runtime(device, tmp_path):
 def test_pointers_in_arguments_are_refused(device):
     for parameter in ("constant A& a", "array<device int*, 2> a [[buffer(0)]]"):
         source = f"#include <metal_array>\nusing metal::array; struct A {{ device int* x; }}; kernel void f({parameter}) {{}}"  # noqa: E501
-        with pytest.raises(LaunchError, match="`f` has an array of buffers or a struct with pointers as a parameter"):
+        with pytest.raises(
+            LaunchError, match="`f` has an array of buffers, a struct with pointers or a tensor as a parameter"
+        ):
             device.kernel(source).function("f")
 
 

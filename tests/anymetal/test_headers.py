@@ -436,7 +436,7 @@ void scaled(device T *out, const device T *in, constant float &by, threadgroup u
     atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel);
     out[p.y] = T(in[p.x] * by) + *q;
 }
-MPSREF_ENTRY((void *x, void *y, void *z), MPSREF_LIST(x, y, z),
+MPSREF_ENTRY((void *x, void *y, void *z), MPSREF_LIST(x, y, z), 0,
     scaled<half, 5>(mpsref::pointer{g->buffers[0]}, mpsref::pointer{g->buffers[1]},
     mpsref::pointer{g->buffers[2]}, mpsref::pointer{g->locals[0]}, mpsref::index{t, t + 1, 0}, mpsref::index{t, 0, 0}))
 MPSREF_ABOUT((&scaled<half, 5>), 0, true, 1, true, 2, false, 0, true)
@@ -662,7 +662,7 @@ def test_the_entry(library: ctypes.CDLL) -> None:
 def test_all_passes_parse_the_headers(version: str) -> None:
     assert CLANG is not None
     options = (f"-D__METAL_VERSION__={version}", "-fsyntax-only", "-")
-    run(*CLANG.front, *RUNNING, *HOST, *options, text="MPSREF_ENTRY((), MPSREF_LIST(), (void)0)")
+    run(*CLANG.front, *RUNNING, *HOST, *options, text="MPSREF_ENTRY((), MPSREF_LIST(), 0, (void)0)")
     extensions = toolchain.STRICT_EXTENSIONS + (toolchain.FUNCTION_POINTERS if int(version) >= 310 else "")
     strict = *toolchain.STRICT_FLAGS, "-D__METAL__=1", extensions, "-include", str(toolchain.LIBRARY_HEADER)
     headers = {path.name: path.read_text() for path in (toolchain.SHIM / "metal").glob("metal_*")}

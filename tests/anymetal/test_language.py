@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import anymetal
 from anymetal import CompileError, Device, clang, cuda
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -624,3 +625,61 @@ def test_indices_beyond_two_to_the_31(device):
     fast = clang.Device(check_order=False) if isinstance(device, clang.Device) else device
     result = run(fast, source, "f", 2**31 + 1024, out=np.uint32, length=1024)
     np.testing.assert_array_equal(result, 2**31 + np.arange(1024))
+
+
+def test_an_enumeration_that_is_shared_with_the_host(device):
+    """As in the template of Xcode: the macro makes two declarations of the enumeration, one with its type."""
+    source = """
+    #define NS_ENUM(_type, _name) enum _name : _type _name; enum _name : _type
+    typedef NS_ENUM(int, Index) { IndexOut = 0 };
+    [[max_total_threads_per_threadgroup(32)]]
+    kernel void f(device float* out [[buffer(IndexOut)]], uint i [[thread_position_in_grid]]) { out[i] = i; }"""
+    np.testing.assert_array_equal(run(device, source, "f", 32), np.arange(32))
+
+
+def test_members_that_return_their_object(device):
+    source = """
+    struct Sum {
+        float value;
+        thread Sum& operator+=(float x) { value += x; return *this; }
+        thread Sum* self() { return this; }
+        void copy_to(thread Sum& other) const { const thread Sum& me = *this; other = me; }
+    };
+    [[max_total_threads_per_threadgroup(32)]]
+    kernel void f(device float* out, uint i [[thread_position_in_grid]]) {
+        Sum a{1}, b;
+        (a += i) += 2;
+        a.self()->copy_to(b);
+        out[i] = b.value;
+    }"""
+    np.testing.assert_array_equal(run(device, source, "f", 32), np.arange(32) + 3)
+    for wrong in ("thread float& x = *out;", "Sum a; device Sum* p = a.self();"):
+        with pytest.raises(CompileError, match=r"address space|incompatible"):
+            device.kernel(HEADER + source.replace("Sum a{1}, b;", f"{wrong} Sum a{{1}}, b;"))
+
+
+def test_a_pointer_to_rows_of_threadgroup_memory(device):
+    source = """
+    [[max_total_threads_per_threadgroup(32)]]
+    kernel void f(device float* out, uint t [[thread_position_in_threadgroup]]) {
+        threadgroup float tile[4][8];
+        threadgroup float (*rows)[8] = tile;
+        rows[t / 8][t % 8] = t;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        out[t] = tile[3 - t / 8][t % 8];
+    }"""
+    np.testing.assert_array_equal(run(device, source, "f", 32), np.arange(32).reshape(4, 8)[::-1].ravel())
+
+
+@pytest.mark.parametrize("line", ["struct A { virtual int f() { return 1; } };", "thread_local int a;"])
+def test_words_of_cpp_that_msl_lacks(line):
+    with pytest.raises(CompileError, match=r"<msl>:3:\d+: error: MSL has no (virtual functions|thread_local)"):
+        clang.Device().kernel(f"{HEADER}{line}\nkernel void f(device int* x) {{ x[0] = 1; }}")
+
+
+def test_errors_come_without_warnings_about_the_headers():
+    source = HEADER + "constexpr int f(int n) { return f(n + 1); }\nconstant int a = f(1);\n"
+    with pytest.raises(CompileError, match=r"<msl>:4:14: error: declaration requires a global") as raised:
+        anymetal.compile(source + "kernel void g(device int* x) { x[0] = a; }")["g"]
+    assert "warning" not in str(raised.value)
+    assert "included from" not in str(raised.value)

@@ -145,7 +145,6 @@ def test_views():
 
 REFUSED = {
     "version": ("kernel void f(device int *x) { x[0] = 1; }", "tensors need MSL 4.0"),
-    "handle": ("kernel void f(tensor<device half, dextents<int, 2>> a [[buffer(0)]]) {}", "tensors as parameters"),
     "double": ("kernel void f(device float *x) { double d = x[0]; x[0] = d; }", "MSL has no type 'double'"),
     "spaces": (
         "kernel void f(device float *x) { threadgroup float *y = x; y[0] = 1; }",
@@ -177,3 +176,84 @@ def test_an_operand_that_is_too_short():
     kernel = anymetal.compile(HEADER + source, version="4.0")["f"]
     with pytest.raises(LaunchError, match=r"(?s)<msl>:10:12: error: .* out of bounds: x\[24\d\]"):
         kernel(32, 32, np.zeros(240, np.float32), np.zeros(256, np.float32))
+
+
+# ------------------------------------------------------------------------------------------------ parameters
+
+PARAMETERS = """#include <metal_stdlib>
+#include <metal_tensor>
+using namespace metal;
+kernel void scaled(tensor<device float, dextents<int, 2>> y [[buffer(0)]],
+                   tensor<device const float, dextents<int, 2>> x, constant float &f,
+                   uint2 i [[thread_position_in_grid]]) {
+    const array<int, 2> at = {int(i.x), int(i.y)};
+    y[at] = f * x[at];
+}
+using Volume = tensor<device half, dextents<ulong, 3>>;
+kernel void sizes(Volume x [[buffer(1)]], device long *out [[buffer(4)]]) {
+    for (uint i = 0; i < 3; i++) {
+        out[i] = x.get_extent(i);
+        out[3 + i] = x.get_stride(i);
+    }
+}"""
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    return anymetal.compile(PARAMETERS, version="4.0")
+
+
+def test_tensors_as_parameters(parameters):
+    x, y, out = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros((5, 8), np.float32), np.zeros(6, np.int64)
+    expected = y.copy()
+    expected[1:4, 2:6] = 2 * x
+    launch = parameters["scaled"]((4, 3), 4, y[1:4, 2:6], x, 2)
+    np.testing.assert_array_equal(y, expected)
+    assert (dict(launch.changed), dict(launch.written)) == ({0: 11}, {0: 12})
+    parameters["sizes"](1, 1, np.zeros((2, 3, 4), np.float16), out)
+    assert out.tolist() == [4, 3, 2, 1, 4, 12]
+    parameters["sizes"](1, 1, np.zeros((4, 6, 5), np.float16)[::2, 1::3], out)
+    assert out.tolist() == [5, 2, 2, 1, 15, 60]
+    (row, _, _) = parameters.kernels["scaled"]["arguments"]
+    assert [row[key] for key in ("dtype", "bytes", "written", "rank")] == ["float32", 4, True, 2]
+
+
+def test_tensors_in_a_process_of_its_own():
+    x, y = np.ones((2, 2), np.float32), np.zeros((2, 4), np.float32)
+    anymetal.compile(PARAMETERS, version="4.0", isolate=True)["scaled"]((2, 2), 2, y[:, 1:3], x, 3)
+    assert y.tolist() == [[0, 3, 3, 0], [0, 3, 3, 0]]
+
+
+def test_a_tensor_that_is_too_small(parameters):
+    with pytest.raises(anymetal.LaunchError, match=r"reads 4 bytes out of bounds: data\[1\d\].* of buffer\(1\)\.data"):
+        parameters["scaled"]((4, 4), 4, np.zeros((4, 4), "f"), np.ones((3, 4), "f"), 2)
+
+
+Y = np.zeros((4, 4), np.float32)
+WRONG_TENSORS = {
+    "columns": (Y[:, ::2], r"the strides of the array are \(16, 8\) bytes; .* that of the last axis is 4"),
+    "reversed": (Y[::-1], "positive multiples of 4"),
+    "transposed": (Y.T, "that of the last axis is 4"),
+    "repeated": (np.broadcast_to(Y[:1], (4, 4)), "the array is read-only"),
+    "dimensions": (Y[0], "it has 2 dimensions, and the array 1"),
+    "dtype": (Y.astype("f8"), "its elements have the dtype float32, not float64"),
+    "empty": (Y[:0], "the array has no elements"),
+    "number": (3.0, "a tensor is an array of NumPy, without an offset, not 3.0"),
+    "none": (None, "a tensor is an array of NumPy"),
+    "offset": (anymetal.at(Y, 16), "without an offset"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TENSORS)
+def test_arrays_that_are_no_tensors(parameters, wrong):
+    array, message = WRONG_TENSORS[wrong]
+    with pytest.raises((anymetal.LaunchError, TypeError), match=message):
+        parameters["scaled"]((1, 1), 1, array, Y, 2)
+
+
+def test_a_parameter_with_fixed_extents_is_refused():
+    source = PARAMETERS.replace(
+        "tensor<device float, dextents<int, 2>> y", "tensor<device float, extents<int, 4, 4>> y"
+    )
+    with pytest.raises(anymetal.CompileError, match="the extents of a tensor that is a parameter are dynamic"):
+        anymetal.compile(source, version="4.0")["scaled"]

@@ -133,8 +133,8 @@ class Function:
         self.signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
         if any(known.is_array or known.members for known in kernel.bindings):
             raise LaunchError(
-                f"kernel `{name}` has an array of buffers or a struct with pointers as a parameter, which the cuda "
-                "runtime does not support: the clang runtime does"
+                f"kernel `{name}` has an array of buffers, a struct with pointers or a tensor as a parameter, which "
+                "the cuda runtime does not support: the clang runtime does"
             )
         self._is_fixed, self._forms = kernel.names_threads, dict[bool, Form]()
         form = self._form(is_exact)

@@ -52,6 +52,9 @@ RENDER = ("vertex", "fragment", "mesh", "object", "intersection", "visible", "st
 NO_DATA = ("using", "typedef", "static", "friend", "template", "enum")
 """First words of members that are no data."""
 
+TENSOR = ("mpsref_data", "mpsref_extents.mpsref_sizes", "mpsref_strides")
+"""The members of a tensor in tensor.h."""
+
 Structs: TypeAlias = Mapping[str, tuple[str, ...]]
 """The members of structs, by the names of the structs."""
 
@@ -120,6 +123,8 @@ class Kernel:
                 value = known.value if self.axes > 1 else known.value.replace("mpsref::place(g, t, {0})", "t")
                 components = (f"uint32_t({value.format(axis)})" for axis in range(known.axes))
                 parts.append(f"mpsref::index{{{', '.join(components)}}}")
+            elif known.members == TENSOR:
+                parts.append(f"mpsref::value{{g->buffers[{known.value}]}}")
             else:
                 table = "buffers" if known.kind == "buffer" else "locals"
                 item = f"g->{table} + {known.value}" if known.is_array else f"g->{table}[{known.value}]"
@@ -327,10 +332,6 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
         if lacking or any(re.match(r"(texture|depth)(1d|2d|3d|cube|_buffer)|sampler$", word) for word in texts):
             yield Parameter(text, "unsupported", value=f"{where}: {UNSUPPORTED[lacking or 'texture']}")
             continue
-        if ("tensor", "<") in itertools.pairwise(texts):
-            what = "tensors as parameters are not supported: pass a pointer, and make a tensor_inline of it"
-            yield Parameter(text, "unsupported", value=f"{where}: {what}")
-            continue
         condition = marks.pop("function_constant", "")
         value = next((mark for mark in marks if mark in ATTRIBUTES), None)
         if value is not None:
@@ -341,7 +342,8 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
                 yield Parameter(text, "unsupported", value=f"{where}: [[{mark}]] is not supported")
                 break
         else:
-            if not {"*", "&", "["} & set(texts) and not marks:
+            is_tensor = ("tensor", "<") in itertools.pairwise(texts)
+            if not {"*", "&", "["} & set(texts) and not marks and not is_tensor:
                 raise syntax.error(
                     first, f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]"
                 )
@@ -361,6 +363,8 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
                     raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")
                 taken[kind].add(index)
             members = next((structs[word] for word in texts if word in structs), ())
+            if not {"*", "&", "["} & set(texts):
+                members = TENSOR  # the other values that a parameter may be have attributes of their own
             yield Parameter(text, kind, index, written or str(free), "&" in texts, 1, condition, is_array, members)
 
 

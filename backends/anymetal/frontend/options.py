@@ -91,7 +91,7 @@ class Options:
             near = [place] if place is not None and match["mark"] == '"' else []
             for folder in (*near, *self.include):
                 path = Path(os.path.normpath(folder / match["name"]))
-                if any(path.is_relative_to(root) for root in self.include) and path.is_file():
+                if path.is_file() and any(path.resolve().is_relative_to(root) for root in self.include):
                     yield path
                     break
 

@@ -149,14 +149,16 @@ def kernel_words(source: Source) -> Iterator[Edit]:
 
 
 def template_kernels(source: Source) -> Iterator[Edit]:
-    """In C++ for OpenCL a template, or a function of arrays of pointers, is no kernel; others have the word."""
+    """In C++ for OpenCL a template, or a function of arrays of pointers or of tensors, is no kernel."""
     s = source.syntax
     for one in s.declarations:
         if not is_kernel(s, one) or one.parameters < 0:
             continue
         words = [i for i in range(one.first, one.parameters) if s[i] == "kernel" and s[i - 1] not in ("[", ",")]
         pairs = set(itertools.pairwise(s.texts(one.parameters, s.partner[one.parameters])))
-        if {("array", "<"), ("tensor", "<")} & pairs or template_of(s, one):
+        parameters = [s.attributes(*part) for part in s.split(one.parameters)]
+        is_value = any("buffer" in marks and not {"*", "&", "["} & {s[i] for i in plain} for plain, marks in parameters)
+        if ("array", "<") in pairs or ("tensor", "<") in pairs or is_value or template_of(s, one):
             yield from (source.edit(i, i) for i in words)
         elif not words:
             yield source.insert(one.first, "kernel ")
@@ -294,7 +296,8 @@ def _declares(s: Syntax, i: int) -> int | None:
                 return None
             k = end
         k = s.partner[k] + 1 if s[k] in ("(", "[") and s[k] else k + 1
-    return None if s[k] == ")" else first
+    is_pointer = s[k] == "(" and s[k + 1] in ("*", "&")  # `threadgroup float (*p)[8]`
+    return None if s[k] == ")" or is_pointer else first
 
 
 def member_spaces(source: Source) -> Iterator[Edit]:

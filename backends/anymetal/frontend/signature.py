@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import LaunchError
-from .kernels import MOST_BUFFERS, Kernel
+from .kernels import MOST_BUFFERS, TENSOR, Kernel
 
 MOST_LOCAL_BYTES = 32768
 LOCAL_MULTIPLE = 16
@@ -40,6 +40,16 @@ class Parameter(NamedTuple):
     """The kind of the numbers in it, a letter of NumPy (``V`` for bfloat) * 256, plus their bytes; 0 for a struct."""
     members: Mapping[str, Member] = {}
     """The members of a struct in which some are pointers."""
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of a tensor, 0 for another parameter."""
+        return self.members[TENSOR[1]].length if TENSOR[1] in self.members else 0
+
+    @property
+    def element(self) -> Parameter:
+        """What a buffer consists of: the elements of a tensor, or itself."""
+        return self.members[TENSOR[0]].about if self.rank else self
 
     @property
     def is_inner(self) -> bool:

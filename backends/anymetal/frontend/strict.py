@@ -22,17 +22,22 @@ from .toolchain import SHIM, Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
+OF_THREAD = r"(?!(?:const )?(?:device|threadgroup|constant) )[^']*"
+"""A type without an address space, as that of ``this``, which may be a `thread` pointer in MSL."""
 LIMITS = re.compile(
     r"\A\S+ error: (?:non-kernel function variable cannot be declared in local"
     r"|variables in the local address space can only|variable in constant address space must be initialized"
     r"|C-style cast from vector|scalar operand type has greater rank|too few elements in vector initialization"
     r"|reference to overloaded function could not be|static assertion expression|no viable conversion"
     r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)'"
-    r"|use of overloaded operator '\[\]' is ambiguous)"
+    r"|use of overloaded operator '\[\]' is ambiguous"
+    rf"|(?:binding reference|cannot initialize \w[\w ]*) of type '{OF_THREAD}' (?:to|with) .* type '{OF_THREAD}')"
 )
 """Errors about what C++ for OpenCL lacks, and of course about mistakes."""
 FORBIDDEN = {
     "goto": "MSL has no goto",
+    "virtual": "MSL has no virtual functions",
+    "thread_local": "MSL has no thread_local",
     **dict.fromkeys(("asm", "__asm", "__asm__"), "MSL has no inline assembly"),
     **dict.fromkeys(("__declspec", "_declspec"), "MSL has no declspec"),
 }
@@ -86,15 +91,15 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
 def diagnostics(text: str) -> list[str]:
     """Return the errors in the output of clang with their notes, without errors about copies that MSL allows."""
     blocks: list[list[str]] = []
+    is_error = False
     for line in text.splitlines():
         if re.match(r"[^\s].*: (fatal )?error: |error: ", line):
             blocks.append([])
-        elif re.fullmatch(r"\d+ errors? generated\.", line):
-            continue
-        if blocks:
+            is_error = True
+        elif re.match(r"[^\s].*: warning: |In file included from |\d+ (?:warnings?|errors?) ", line):
+            is_error = False
+        if is_error:
             blocks[-1].append(msl_words(line))
-        elif line:  # "In file included from ..." belongs to the error that follows
-            continue
     blocks = [_without_shim(block) for block in blocks]
     whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
     return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]

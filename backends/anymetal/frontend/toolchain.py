@@ -61,7 +61,7 @@ PARSING_FLAGS = (
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
-    *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-ferror-limit", "20"),
+    *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-Wno-elaborated-enum-base", "-ferror-limit", "20"),
     *("-DMPSREF_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
 )
 STRICT_EXTENSIONS = "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"

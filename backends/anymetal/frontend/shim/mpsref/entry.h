@@ -11,6 +11,12 @@ struct pointer {
     template <class T> operator T &() const { return *(T *)data; }
 };
 
+// A tensor, which is in a buffer.
+struct value {
+    const void *data;
+    template <class T> operator T() const { return *(const T *)data; }
+};
+
 // Buffers that follow each other, as an array of pointers.
 struct pointers {
     void *const *first;
@@ -45,7 +51,7 @@ template <class T> struct numbers_of<metal::mpsref_atomic<T>> : numbers_of<T> {}
 
 // For each parameter that is memory: bytes of what it points or refers to, alignment, whether it is written, whether it
 // is a reference, the numbers in it, and how many buffers it is.
-template <class T> struct target {
+template <class T, class = void> struct target {
     typedef void to;
     enum { count = 0, bytes = 0, alignment = 0, is_writable = 0, is_reference = 0, numbers = 0, buffers = 0 };
 };
@@ -61,6 +67,11 @@ template <class T, size_t N> struct target<metal::array<T *, N>> : target<T *> {
     enum { buffers = N };
 };
 template <class T> struct target<const T> : target<T> {};
+template <class T> struct target<T, typename T::mpsref_is_tensor> {
+    static_assert(T::mpsref_is_dynamic(), "the extents of a tensor that is a parameter are dynamic, as in dextents<int, 2>");
+    typedef T to;
+    enum { count = 6, bytes = sizeof(to), alignment = alignof(to), is_writable = 0, is_reference = 1, numbers = 0, buffers = 1 };
+};
 
 // The type that parameter I of a function points or refers to, and what a member of it is.
 template <class F, int I> struct parameter;

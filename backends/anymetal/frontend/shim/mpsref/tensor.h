@@ -60,6 +60,7 @@ template <class Element, class Extents, class Kind = tensor_handle, class... Tag
     typedef Extents extents_type;
     typedef typename Extents::index_type index_type;
     typedef Element *data_handle_type;
+    typedef void mpsref_is_tensor;
     Element *mpsref_data;
     Extents mpsref_extents;
     long mpsref_strides[Extents::rank()];
@@ -71,6 +72,11 @@ template <class Element, class Extents, class Kind = tensor_handle, class... Tag
     template <class Step> tensor(Element *data, Extents sizes, array<Step, Extents::rank()> strides)
         : mpsref_data(data), mpsref_extents(sizes) {
         for (size_t i = 0; i < Extents::rank(); i++) mpsref_strides[i] = long(strides[i]);
+    }
+    static constexpr bool mpsref_is_dynamic() {
+        for (size_t i = 0; i < Extents::rank(); i++)
+            if (Extents::static_extent(i) != dynamic_extent) return false;
+        return true;
     }
     static constexpr size_t get_rank() { return Extents::rank(); }
     static constexpr size_t get_static_extent(size_t i) { return Extents::static_extent(i); }
