@@ -207,6 +207,25 @@ class Mlx(Collection):
         )  # fmt: skip
         return out
 
+    def norm_vjp(self, x: Array, weight: Array, g: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:
+        """Return the gradients for x and for the weights, that of groups of rows, of either normalization."""
+        rows, length = x.shape
+        many = 1 if centred or length > LOOPED else -(-rows // 512)
+        gx, gw = blank(x.shape, x.dtype), blank((-(-rows // many), length), x.dtype)
+        name, file, reads, most = (
+            ("layer_norm", "layer_norm", 8, 8192) if centred else ("rms", "rms_norm", READS, LOOPED)
+        )
+        looped = length > most
+        group = MOST_THREADS if looped else rounded_up(-(-length // reads), 32)
+        numbers = [np.float32(eps), np.uint32(length), np.uint32(weight.size > 1)]
+        if not centred and not looped:
+            numbers += [np.uint32(rows), np.uint32(many)]
+        self.launch(
+            self.file(f"{file}.metal"), f"vjp_{name}{'_looped' * looped}{x.dtype}", (len(gw) * group, 1, 1),
+            (group, 1, 1), x, weight, g, gx, gw, *numbers, whole=False, constants={20: True},
+        )  # fmt: skip
+        return gx, gw
+
     def arg_reduce(self, x: Array, axis: int, *, largest: bool) -> Array:
         """Return the index of the first largest or smallest element along an axis."""
         rest = np.delete(np.array(x.shape), axis)
@@ -656,6 +675,39 @@ def normalized(mlx: Mlx, draw: Draw, size: tuple[int, int], *, centred: bool) ->
     return Compared(got, *rounded(expected, dtype, error))
 
 
+def layer_norm_vjp(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """The gradient of normalized rows that fill their threads or are longer."""
+    return norm_vjp(mlx, draw, (draw.number(1, 3), draw.choice(256, 1024, 4096, 8193)), centred=True)
+
+
+def rms_norm_vjp(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """The gradient of rows divided by their root mean squares, also of many rows in a threadgroup."""
+    size = (draw.choice(513, 1100), draw.choice(1, 5, 33)) if draw.choice(False, False, True) else rows(draw)
+    return norm_vjp(mlx, draw, size, centred=False)
+
+
+def norm_vjp(mlx: Mlx, draw: Draw, size: tuple[int, int], *, centred: bool) -> list[Compared]:
+    """Either gradient."""
+    count, length = size
+    x, g = (draw.array(count, length, kind="plain") for _ in range(2))
+    weight = draw.array(length, kind="plain")
+    z, h = x.astype(np.float64), g.astype(np.float64) * weight
+    d = z - z.mean(1, keepdims=True) if centred else z
+    r = 1 / np.sqrt((d**2).mean(1, keepdims=True) + 1e-5)
+    plain = d * r
+    mean = h.mean(1, keepdims=True) if centred else 0.0
+    gradient = r * (h - mean - plain * (h * plain).mean(1, keepdims=True))
+    gx, gw = mlx.norm_vjp(x, weight, g, 1e-5, centred=centred)
+    unit = EPSILON * (64 + length / 16)
+    far = 1 + np.abs(z).max() * r
+    size_of = r * far * (1 + np.abs(plain).max(1, keepdims=True)) ** 2 * np.abs(h).max(1, keepdims=True)
+    products = np.abs(g * plain) * unit * far
+    return [
+        Compared(gx, gradient, unit * size_of),
+        Compared(gw.sum(0, dtype=np.float64), (g * plain).sum(0), products.sum(0) + count * EPSILON * np.abs(g).max()),
+    ]
+
+
 def arg_reduce(mlx: Mlx, draw: Draw) -> Compared:
     """The first largest or smallest element along any axis of a view; NaN is none."""
     whole = (draw.number(1, 3), draw.choice(1, 3, 33, 130), draw.choice(1, 2, 40))
@@ -824,7 +876,7 @@ FILES = {"layer_norm": "layer_norm.metal", "rms_norm": "rms_norm.metal", "arg_re
 CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
-        unary, binary, select, copy, softmax, logsumexp, layer_norm, rms_norm, arg_reduce, sort, scan, reduce, gemv,
+        unary, binary, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp, arg_reduce, sort, scan, reduce, gemv,
         gemv_masked, gemm, quantized,
     )
 }  # fmt: skip

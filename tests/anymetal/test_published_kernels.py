@@ -9,12 +9,17 @@ import pytest
 
 import anymetal
 from anymetal import clang
-from mpsref_collections import collection, ggml, mlx, pytorch
+from mpsref_collections import candle, collection, ggml, mlx, pytorch
 from mpsref_collections.collection import Collection, Compared, Draw, Outcome, examine, find, missing, unseen
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
-MODULES = {"ggml": (ggml, ggml.Ggml), "mlx": (mlx, mlx.Mlx), "pytorch": (pytorch, pytorch.Pytorch)}
+MODULES = {
+    "candle": (candle, candle.Candle),
+    "ggml": (ggml, ggml.Ggml),
+    "mlx": (mlx, mlx.Mlx),
+    "pytorch": (pytorch, pytorch.Pytorch),
+}
 CASES = [(name, case) for name, (module, _) in MODULES.items() for case in module.CASES]
 FINDINGS = [(name, case) for name, (module, _) in MODULES.items() for case in module.FINDINGS]
 EXAMPLES = 12
