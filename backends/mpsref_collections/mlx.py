@@ -876,7 +876,7 @@ FILES = {"layer_norm": "layer_norm.metal", "rms_norm": "rms_norm.metal", "arg_re
 CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
-        unary, binary, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp, arg_reduce, sort, scan, reduce, gemv,
-        gemv_masked, gemm, quantized,
+        unary, binary, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,
+        arg_reduce, sort, scan, reduce, gemv, gemv_masked, gemm, quantized,
     )
 }  # fmt: skip
