@@ -654,7 +654,7 @@ def test_members_that_return_their_object(device):
     }"""
     np.testing.assert_array_equal(run(device, source, "f", 32), np.arange(32) + 3)
     for wrong in ("thread float& x = *out;", "Sum a; device Sum* p = a.self();"):
-        with pytest.raises(CompileError, match=r"address space|incompatible"):
+        with pytest.raises(CompileError, match=r"changes address space|cannot initialize"):
             device.kernel(HEADER + source.replace("Sum a{1}, b;", f"{wrong} Sum a{{1}}, b;"))
 
 
