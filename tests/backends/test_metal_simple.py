@@ -54,7 +54,7 @@ def test_a_mistake_is_found(file: str, right: str, wrong: str, operation: str, m
     assert right in FILES[file]
     library = anymetal.compile(FILES[file].replace(right, wrong))
     monkeypatch.setattr(simple, "_library", lambda name: library)
-    assert not check([simple.backend], [named(operation)], number=60).ok
+    assert not check([simple.backend], [named(operation)], number=30).ok
 
 
 def test_each_file_stands_alone() -> None:

@@ -247,11 +247,11 @@ def backend(name: str, formula: Formula, following: tuple[str, ...]) -> Backend:
 @pytest.mark.parametrize(("rule", "name", "formula"), MISTAKES, ids=[f"{r}-{n}-{f.__name__}" for r, n, f in MISTAKES])
 def test_a_rule_allows_what_it_is_about(rule: str, name: str, formula: Formula) -> None:
     operation = operation_named(name)
-    (without,) = check([backend(name, formula, ())], [operation], number=60).rows
+    (without,) = check([backend(name, formula, ())], [operation], number=30).rows
     assert without.status == "failed"
     assert without.rules == ()
     following = tuple(dict.fromkeys((rule, NAN)))
-    (ruled,) = check([backend(name, formula, following)], [operation], number=60).rows
+    (ruled,) = check([backend(name, formula, following)], [operation], number=30).rows
     assert ruled.status == "passed", ruled.failures
     assert rule in ruled.rules
 
@@ -261,13 +261,13 @@ def test_a_rule_allows_nothing_else(rule: str, name: str) -> None:
     def wrong(problem: Any, *inputs: Array) -> Any:
         return tuple(result * (1 + 2.0**-6) for result in references(problem, *inputs))
 
-    (row,) = check([backend(name, wrong, (rule,))], [operation_named(name)], number=60).rows
+    (row,) = check([backend(name, wrong, (rule,))], [operation_named(name)], number=30).rows
     assert row.status == "failed"
 
 
 def test_another_value_at_another_place_is_wrong() -> None:
     name = "Neuron.gradient"
-    (row,) = check([backend(name, relu_at_1, ("slope at a kink",))], [operation_named(name)], number=60).rows
+    (row,) = check([backend(name, relu_at_1, ("slope at a kink",))], [operation_named(name)], number=30).rows
     assert row.status == "failed"
 
 
