@@ -426,14 +426,14 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
         """
         chunks = chunks_of("source_images", source_images)
         state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
-        with Encoding(self, command_buffer):
-            require_defaults(self, *WHOLE)
-            check_channels(chunks, state.batch_normalization.number_of_feature_channels)
-            function, statistics = BatchNormalization(), state.batch_so_far()
-            for chunk in chunks:
-                statistics = function.statistics(chunk.array, statistics, backend=self.backend)
-            if statistics is not None and images_in(chunks):
-                state.write_statistics(statistics)
+        check_encodable(command_buffer)
+        require_defaults(self, *WHOLE)
+        check_channels(chunks, state.batch_normalization.number_of_feature_channels)
+        function, statistics = BatchNormalization(), state.batch_so_far()
+        for chunk in chunks:
+            statistics = function.statistics(chunk.array, statistics, backend=self.backend)
+        if statistics is not None and images_in(chunks):
+            state.write_statistics(statistics)
 
     def _compute(self, *_: object) -> None:
         raise AssertionError("encode_batch writes the state, not an image")
@@ -538,13 +538,13 @@ class MPSCNNBatchNormalization(NormalizationKernel):
                 )
         if destination_image is not None and destination_size is not None:
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
-        with Encoding(self, command_buffer):
-            check_channels(chunks, self.number_of_feature_channels)
-            dtypes = [self._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
-            require_defaults(self, *WHOLE)
+        with Encoding(self, command_buffer) as own:
+            check_channels(chunks, own.number_of_feature_channels)
+            dtypes = [own._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
+            require_defaults(own, *WHOLE)
             given = destinations("destination_image", destination_image, (chunks,))
-            mean, variance = self._stored_statistics() if state is None else state.current_statistics()
-            results = encoded(self, (chunks,), given, dtypes, mean, variance)
+            mean, variance = own._stored_statistics() if state is None else state.current_statistics()
+            results = encoded(own, (chunks,), given, dtypes, mean, variance)
             if state is not None and images_in(chunks):
                 state.use_statistics()
             image_arguments.expire(chunks)

@@ -50,10 +50,10 @@ from mpsref.mps.batch_normalization import (
     unavailable,
 )
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire, is_list_of_arrays
-from mpsref.mps.core.kernel import Encoding, constructed, saved
+from mpsref.mps.core.kernel import constructed, saved
 from mpsref.mps.core.properties import Argument, Property, optional
 from mpsref.mps.core.state import StateLike
 from mpsref.mps.core.types import Enumeration, member
@@ -172,15 +172,15 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
         if gradient_states is not None or destination_gradients is not None:
             raise unavailable(self, "encode_batch with gradient states or destinations", f"use {BATCH_FORM}")
         gradients, sources, state = self._arguments(source_gradients, source_images, batch_normalization_state)
-        with Encoding(self, command_buffer):
-            require_defaults(self, *WHOLE)
-            vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.sums_so_far()
-            for g, x in zip(gradients, sources, strict=True):
-                sums = function.statistics_gradient(g.array, x.array, *vectors, state=sums, backend=self.backend)
-            if sums is not None and images_in(sources):
-                state.write_sums(sums)
-            expire((*gradients, *sources))
-            state._count_read()
+        check_encodable(command_buffer)
+        require_defaults(self, *WHOLE)
+        vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.sums_so_far()
+        for g, x in zip(gradients, sources, strict=True):
+            sums = function.statistics_gradient(g.array, x.array, *vectors, state=sums, backend=self.backend)
+        if sums is not None and images_in(sources):
+            state.write_sums(sums)
+        expire((*gradients, *sources))
+        state._count_read()
 
     def _compute(self, *_: object) -> None:
         raise AssertionError("encode_batch writes the state, not an image")
@@ -235,17 +235,17 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
         given_state = batch_normalization_state if gradient_state is None else gradient_state
         gradients, sources, state = self._arguments(source_gradient, source_image, given_state)
-        with Encoding(self, command_buffer):
-            require_defaults(self, *WHOLE)
-            given = destinations("destination_gradient", destination_gradient, (gradients, sources))
-            dtypes = [g.array.dtype for g in gradients]
-            operands = state.batch_normalization.function, self._vectors(state), state.complete_sums()
-            results = encoded(self, (gradients, sources), given, dtypes, *operands)
-            if images_in(sources):
-                state.use_sums()
-            expire((*gradients, *sources))
-            state._count_read()
-            return results if is_list_of_arrays(source_gradient) else results[0]
+        check_encodable(command_buffer)
+        require_defaults(self, *WHOLE)
+        given = destinations("destination_gradient", destination_gradient, (gradients, sources))
+        dtypes = [g.array.dtype for g in gradients]
+        operands = state.batch_normalization.function, self._vectors(state), state.complete_sums()
+        results = encoded(self, (gradients, sources), given, dtypes, *operands)
+        if images_in(sources):
+            state.use_sums()
+        expire((*gradients, *sources))
+        state._count_read()
+        return results if is_list_of_arrays(source_gradient) else results[0]
 
     encode_batch = batch_form(encode)
 

@@ -393,7 +393,7 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, object]:
-        return {"kernel": self}
+        return {"kernel": self._kernel}
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         channels = count(read[0])

@@ -163,11 +163,11 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         source = image_arguments.source("source_image", source_image)
         images = source.array.shape[0]
         paired = one_state("convolution_gradient_state", convolution_gradient_state, images)
-        with Encoding(self, command_buffer):
+        with Encoding(self, command_buffer) as own:
             if paired is not None:
-                size = self._configure_from(paired)
+                size = own._configure_from(paired)
                 destination_size = _checked_size(size, destination_image, destination_size)
-            result = self._encode(
+            result = own._encode(
                 (source,), destination_image, destination_size, return_state, destination_state, command_buffer
             )
             state = result[1] if return_state else one_state("destination_state", destination_state, images)
@@ -234,7 +234,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         return self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
 
     def _extras(self) -> Mapping[str, object]:
-        return {"kernel": self, "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
+        return {**super()._extras(), "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
 
 
 def _checked_size(

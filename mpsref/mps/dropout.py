@@ -18,7 +18,9 @@ documents none [choice dropout-generator].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Any, NoReturn
 
@@ -32,10 +34,10 @@ from mpsref.errors import UnsupportedError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count, overlap
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, constructed, saved
+from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, constructed, saved
 from mpsref.mps.core.properties import Argument, Property, fix
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
@@ -52,6 +54,7 @@ from mpsref.mps.graph.nodes import (
 ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
 ONES = MTLSize(1, 1, 1)
 MASK = np.dtype(np.uint8)
+_numbers = threading.Lock()
 
 
 def _mask_stride(name: str, value: object) -> MTLSize:
@@ -161,23 +164,36 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
         drop, shape = self.function, source.array.shape
-        with Encoding(self, command_buffer):
-            drawn = mask is None and sequence is None
+        check_encodable(command_buffer)
+        with self._numbered(sequence, draws=mask is None) as number:
             if mask is None:
-                number = self.sequence if sequence is None else sequence
                 out = _target(drop, shape, source.array)
                 mask = drop.mask(shape, number, first_image_index, out=out, backend=self.backend)
             else:
                 mask = copied("mask", drop.checked_mask(mask, shape), MASK)
             mask.setflags(write=False)
-            result = self._encode(
+            return self._encode(
                 (source,), destination_image, None, return_state, destination_state, command_buffer, mask
             )
-            if drawn:
-                self.sequence = (self.sequence + 1) % 2**64
-            return result
 
     encode_batch = batch_form(encode)
+
+    @contextlib.contextmanager
+    def _numbered(self, sequence: int | None, draws: bool) -> Iterator[int]:
+        """Give the number of a mask, another one to each thread; after an error it is the next one again."""
+        if sequence is not None or not draws:
+            yield 0 if sequence is None else sequence
+            return
+        with _numbers:
+            number = self.sequence
+            self.sequence = following = (number + 1) % 2**64
+        try:
+            yield number
+        except BaseException:
+            with _numbers:
+                if self.sequence == following:
+                    self.sequence = number
+            raise
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:

@@ -225,7 +225,7 @@ class ImageNormalizationKernel(NormalizationKernel):
         self.function.forward(inputs[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, object]:
-        return {"kernel": self}
+        return {"kernel": self._kernel}
 
     def saved_values(self) -> dict[str, object]:
         """Return the values to save: the data source if it has the current vectors, else a new one with them."""

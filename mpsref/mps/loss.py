@@ -555,10 +555,10 @@ class LabelledLoss(MPSCNNKernel):
         require_defaults(self, *IMAGE)
         function, x = self.function, source.array
         targets.check_loss_shape(function.loss_shape(x.shape), function.reduction)
-        with Encoding(self, command_buffer):
+        with Encoding(self, command_buffer) as own:
             t, weights = targets.device_read()
-            loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
-            result = self._encode((source,), destination_image, None, False, None, command_buffer, t, weights)
+            loss = function.forward(x, t, weights, validate=validate, backend=own.backend)
+            result = own._encode((source,), destination_image, None, False, None, command_buffer, t, weights)
             targets.device_write(loss)
             return result
 
@@ -620,11 +620,10 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         """
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
-        with Encoding(self, command_buffer):
-            targets = _targets(labels, weights, validate)
-            return self._encode(
-                (source,), destination_image, None, return_state, destination_state, command_buffer, *targets
-            )
+        targets = _targets(labels, weights, validate)
+        return self._encode(
+            (source,), destination_image, None, return_state, destination_state, command_buffer, *targets
+        )
 
     encode_batch = batch_form(encode)
 
@@ -697,17 +696,17 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         if differ(source_state) and all(state == source_state[0] for state in source_state):
             source_state = [source_state[0]] * len(source_state)  # the numbers are those of all images
         state = one_state("source_state", source_state, sources[1].array.shape[0])
-        with Encoding(self, command_buffer):
-            self._configure(state)
+        with Encoding(self, command_buffer) as own:
+            own._configure(state)
             targets = _targets(labels, weights, validate)
-            like = targets[0] if self.compute_label_gradients else sources[1].array
+            like = targets[0] if own.compute_label_gradients else sources[1].array
             given, shape = None, like.shape
             if destination_gradient is not None:
-                given = image_arguments.destination(self.destination_name, destination_gradient, sources)
+                given = image_arguments.destination(own.destination_name, destination_gradient, sources)
                 shape = given.array.shape
                 if shape != like.shape:
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
-            array, _ = self._run(sources, Destination(given, shape, sources[0].array.dtype), *targets)
+            array, _ = own._run(sources, Destination(given, shape, sources[0].array.dtype), *targets)
             image_arguments.expire(sources)
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar
 
-from mpsref.arguments.arrays import AXIS_LIMIT, Array, Shape
+from mpsref.arguments.arrays import AXIS_LIMIT, Shape
 from mpsref.arguments.parameters import Pair, integer
 from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
@@ -39,8 +39,7 @@ from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
-    Call,
-    MPSNNGradientFilterNode,
+    FunctionGradientNode,
     MPSNNImageNode,
     MPSNNStateNode,
     PlannedNode,
@@ -340,7 +339,7 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
         return planned(kernel, shapes)
 
 
-class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
+class MPSCNNPoolingGradientNode(_Windows, FunctionGradientNode):
     """Base class of the pooling gradient nodes.
 
     Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [design objects-options].
@@ -366,7 +365,7 @@ class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
             properties["padding_policy"] = padding_policy
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
-    def _spec(self, spec: Pooling) -> Pooling:
+    def _gradient_function(self, forward: Pooling) -> Pooling:
         """Return the forward function with the windows of this node."""
         windows: dict[str, Any] = {
             "kernel_size": (self.kernel_height, self.kernel_width),
@@ -374,14 +373,7 @@ class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
         }
         if isinstance(self, _Dilated):
             windows["dilations"] = self.dilation_rate_y, self.dilation_rate_x
-        if all(getattr(spec, name) == value for name, value in windows.items()):
-            return spec
-        return replace(spec, **windows)
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        g, *x = images
-        source = x[0] if self.reads_pixels else call.forward_shapes[0]
-        return self._spec(call.spec).gradient(g, source, backend=call.backend)
+        return replace(forward, **windows)
 
 
 class MPSCNNPoolingMaxGradientNode(MPSCNNPoolingGradientNode):

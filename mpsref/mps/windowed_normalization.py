@@ -40,12 +40,11 @@ from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
-    Call,
     FunctionGradientNode,
+    FunctionNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    PlannedNode,
     planned,
 )
 from mpsref.mps.graph.trainable import NodeParameters
@@ -247,23 +246,29 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, MPSCNNGradientKerne
 
 
 class _WindowProperties(_Windowed):
+    """The window of a node."""
+
     sizes: ClassVar[tuple[str, ...]] = ("kernel_width", "kernel_height")
     kernel_width = MPSCNNKernel.kernel_width.replace(default=SIZE, read_only=False)
     kernel_height = MPSCNNKernel.kernel_height.replace(default=SIZE, read_only=False)
 
-    def _spec(self, offset: Pair = (0, 0)) -> WindowedNormalization:
-        return self._function((self.kernel_height, self.kernel_width), offset)
+    @property
+    def function(self) -> WindowedNormalization:
+        """The functional form, without an offset."""
+        return self._function((self.kernel_height, self.kernel_width), (0, 0))
 
 
 class _CrossChannelProperties(_Quotient):
     sizes: ClassVar[tuple[str, ...]] = ("kernel_size_in_feature_channels",)
     kernel_size_in_feature_channels = _CrossChannel.kernel_size.replace(read_only=False)
 
-    def _spec(self) -> CrossChannelNormalization:
+    @property
+    def function(self) -> CrossChannelNormalization:
+        """The functional form."""
         return CrossChannelNormalization(self.kernel_size_in_feature_channels, self.alpha, self.beta, self.delta)
 
 
-class MPSCNNNormalizationNode(PlannedNode):
+class MPSCNNNormalizationNode(FunctionNode):
     """Base class of the normalization nodes."""
 
     _abstract = True
@@ -273,15 +278,8 @@ class MPSCNNNormalizationNode(PlannedNode):
     def __init__(self, source: MPSNNImageNode, kernel_size: int | None = None, **properties: Any) -> None:
         if kernel_size is not None:
             properties = dict.fromkeys(self.sizes, kernel_size) | properties
-        super().__init__((source,), **properties)
-        self._spec()  # raises for illegal parameters
-
-    @abc.abstractmethod
-    def _spec(self) -> WindowedNormalization | CrossChannelNormalization:
-        """Return the functional form."""
-
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return Bound(self._spec(), shapes[0], problem_of(self._spec(), "forward", shapes[0]))
+        super().__init__(source, **properties)
+        _ = self.function  # raises for illegal parameters
 
     @property
     def gradient_properties(self) -> Sequence[str]:  # type: ignore[override]
@@ -299,9 +297,10 @@ class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
         return planned(kernel, shapes)
 
 
-class _WindowedGradientNode(_WindowProperties, MPSNNGradientFilterNode):
-    def _compute(self, call: Call, *images: Array) -> Array:
-        return self._spec(call.spec.offset).gradient(*images, backend=call.backend)
+class _WindowedGradientNode(_WindowProperties, FunctionGradientNode):
+    def _gradient_function(self, forward: Any) -> WindowedNormalization:
+        """Return the function of this node at the offset of the forward pass."""
+        return self._function((self.kernel_height, self.kernel_width), forward.offset)
 
 
 class _OneSize(MPSNNGradientFilterNode):
@@ -346,11 +345,6 @@ class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGrad
 
 class MPSCNNCrossChannelNormalizationGradientNode(_CrossChannelProperties, _OneSize, FunctionGradientNode):
     """The gradient of cross-channel normalization, with the parameters of the forward node."""
-
-    @property
-    def function(self) -> CrossChannelNormalization:
-        """The functional form."""
-        return self._spec()
 
 
 class MPSCNNSpatialNormalizationNode(_Spatial, _WindowedNode):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -40,9 +42,11 @@ def kernel(kind: type[Any], backend: str | None = None) -> Any:
 SIZE = {"reshaped_width": 2, "reshaped_height": 4, "reshaped_feature_channels": 4}
 
 
-def images_of(kind: type[Any], dtype: Any = np.float32, n: int = 2) -> tuple[dict[str, Array], dict[str, Any]]:
+def images_of(
+    kind: type[Any], dtype: Any = np.float32, n: int = 2, size: int = 4
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the images of an encode by name, and its other arguments: the state of the forward pass."""
-    x = (X[:n] + 1 / 64).astype(dtype)
+    x = (X[:n, :size, :size] + 1 / 64).astype(dtype)
     if not kind.__name__.endswith("Gradient") or kind is mps.MPSNNInitialGradient:
         names = legal_arguments(made(kind).encode, kind.__name__)
         size = SIZE if kind is mps.MPSNNReshape else {}
@@ -135,3 +139,42 @@ def test_float16_images(kind: type[Any], half_backend: str) -> None:
 def test_an_empty_batch(kind: type[Any]) -> None:
     result = encoded(kind, n=0)
     assert result.shape == (0, *encoded(kind).shape[1:])
+
+
+def in_two_threads(one: Any, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[Array]:
+    """Return the results of two encodes, both of which configure the kernel before either of them computes."""
+    both = threading.Barrier(2, timeout=20)
+    name = "_run_with_state" if hasattr(one, "_run_with_state") else "_run"
+    run = getattr(type(one), name)
+
+    def after_both_are_configured(*arguments: Any) -> Any:
+        both.wait()
+        return run(*arguments)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(type(one), name, after_both_are_configured)
+        return list(pool.map(lambda call: one.encode(**call), calls))
+
+
+@every_kernel
+def test_two_threads_encode_with_one_kernel(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 4 if "Reshape" in kind.__name__ or "FullyConnected" in kind.__name__ else 3
+    calls = [images | others for images, others in (images_of(kind), images_of(kind, n=1, size=size))]
+    one = kernel(kind)
+    found = in_two_threads(one, calls, monkeypatch)
+    if kind is mps.MPSCNNDropout:  # the masks 0 and 1, one for each thread
+        first = int(not np.array_equal(found[0], kernel(kind).encode(**calls[0], sequence=0)))
+        calls = [call | {"sequence": k} for call, k in zip(calls, (first, 1 - first), strict=True)]
+        assert one.sequence == 2
+    for result, call in zip(found, calls, strict=True):
+        np.testing.assert_array_equal(result, kernel(kind).encode(**call))
+
+
+def test_two_threads_encode_with_another_offset_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [{"source_image": X[:, :size, :size]} for size in (4, 3)]
+    kernels = [mps.MPSCNNPoolingMax(2, 2, 2, 2) for _ in range(3)]
+    found = in_two_threads(kernels[2], calls, monkeypatch)
+    for one, result, call in zip(kernels, found, calls, strict=False):
+        np.testing.assert_array_equal(result, one.encode(**call))
+    assert kernels[0].offset != kernels[1].offset
+    assert kernels[2].offset in (kernels[0].offset, kernels[1].offset)

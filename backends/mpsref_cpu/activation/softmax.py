@@ -88,7 +88,7 @@ def _log_softmax(begin, end, at_once, channels, x, y):
 
 @compiled
 def _softmax_gradient(begin, end, at_once, channels, g, y, dx):
-    """Compute the blocks from ``begin`` to ``end``, the last pixels in vectors with elements beyond them."""
+    """Compute the blocks from ``begin`` to ``end``; vectors read beyond the last pixels, so these are copied first."""
     start, stop = begin * at_once * channels, min(end * at_once * channels, y.size)
     size = max(0, stop - start - BEYOND) // channels * channels
     _slopes(g, y, dx, start, size, channels)

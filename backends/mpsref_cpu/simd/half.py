@@ -49,7 +49,7 @@ def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @generic
 def load(pixel):
-    """Return a stored pixel as float32: exact, also for subnormal numbers, infinities and NaN."""
+    """Return a stored value as float32: exact, also for subnormal numbers, infinities and NaN."""
 
     def load_float(pixel):
         return pixel

@@ -78,9 +78,9 @@ def gradient_labels(problem: LossGradient, *inputs: Array, out: Array) -> None:
 def _run(
     problem: LossProblem, what: int, g: Array | None, y: Array, t: Array, weights: Array | None, out: Array | None
 ) -> Array:
-    """Fill ``out`` with the function ``what``, times all of its factors.
+    """Fill ``out`` with the function ``what``, multiplied by all factors.
 
-    Without ``out``, return its sum over each image, float64, times the weights image alone.
+    Without ``out``, return its sum over each image, float64, multiplied only by the image of weights.
     """
     n, *_, channels = y.shape
     form, images = compiled_form(problem.spec), n

@@ -10,19 +10,19 @@ constant constexpr bool ALONG = false;  // weights are (inputs, taps, outputs), 
 #endif
 
 struct Tap {
-    uint number;  // of the tap in the weights
-    uint y;       // and in the tables
-    uint x;
+    uint number;  // in the weights
+    uint y;       // in the table of the rows
+    uint x;       // in the table of the columns
 };
 
 struct Launch {
     uint pixels;  // that are computed, in all images
-    uint height;  // rows and columns of them
-    uint width;
-    uint top;  // first row and column in the result, and the distance of the next ones
-    uint left;
-    uint step_y;
-    uint step_x;
+    uint height;  // rows of these pixels
+    uint width;   // columns of these pixels
+    uint top;     // their first row in the result
+    uint left;    // their first column in the result
+    uint step_y;  // the distance of their rows in the result
+    uint step_x;  // the distance of their columns in the result
     uint result_height;
     uint result_width;
     uint groups;
@@ -37,8 +37,8 @@ struct Launch {
     uint chunk;        // terms of a threadgroup; `finish` adds up the sums of chunks
     uint tiles_m;
     uint tiles_n;
-    uint size;  // of the result
-    uint is_aligned;  // whether four channels of the result are
+    uint size;        // elements of the result
+    uint is_aligned;  // whether four channels of the result are aligned
 };
 
 // A pixel of the result for which a thread reads the source; row and column are those of the launch.
@@ -110,12 +110,12 @@ kernel void products(device const Storage* source [[buffer(0)]],
         }
     }
     // What it reads next of the weights: a channel, at a tap, for channels of the result that are `distance` apart.
-    uint term = ALONG ? member / readers : member % others_k * OTHER_WIDTH;  // in the tile
+    uint term = ALONG ? member / readers : member % others_k * OTHER_WIDTH;  // the row of the tile
     uint column = ALONG ? member % readers * OTHER_WIDTH : member / others_k;
     constexpr uint distance = ALONG ? readers * OTHER_WIDTH : THREADS / others_k;
     uint channel = (first + term) % inputs;
     uint other_tap = (first + term) / inputs;
-    uint number = taps[min(other_tap, max(count, 1u) - 1)].number;  // in the weights
+    uint number = taps[min(other_tap, max(count, 1u) - 1)].number;
     Position at = position_of(member);
     for (uint begin = first; begin == first || begin < end; begin += LONGEST) {
         uint stop = min(begin + LONGEST, end);

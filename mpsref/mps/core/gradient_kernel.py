@@ -131,28 +131,27 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         self._check_both_sides()
         if state is not None:
             self._check_state(state)
-        before = tuple(vars(self).values())
-        with Encoding(self, command_buffer):
+        with (encoding := Encoding(self, command_buffer)) as own:
             sources, given, dtype = (g, x), None, g.array.dtype
             if destination_gradient is not None:
-                given = image_arguments.destination(self.destination_name, destination_gradient, sources)
+                given = image_arguments.destination(own.destination_name, destination_gradient, sources)
                 shape = given.array.shape
-                if state is not None and self._is_configured_by(state, g):
-                    sources = self._cropped(state, g, x)
+                if state is not None and own._is_configured_by(state, g):
+                    sources = own._cropped(state, g, x)
             elif state is not None:
-                sources = self._configured(state, g, x)
+                sources = own._configured(state, g, x)
                 shape = state.record.source_shapes[0]
             else:
-                shape, dtype = self._infer_reverse_padding(g, x)
-            array = self._run_with_state(state, sources, Destination(given, shape, dtype))
+                shape, dtype = own._infer_reverse_padding(g, x)
+            array = own._run_with_state(state, sources, Destination(given, shape, dtype))
             if key is not None and state is not None and sources[0] is g and sources[1] is x:
-                self._prepare(key, before, sources, shape, state.record)
+                own._prepare(key, encoding.before, sources, shape, state.record)
             if given is not None:
-                return self._finished(image_arguments.written(given), g, x, state)
+                return own._finished(image_arguments.written(given), g, x, state)
             if state is not None:
-                self._configured_by = state.record
+                own._configured_by = state.record
             result = None if array is None else image_arguments.like(source_gradient, array)
-            return self._finished(result, g, x, state)
+            return own._finished(result, g, x, state)
 
     @staticmethod
     def _finished(result: ImageResult, g: ImageArgument, x: ImageArgument, state: MPSState | None) -> ImageResult:
@@ -185,11 +184,11 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             given = image_arguments.destination(self.destination_name, destination_gradient, (g, x))
             targets = [given.array[k : k + 1] for k in range(images)]
         pairs = [(g.array[k : k + 1], x.array[k : k + 1]) for k in range(images)]
-        with Encoding(self, command_buffer):
+        with Encoding(self, command_buffer) as own:
             for pair, state in zip(pairs, states, strict=True):  # all checks before the first state is written
-                self.destination_image_descriptor_for_source_images(pair, state)
+                own.destination_image_descriptor_for_source_images(pair, state)
             results = [
-                self.encode(*pair, state, target, command_buffer=command_buffer)
+                own.encode(*pair, state, target, command_buffer=command_buffer)
                 for pair, state, target in zip(pairs, states, targets, strict=True)
             ]
             expire((g, x))

@@ -16,7 +16,7 @@ import inspect
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -73,6 +73,7 @@ from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 from mpsref.registry import Backend, Problem, Spec
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
+_Kernel = TypeVar("_Kernel", bound="MPSKernel")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
@@ -196,7 +197,9 @@ PREPARED = 8
 class _Kept:
     """What kernels keep from one encode to the next; not among their properties."""
 
-    __slots__ = ("_configured_by", "_plans", "_prepared")
+    __slots__ = ("_configured_by", "_copy_of", "_plans", "_prepared")
+    _copy_of: Self | None
+    """Of the copy that an encode configures, the kernel."""
     _configured_by: ForwardRecord | None
     """The record of the last state that has configured a gradient kernel."""
     _plans: dict[Hashable, tuple[tuple[object, ...], Plan]]
@@ -212,8 +215,21 @@ class _Kept:
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
             )
         made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
-        made._plans, made._prepared, made._configured_by = {}, {}, None
+        made._plans, made._prepared, made._configured_by, made._copy_of = {}, {}, None, None
         return made
+
+    @property
+    def _kernel(self) -> Self:
+        """The kernel that the user has made."""
+        return self._copy_of or self
+
+    def _to_configure(self) -> Self:
+        """Return a copy with the same plans, for one encode."""
+        own = object.__new__(type(self))
+        own.__dict__.update(self.__dict__)
+        own._plans, own._prepared, own._configured_by = self._plans, self._prepared, self._configured_by
+        own._copy_of = self._copy_of or self
+        return own
 
 
 @constructed(init=False, kw_only=True)
@@ -285,23 +301,33 @@ def _descendants(kind: type[object]) -> Iterator[type[object]]:
         yield from _descendants(child)
 
 
-class Encoding:
-    """Context manager that encodes a kernel and restores its properties after an error.
+class Encoding(Generic[_Kernel]):
+    """Context manager of an encode: it gives a copy of a kernel to configure, whose properties the kernel has then.
 
-    Raises ``OrderError`` for a committed command buffer.
+    Encodes of one kernel in several threads configure a copy each. After an error the kernel is unchanged. Raises
+    ``OrderError`` for a committed command buffer.
     """
 
-    def __init__(self, kernel: MPSKernel, command_buffer: MPSCommandBuffer | None) -> None:
-        check_encodable(command_buffer)
+    __slots__ = ("_kernel", "_own", "before")
+
+    def __init__(self, kernel: _Kernel, command_buffer: MPSCommandBuffer | None) -> None:
+        if command_buffer is not None:
+            check_encodable(command_buffer)
         self._kernel = kernel
 
-    def __enter__(self) -> None:
-        self._before = dict(vars(self._kernel))
+    def __enter__(self) -> _Kernel:
+        own = self._own = self._kernel._to_configure()
+        self.before = tuple(vars(own).values())
+        return own
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            vars(self._kernel).clear()
-            vars(self._kernel).update(self._before)
+            return
+        new = vars(self._own)
+        if not all(map(operator.is_, new.values(), self.before)):  # names are not added, and keep their order
+            pairs = zip(new.items(), self.before, strict=True)
+            vars(self._kernel).update(item for item, before in pairs if item[1] is not before)
+        self._kernel._configured_by = self._own._configured_by
 
 
 _READERS = {
@@ -356,7 +382,7 @@ class ImageKernel(MPSKernel):
         kept = self._plans.get(key)
         if kept is None or not all(map(operator.is_, properties, kept[0])):
             if len(self._plans) >= PREPARED:
-                self._plans = {}
+                self._plans.clear()
             kept = self._plans[key] = properties, self._plan(shapes, size)
         return kept[1]
 
@@ -385,7 +411,7 @@ class ImageKernel(MPSKernel):
         if first is not None:
             return
         if len(self._prepared) >= PREPARED:
-            self._prepared = {}
+            self._prepared.clear()
         self._prepared[key] = Prepared(before, problem, tuple((k, indices[k]) for k in read), record)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
@@ -556,8 +582,8 @@ class ImageKernel(MPSKernel):
             )
         sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
         state = state_of_batch("source_states", source_states, sources[0].array.shape[0])
-        with Encoding(self, None):
-            (n, height, width, channels), dtype = self._infer_destination(sources, state)
+        with Encoding(self, None) as own:
+            (n, height, width, channels), dtype = own._infer_destination(sources, state)
             return MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, channels, n)
 
     @property
@@ -593,15 +619,12 @@ class ImageKernel(MPSKernel):
     ) -> Any:
         """Return the state that an encode would return; no property changes."""
         self._check_no_states(state_of_batch("source_states", source_states, sources[0].array.shape[0]))
-        before = dict(vars(self))
-        try:
-            if destination_image is None:
-                shape, _ = self._infer_padding(sources)
-            else:
-                shape = image_arguments.destination(self.destination_name, destination_image, sources).array.shape
-            return self.state_class(self._record(sources, shape, self._indices(sources, shape)[1]))
-        finally:
-            vars(self).update(before)
+        own = self._to_configure()
+        if destination_image is None:
+            shape, _ = own._infer_padding(sources)
+        else:
+            shape = image_arguments.destination(self.destination_name, destination_image, sources).array.shape
+        return self.state_class(own._record(sources, shape, own._indices(sources, shape)[1]))
 
     def _check_no_states(self, state: MPSState | None) -> None:
         if state is not None:
@@ -666,7 +689,7 @@ class ImageKernel(MPSKernel):
                 f"destination_state is of type {type(state).__name__}; {type(self).__name__} writes "
                 f"{self.state_class.__name__}"
             )
-        if state.record.extras.get("kernel", self) is not self:
+        if state.record.extras.get("kernel", self._kernel) is not self._kernel:
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
 
     def _encode(
@@ -691,29 +714,28 @@ class ImageKernel(MPSKernel):
             result = image_arguments.like(sources[0].value, prepared.run(sources, self.backend))
             expire(sources)
             return self._with_state(result, prepared.record, return_state, states)
-        before = tuple(vars(self).values())
-        with Encoding(self, command_buffer):
+        with (encoding := Encoding(self, command_buffer)) as own:
             given, dtype = None, sources[0].array.dtype
             if infers:
-                shape, dtype = self._infer_padding(sources)
+                shape, dtype = own._infer_padding(sources)
             elif destination_image is None:
-                shape = self._destination_shape(sources, pair("destination_size", destination_size, low=1))
+                shape = own._destination_shape(sources, pair("destination_size", destination_size, low=1))
             elif destination_size is None:
-                given = image_arguments.destination(self.destination_name, destination_image, sources)
+                given = image_arguments.destination(own.destination_name, destination_image, sources)
                 shape = given.array.shape
             else:
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
             if isinstance(states, list):
-                self._check_each_image(sources, shape, len(states))
-            array, region = self._run(sources, Destination(given, shape, dtype), *operands)
+                own._check_each_image(sources, shape, len(states))
+            array, region = own._run(sources, Destination(given, shape, dtype), *operands)
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
             expire(sources)
-            if not (return_state or self.repeats) and states is None:
+            if not (return_state or own.repeats) and states is None:
                 return result
-            record = self._record(sources, shape, region, *operands)
-            if infers and self.repeats and isinstance(self.padding, MPSNNDefaultPadding):
-                self._prepare(key, before, sources, shape, record)
-            return self._with_state(result, record, return_state, states)
+            record = own._record(sources, shape, region, *operands)
+            if infers and own.repeats and isinstance(own.padding, MPSNNDefaultPadding):
+                own._prepare(key, encoding.before, sources, shape, record)
+            return own._with_state(result, record, return_state, states)
 
     def _with_state(
         self,

@@ -772,15 +772,25 @@ class FunctionNode(PlannedNode):
 
 
 class FunctionGradientNode(MPSNNGradientFilterNode):
-    """The gradient of a :class:`FunctionNode`; not a class of MPS."""
+    """The gradient of a forward node that runs one problem, and itself one problem; not a class of MPS."""
 
     @property
     def function(self) -> Any:
         """The functional form, or ``None`` to use that of the forward pass."""
         return None
 
+    def _gradient_function(self, forward: Any) -> Spec:
+        """Return the functional form, given that of the forward pass."""
+        function: Spec = self.function or forward
+        return function
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        bound = super()._bind(shapes, parameters, states)
+        function = self._gradient_function(bound.spec)
+        sized = "gradient_size" in function.problems["gradient"].field_names
+        problem = problem_of(function, "gradient", bound.shape, *[shapes[0][1:3]] * sized)
+        return Bound(function, bound.shape, problem)
+
     def _compute(self, call: Call, *images: Array) -> Array:
-        g, *x = images
-        source = x[0] if self.reads_pixels else call.forward_shapes[0]
-        result: Array = (self.function or call.spec).gradient(g, source, backend=call.backend)
-        return result
+        problem = call.details
+        return registry.run_one(problem, *images[: len(problem.input_shapes)], backend=call.backend)
