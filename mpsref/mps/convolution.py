@@ -20,7 +20,6 @@ Source: ``MPSCNNConvolution.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -49,7 +48,7 @@ from mpsref.mps.convolution_kernel import (
 )
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, saved
+from mpsref.mps.core.kernel import Destination, Plan, saved
 from mpsref.mps.core.properties import fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -119,19 +118,12 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         factor = self.sub_pixel_scale_factor
         return super()._described(sources, (n, height * factor, width * factor, channels))
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        factor = self.sub_pixel_scale_factor
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        factor, (height, width) = self.sub_pixel_scale_factor, size
         if factor == 1:
-            super()._compute(inputs, destination, region)
-            return
-        arguments = inputs[0], self._functional_weights, self._loaded.biases, windows_of(region.size, factor)
-        image, (height, width) = self._spec().forward(*arguments, backend=self.backend), region.size
-        destination[region] = rearranged(image, factor)[:, :height, :width]
-
-
-def windows_of(size: Pair, factor: int) -> Pair:
-    """Return the number of windows for a result of ``size`` whose windows have ``factor`` pixels on each axis."""
-    return -(-size[0] // factor), -(-size[1] // factor)
+            return super()._plan(shapes, size)
+        plan = super()._plan(shapes, (-(-height // factor), -(-width // factor)))
+        return plan._replace(result=lambda image: rearranged(image, factor)[:, :height, :width])
 
 
 def rearranged(image: Array, factor: int) -> Array:
@@ -217,9 +209,9 @@ class WeightParameters(NodeParameters):
         return {"weights": self.kernel._functional_weights, "biases": self.kernel._loaded.biases}
 
     @property
-    def form(self) -> MPSCNNConvolutionDescriptor:
-        """The descriptor; its fused neuron may change with a reload."""
-        return self.kernel._loaded.descriptor
+    def form(self) -> tuple[MPSCNNConvolutionDescriptor, bool]:
+        """The descriptor, whose fused neuron may change with a reload, and whether there are biases."""
+        return self.kernel._loaded.descriptor, self.kernel._loaded.biases is not None
 
     def reload(self) -> None:
         """Read the data source again."""
@@ -349,10 +341,10 @@ def _check_trainable(data_source: MPSCNNConvolutionDataSource, kind: type[MPSCNN
 
 
 class _Details(NamedTuple):
-    """The properties of the forward kernel for its state, and the sub-pixel factor."""
+    """The properties of the forward kernel for its state, and the plan of the kernel."""
 
     source: SourceProperties
-    sub_pixel_factor: int
+    plan: Plan
 
 
 class MPSCNNConvolutionNode(WeightedNode):
@@ -381,17 +373,14 @@ class MPSCNNConvolutionNode(WeightedNode):
         return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
 
     def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
-        kernel = copy.copy(parameters.kernel)
-        shape = kernel.infer_padding(shapes[0])
-        return self._bound(kernel, kernel._spec(), shape)
+        kernel = parameters.kernel._to_configure()
+        return self._bound(kernel, shapes, kernel.infer_padding(shapes[0]))
 
-    def _bound(self, kernel: ForwardWeightedKernel, spec: WeightedSpec, shape: Shape) -> Bound:
-        return Bound(spec, shape, _Details(kernel._source_properties(0), kernel._loaded.descriptor.sub_pixel_factor))
+    def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape) -> Bound:
+        _, height, width, _ = result
+        plan = kernel._plan(shapes, (height, width))
+        return Bound(plan.problem.spec, result, _Details(kernel._source_properties(0), plan))
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        factor = call.details.sub_pixel_factor
-        _, height, width, _ = call.result_shape
-        weights, biases = call.parameters["weights"], call.parameters["biases"]
-        size = windows_of((height, width), factor)
-        result: Array = call.spec.forward(images[0], weights, biases, size, backend=call.backend)
-        return result if factor == 1 else rearranged(result, factor)[:, :height, :width]
+        plan: Plan = call.details.plan
+        return plan.computed(images, (call.parameters["weights"], call.parameters["biases"]), call.backend)

@@ -22,7 +22,7 @@ import numpy as np
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape, is_array
 from mpsref.arguments.device import on_host
-from mpsref.arguments.parameters import flag
+from mpsref.arguments.parameters import Pair, flag
 from mpsref.arguments.text import cut, shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
@@ -49,7 +49,7 @@ from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
+from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.properties import Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
@@ -350,7 +350,7 @@ def _check_precision(chosen: MPSNNConvolutionAccumulatorPrecisionOption, loaded:
         )
 
 
-class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
+class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
     """A forward kernel with weights: convolution, fully connected layer, transposed convolution."""
 
     state_class: ClassVar[type[MPSCNNConvolutionGradientState]] = MPSCNNConvolutionGradientState
@@ -388,9 +388,11 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def _spec(self) -> WeightedSpec:
         """Return the functional form, with the current properties."""
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        arguments = inputs[0], self._functional_weights, self._loaded.biases, region.size
-        self._spec().forward(*arguments, out=destination[region], backend=self.backend)
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        weights, biases = operands = self._functional_weights, self._loaded.biases
+        return Plan(
+            problem_of(self._spec(), "forward", shapes[0], len(weights), size, biases is not None), operands=operands
+        )
 
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self._kernel}

@@ -357,8 +357,7 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
     def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
         if not states:
             return super()._bind(shapes, parameters, states)
-        kernel = parameters.kernel
-        assert isinstance(kernel, MPSCNNConvolutionTranspose)
+        kernel = parameters.kernel._to_configure()
         forward, sources = states[0]
         height, width = sources[0][1:3]
         windows = getattr(forward.spec, "windows", ())  # a fully connected layer has none
@@ -366,5 +365,5 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
         if [(w.kernel, w.stride) for w in windows] != [(w.kernel, w.stride) for w in own]:
             raise ShapeError("the convolution of its state has another kernel size or other strides; use the same")
         y, x = (window.even - window.offset for window in windows)
-        shape = shapes[0][0], height, width, kernel.output_feature_channels
-        return self._bound(kernel, kernel._function(MPSOffset(0, 0), (y, x)), shape)
+        kernel._assign(offset=MPSOffset(0, 0, 0), kernel_offset_x=x, kernel_offset_y=y)
+        return self._bound(kernel, shapes, (shapes[0][0], height, width, kernel.output_feature_channels))

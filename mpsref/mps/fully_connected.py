@@ -117,4 +117,4 @@ class MPSCNNFullyConnectedNode(MPSCNNConvolutionNode):
                 f"its source has shape {shapes[0]}; its weights {kernel.weights_shape} are for images of "
                 f"({rows}, {columns}, {inputs}); a concatenation pads each of its sources to a multiple of 4 channels"
             )
-        return self._bound(kernel, kernel._spec(), (n, 1, 1, kernel.output_feature_channels))
+        return self._bound(kernel, shapes, (n, 1, 1, kernel.output_feature_channels))

@@ -39,7 +39,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape, is_array
 from mpsref.arguments.device import on_host
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import Pair, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
@@ -47,7 +47,7 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, saved
+from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, problem_of, saved
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
@@ -188,7 +188,7 @@ class ImageNormalizationGradientState(BufferState):
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-class ImageNormalizationKernel(NormalizationKernel):
+class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
     """A forward kernel with a data source; not a class of Apple's."""
 
     accepts_lists = True
@@ -220,9 +220,10 @@ class ImageNormalizationKernel(NormalizationKernel):
         require_whole(self, self.destination_name, region, sources[0].array.shape)
         return images, region
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        loaded = self._loaded
-        self.function.forward(inputs[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        gamma, beta = operands = self._loaded.gamma, self._loaded.beta
+        problem = problem_of(self.function, "forward", shapes[0], gamma is not None, beta is not None)
+        return Plan(problem, operands=operands)
 
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self._kernel}

@@ -566,6 +566,7 @@ class LabelledLoss(MPSCNNKernel):
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *targets: Any) -> None:
         (y,) = inputs
+        require_defaults(self, *IMAGE)  # again: a padding policy may have set some
         require_whole(self, self.destination_name, region, y.shape)
         self.function.gradient(None, y, *targets, out=destination[region], backend=self.backend)
 
@@ -636,6 +637,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
         (y,), (t, weights, validate), function = inputs, operands, self.function
+        require_defaults(self, *IMAGE)  # again: a padding policy may have set some
         require_whole(self, self.destination_name, region, function.loss_shape(y.shape))
         function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 

@@ -16,16 +16,17 @@ Source: ``MPSCNNNeuron.h``, ``MPSCNNNeuronType.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import choice
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
-from mpsref.mps.core.kernel import ImageKernel, constructed, saved
+from mpsref.mps.core.kernel import ImageKernel, Plan, constructed, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Argument, Closed, Property, PropertyError, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -250,8 +251,8 @@ class MPSCNNNeuron(_Described, Pixelwise):
 
     __hash__ = None  # type: ignore[assignment]  # properties change
 
-    def _forward(self, x: Array, out: Array) -> None:
-        self._neuron.forward(x, out=out, backend=self.backend)
+    def _function(self) -> Neuron:
+        return self._neuron
 
 
 def _slope_choice(name: str, value: object) -> str:
@@ -272,18 +273,25 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     _: KW_ONLY
     relun_clamped_slope: Property[str] = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
 
-    def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
+    def _function(self) -> Neuron:
+        return self._neuron
+
+    @property
+    def _is_documented(self) -> bool:
+        return self._neuron.type == "relun" and self.relun_clamped_slope == "documented"
+
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
+        return None if self._is_documented else super()._plan(shapes, size)
+
+    def _gradient(self, g: Array, other: Array) -> Array:
         neuron = self._neuron
-        if neuron.type != "relun" or self.relun_clamped_slope == "zero":
-            return neuron.gradient(g, other, out=out, backend=self.backend)
+        if not self._is_documented:
+            return super()._gradient(g, other)
         above, below = (
             slopes.gradient(g, other, backend=self.backend)
             for slopes in (Neuron("linear", a=neuron.b), Neuron("relu", a=neuron.a))
         )
-        found = np.where(other >= neuron.b, above, below)
-        if out is not None:
-            out[...] = found
-        return found
+        return np.where(other >= neuron.b, above, below)
 
 
 # --- kernels of one type: their arguments are the parameters of the type; ``None`` is the documented default ----------

@@ -14,17 +14,17 @@ Source: ``MPSCNNSoftMax.h`` [doc].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import flag
+from mpsref.arguments.parameters import Pair, flag
 from mpsref.errors import ShapeError
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, saved
+from mpsref.mps.core.kernel import Destination, Plan, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSNNGradientState
@@ -42,8 +42,8 @@ TOLERANCE = 1e-2
 class _SoftMax(Pixelwise):
     function: ClassVar[OverChannels]
 
-    def _forward(self, x: Array, out: Array) -> None:
-        self.function.forward(x, out=out, backend=self.backend)
+    def _function(self) -> OverChannels:
+        return self.function
 
 
 @saved()
@@ -75,8 +75,11 @@ class _SoftMaxGradient(PixelwiseGradient):
         """Return the probabilities of a forward result."""
         return y
 
-    def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
-        return self.function.gradient(g, other, out=out, backend=self.backend)
+    def _function(self) -> OverChannels:
+        return self.function
+
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
+        return None if self.validate else super()._plan(shapes, size)  # a repeated encode would not validate
 
     def _run_with_state(
         self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
@@ -97,6 +100,8 @@ class _SoftMaxGradient(PixelwiseGradient):
         """Crop the result to the forward clip rectangle, too."""
         g, y = super()._cropped(state, g, x)
         (column, row, _), (width, height, _) = state.record.clip_rect
+        if (row, column, height, width) == (0, 0, *y.array.shape[1:3]):
+            return g, y
         return g, y._replace(array=y.array[:, row : row + height, column : column + width])
 
     def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:

@@ -34,7 +34,7 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
-from mpsref.mps.core.pixelwise import at_sources, read
+from mpsref.mps.core.pixelwise import Pixelwise, at_sources, at_the_source, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -203,14 +203,13 @@ class _CrossChannel(_Quotient, ImageKernel):
 
     kernel_size: Argument[int] = Argument(at_least(1), "Length of the window in channels.", default=SIZE)
 
-    @property
     def _function(self) -> CrossChannelNormalization:
         return CrossChannelNormalization(self.kernel_size, self.alpha, self.beta, self.delta)
 
 
 @saved()
 @constructed()
-class MPSCNNCrossChannelNormalization(_CrossChannel, MPSCNNKernel):
+class MPSCNNCrossChannelNormalization(_CrossChannel, Pixelwise):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
     The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice
@@ -218,26 +217,28 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, MPSCNNKernel):
     """
 
     accepts_lists = True
-
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        x = read(inputs[0], (self.offset.y, self.offset.x), region.size, clamp=False)
-        self._function.forward(x, out=destination[region], backend=self.backend)
+    _clamps = False
 
 
 @saved()
 @constructed()
-class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, MPSCNNGradientKernel):
+class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, MPSCNNGradientKernel):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 
     accepts_lists = True
     forward_class = MPSCNNCrossChannelNormalization
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
+        if not at_the_source(self, shapes, size):
+            return None
+        return Plan(problem_of(self._function(), "gradient", shapes[1]), (0, 1))
+
+    def _apart(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Write, to pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
         g, x = inputs
         offset, primary = self.secondary_offset, self.primary_offset
         at_source = at_sources(g, (offset.y - primary.y, offset.x - primary.x), x.shape[1:3], clamp=False)
-        dx = self._function.gradient(np.ascontiguousarray(at_source), x, backend=self.backend)
+        dx = self._function().gradient(np.ascontiguousarray(at_source), x, backend=self.backend)
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
         destination[region] = read(dx, begin, region.size, clamp=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from mpsref import OrderError, mps
 from mpsref.arguments.arrays import Array
+from tests.contracts.test_objects import VALUES, settable
 from tests.subjects.classes import MADE, X, arguments, legal_arguments, made
 
 WITHOUT_IMAGES = {
@@ -139,6 +141,37 @@ def test_float16_images(kind: type[Any], half_backend: str) -> None:
 def test_an_empty_batch(kind: type[Any]) -> None:
     result = encoded(kind, n=0)
     assert result.shape == (0, *encoded(kind).shape[1:])
+
+
+def outcome(one: Any, call: dict[str, Any]) -> Any:
+    """Return the result of an encode, or its error."""
+    try:
+        return one.encode(**call)
+    except (ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@every_kernel
+def test_repeated_encodes_use_the_current_properties(kind: type[Any]) -> None:
+    images, others = images_of(kind)
+    call = images | others | ({"sequence": 1} if kind is mps.MPSCNNDropout else {})
+    expected = kernel(kind).encode(**call)
+    for name in settable(kind):
+        one, fresh = kernel(kind), kernel(kind)
+        before = getattr(fresh, name)
+        for value in VALUES:
+            with contextlib.suppress(ValueError, TypeError, AttributeError):
+                setattr(fresh, name, value)
+                if getattr(fresh, name) != before:
+                    break
+        else:
+            continue  # it is read-only
+        for _ in range(3):
+            np.testing.assert_array_equal(one.encode(**call), expected)
+        setattr(one, name, value)
+        wanted = outcome(fresh, call)
+        for _ in range(2):
+            np.testing.assert_array_equal(outcome(one, call), wanted, name)
 
 
 def in_two_threads(one: Any, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[Array]:

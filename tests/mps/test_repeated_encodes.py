@@ -152,6 +152,83 @@ def test_a_repeated_encode_of_a_whole_image_crosses_few_functions() -> None:
     assert python_calls(lambda: kernel.encode(x)) <= 40
 
 
+def convolution(scale: int = 1, biases: Any = None, **options: Any) -> mps.MPSCNNConvolution:
+    kind = mps.MPSCNNSubPixelConvolutionDescriptor if scale > 1 else mps.MPSCNNConvolutionDescriptor
+    descriptor = kind(3, 3, 4, 4, **({"sub_pixel_scale_factor": scale} if scale > 1 else {}))
+    source = mps.ArrayConvolutionDataSource(descriptor, random(4, 3, 3, 4), biases)
+    return mps.MPSCNNConvolution(source, **options)
+
+
+@pytest.mark.parametrize(
+    ("forward", "gradient"),
+    [
+        (mps.MPSCNNNeuronReLU(backend="cpu"), mps.MPSCNNNeuronGradient(mps.MPSNNNeuronDescriptor("relu"))),
+        (mps.MPSCNNSoftMax(backend="cpu"), mps.MPSCNNSoftMaxGradient()),
+        (mps.MPSCNNCrossChannelNormalization(3, backend="cpu"), mps.MPSCNNCrossChannelNormalizationGradient(3)),
+        (convolution(biases=[1, 2, 3, 4], backend="cpu"), None),
+        (mps.MPSCNNInstanceNormalization(mps.InstanceNormalizationDataSource(4), backend="cpu"), None),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_a_repeated_encode_of_other_kernels_crosses_few_functions(forward: Any, gradient: Any) -> None:
+    x = random(2, 4, 5, 4)
+    y, state = forward.encode(x, return_state=True)
+    other = y if "SoftMax" in type(forward).__name__ else x
+    for _ in range(2):
+        np.testing.assert_array_equal(forward.encode(x), y)
+    assert python_calls(lambda: forward.encode(x)) <= 40
+    if gradient is not None:
+        gradient.backend = "cpu"
+        dx = gradient.encode(y, other, state)
+        for _ in range(2):
+            np.testing.assert_array_equal(gradient.encode(y, other, state), dx)
+        assert python_calls(lambda: gradient.encode(y, other, state)) <= 40
+
+
+def test_a_repeated_encode_uses_reloaded_parameters() -> None:
+    x = random(2, 4, 5, 4)
+    biased, norm = (
+        convolution(biases=[1, 2, 3, 4]),
+        mps.MPSCNNInstanceNormalization(mps.InstanceNormalizationDataSource(4, gamma=[1, 2, 3, 4])),
+    )
+    for _ in range(2):
+        y, z = biased.encode(x), norm.encode(x)
+    biased.reload_weights_and_biases(
+        mps.MPSCNNConvolutionWeightsAndBiasesState(random(4, 3, 3, 4), np.float32([1] * 4))
+    )
+    norm.reload_gamma_and_beta(mps.MPSCNNNormalizationGammaAndBetaState([2, 4, 6, 8], [0] * 4))
+    for _ in range(2):
+        np.testing.assert_allclose(biased.encode(x), y - np.float32([0, 1, 2, 3]), atol=1e-5)
+        np.testing.assert_allclose(norm.encode(x), 2 * z, rtol=1e-6)
+
+
+def test_repeated_encodes_in_wider_dtypes_read_weights_in_theirs() -> None:
+    x, kernel = random(2, 4, 5, 4), convolution(biases=[1, 2, 3, 4])
+    for dtype in (np.float16, np.float32, np.float64):
+        first = kernel.encode(x.astype(dtype))
+        for _ in range(2):
+            again = kernel.encode(x.astype(dtype))
+            assert again.dtype == dtype
+            np.testing.assert_array_equal(again, first)
+
+
+def test_a_repeated_encode_rearranges_sub_pixels() -> None:
+    x, kernel = random(2, 4, 5, 4), convolution(scale=2)
+    first = kernel.encode(x)
+    assert first.shape == (2, 8, 10, 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(kernel.encode(x), first)
+
+
+def test_a_repeated_encode_validates_again() -> None:
+    softmax, gradient, x = mps.MPSCNNSoftMax(), mps.MPSCNNSoftMaxGradient(validate=True), random(2, 4, 5, 4)
+    y, state = softmax.encode(x, return_state=True)
+    for _ in range(3):
+        gradient.encode(x, y, state)
+    with pytest.raises(ValueError, match="they must sum to 1"):
+        gradient.encode(x, x, state)
+
+
 def test_a_repeated_encode_refuses_what_the_first_one_refuses() -> None:
     forward, gradient = MPSCNNPoolingMax(2, 2), mps.MPSCNNPoolingMaxGradient(2, 2)
     x = random(1, 4, 4, 4)

@@ -267,6 +267,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             return g, x
         (column, row, _), _ = state.primary_origin(g.array.shape)
         width, height, _ = state.record.clip_rect.size
+        if (row, column, height, width) == (0, 0, *g.array.shape[1:3]):
+            return g, x
         return g._replace(array=g.array[:, row : row + height, column : column + width]), x
 
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:

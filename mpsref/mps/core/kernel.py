@@ -155,24 +155,68 @@ def problem_of(spec: Spec, method: str, *fields: Any) -> Problem:
 
 
 class Plan(NamedTuple):
-    """How to compute a region of a destination: a problem, and the part of its result."""
+    """How to compute a region of a destination: a problem, its inputs, and the part of its result."""
 
     problem: Problem
     reads: Sequence[int] = (0,)
     """The numbers of the sources that are its inputs."""
     first: Pair | None = None
     """The pixel of its result that is the first of the region, which is 0 outside the result; ``None``: it is whole."""
+    operands: tuple[Array | None, ...] = ()
+    """Its inputs after the sources, such as weights; ``None`` for one that there is not."""
+    source: Callable[[Array], Array] | None = None
+    """Returns the input from the source, where they differ."""
+    result: Callable[[Array], Array] | None = None
+    """Returns the region from the result, where they differ."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the region is the result of the problem for the sources themselves."""
+        return self.first is None and self.source is None and self.result is None
 
     def run(self, sources: Sequence[Array], out: Array, backend: str | Backend | None) -> None:
         """Write the region ``out``; ``sources`` are the regions that are read."""
-        inputs = [sources[k] for k in self.reads]
-        if self.first is None:
-            registry.run_one(self.problem, *inputs, out=out, backend=backend)
+        if self.first is None and self.result is None:
+            self._run(sources, self.operands, backend, out)
             return
-        whole = registry.run_one(self.problem, *inputs, backend=backend)
+        whole = self.computed(sources, self.operands, backend)
+        if self.first is None:
+            out[...] = whole
+            return
         (y, y_read), (x, x_read) = map(overlap, self.first, out.shape[1:3], whole.shape[1:3])
         out[...] = 0
         out[:, y, x] = whole[:, y_read, x_read]
+
+    def computed(
+        self, sources: Sequence[Array], operands: Sequence[Array | None], backend: str | Backend | None
+    ) -> Array:
+        """Return the region, before it is moved to ``first``, with other operands."""
+        result = self._run(sources, operands, backend)
+        return result if self.result is None else self.result(result)
+
+    def _run(
+        self,
+        sources: Sequence[Array],
+        operands: Sequence[Array | None],
+        backend: str | Backend | None,
+        out: Array | None = None,
+    ) -> Array:
+        inputs = [sources[k] for k in self.reads]
+        if self.source is not None:
+            inputs = [self.source(*inputs)]
+        inputs += self.operands_for(inputs[0], operands)
+        return registry.run_one(self.problem, *inputs, out=out, backend=backend)
+
+    def operands_for(self, image: Array, operands: Sequence[Array | None]) -> list[Array]:
+        """Return the operands in the dtypes that go with an image."""
+        given = [one for one in operands if one is not None]
+        if not given:
+            return given
+        declared = list(self.problem.arguments.items())[-len(given) :]
+        return [
+            arrays.as_vector(name, one, self.problem.shape_of(wanted.dims), image) if wanted.dtype == "real" else one
+            for (name, wanted), one in zip(declared, given, strict=True)
+        ]
 
 
 class Prepared(NamedTuple):
@@ -182,12 +226,14 @@ class Prepared(NamedTuple):
     """The properties of the kernel. It is valid as long as they are the same objects."""
     problem: Problem
     inputs: tuple[tuple[int, tuple[slice, ...]], ...]
-    """For each input of the problem, the number of the source and the index of the region that is read."""
+    """For each source that is read, its number and the index of the region."""
+    operands: Sequence[Array]
     record: ForwardRecord
 
     def run(self, sources: Sequence[ImageArgument], backend: str | Backend | None) -> Array:
         """Return the destination."""
-        return registry.run_one(self.problem, *[sources[k].array[index] for k, index in self.inputs], backend=backend)
+        images = [sources[k].array[index] for k, index in self.inputs]
+        return registry.run_one(self.problem, *images, *self.operands, backend=backend)
 
 
 PREPARED = 8
@@ -202,7 +248,7 @@ class _Kept:
     """Of the copy that an encode configures, the kernel."""
     _configured_by: ForwardRecord | None
     """The record of the last state that has configured a gradient kernel."""
-    _plans: dict[Hashable, tuple[tuple[object, ...], Plan]]
+    _plans: dict[Hashable, tuple[tuple[object, ...], Plan | None]]
     """By shapes and size, plans and the properties of the kernel that they are valid for."""
     _prepared: dict[Hashable, Prepared]
 
@@ -372,11 +418,11 @@ class ImageKernel(MPSKernel):
         ``operands`` are arguments of the encode in addition to images.
         """
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
         """Return how to compute a region of ``size`` from inputs of these ``shapes``; see :class:`PlannedKernel`."""
         raise NotImplementedError
 
-    def _kept_plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _kept_plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
         """Return the plan, that of an earlier call if no property has changed since."""
         key, properties = (*shapes, size), tuple(vars(self).values())
         kept = self._plans.get(key)
@@ -407,12 +453,14 @@ class ImageKernel(MPSKernel):
         if region.shape != shape or 0 in shape or not dtypes.pop().isnative:
             return
         shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
-        problem, read, first = self._kept_plan(shapes, region.size)
-        if first is not None:
+        plan = self._kept_plan(shapes, region.size)
+        if plan is None or not plan.is_direct:
             return
         if len(self._prepared) >= PREPARED:
             self._prepared.clear()
-        self._prepared[key] = Prepared(before, problem, tuple((k, indices[k]) for k in read), record)
+        operands = plan.operands_for(sources[plan.reads[0]].array, plan.operands)
+        inputs = tuple((k, indices[k]) for k in plan.reads)
+        self._prepared[key] = Prepared(before, plan.problem, inputs, operands, record)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         """Return the number of channels of the result, given the channels read from each source."""
@@ -730,10 +778,11 @@ class ImageKernel(MPSKernel):
             array, region = own._run(sources, Destination(given, shape, dtype), *operands)
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
             expire(sources)
-            if not (return_state or own.repeats) and states is None:
+            repeats = infers and own.repeats and isinstance(own.padding, MPSNNDefaultPadding)
+            if not (return_state or repeats) and states is None:
                 return result
             record = own._record(sources, shape, region, *operands)
-            if infers and own.repeats and isinstance(own.padding, MPSNNDefaultPadding):
+            if repeats:
                 own._prepare(key, encoding.before, sources, shape, record)
             return own._with_state(result, record, return_state, states)
 
@@ -778,12 +827,19 @@ class PlannedKernel(ImageKernel):
     repeats = True
 
     @abc.abstractmethod
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
-        """Return how to compute a region of ``size`` from inputs of these ``shapes``."""
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
+        """Return how to compute a region of ``size`` from inputs of these ``shapes``; ``None``: by :meth:`_apart`."""
+
+    def _apart(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        """Compute a region that has no plan, as :meth:`_compute`."""
+        raise NotImplementedError
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
         plan = self._kept_plan([image.shape for image in inputs], region.size)
-        plan.run(inputs, destination[region], self.backend)
+        if plan is None:
+            self._apart(inputs, destination, region)
+        else:
+            plan.run(inputs, destination[region], self.backend)
 
 
 def _state_forms(state_for: Callable[_P, Any]) -> tuple[Callable[_P, Any], Callable[..., Any], Callable[..., Any]]:

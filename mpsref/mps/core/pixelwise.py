@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import SourcePair
-from mpsref.mps.core.kernel import Destination, MPSCNNKernel
+from mpsref.mps.core.kernel import Destination, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
+from mpsref.registry import Spec
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -62,28 +63,52 @@ def at_sources(results: Array, first: Pair, size: Pair, clamp: bool, add: bool =
     return results
 
 
-class Pixelwise(MPSCNNKernel):
+class Pixelwise(PlannedKernel, MPSCNNKernel):
     """A pixelwise forward kernel."""
 
     @abc.abstractmethod
-    def _forward(self, x: Array, out: Array) -> None:
-        """Write ``out``, which has the shape of ``x``."""
+    def _function(self) -> Spec:
+        """Return the functional form."""
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        clamp = self.edge_mode is MPSImageEdgeMode.Clamp
-        x = read(inputs[0], (self.offset.y, self.offset.x), region.size, clamp)
-        self._forward(x, destination[region])
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        ((n, *image, channels),), first = shapes, (self.offset.y, self.offset.x)
+        problem = problem_of(self._function(), "forward", (n, *size, channels))
+        if first == (0, 0) and size == tuple(image):
+            return Plan(problem)
+        clamp = self._clamps
+        return Plan(problem, source=lambda x: read(x, first, size, clamp))
+
+    @property
+    def _clamps(self) -> bool:
+        """Whether pixels outside the source are the nearest ones, not zeros."""
+        return self.edge_mode is MPSImageEdgeMode.Clamp
 
 
-class PixelwiseGradient(MPSCNNGradientKernel):
+def at_the_source(kernel: MPSCNNGradientKernel, shapes: Sequence[Shape], size: Pair) -> bool:
+    """Return whether pixel q of the region of ``size``, of the source gradient and of the other image are the same."""
+    offsets = *kernel.primary_offset[:2], *kernel.secondary_offset[:2], kernel.kernel_offset_x, kernel.kernel_offset_y
+    return not any(offsets) and all(shape[1:3] == size for shape in shapes)
+
+
+class PixelwiseGradient(PlannedKernel, MPSCNNGradientKernel):
     """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
     reads_result: ClassVar[bool] = False
     """Whether the other image is the forward result in place of the source."""
 
     @abc.abstractmethod
-    def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
+    def _function(self) -> Any:
+        """Return the functional form."""
+
+    def _gradient(self, g: Array, other: Array) -> Array:
         """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
+        result: Array = self._function().gradient(g, other, backend=self.backend)
+        return result
+
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
+        if not at_the_source(self, shapes, size):
+            return None
+        return Plan(problem_of(self._function(), "gradient", shapes[1]), (0, 1))
 
     def _run_with_state(
         self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
@@ -98,7 +123,7 @@ class PixelwiseGradient(MPSCNNGradientKernel):
             )
         return super()._run_with_state(state, sources, destination)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+    def _apart(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Write the gradient of source pixel ``secondary_offset + kernel_offset + q`` to pixel ``q`` of the region."""
         g, other = inputs
         target, clamp = destination[region], self.secondary_edge_mode is MPSImageEdgeMode.Clamp
@@ -106,9 +131,6 @@ class PixelwiseGradient(MPSCNNGradientKernel):
         first = offset.y - self.primary_offset.y, offset.x - self.primary_offset.x
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
         size: Pair = (destination if self.reads_result else other).shape[1:3]
-        if first == begin == (0, 0) and size == g.shape[1:3] == other.shape[1:3] == region.size:
-            self._gradient(g, other, target)
-            return
         total = at_sources(g.astype(np.result_type(g, np.float32)), first, size, clamp, add=True)
         known = np.ones((1, *size, 1), bool)
         if self.reads_result:

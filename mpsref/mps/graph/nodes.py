@@ -742,8 +742,9 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 def planned(kernel: PlannedKernel, shapes: Sequence[Shape]) -> Bound:
     """Return a :class:`PlannedNode` on sources of these shapes; the padding policy of its kernel sets the offsets."""
     _, height, width, _ = shape = kernel.infer_padding(*shapes)
-    problem = kernel._plan(shapes, (height, width)).problem
-    return Bound(problem.spec, shape, problem)
+    plan = kernel._plan(shapes, (height, width))
+    assert plan is not None
+    return Bound(plan.problem.spec, shape, plan.problem)
 
 
 class PlannedNode(MPSNNFilterNode):
