@@ -38,7 +38,7 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape, filled
-from mpsref.arguments.parameters import flag, integer, number, real
+from mpsref.arguments.parameters import Pair, flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
@@ -47,7 +47,7 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import Destination, constructed, saved
+from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of, saved
 from mpsref.mps.core.properties import Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
@@ -64,10 +64,10 @@ from mpsref.mps.graph.nodes import (
     BoundState,
     Call,
     MPSNNBinaryGradientStateNode,
-    MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
+    PlannedNode,
     Step,
     image_node,
 )
@@ -275,7 +275,7 @@ FIXED = (
 """The properties that must keep their defaults."""
 
 
-class MPSCNNArithmetic(_Operands, WholeImageBinaryKernel):
+class MPSCNNArithmetic(_Operands, PlannedKernel, WholeImageBinaryKernel):
     """Base class of the kernels on two images; every property can be given by keyword, or set later."""
 
     state_class = MPSCNNArithmeticGradientState
@@ -293,12 +293,17 @@ class MPSCNNArithmetic(_Operands, WholeImageBinaryKernel):
         strides = self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels
         return max((length for length, step in zip(left, strides, strict=True) if step), default=1)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Combine ``inputs``, which begin at the channel offsets, so those of the functional form are 0."""
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        """Combine sources that begin at the channel offsets, so those of the functional form are 0."""
         function = self._function()
         (y, x, _), (secondary_y, secondary_x, _) = function.primary_offset, function.secondary_offset
         read = replace(function, primary_offset=(y, x, 0), secondary_offset=(secondary_y, secondary_x, 0))
-        read.forward(*inputs, out=destination[region], backend=self.backend)
+        return Plan(problem_of(read, "forward", *shapes), (0, 1))
+
+    def _prepare(self, *encode: Any) -> None:
+        function = self._function()
+        if isinstance(function, Compare) or not function.clamps:  # a record has the mask of a clamp
+            super()._prepare(*encode)
 
     def _extras(self) -> Mapping[str, object]:
         return {"function": self._function(), "mask": None}
@@ -488,7 +493,7 @@ class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):
     """The state of an arithmetic node."""
 
 
-class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
+class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
     """Base class of the arithmetic nodes."""
 
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNArithmeticGradientStateNode
@@ -515,15 +520,13 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
         self._function()  # raises for illegal parameters
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        x, y = (as_shape("shape", shape) for shape in shapes)
-        spec = self._function()
-        return Bound(spec, spec.result_shape(x, y))
+        problem = problem_of(self._function(), "forward", *shapes)
+        return Bound(problem.spec, problem.result_shapes[0], problem)
 
     def _compute(self, call: Call, *images: Array) -> Array:
         if call.trains and call.spec.clamps:
             call.state["sources"] = images
-        spec: Arithmetic = call.spec
-        return spec.forward(*images, backend=call.backend)
+        return super()._compute(call, *images)
 
     _differentiable: ClassVar[Sequence[int]] = (0, 1)
 
@@ -668,6 +671,3 @@ class MPSNNComparisonNode(_Comparison, MPSNNBinaryArithmeticNode):
     spec_class = Compare
     state_class = None
     _differentiable = ()
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        return call.spec.forward(*images, backend=call.backend)  # type: ignore[no-any-return]

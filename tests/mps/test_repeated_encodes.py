@@ -220,6 +220,14 @@ def test_a_repeated_encode_rearranges_sub_pixels() -> None:
         np.testing.assert_array_equal(kernel.encode(x), first)
 
 
+def test_a_repeated_encode_leaves_the_mask_of_its_own_images() -> None:
+    add, x = mps.MPSCNNAdd(maximum_value=0.5), random(2, 4, 5, 4)
+    for image in (x, -x, x):
+        r, state = add.encode(image, image, return_state=True)
+        np.testing.assert_array_equal(state.mask, 2 * image < 0.5)
+        np.testing.assert_array_equal(r, np.minimum(2 * image, np.float32(0.5)))
+
+
 def test_a_repeated_encode_validates_again() -> None:
     softmax, gradient, x = mps.MPSCNNSoftMax(), mps.MPSCNNSoftMaxGradient(validate=True), random(2, 4, 5, 4)
     y, state = softmax.encode(x, return_state=True)
