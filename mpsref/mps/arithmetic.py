@@ -214,13 +214,17 @@ def _threshold(name: str, value: object) -> float:
     return math.inf if value == math.inf else number(name, value, low=0)
 
 
+@constructed(init=False)
 class _Comparison(_Operands):
-    comparison_type = Property(
+    comparison_type: Argument[MPSNNComparisonType | int | str] = Argument(
         lambda name, value: types.member(name, value, MPSNNComparisonType),
-        MPSNNComparisonType.Equal,
         "How x and y are compared, MPSNNComparisonType.",
+        default=MPSNNComparisonType.Equal,
+        read_only=False,
     )
-    threshold = Property(_threshold, 0.0, "The largest distance of equal numbers, >= 0.")
+    threshold: Argument[float] = Argument(
+        _threshold, "The largest distance of equal numbers, >= 0.", default=0.0, read_only=False
+    )
 
     def _function(self) -> Compare:
         return Compare(COMPARISONS[self.comparison_type], self.threshold, **self._operands())
@@ -349,22 +353,12 @@ class MPSCNNDivide(_FourOperations, MPSCNNArithmetic):
 
 
 @saved()
+@constructed()
 class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
 
     MPS has no gradient for it.
     """
-
-    def __init__(
-        self,
-        comparison_type: MPSNNComparisonType | int | str = MPSNNComparisonType.Equal,
-        threshold: float = 0.0,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, comparison_type=comparison_type, threshold=threshold)
-        super().__init__(backend=backend, **properties)
 
 
 # --- gradient kernels -------------------------------------------------------------------------------------------------

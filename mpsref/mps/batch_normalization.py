@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -375,29 +375,36 @@ def images_in(chunks: Chunks) -> int:
     return sum(chunk.array.shape[0] for chunk in chunks)
 
 
+class MakesNoImage(ImageKernel):
+    """A kernel that adds to a state, and has no encode but ``encode_batch``; not a class of Apple's."""
+
+    append_batch_barrier = True
+    """All chunks of a batch are finished before the next kernel starts. Source: [doc, choice batch-barrier]."""
+    _form: ClassVar[str]
+
+    def encode(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
+        raise self._unavailable("encode")
+
+    def _infer_destination(self, *_: object) -> NoReturn:
+        raise self._unavailable("destination_image_descriptor_for_source_images")
+
+    def _unavailable(self, method: str) -> UnsupportedError:
+        return unavailable(self, method, f"it makes no image; use {self._form}")
+
+    def _compute(self, *_: object) -> None:
+        raise AssertionError("encode_batch writes the state, not an image")
+
+
 @saved()
-class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
+class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
     """The statistics of a batch, added to a state in one call or in several: :meth:`BatchNormalization.statistics`.
 
     The chunks of a batch may have different sizes and any order. The statistics are over all pixels of all images.
     There is no destination image, so ``encode`` is unavailable [doc].
     """
 
-    append_batch_barrier = True
-    """All chunks of a batch are finished before the normalization starts. Source: [doc]."""
-
-    def encode(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
-        raise unavailable(
-            self, "encode", "it makes no image; use encode_batch(source_images, batch_normalization_state)"
-        )
-
-    def _infer_destination(self, *_: object) -> NoReturn:
-        raise unavailable(
-            self,
-            "destination_image_descriptor_for_source_images",
-            "it makes no image; use encode_batch(source_images, batch_normalization_state)",
-        )
+    _form = "encode_batch(source_images, batch_normalization_state)"
 
     def encode_batch(  # as Apple's: no other encode is left
         self,
@@ -434,9 +441,6 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
             statistics = function.statistics(chunk.array, statistics, backend=self.backend)
         if statistics is not None and images_in(chunks):
             state.write_statistics(statistics)
-
-    def _compute(self, *_: object) -> None:
-        raise AssertionError("encode_batch writes the state, not an image")
 
 
 @saved("data_source", "fused_neuron_descriptor")

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import OrderError
@@ -37,6 +37,7 @@ from mpsref.kernels import BatchNormalization
 from mpsref.kernels.batch_normalization import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import (
     Chunks,
+    MakesNoImage,
     MPSCNNBatchNormalization,
     MPSCNNBatchNormalizationState,
     check_channels,
@@ -119,7 +120,7 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
 
 @saved()
 @constructed()
-class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
+class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
 
     It is encoded once for each chunk of the batch, in any order. The summands are ``g' = g * f'(z)`` and ``g' * xhat``
@@ -127,16 +128,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     :class:`MPSCNNGradientKernel` are unavailable [doc].
     """
 
-    append_batch_barrier = True
-    """All chunks of a batch are finished before the gradient starts [choice batch-barrier, as for the statistics]."""
-
-    def encode(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
-        raise unavailable(self, "encode", f"it makes no image; use {BATCH_FORM}")
-
-    def _infer_destination(self, *_: object) -> NoReturn:
-        name = "destination_image_descriptor_for_source_images"
-        raise unavailable(self, name, f"it makes no image; use {BATCH_FORM}")
+    _form = "encode_batch(source_gradients, source_images, batch_normalization_state)"
 
     def encode_batch(  # as Apple's: no other encode is left
         self,
@@ -170,7 +162,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
             Without statistics, and for a committed command buffer.
         """
         if gradient_states is not None or destination_gradients is not None:
-            raise unavailable(self, "encode_batch with gradient states or destinations", f"use {BATCH_FORM}")
+            raise unavailable(self, "encode_batch with gradient states or destinations", f"use {self._form}")
         gradients, sources, state = self._arguments(source_gradients, source_images, batch_normalization_state)
         check_encodable(command_buffer)
         require_defaults(self, *WHOLE)
@@ -181,12 +173,6 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
             state.write_sums(sums)
         expire((*gradients, *sources))
         state._count_read()
-
-    def _compute(self, *_: object) -> None:
-        raise AssertionError("encode_batch writes the state, not an image")
-
-
-BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_state)"
 
 
 @saved()

@@ -1138,20 +1138,12 @@ def _at_index(
     return value_at_index, set_value
 
 
+@constructed()
 class MPSCNNMultiaryKernel(ImageKernel):
     """A kernel with ``source_count`` source images, each with its own set of properties.
 
     Methods such as ``offset_at_index(index)`` and ``set_offset(value, at_index)`` read and set the value of one source.
     The properties themselves are tuples with one value for each source.
-
-    Parameters
-    ----------
-    source_count : int
-        The number of source images, >= 1.
-    backend : str or Backend, optional
-        The backend to run on.
-    **properties
-        Initial values of properties, by name.
 
     Notes
     -----
@@ -1160,7 +1152,7 @@ class MPSCNNMultiaryKernel(ImageKernel):
 
     state_class = MPSNNMultiaryGradientState
 
-    source_count = Property(at_least(1), 1, "The number of source images.", read_only=True)
+    source_count: Argument[int] = Argument(at_least(1), "The number of source images, >= 1.")
     offset = PerSource(MPSCNNKernel.offset)
     edge_mode = PerSource(MPSCNNKernel.edge_mode)
     kernel_width = PerSource(MPSCNNKernel.kernel_width)
@@ -1184,10 +1176,6 @@ class MPSCNNMultiaryKernel(ImageKernel):
     source_feature_channel_max_count_at_index, set_source_feature_channel_max_count = _at_index(
         source_feature_channel_max_count
     )
-
-    def __init__(self, source_count: int, *, backend: str | Backend | None = None, **properties: object) -> None:
-        fix(self, source_count=source_count)
-        super().__init__(backend=backend, **properties)
 
     def encode(
         self,
