@@ -443,8 +443,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         if state is not None and state.mask is not None:
             g = np.where(state.mask, g, g.dtype.type(0))
         wide = np.result_type(g, np.float32) if self._finishes else g.dtype
-        inputs = g.astype(wide, copy=False), source
-        result = registry.run_one(problem, *inputs[: len(problem.input_shapes)], backend=self.backend)
+        result = super()._gradient(problem, g.astype(wide, copy=False), source, state)
         with np.errstate(over="ignore"):
             return self._with_bias(result, self.backend).astype(g.dtype.newbyteorder("="), copy=False)
 

@@ -194,7 +194,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
 
     def _gradient(self, problem: Problem, g: Array, source: Array, state: Any) -> Array:
         """Return the gradient; ``source`` is the source image, which most kernels do not read."""
-        return registry.call(problem.spec, problem.method, (g, source.shape), backend=self.backend)
+        return registry.run_one(problem, *(g, source)[: len(problem.input_shapes)], backend=self.backend)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         raise NotImplementedError("a gradient of a whole image is computed by _gradient")
