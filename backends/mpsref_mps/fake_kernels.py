@@ -382,19 +382,36 @@ class Binary(Kernel):
     defaults: Defaults = source_defaults("primary") | source_defaults("secondary")
 
 
-# --- pooling ----------------------------------------------------------------------------------------------------------
+# --- kernels of one function ------------------------------------------------------------------------------------------
 
 
-class Pooling(Unary):
+class Function(Unary):
+    """A kernel whose ``spec(kernel, offset, edge mode)`` is a functional form."""
+
     spec: Any = None
 
     def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
-        spec = pooling_spec(self, self.spec, self.offset_pair(), self.values["edgeMode"])
-        return spec.forward(x, size)  # type: ignore[no-any-return]
+        spec = self.spec(self.offset_pair(), self.values["edgeMode"])
+        sized = "output_size" in spec.problems["forward"].field_names
+        return spec.forward(x, size) if sized else spec.forward(x)  # type: ignore[no-any-return]
 
 
-def pooling_spec(kernel: Any, kind: Any, offset: tuple[int, int], edge_mode: int) -> Any:
-    known = kernel.values
+class FunctionGradient(Gradient):
+    spec: Any = None
+
+    def function(self: Any) -> Any:
+        return self.spec(self.offset_pair("secondary"), self.values["secondaryEdgeMode"])
+
+    def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
+        source = x if x is not None else (len(g), *destination.size)
+        return self.function().gradient(g, source)  # type: ignore[no-any-return]
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def pooling_spec(kernel: Any, offset: tuple[int, int], edge_mode: int) -> Any:
+    known, kind = kernel.values, POOLING[kernel.class_name.removesuffix("Gradient")]
     options: dict[str, Any] = {}
     if kind is mpsref.PoolingAverage:
         options["zero_pad_size"] = known["zeroPadSizeY"], known["zeroPadSizeX"]
@@ -404,8 +421,7 @@ def pooling_spec(kernel: Any, kind: Any, offset: tuple[int, int], edge_mode: int
     return kind(size, strides, offset=offset, edge_mode=EDGE_MODES[edge_mode], **options)
 
 
-class PoolingGradient(Gradient):
-    spec: Any = None
+class PoolingGradient(FunctionGradient):
     defaults: Defaults = {"sourceSize": (UNLIMITED,) * 3}
 
     def configure(self: Any, state: Any) -> None:
@@ -417,9 +433,6 @@ class PoolingGradient(Gradient):
         windows = self.function().windows
         ko = [o - max(0, w.offset - w.center) for w, o in zip(windows, (origin[1], origin[0]), strict=True)]
         self.values |= {"kernelOffsetY": ko[0], "kernelOffsetX": ko[1]}
-
-    def function(self: Any) -> Any:
-        return pooling_spec(self, self.spec, self.offset_pair("secondary"), self.values["secondaryEdgeMode"])
 
     def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
         spec = self.function()
@@ -472,7 +485,7 @@ PARAMETERS = {
 }
 
 
-def windowed_spec(kernel: Any, offset: tuple[int, int]) -> Any:
+def windowed_spec(kernel: Any, offset: tuple[int, int], edge_mode: int) -> Any:
     name, known = kernel.class_name.removesuffix("Gradient"), kernel.values
     parameters = {key: single(known[key]) for key in PARAMETERS[name]}
     if name == "MPSCNNCrossChannelNormalization":
@@ -488,36 +501,12 @@ def single(value: float) -> float:
     return float(np.float32(value))
 
 
-class Windowed(Unary):
-    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
-        spec = windowed_spec(self, self.offset_pair())
-        return spec.forward(x) if isinstance(spec, mpsref.CrossChannelNormalization) else spec.forward(x, size)
-
-
-class WindowedGradient(Gradient):
-    def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
-        return windowed_spec(self, self.offset_pair("secondary")).gradient(g, x)  # type: ignore[no-any-return]
-
-
-class Upsampling(Unary):
-    defaults: Defaults = {"alignCorners": False}
-
-    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
-        return upsampling_spec(self, self.values["edgeMode"]).forward(x)  # type: ignore[no-any-return]
-
-
-def upsampling_spec(kernel: Any, edge_mode: int) -> Any:
+def upsampling_spec(kernel: Any, offset: tuple[int, int], edge_mode: int) -> Any:
     scale = kernel.values["integerScaleFactorY"], kernel.values["integerScaleFactorX"]
     if "Nearest" in kernel.class_name:
         return mpsref.UpsamplingNearest(scale)
     aligned = kernel.values.get("alignCorners", False)
     return mpsref.UpsamplingBilinear(scale, aligned, edge_mode=EDGE_MODES[edge_mode])
-
-
-class UpsamplingGradient(Gradient):
-    def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
-        spec = upsampling_spec(self, self.values["secondaryEdgeMode"])
-        return spec.gradient(g, (len(g), *destination.size))  # type: ignore[no-any-return]
 
 
 # --- pointwise --------------------------------------------------------------------------------------------------------
@@ -556,27 +545,7 @@ def neuron_spec(descriptor: Any) -> mpsref.Neuron | None:
     return mpsref.Neuron(name, *parameters)
 
 
-class Neuron(Unary):
-    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
-        return neuron_spec(self.values["neuronDescriptor"]).forward(x)  # type: ignore[union-attr]
-
-
-class NeuronGradient(Gradient):
-    def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
-        return neuron_spec(self.values["neuronDescriptor"]).gradient(g, x)  # type: ignore[union-attr]
-
-
 SOFTMAX = {"MPSCNNSoftMax": mpsref.SoftMax(), "MPSCNNLogSoftMax": mpsref.LogSoftMax()}
-
-
-class SoftMax(Unary):
-    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
-        return SOFTMAX[self.class_name].forward(x)
-
-
-class SoftMaxGradient(Gradient):
-    def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
-        return SOFTMAX[self.class_name.removesuffix("Gradient")].gradient(g, x)
 
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -697,11 +666,9 @@ class ArgumentMax(Unary):
         return np.asarray(x.argmax(axis=3)[..., None], np.float64)
 
 
-class Resize(Unary):
-    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
-        known = self.values
-        spec = mpsref.ResizeBilinear((known["resizeHeight"], known["resizeWidth"]), known["alignCorners"])
-        return spec.forward(x)
+def resize_spec(kernel: Any, offset: tuple[int, int], edge_mode: int) -> Any:
+    known = kernel.values
+    return mpsref.ResizeBilinear((known["resizeHeight"], known["resizeWidth"]), known["alignCorners"])
 
 
 class Crop(Unary):
@@ -1393,8 +1360,6 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSCNNGradientKernel": Gradient,
     "MPSNNNeuronDescriptor": NeuronDescriptor,
     "MPSNNDefaultPadding": DefaultPadding,
-    "MPSCNNNeuron": Neuron,
-    "MPSCNNNeuronGradient": NeuronGradient,
     "MPSCNNArithmetic": Arithmetic,
     "MPSCNNArithmeticGradient": ArithmeticGradient,
     "MPSCNNConvolutionDescriptor": ConvolutionDescriptor,
@@ -1413,7 +1378,7 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSNNCompare": Compare,
     "MPSNNReduceFeatureChannelsAndWeightsMean": WeightedMean,
     "MPSNNReduceFeatureChannelsArgumentMax": ArgumentMax,
-    "MPSNNResizeBilinear": Resize,
+    "MPSNNResizeBilinear": pair_of(Function, spec=resize_spec),
     "MPSNNReshape": Reshape,
     "MPSNNImageNode": ImageNode,
     "MPSNNFilterNode": FilterNode,
@@ -1426,17 +1391,19 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSNNOptimizerRMSProp": RMSProp,
     "MPSNNOptimizerAdam": Adam,
 }
-for _name, _spec in POOLING.items():
-    _defaults = ZERO_PAD if _spec is mpsref.PoolingAverage else {}
-    BEHAVIOURS[_name] = pair_of(Pooling, spec=_spec, defaults=_defaults)
-    BEHAVIOURS[f"{_name}Gradient"] = pair_of(PoolingGradient, spec=_spec, defaults=_defaults)
-for _name, _parameters in PARAMETERS.items():
-    BEHAVIOURS[_name] = pair_of(Windowed, defaults=_parameters)
-    BEHAVIOURS[f"{_name}Gradient"] = pair_of(WindowedGradient, defaults=_parameters)
-for _name in ("MPSCNNUpsamplingNearest", "MPSCNNUpsamplingBilinear"):
-    BEHAVIOURS[_name], BEHAVIOURS[f"{_name}Gradient"] = Upsampling, UpsamplingGradient
-for _name in SOFTMAX:
-    BEHAVIOURS[_name], BEHAVIOURS[f"{_name}Gradient"] = SoftMax, SoftMaxGradient
+FUNCTIONS: dict[str, tuple[Any, Defaults]] = {
+    **{name: (pooling_spec, ZERO_PAD if "Average" in name else {}) for name in POOLING},
+    **{name: (windowed_spec, parameters) for name, parameters in PARAMETERS.items()},
+    "MPSCNNUpsamplingNearest": (upsampling_spec, {}),
+    "MPSCNNUpsamplingBilinear": (upsampling_spec, {"alignCorners": False}),
+    "MPSCNNNeuron": (lambda kernel, *_: neuron_spec(kernel.values["neuronDescriptor"]), {}),
+    **{name: (lambda kernel, *_: SOFTMAX[kernel.class_name.removesuffix("Gradient")], {}) for name in SOFTMAX},
+}
+"""The functional form of kernels that are one, and the defaults of their properties."""
+for _name, (_spec, _defaults) in FUNCTIONS.items():
+    _base = PoolingGradient if _name in POOLING else FunctionGradient
+    BEHAVIOURS[_name] = pair_of(Function, spec=_spec, defaults=_defaults)
+    BEHAVIOURS[f"{_name}Gradient"] = pair_of(_base, spec=_spec, defaults=_defaults)
 for _name, _function in WEIGHTED.items():
     _states = "MPSCNNConvolutionTransposeGradientState" if "Transpose" in _name else "MPSCNNConvolutionGradientState"
     _defaults = {"kernelOffsetX": 0, "kernelOffsetY": 0}
