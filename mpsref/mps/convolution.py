@@ -45,6 +45,7 @@ from mpsref.mps.convolution_kernel import (
     MPSCNNConvolutionGradientState,
     WeightedGradientKernel,
     WeightedKernel,
+    check_trainable,
 )
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
@@ -286,7 +287,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         super().__init__(source_gradient, source_image, convolution_gradient_state, **properties)
         assert isinstance(self.forward, MPSCNNConvolutionNode)
         self._weights = weights
-        _check_trainable(self.data_source, type(self.forward))
+        check_trainable(load(self.data_source), type(self.forward).__name__, "node")
 
     @property
     def data_source(self) -> MPSCNNConvolutionDataSource:
@@ -322,22 +323,6 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
             return None
         weights = call.parameters["weights"]
         return call.spec.gradient_data(g, weights, x.shape, backend=call.backend)  # type: ignore[no-any-return]
-
-
-def _check_trainable(data_source: MPSCNNConvolutionDataSource, kind: type[MPSCNNConvolutionNode]) -> None:
-    """Raise ``ValueError`` for a data source whose descriptor has no gradient, for example with a fused neuron."""
-    loaded = load(data_source)
-    if loaded.descriptor.neuron is not None:
-        raise ValueError(
-            f"fused_neuron_descriptor is {loaded.descriptor.fused_neuron_descriptor!r}; a {kind.__name__} that is "
-            "trained must have none: use a neuron node of its own"
-        )
-    if loaded.descriptor.batch_normalization is not None:
-        raise ValueError(
-            f"a batch normalization is folded into the weights of a {kind.__name__}; use a node of its own"
-        )
-    if loaded.descriptor.sub_pixel_factor != 1:
-        raise UnsupportedError("a sub-pixel convolution has no gradient; use a plain one")
 
 
 class _Details(NamedTuple):

@@ -427,6 +427,26 @@ class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
         return MPSCNNConvolutionWeightsAndBiasesState.sharing(self._loaded.weights, self._loaded.biases)
 
 
+def check_trainable(loaded: LoadedWeights, name: str, form: str) -> None:
+    """Raise ``ValueError`` for weights without a gradient, of a kernel or a node ``name``."""
+    descriptor = loaded.descriptor
+    if descriptor.neuron is not None:
+        raise ValueError(
+            f"fused_neuron_descriptor is {descriptor.fused_neuron_descriptor!r}; a {name} that is trained must have "
+            f"none: use a neuron {form} of its own, whose gradient comes first"
+        )
+    if descriptor.batch_normalization is not None:
+        raise ValueError(
+            f"the descriptor has a batch normalization for inference; a {name} that is trained must have none, or its "
+            f"gradient would be that of the folded weights: use a {form} of its own"
+        )
+    if descriptor.sub_pixel_factor != 1:
+        raise UnsupportedError(
+            f"sub_pixel_scale_factor is {descriptor.sub_pixel_factor}; there is no gradient of a sub-pixel "
+            "convolution: use a plain one and rearrange its result yourself"
+        )
+
+
 class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
     """The gradient of a kernel with weights; not a class of Apple's.
 
@@ -447,22 +467,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
         super()._check_loaded(loaded)
-        descriptor = loaded.descriptor
-        if descriptor.neuron is not None:
-            raise ValueError(
-                f"fused_neuron_descriptor is {descriptor.fused_neuron_descriptor!r}; a convolution that is trained "
-                "must have none: use a neuron kernel of its own, whose gradient comes first"
-            )
-        if descriptor.batch_normalization is not None:
-            raise ValueError(
-                "the descriptor has a batch normalization for inference; a convolution that is trained must have none, "
-                "or its gradient would be that of the folded weights"
-            )
-        if descriptor.sub_pixel_factor != 1:
-            raise UnsupportedError(
-                f"sub_pixel_scale_factor is {descriptor.sub_pixel_factor}; there is no gradient of a sub-pixel "
-                "convolution: use a plain convolution and rearrange its result yourself"
-            )
+        check_trainable(loaded, "convolution", "kernel")
 
     @property
     def source_gradient_feature_channels(self) -> int:

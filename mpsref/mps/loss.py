@@ -469,16 +469,29 @@ def described(name: str, text: str) -> Any:
     return property(attrgetter(f"loss_descriptor.{name}"), doc=text)
 
 
-@constructed(init=False)
-class _LossKernel(ImageKernel):
-    """A kernel with a loss descriptor."""
-
-    loss_descriptor: Argument[MPSCNNLossDescriptor] = Argument(_copied, "Type, reduction and parameters, a copy.")
+class _Described:
+    """Type and reduction of a kernel or a node, those of its loss descriptor."""
 
     loss_type = described("loss_type", "The loss.")
     reduction_type = described("reduction_type", "How losses are reduced.")
     reduce_across_batch = described("reduce_across_batch", "Whether all images are reduced to one number.")
     number_of_classes = described("number_of_classes", "The number of classes over which labels are smoothed.")
+
+
+class _DescribedNumbers(_Described):
+    """The numbers, too."""
+
+    weight = described("weight", "The factor of every loss and gradient.")
+    label_smoothing = described("label_smoothing", "The amount of label smoothing.")
+    epsilon = described("epsilon", "The summand in logarithms.")
+    delta = described("delta", "The end of the quadratic part of ``Huber``.")
+
+
+@constructed(init=False)
+class _LossKernel(_Described, ImageKernel):
+    """A kernel with a loss descriptor."""
+
+    loss_descriptor: Argument[MPSCNNLossDescriptor] = Argument(_copied, "Type, reduction and parameters, a copy.")
 
     @property
     def function(self) -> Loss:
@@ -573,13 +586,8 @@ class LabelledLoss(MPSCNNKernel):
 
 @saved()
 @constructed()
-class MPSCNNLoss(_LossKernel, LabelledLoss):
+class MPSCNNLoss(_DescribedNumbers, _LossKernel, LabelledLoss):
     """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
-
-    weight = described("weight", "The factor of every loss and gradient.")
-    label_smoothing = described("label_smoothing", "The amount of label smoothing.")
-    epsilon = described("epsilon", "The summand in logarithms.")
-    delta = described("delta", "The end of the quadratic part of ``Huber``.")
 
 
 @saved()
@@ -784,19 +792,11 @@ class MPSNNLabelsNode(MPSNNStateNode):
         return self.label or f"{self._producer.name}.labels"
 
 
-class _LossNode(MPSNNFilterNode):
+class _LossNode(_DescribedNumbers, MPSNNFilterNode):
     """A node with a loss descriptor, whose numbers are properties."""
 
     _abstract = True
     loss_descriptor = _LossKernel.loss_descriptor.replace()
-    loss_type = _LossKernel.loss_type
-    reduction_type = _LossKernel.reduction_type
-    reduce_across_batch = _LossKernel.reduce_across_batch
-    number_of_classes = _LossKernel.number_of_classes
-    weight = MPSCNNLoss.weight
-    label_smoothing = MPSCNNLoss.label_smoothing
-    epsilon = MPSCNNLoss.epsilon
-    delta = MPSCNNLoss.delta
 
 
 class LabelledLossNode(MPSNNFilterNode):

@@ -79,8 +79,8 @@ class MPSNNPadding:
         source_states : sequence of MPSState
             Empty [design objects-options].
         kernel : MPSKernel
-            The kernel, whose properties may be set. Its offsets are those suggested by the other bits of
-            ``padding_method``.
+            A copy of the kernel that the encode configures; its properties may be set, and the kernel has them after
+            the encode. Its offsets are those suggested by the other bits of ``padding_method``.
         descriptor : MPSImageDescriptor
             The suggested destination.
 
