@@ -196,3 +196,20 @@ def test_a_convolution_has_the_label_of_its_data_source() -> None:
     source = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1), [1], label="stem")
     assert mps.MPSCNNConvolution(source).label == "stem"
     assert mps.MPSCNNConvolution(source, label="other").label == "other"
+
+
+def test_an_encode_keeps_attributes_of_a_kernel_of_the_user() -> None:
+    class Counting(mps.MPSCNNPoolingMax):
+        _encodes = 0
+
+        def _infer_padding(self, sources: Any) -> Any:
+            self._encodes += 1
+            return super()._infer_padding(sources)
+
+    kernel, x = Counting(2, 2, 2, 2), np.ones((1, 4, 4, 1), np.float32)
+    for size in (4, 3):
+        kernel.encode(x[:, :size, :size])
+    assert kernel._encodes == 2
+    with pytest.raises(TypeError, match="source_image"):
+        kernel.encode(x.astype(int))
+    assert kernel._encodes == 2

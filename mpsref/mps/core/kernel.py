@@ -13,6 +13,7 @@ import abc
 import copy
 import functools
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
@@ -370,8 +371,8 @@ class Encoding(Generic[_Kernel]):
         if kind is not None:
             return
         new = vars(self._own)
-        if not all(map(operator.is_, new.values(), self.before)):  # names are not added, and keep their order
-            pairs = zip(new.items(), self.before, strict=True)
+        if len(new) > len(self.before) or not all(map(operator.is_, new.values(), self.before)):
+            pairs = itertools.zip_longest(new.items(), self.before, fillvalue=MISSING)  # new names are last
             vars(self._kernel).update(item for item, before in pairs if item[1] is not before)
         self._kernel._configured_by = self._own._configured_by
 
