@@ -1401,9 +1401,9 @@ FUNCTIONS: dict[str, tuple[Any, Defaults]] = {
 }
 """The functional form of kernels that are one, and the defaults of their properties."""
 for _name, (_spec, _defaults) in FUNCTIONS.items():
-    _base = PoolingGradient if _name in POOLING else FunctionGradient
+    _gradient = PoolingGradient if _name in POOLING else FunctionGradient
     BEHAVIOURS[_name] = pair_of(Function, spec=_spec, defaults=_defaults)
-    BEHAVIOURS[f"{_name}Gradient"] = pair_of(_base, spec=_spec, defaults=_defaults)
+    BEHAVIOURS[f"{_name}Gradient"] = pair_of(_gradient, spec=_spec, defaults=_defaults)
 for _name, _function in WEIGHTED.items():
     _states = "MPSCNNConvolutionTransposeGradientState" if "Transpose" in _name else "MPSCNNConvolutionGradientState"
     _defaults = {"kernelOffsetX": 0, "kernelOffsetY": 0}

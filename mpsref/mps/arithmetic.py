@@ -227,7 +227,9 @@ class _Comparison(_Operands):
     )
 
     def _function(self) -> Compare:
-        return Compare(COMPARISONS[self.comparison_type], self.threshold, **self._operands())
+        kind = self.comparison_type
+        assert isinstance(kind, MPSNNComparisonType)  # since it was checked
+        return Compare(COMPARISONS[kind], self.threshold, **self._operands())
 
 
 # --- forward kernels --------------------------------------------------------------------------------------------------
