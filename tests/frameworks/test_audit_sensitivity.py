@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mpsref_torch import audit
+from tests import few
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
 
@@ -106,7 +107,7 @@ def results(name: str) -> list[int]:
     return [-1, *range(first, 1 + len(list(module.parameters())))]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", few([*MODULES][::3] + [*MODULES][1::3] + [*MODULES][2::3], 10))
 def test_a_relative_error_of_1e_4_is_seen(name: str) -> None:
     assert [seen(MODULES[name], what, 1e-4) for what in results(name)] == [True] * len(results(name))
 

@@ -325,7 +325,7 @@ def test_parameters_of():
 
 def test_labels_of_any_float_dtype():
     net = network()
-    compiled = graph.MPSNNGraph(training_graph(net.loss).gradient_image(net.x), backend="cpu")
+    compiled = graph.MPSNNGraph(training_graph(net.loss).gradient_image(net.x))
     expected = compiled.run([X], [labels()])
     for dtype in ("float16", "float64"):
         image = labels().device_read()[0].astype(dtype)
