@@ -72,12 +72,14 @@ ALSO = {
         "tests/contracts/test_encodes.py",
         "tests/contracts/test_objects.py",
     ),
+    "mpsref/mps/neuron": ("tests/mps/test_pixelwise.py",),
+    "mpsref/mps/softmax": ("tests/kernels/test_softmax.py", "tests/mps/test_pixelwise.py"),
     "mpsref/kernels/": ("tests/kernels/test_error_bounds.py", "tests/contracts/test_derivatives.py"),
     "mpsref_cpu/simd/": ("tests/kernels/test_neuron.py", "tests/backends/test_cpu_neuron.py"),
     "mpsref_cpu/normalization/": ("tests/backends/test_cpu_windowed_normalization.py",),
     "mpsref_metal/": ("tests/backends/test_metal_launch.py",),
 }
-"""Test files for all files of a folder, in addition to those of their names."""
+"""Test files for all files of a folder, or whose path has these words, in addition to those of their names."""
 
 OPERATIONS = 8
 """Most operations that are checked for a file of other operations' code, evenly among those that depend on it."""
