@@ -372,8 +372,9 @@ class Encoding(Generic[_Kernel]):
             return
         new = vars(self._own)
         if len(new) > len(self.before) or not all(map(operator.is_, new.values(), self.before)):
-            pairs = itertools.zip_longest(new.items(), self.before, fillvalue=MISSING)  # new names are last
-            vars(self._kernel).update(item for item, before in pairs if item[1] is not before)
+            before = itertools.chain(self.before, itertools.repeat(MISSING))  # new names are last
+            pairs = zip(new.items(), before, strict=False)
+            vars(self._kernel).update(item for item, old in pairs if item[1] is not old)
         self._kernel._configured_by = self._own._configured_by
 
 
