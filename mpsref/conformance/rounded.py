@@ -81,9 +81,12 @@ class Rounded:
     def dot(self, other: Any, terms: int | None = None) -> Rounded:
         """Return the product of matrices; ``terms`` is the most terms of a sum that are not 0."""
         other = _of(other)
-        value, size = self.value @ other.value, abs(self.value) @ abs(other.value)
-        error = abs(self.value) @ other.error + self.error @ (abs(other.value) + other.error)
-        return Rounded(value, error + gamma(self.value.shape[-1] if terms is None else terms) * size)
+        left, right = abs(self.value), abs(other.value)
+        error = gamma(self.value.shape[-1] if terms is None else terms) * _product(left, right)
+        for a, b in ((left, other.error), (self.error, right + other.error)):
+            if a.any() and b.any():
+                error = error + _product(a, b)
+        return Rounded(_product(self.value, other.value), error)
 
     def sum(self, axis: Any, terms: float | None = None, keepdims: bool = True) -> Rounded:
         """Return sums; ``terms`` is how many roundings a term may go through, by default one for each term."""
@@ -96,6 +99,11 @@ class Rounded:
         """Return exponentials."""
         value = np.exp(self.value)
         return Rounded(value, value * (np.expm1(np.minimum(self.error, 500)) + FUNCTION * UNIT_ROUNDOFF))
+
+    def log(self) -> Rounded:
+        """Return logarithms of positive numbers."""
+        value = np.log(self.value)
+        return Rounded(value, self.error / self.value + FUNCTION * UNIT_ROUNDOFF * abs(value))
 
     def sqrt(self) -> Rounded:
         """Return square roots."""
@@ -122,6 +130,12 @@ class Rounded:
         return self.value, ErrorBound.of_error(ORDERS * error + tiny * (error > 0), error == 0)
 
 
+def _product(a: Array, b: Array) -> Array:
+    """Return the product of matrices, by the library of linear algebra also for those that were broadcast."""
+    found: Array = np.ascontiguousarray(a) @ np.ascontiguousarray(b)
+    return found
+
+
 def _of(other: Any) -> Rounded:
     return other if isinstance(other, Rounded) else Rounded(other)
 
@@ -135,9 +149,20 @@ def sigmoid(x: Rounded) -> Rounded:
     return Rounded(np.where(positive, one.value, other.value), np.where(positive, one.error, other.error))
 
 
-def softmax(x: Rounded) -> Rounded:
-    """Return the softmax along the last axis; where all of it is -inf, 0."""
-    top = x.value.max(axis=-1, keepdims=True)
-    e = (x - np.where(np.isfinite(top), top, 0.0)).exp()
-    total = e.sum(-1)
+def softmax(x: Rounded, terms: float | None = None) -> Rounded:
+    """Return the softmax along the last axis; where all of it is -inf, 0. ``terms`` as in :meth:`Rounded.sum`."""
+    e = _from_top(x).exp()
+    total = e.sum(-1, terms)
     return e / Rounded(np.where(total.value > 0, total.value, 1.0), total.error)
+
+
+def log_softmax(x: Rounded, terms: float | None = None) -> Rounded:
+    """Return the logarithm of the softmax along the last axis."""
+    shifted = _from_top(x)
+    return shifted - shifted.exp().sum(-1, terms).log()
+
+
+def _from_top(x: Rounded) -> Rounded:
+    """Return the differences from the largest number of each row."""
+    top = x.value.max(axis=-1, keepdims=True)
+    return x - np.where(np.isfinite(top), top, 0.0)

@@ -236,7 +236,7 @@ def test_what_no_gradient_reads_is_not_kept() -> None:
         (F.dropout, (0.5,), {"mask"}),
     ):
         for wanted, kept in ((frozenset(), set()), (frozenset("x"), read)):
-            layer: Any = KNOWN[function][1](x, *arguments)
+            layer: Any = KNOWN[function].translate(x, *arguments)
             layer.result(function(x, *arguments), wanted, Draw(0))
             assert layer.values.keys() == kept
 
@@ -458,14 +458,14 @@ def gradients(bug: Bug, module: Any, layer: Any, g: Any, x: Any, parameters: Any
 
 def plant(bug: Bug, module: Any) -> Any:
     """Return the module with the defect in its forward or backward pass."""
-    from mpsref_torch.auditing.functions import KNOWN, of_module
+    from mpsref_torch.auditing.functions import of_module
 
-    function, read = of_module(module)
+    row, read = of_module(module)
     own = type(module).forward
 
     def forward(self: Any, x: Any) -> Any:
         args, keywords = read(self)
-        layer = KNOWN[function][1](x, *args, **keywords)
+        layer = row.translate(x, *args, **keywords)
         return Planted.apply(bug, self, layer, lambda x: own(self, x), x, *self.parameters())
 
     module.forward = forward.__get__(module)

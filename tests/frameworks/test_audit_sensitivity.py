@@ -116,6 +116,38 @@ def test_no_error_is_not_seen() -> None:
     assert not [name for name, make in MODULES.items() if seen(make, -1, 0.0)]
 
 
+CALLED = {
+    "l1_loss": (torch._C._nn, "l1_loss"),
+    "mse_loss": (torch._C._nn, "mse_loss"),
+    "huber_loss": (torch._C._nn, "huber_loss"),
+    "smooth_l1_loss": (torch._C._nn, "smooth_l1_loss"),
+    "kl_div": (torch, "kl_div"),
+    "binary_cross_entropy_with_logits": (torch, "binary_cross_entropy_with_logits"),
+    "cross_entropy": (torch._C._nn, "cross_entropy_loss"),
+    "nll_loss": (torch._C._nn, "nll_loss_nd"),
+    "softmax": (torch.Tensor, "softmax"),
+    "log_softmax": (torch.Tensor, "log_softmax"),
+}
+"""What the functions call; of a sum of thousands of terms the bound alone would hide an error."""
+
+
+@pytest.mark.filterwarnings("ignore:reduction")
+@pytest.mark.parametrize("name", CALLED)
+@pytest.mark.parametrize("factor", [1.0, 1.00001])
+def test_a_function_over_many_elements_is_run_again(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
+    owner, called = CALLED[name]
+    function, inner = getattr(F, name), getattr(owner, called)
+    torch.manual_seed(0)
+    x, labels = torch.randn(1, 20000) if "softmax" in name else torch.randn(4000, 10), torch.arange(4000) % 10
+    target = labels if name in ("cross_entropy", "nll_loss") else torch.rand_like(x)
+    monkeypatch.setattr(owner, called, lambda *args, **keywords: inner(*args, **keywords) * factor)
+    loss = (lambda y: function(y, 1).square().sum()) if "softmax" in name else (lambda y: function(y, target))
+    report = audit(nn.Identity(), loss, x.requires_grad_())
+    (row,) = [row for row in report.rows if row.function == name]
+    assert row.status == ("right" if factor == 1 else "wrong"), str(report)
+    assert (factor == 1) == (row.worst <= 1)
+
+
 def smallest(make: Callable[[], Any], what: int) -> float:
     return next(error for error in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0) if seen(make, what, error))
 

@@ -15,6 +15,7 @@ from mpsref.conformance.rounded import Rounded, sigmoid, softmax
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
+from mpsref_torch.auditing import replay
 from mpsref_torch.auditing.layer import Elements, Rows, Sampled, Translated
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array, positions_on
 
@@ -129,6 +130,13 @@ class Normalized(Sampled):
         """The axis of which some places are compared of a large image."""
         if own == (3,) and x.numel() > ALL // 4 and (weight is not None or bias is not None):
             self.notes = (f"gradients for weight and bias: {x.numel()} elements",)
+
+    def repeated(self, generator: Any) -> Translated:
+        """Return the layer on equally many 1 and -1, whose sums are exact in every order."""
+        self.steps, x = 8 + math.log2(max(2, self.count)), self.inputs["x"]
+        with torch.no_grad():
+            x.copy_(replay.balanced(self.arranged, self.axes, generator).reshape(x.shape))
+        return self
 
     def choose(self, draw: Draw) -> None:
         length = self.arranged[self.cut]

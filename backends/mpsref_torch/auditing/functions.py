@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from mpsref import LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import formulas, normalizing, pointwise, sliding
-from mpsref_torch.auditing.layer import Translate, Translated
+from mpsref_torch.auditing.layer import Numbers, Translate, Translated
 from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
 
 
@@ -137,96 +137,163 @@ LOSSES: Mapping[Any, Callable[..., Translated]] = {
     F.nll_loss: partial(CrossEntropy, of_logits=False),
 }
 
-_T = torch.Tensor
+T = torch.Tensor
 
-TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
-    ("conv2d", sliding.ConvolutionLayer, (F.conv2d, F.conv1d)),
-    ("conv_transpose2d", sliding.TransposedLayer, (F.conv_transpose2d, F.conv_transpose1d)),
-    ("linear", sliding.LinearLayer, (F.linear,)),
-    ("avg_pool2d", sliding.average, (F.avg_pool2d,)),
-    ("avg_pool1d", partial(sliding.average, rank=1), (F.avg_pool1d,)),
-    ("max_pool2d", sliding.largest, (F.max_pool2d, F.max_pool2d_with_indices, torch.max_pool2d)),
-    ("max_pool1d", partial(sliding.largest, rank=1), (F.max_pool1d, F.max_pool1d_with_indices, torch.max_pool1d)),
-    ("lp_pool2d", sliding.norm, (F.lp_pool2d,)),
-    ("lp_pool1d", partial(sliding.norm, rank=1), (F.lp_pool1d,)),
-    ("adaptive_avg_pool2d", partial(sliding.adaptive, largest=False), (F.adaptive_avg_pool2d,)),
-    (
+
+class Known(NamedTuple):
+    """What an audit has for some functions and modules of PyTorch."""
+
+    name: str
+    """In ``torch.nn.functional``."""
+    translate: Translate
+    functions: tuple[Any, ...] = ()
+    modules: tuple[type[nn.Module], ...] = ()
+    """Modules that compute it; more special ones come first."""
+    again: Numbers = ""
+    """What the call gets when it is run once more."""
+
+
+TABLE: tuple[Known, ...] = (
+    Known("conv2d", sliding.ConvolutionLayer, (F.conv2d, F.conv1d), (nn.Conv2d, nn.Conv1d), "products"),
+    Known(
+        "conv_transpose2d",
+        sliding.TransposedLayer,
+        (F.conv_transpose2d, F.conv_transpose1d),
+        (nn.ConvTranspose2d, nn.ConvTranspose1d),
+        "products",
+    ),
+    Known("linear", sliding.LinearLayer, (F.linear,), (nn.Linear,), "products"),
+    Known(
+        "matmul",
+        formulas.Product,
+        (torch.matmul, T.matmul, T.__matmul__, torch.mm, T.mm, torch.bmm, T.bmm),
+        (),
+        "products",
+    ),
+    Known("avg_pool2d", sliding.average, (F.avg_pool2d,), (nn.AvgPool2d,), "means"),
+    Known("avg_pool1d", partial(sliding.average, rank=1), (F.avg_pool1d,), (nn.AvgPool1d,), "means"),
+    Known(
+        "max_pool2d",
+        sliding.largest,
+        (F.max_pool2d, F.max_pool2d_with_indices, torch.max_pool2d),
+        (nn.MaxPool2d,),
+        "linear",
+    ),
+    Known(
+        "max_pool1d",
+        partial(sliding.largest, rank=1),
+        (F.max_pool1d, F.max_pool1d_with_indices, torch.max_pool1d),
+        (nn.MaxPool1d,),
+        "linear",
+    ),
+    Known("lp_pool2d", sliding.norm, (F.lp_pool2d,), (nn.LPPool2d,)),
+    Known("lp_pool1d", partial(sliding.norm, rank=1), (F.lp_pool1d,)),
+    Known(
+        "adaptive_avg_pool2d",
+        partial(sliding.adaptive, largest=False),
+        (F.adaptive_avg_pool2d,),
+        (nn.AdaptiveAvgPool2d,),
+        "means",
+    ),
+    Known(
         "adaptive_avg_pool1d",
         partial(sliding.adaptive, largest=False, rank=1),
         (F.adaptive_avg_pool1d, torch.adaptive_avg_pool1d),
+        (nn.AdaptiveAvgPool1d,),
+        "means",
     ),
-    (
+    Known(
         "adaptive_max_pool2d",
         partial(sliding.adaptive, largest=True),
         (F.adaptive_max_pool2d, F.adaptive_max_pool2d_with_indices),
+        (nn.AdaptiveMaxPool2d,),
+        "linear",
     ),
-    (
+    Known(
         "adaptive_max_pool1d",
         partial(sliding.adaptive, largest=True, rank=1),
         (F.adaptive_max_pool1d, F.adaptive_max_pool1d_with_indices),
+        (nn.AdaptiveMaxPool1d,),
+        "linear",
     ),
-    ("mean", sliding.MeanOfPixels, (torch.mean, _T.mean)),
-    ("matmul", formulas.Product, (torch.matmul, _T.matmul, _T.__matmul__, torch.mm, _T.mm, torch.bmm, _T.bmm)),
-    ("scaled_dot_product_attention", formulas.Attention, (F.scaled_dot_product_attention,)),
-    ("embedding", formulas.Table, (F.embedding,)),
-    ("pixel_shuffle", formulas.Shuffled, (F.pixel_shuffle,)),
-    ("pixel_unshuffle", partial(formulas.Shuffled, back=True), (F.pixel_unshuffle,)),
-    ("interpolate", sliding.interpolate, (F.interpolate,)),
-    ("batch_norm", normalizing.batch, (F.batch_norm,)),
-    (
+    Known("mean", sliding.MeanOfPixels, (torch.mean, T.mean), (), "means"),
+    Known("scaled_dot_product_attention", formulas.Attention, (F.scaled_dot_product_attention,), (), "linear"),
+    Known("embedding", formulas.Table, (F.embedding,), (nn.Embedding,), "sums"),
+    Known("pixel_shuffle", formulas.Shuffled, (F.pixel_shuffle,), (nn.PixelShuffle,), "linear"),
+    Known(
+        "pixel_unshuffle", partial(formulas.Shuffled, back=True), (F.pixel_unshuffle,), (nn.PixelUnshuffle,), "linear"
+    ),
+    Known("interpolate", sliding.interpolate, (F.interpolate,), (nn.Upsample,), "linear"),
+    Known("batch_norm", normalizing.batch, (F.batch_norm,), (nn.modules.batchnorm._BatchNorm,), "balanced"),
+    Known(
         "batch_norm",
         lambda input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True: (
             normalizing.batch(input, running_mean, running_var, weight, bias, training, momentum, eps)
         ),
         (torch.batch_norm,),
+        (),
+        "balanced",
     ),
-    ("instance_norm", normalizing.instance, (F.instance_norm,)),
-    ("group_norm", normalizing.group, (F.group_norm,)),
-    (
-        "group_norm",
-        lambda input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: normalizing.group(
-            input, num_groups, weight, bias, eps
-        ),
-        (torch.group_norm,),
+    Known(
+        "instance_norm", normalizing.instance, (F.instance_norm,), (nn.modules.instancenorm._InstanceNorm,), "balanced"
     ),
-    ("layer_norm", normalizing.layer, (F.layer_norm, torch.layer_norm)),
-    ("rms_norm", formulas.rms_norm, (F.rms_norm, torch.rms_norm)),
-    ("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,)),
-    ("relu", _neuron(lambda: Neuron("relu")), (F.relu, torch.relu, _T.relu)),
-    ("relu", _neuron(lambda: Neuron("relu"), in_place=True), (torch.relu_, _T.relu_)),
-    ("silu", formulas.silu, (F.silu,)),
-    ("hardswish", formulas.hardswish, (F.hardswish,)),
-    ("glu", formulas.glu, (F.glu,)),
-    ("leaky_relu", _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)), (F.leaky_relu,)),
-    ("hardtanh", _neuron(_clamped), (F.hardtanh,)),
-    ("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), (F.relu6,)),
-    ("sigmoid", _neuron(lambda: Neuron("sigmoid")), (F.sigmoid, torch.sigmoid, _T.sigmoid)),
-    ("sigmoid", _neuron(lambda: Neuron("sigmoid"), in_place=True), (torch.sigmoid_, _T.sigmoid_)),
-    ("hardsigmoid", _neuron(lambda: Neuron("hardsigmoid", a=1 / 6, b=0.5)), (F.hardsigmoid,)),
-    ("tanh", _neuron(lambda: Neuron("tanh")), (F.tanh, torch.tanh, _T.tanh)),
-    ("tanh", _neuron(lambda: Neuron("tanh"), in_place=True), (torch.tanh_, _T.tanh_)),
-    ("softplus", _neuron(_softplus), (F.softplus,)),
-    ("softsign", _neuron(lambda: Neuron("softsign")), (F.softsign,)),
-    ("elu", _neuron(lambda alpha=1.0: Neuron("elu", a=alpha)), (F.elu,)),
-    ("gelu", _neuron(_gelu), (F.gelu,)),
-    ("abs", _neuron(lambda: Neuron("absolute")), (torch.abs, _T.abs, _T.__abs__)),
-    ("prelu", pointwise.Slopes, (F.prelu, torch.prelu, _T.prelu)),
-    ("softmax", _softmax(SoftMax()), (F.softmax, torch.softmax, _T.softmax)),
-    ("log_softmax", _softmax(LogSoftMax()), (F.log_softmax, torch.log_softmax, _T.log_softmax)),
-    ("dropout", _dropout, (F.dropout, torch.dropout)),
-    ("dropout2d", partial(_dropout, channels=True), (F.dropout1d, F.dropout2d, F.dropout3d)),
-    ("add", _operands("add"), (torch.add, _T.add, _T.__add__)),
-    ("add", _operands("add", in_place=True), (_T.add_, _T.__iadd__)),
-    ("sub", _operands("subtract"), (torch.sub, _T.sub, _T.__sub__)),
-    ("mul", _operands("multiply"), (torch.mul, _T.mul, _T.__mul__)),
-    ("div", _divided, (torch.div, _T.div, _T.__truediv__, torch.true_divide)),
-    *((function.__name__, _loss(function, make), (function,)) for function, make in LOSSES.items()),
+    Known("group_norm", normalizing.group, (F.group_norm, torch.group_norm), (nn.GroupNorm,), "balanced"),
+    Known("layer_norm", normalizing.layer, (F.layer_norm, torch.layer_norm), (nn.LayerNorm,), "balanced"),
+    Known("rms_norm", formulas.rms_norm, (F.rms_norm, torch.rms_norm), (nn.RMSNorm,), "balanced"),
+    Known("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,), (nn.LocalResponseNorm,)),
+    Known("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), (F.relu6,), (nn.ReLU6,), "pieces"),
+    Known("hardtanh", _neuron(_clamped), (F.hardtanh,), (nn.Hardtanh,), "pieces"),
+    Known("relu", _neuron(lambda: Neuron("relu")), (F.relu, torch.relu, T.relu), (nn.ReLU,), "pieces"),
+    Known("relu", _neuron(lambda: Neuron("relu"), in_place=True), (torch.relu_, T.relu_)),
+    Known("silu", formulas.silu, (F.silu,), (nn.SiLU,), "pieces"),
+    Known("hardswish", formulas.hardswish, (F.hardswish,), (nn.Hardswish,), "pieces"),
+    Known("glu", formulas.glu, (F.glu,), (nn.GLU,), "pieces"),
+    Known(
+        "leaky_relu",
+        _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)),
+        (F.leaky_relu,),
+        (nn.LeakyReLU,),
+        "pieces",
+    ),
+    Known(
+        "sigmoid", _neuron(lambda: Neuron("sigmoid")), (F.sigmoid, torch.sigmoid, T.sigmoid), (nn.Sigmoid,), "pieces"
+    ),
+    Known("sigmoid", _neuron(lambda: Neuron("sigmoid"), in_place=True), (torch.sigmoid_, T.sigmoid_)),
+    Known(
+        "hardsigmoid",
+        _neuron(lambda: Neuron("hardsigmoid", a=1 / 6, b=0.5)),
+        (F.hardsigmoid,),
+        (nn.Hardsigmoid,),
+        "pieces",
+    ),
+    Known("tanh", _neuron(lambda: Neuron("tanh")), (F.tanh, torch.tanh, T.tanh), (nn.Tanh,), "pieces"),
+    Known("tanh", _neuron(lambda: Neuron("tanh"), in_place=True), (torch.tanh_, T.tanh_)),
+    Known("softplus", _neuron(_softplus), (F.softplus,), (nn.Softplus,), "pieces"),
+    Known("softsign", _neuron(lambda: Neuron("softsign")), (F.softsign,), (nn.Softsign,), "pieces"),
+    Known("elu", _neuron(lambda alpha=1.0: Neuron("elu", a=alpha)), (F.elu,), (nn.ELU,), "pieces"),
+    Known("gelu", _neuron(_gelu), (F.gelu,), (nn.GELU,), "pieces"),
+    Known("abs", _neuron(lambda: Neuron("absolute")), (torch.abs, T.abs, T.__abs__), (), "pieces"),
+    Known("prelu", pointwise.Slopes, (F.prelu, torch.prelu, T.prelu), (nn.PReLU,), "products"),
+    Known("softmax", _softmax(SoftMax()), (F.softmax, torch.softmax, T.softmax), (nn.Softmax,), "distributions"),
+    Known(
+        "log_softmax",
+        _softmax(LogSoftMax()),
+        (F.log_softmax, torch.log_softmax, T.log_softmax),
+        (nn.LogSoftmax,),
+        "distributions",
+    ),
+    Known("dropout", _dropout, (F.dropout, torch.dropout), (nn.Dropout,)),
+    Known("dropout2d", partial(_dropout, channels=True), (F.dropout1d, F.dropout2d, F.dropout3d), (nn.Dropout2d,)),
+    Known("add", _operands("add"), (torch.add, T.add, T.__add__), (), "sums"),
+    Known("add", _operands("add", in_place=True), (T.add_, T.__iadd__)),
+    Known("sub", _operands("subtract"), (torch.sub, T.sub, T.__sub__), (), "sums"),
+    Known("mul", _operands("multiply"), (torch.mul, T.mul, T.__mul__), (), "sums"),
+    Known("div", _divided, (torch.div, T.div, T.__truediv__, torch.true_divide)),
+    *(Known(function.__name__, _loss(function, make), (function,), (), "means") for function, make in LOSSES.items()),
 )
+"""A row for each translation of arguments."""
 
-KNOWN: Mapping[Any, tuple[str, Translate]] = {
-    function: (name, translate) for name, translate, functions in TABLE for function in functions
-}
-"""By function of PyTorch: its name in ``torch.nn.functional``, and its translation."""
+KNOWN: Mapping[Any, Known] = {function: row for row in TABLE for function in row.functions}
 
 
 def _convolved(
@@ -259,26 +326,28 @@ def _softmax_of(spec: SoftMax | LogSoftMax) -> Translate:
     return lambda input, dim, half_to_float=False: OverChannels(input, dim, spec)
 
 
-ATEN: Mapping[str, tuple[str, Translate]] = {
-    "embedding": (
+ATEN: Mapping[str, Known] = {
+    "embedding": Known(
         "embedding",
         lambda weight, indices, padding_idx=-1, *more: formulas.Table(
             indices, weight, padding_idx if padding_idx >= 0 else None, None, 2.0, *more
         ),
+        again="sums",
     ),
-    "convolution": ("convolution", _convolved),
+    "convolution": Known("convolution", _convolved, again="products"),
     "native_batch_norm": KNOWN[torch.batch_norm],
     "native_layer_norm": KNOWN[F.layer_norm],
-    "native_group_norm": (
+    "native_group_norm": Known(
         "group_norm",
         lambda input, weight, bias, n, c, pixels, groups, eps: normalizing.group(input, groups, weight, bias, eps),
+        again="balanced",
     ),
     "_adaptive_avg_pool2d": KNOWN[F.adaptive_avg_pool2d],
     "max_pool2d_with_indices": KNOWN[F.max_pool2d],
-    "upsample_bilinear2d": ("interpolate", partial(_resized, mode="bilinear")),
-    "upsample_bicubic2d": ("interpolate", partial(_resized, mode="bicubic")),
-    "_softmax": ("softmax", _softmax_of(SoftMax())),
-    "_log_softmax": ("log_softmax", _softmax_of(LogSoftMax())),
+    "upsample_bilinear2d": Known("interpolate", partial(_resized, mode="bilinear"), again="linear"),
+    "upsample_bicubic2d": Known("interpolate", partial(_resized, mode="bicubic"), again="linear"),
+    "_softmax": Known("softmax", _softmax_of(SoftMax()), again="distributions"),
+    "_log_softmax": Known("log_softmax", _softmax_of(LogSoftMax()), again="distributions"),
     "mm": KNOWN[torch.matmul],
     "bmm": KNOWN[torch.matmul],
 }
@@ -298,8 +367,8 @@ OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
 """The types of an operator and of one of its overloads."""
 
 
-def known_function(function: Any) -> tuple[str, Translate] | None:
-    """Return the name and the translation of a function, also of one in ``torch.ops.aten``, or ``None``."""
+def known_function(function: Any) -> Known | None:
+    """Return the row of a function, also of one in ``torch.ops.aten``, or ``None``."""
     found = KNOWN.get(function)
     if found is not None or not isinstance(function, OPERATORS):
         return found
@@ -328,59 +397,37 @@ MOVES = frozenset(
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def _attributes(function: Any, module: Any) -> Arguments:
+def _attributes(row: Known, module: Any) -> Arguments:
     """Return the arguments of a function that a module has as attributes of the same names."""
-    names = [*inspect.signature(KNOWN[function][1]).parameters][1:]
+    names = [*inspect.signature(row.translate).parameters][1:]
     return (), {name: getattr(module, name) for name in names if hasattr(module, name)}
 
 
-def _convolution(module: Any) -> Arguments:
+def _convolution(row: Known, module: Any) -> Arguments:
     if module.padding_mode != "zeros":
         raise UnsupportedError(f"padding_mode is {module.padding_mode!r}; its padding is a function of its own")
-    return _attributes(F.conv2d, module)
+    return _attributes(row, module)
 
 
-def _batch(module: Any) -> Arguments:
+def _batch(row: Known, module: Any) -> Arguments:
     training = module.training or module.running_mean is None
     return (module.running_mean, module.running_var, module.weight, module.bias, training, 0.0, module.eps), {}
 
 
-def _instance(module: Any) -> Arguments:
+def _instance(row: Known, module: Any) -> Arguments:
     own = module.training or not module.track_running_stats
     return (module.running_mean, module.running_var, module.weight, module.bias, own, 0.0, module.eps), {}
 
 
-_OF_MODULES = """
-    Conv1d conv1d  Conv2d conv2d  ConvTranspose1d conv_transpose1d  ConvTranspose2d conv_transpose2d  Linear linear
-    AvgPool1d avg_pool1d  AvgPool2d avg_pool2d  MaxPool1d max_pool1d  MaxPool2d max_pool2d  LPPool2d lp_pool2d
-    AdaptiveAvgPool1d adaptive_avg_pool1d  AdaptiveAvgPool2d adaptive_avg_pool2d
-    AdaptiveMaxPool2d adaptive_max_pool2d  Upsample interpolate
-    GroupNorm group_norm  LayerNorm layer_norm  LocalResponseNorm local_response_norm
-    ReLU6 relu6  ReLU relu  LeakyReLU leaky_relu  Hardtanh hardtanh  Sigmoid sigmoid  Hardsigmoid hardsigmoid
-    Tanh tanh  Softplus softplus  Softsign softsign  ELU elu  GELU gelu  PReLU prelu
-    SiLU silu  Hardswish hardswish  GLU glu  Embedding embedding  PixelShuffle pixel_shuffle
-    PixelUnshuffle pixel_unshuffle  RMSNorm rms_norm
-    Softmax softmax  LogSoftmax log_softmax  Dropout dropout  Dropout2d dropout2d
-""".split()  # noqa: SIM905
-
-MODULES: Mapping[type[nn.Module], Any] = {
-    nn.modules.batchnorm._BatchNorm: F.batch_norm,
-    nn.modules.instancenorm._InstanceNorm: F.instance_norm,
-    **{getattr(nn, m): getattr(F, f) for m, f in zip(_OF_MODULES[::2], _OF_MODULES[1::2], strict=True)},
-}
-"""Modules whose function is compared with what the module returned, if the module calls no known function itself."""
-
-
-READ: Mapping[Any, Callable[[Any], Arguments]] = {
-    F.conv1d: _convolution,
-    F.conv2d: _convolution,
-    F.batch_norm: _batch,
-    F.instance_norm: _instance,
+READ: Mapping[str, Callable[[Known, Any], Arguments]] = {
+    "conv2d": _convolution,
+    "batch_norm": _batch,
+    "instance_norm": _instance,
 }
 """What reads the arguments of modules whose attributes are not the arguments."""
 
 
-def of_module(module: nn.Module) -> tuple[Any, Callable[[Any], Arguments]] | None:
-    """Return the function of a module and what reads its arguments, or ``None``."""
-    function = next((function for kind, function in MODULES.items() if isinstance(module, kind)), None)
-    return None if function is None else (function, READ.get(function, partial(_attributes, function)))
+def of_module(module: nn.Module) -> tuple[Known, Callable[[Any], Arguments]] | None:
+    """Return the row of a module and what reads its arguments, or ``None``."""
+    row = next((row for row in TABLE if isinstance(module, row.modules)), None)
+    return None if row is None else (row, partial(READ.get(row.name, _attributes), row))

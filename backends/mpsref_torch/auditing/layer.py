@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance.audit import Check, Step
@@ -58,6 +58,9 @@ class Translated(ABC):
     fixed: Mapping[str, Tensor] = MappingProxyType({})
     """Tensors that are no inputs, but get other numbers when the call is run again."""
 
+    exact = True
+    """Whether a function of sums or means computes them of small integers without a rounding."""
+
     works_in_place = False
     notes: tuple[str, ...] = ()
     """What is not compared, with the reason."""
@@ -79,6 +82,10 @@ class Translated(ABC):
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
         """Return the checks of the gradients ``found``, from the source gradient ``g`` of the result."""
 
+    def repeated(self, generator: Any) -> Translated:
+        """Return what compares the call that is run once more: a formula that counts fewer roundings, if it has one."""
+        return self
+
     @abstractmethod
     def whole(self, method: str) -> Problem | None:
         """Return a problem of the shapes of the whole layer, or ``None``."""
@@ -90,6 +97,8 @@ class Seen(Step):
 
     kind: str = ""
     """Name in ``torch.nn.functional``."""
+    again: Numbers = ""
+    """What the call gets when it is run once more."""
     translated: Translated | None = None
     module: Any | None = None
     """The module, if what it returned was compared, not what a function in it did."""
@@ -219,6 +228,11 @@ class Rows(Sampled):
         before, after = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
         return self.problem(method, (before, after, 1, self.shape[self.axis])) if self.HAS_CASES else None
 
+
+Numbers: TypeAlias = Literal["", "products", "sums", "means", "linear", "balanced", "distributions", "pieces"]
+"""The numbers that a call gets when it is run once more: small integers, whose sums of products, sums or means
+float32 computes exactly, or which some results select; as many 1 as -1; logits of equal probabilities; or numbers on
+all pieces of a function of elements. Empty: each element is compared within a few roundings, or there is a mask."""
 
 Translate = Callable[..., Translated]
 """``translate(*args, **keywords)`` takes the arguments of a function of PyTorch, and raises ``UnsupportedError``."""

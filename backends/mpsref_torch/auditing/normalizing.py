@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -47,8 +48,11 @@ class Grouped(Affine):
         spec: InstanceNormalization | GroupNormalization,
         *,
         joins_images: bool = False,
+        running: Sequence[Tensor | None] = (),
     ) -> None:
         super().__init__(x, spec, weight=weight, bias=bias)
+        names = zip(("mean", "variance"), running, strict=False)
+        self.fixed = {name: tensor for name, tensor in names if tensor is not None}
         if x.dim() < 2:
             raise UnsupportedError(f"an input of shape {self.shape}")
         self.joins_images = joins_images
@@ -77,8 +81,7 @@ class Grouped(Affine):
         images = self.shape[0] if self.joins_images else 1
         return int(self.size * math.prod(self.shape[2:]) * images)
 
-    def as_formula(self) -> Translated:
-        """Return the same layer by a formula whose roundings can be counted otherwise."""
+    def repeated(self, generator: Any) -> Translated:
         n, c = self.shape[:2]
         pixels = math.prod(self.shape[2:])
         if self.joins_images:
@@ -86,7 +89,7 @@ class Grouped(Affine):
         else:
             arranged, axes = (n, c // self.size, self.size, pixels), (2, 3)
         weight, bias = self.inputs.get("weight"), self.inputs.get("bias")
-        return Normalized(self.inputs["x"], weight, bias, self.layer.epsilon, arranged, axes)
+        return Normalized(self.inputs["x"], weight, bias, self.layer.epsilon, arranged, axes).repeated(generator)
 
     def whole(self, method: str) -> Problem:
         n, height, width, c = image_shape(self.shape)
@@ -111,13 +114,13 @@ class FrozenBatch(Affine):
     def given(self) -> dict[str, Array]:
         return super().given() | {name: array(one)[self.channels] for name, one in self.statistics.items()}
 
-    def as_formula(self) -> Translated:
-        """Return the same layer with means of 0 and variances of 1 by a formula."""
+    def repeated(self, generator: Any) -> Translated:
+        """Return the layer with means of 0 and variances of 1."""
         n, c, *pixels = self.shape
         weight, bias, arranged = self.inputs.get("weight"), self.inputs.get("bias"), (n, c, 1, math.prod(pixels))
         found = Normalized(self.inputs["x"], weight, bias, self.layer.epsilon, arranged, (0, 3))
         found.statistics = 0.0, 1.0
-        return found
+        return found.repeated(generator)
 
     def problem(self, method: str, shape: Shape) -> Problem:
         return problem_of(self.layer, method, shape, gamma="weight" in self.inputs, beta="bias" in self.inputs)
@@ -138,7 +141,8 @@ def batch(
         assert running_mean is not None
         assert running_var is not None
         return FrozenBatch(input, running_mean, running_var, weight, bias, eps)
-    return Grouped(input, weight, bias, InstanceNormalization(eps), joins_images=True)
+    running = running_mean, running_var
+    return Grouped(input, weight, bias, InstanceNormalization(eps), joins_images=True, running=running)
 
 
 def instance(
@@ -154,11 +158,16 @@ def instance(
     """Translate ``instance_norm``."""
     if not use_input_stats:
         return batch(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    return Grouped(input, weight, bias, InstanceNormalization(eps))
+    return Grouped(input, weight, bias, InstanceNormalization(eps), running=(running_mean, running_var))
 
 
 def group(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Translated:
     """Translate ``group_norm``."""
     return Grouped(input, weight, bias, GroupNormalization(num_groups, eps))
@@ -190,10 +199,10 @@ class LayerNormalization(Grouped):
     def count(self) -> int:
         return int(self.size)
 
-    def as_formula(self) -> Translated:
+    def repeated(self, generator: Any) -> Translated:
         inputs = self.inputs
         options = inputs["x"], (self.size,), inputs.get("weight"), inputs.get("bias"), self.layer.epsilon
-        return of_rows(*options, centered=True)
+        return of_rows(*options, centered=True).repeated(generator)
 
     def choose(self, draw: Draw) -> None:
         self.channels = list(range(self.size))

@@ -6,20 +6,25 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from mpsref import Arithmetic, Dropout, LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance.audit import Check, Computed
-from mpsref.conformance.rounded import Rounded
+from mpsref.conformance.rounded import Rounded, log_softmax, softmax
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
-from mpsref_torch.auditing.layer import Elements, Rows, Sampled, problem_of
+from mpsref_torch.auditing import replay
+from mpsref_torch.auditing.formulas import OfRows
+from mpsref_torch.auditing.layer import Elements, Rows, Sampled, Translated, problem_of
 from mpsref_torch.auditing.sampled import ALL, VALUES, Draw, array, positions_on, rows
 
 
 class Activation(Elements):
     """A neuron without parameters to learn."""
+
+    exact = False
 
 
 class Slopes(Sampled):
@@ -53,6 +58,20 @@ class OverChannels(Rows):
         if dim is None:
             raise UnsupportedError("dim is None")
         super().__init__(input, spec, dim)
+
+    def repeated(self, generator: Any) -> Translated:
+        """Return a formula that counts the roundings of equal probabilities, whose sums are exact in every order."""
+        x, steps = self.inputs["x"], 8.0
+        with torch.no_grad():
+            x.copy_(replay.distribution(self.shape[self.axis], self.lead, generator).movedim(-1, self.axis))
+        logarithmic = isinstance(self.layer, LogSoftMax)
+
+        def backward(x: Rounded, g: Rounded) -> Rounded:
+            p = softmax(x, steps)
+            return g - p * g.sum(-1, steps) if logarithmic else p * (g - (g * p).sum(-1, steps))
+
+        forward = log_softmax if logarithmic else softmax
+        return OfRows(x, lambda x: forward(x, steps), backward, self.axis)
 
 
 class Masked(Elements):
@@ -109,6 +128,7 @@ class TwoOperands(Elements):
         super().__init__(input, Arithmetic(name, secondary_scale=alpha), works_in_place=works_in_place, y=other)
         self.shape = np.broadcast_shapes(tuple(input.shape), tuple(other.shape))
         self.sizes = {name: tuple(tensor.shape) for name, tensor in self.inputs.items()}
+        self.exact = _is_short(alpha)
         self.slopes = {"add": (1.0, alpha), "subtract": (1.0, -alpha)}.get(name)
         """What a sum of the gradient is multiplied with; ``None`` for the other operand."""
         self.others: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
@@ -156,6 +176,11 @@ class TwoOperands(Elements):
         return checks
 
 
+def _is_short(number: float) -> bool:
+    """Return whether products of small integers and a number are exact in float32."""
+    return float(number * 16).is_integer() and abs(number) <= 16
+
+
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -172,6 +197,7 @@ class ElementLoss(Elements):
             raise UnsupportedError(f"reduction is {reduction!r}")
         super().__init__(input, layer, target=target)
         self.reduction = reduction
+        self.exact = _is_short(layer.delta) and _is_short(layer.weight) and input.numel() <= VALUES
 
     def problem(self, method: str, shape: Shape, reduction: str = "none") -> Problem:
         layer = self.layer
@@ -228,6 +254,8 @@ class CrossEntropy(Rows):
             self.weights = np.where(kept, of_class[np.where(kept, labels, 0)], 0.0)
         total = math.prod(self.lead) if self.weights is None else float(self.weights.sum())
         self.divisor = total if reduction == "mean" else 1.0
+        plain = weight is None and not label_smoothing and not self.probabilities
+        self.exact = plain and math.prod(self.lead) <= VALUES // 2
         if self.divisor == 0:
             raise UnsupportedError("no target counts")
 

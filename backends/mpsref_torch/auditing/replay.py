@@ -8,43 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from mpsref.frameworks.adapter import Tensor
-from mpsref_torch.auditing.formulas import Normalized
 from mpsref_torch.auditing.layer import Seen, Translated
-from mpsref_torch.auditing.normalizing import FrozenBatch, Grouped
 from mpsref_torch.auditing.sampled import Draw
 
-LINEAR = frozenset(
-    """
-    conv1d conv2d conv_transpose1d conv_transpose2d convolution linear matmul addmm avg_pool1d avg_pool2d max_pool1d
-    max_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d mean interpolate
-    embedding prelu pixel_shuffle pixel_unshuffle add sub mul scaled_dot_product_attention
-    """.split()  # noqa: SIM905
-)
-"""Functions that are linear in an argument, which gets small integers."""
+ROUNDINGS = {"products": 0, "sums": 0, "means": 4}
+"""How often a result is rounded after sums of small integers: a mean is divided, or multiplied by a reciprocal."""
 
-SUMS = frozenset(
-    """
-    conv1d conv2d conv_transpose1d conv_transpose2d convolution linear matmul addmm embedding prelu
-    """.split()  # noqa: SIM905
-)
-"""Those of which all results are sums of products of their arguments."""
-
-NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm"})
-"""Functions that get numbers with exact means: 1 and -1 in equal numbers."""
-
-PIECEWISE = frozenset(
-    "relu leaky_relu hardtanh hardsigmoid hardswish elu softplus silu gelu sigmoid tanh softsign glu abs".split()  # noqa: SIM905
-)
-"""Functions of elements that get numbers on all of their pieces, whichever the model reaches."""
-
-KINDS = LINEAR | NORMALIZATIONS | PIECEWISE
+GAP = 128.0
+"""Logits whose distance is a multiple of it have probabilities of 0 and 1, and integers as cross entropy."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +42,10 @@ class Like:
         strides = tuple(tensor.stride())
         return cls(name, tuple(tensor.shape), strides, tensor.dtype, tensor.device, bool(tensor.requires_grad))
 
+    def select(self, axis: int) -> tuple[int, ...]:
+        """Return the shape without an axis."""
+        return self.shape[:axis] + self.shape[axis + 1 :]
+
     def filled(self, values: Tensor) -> Tensor:
         """Return a tensor of this kind with the values."""
         with torch.no_grad():
@@ -75,10 +57,9 @@ class Like:
 
 
 @dataclass(eq=False)
-class Again:
+class Repetition:
     """One call that will be run again, for all calls of the same kind."""
 
-    kind: str
     what: Any
     """The function, or the class of the module."""
     call: Callable[[tuple[Any, ...], dict[str, Any], dict[str, Tensor]], Any]
@@ -94,11 +75,14 @@ class Again:
 
     def key(self) -> object:
         """Return what equal calls have in common."""
-        return self.kind, self.what, str(self.args), str(sorted(self.keywords.items())), self.g, self.context
+        seen = self.seen[0]
+        given = _described(self.args), _described(sorted(self.keywords.items()))
+        return self.what, seen.kind, seen.again, given, self.g, self.context
 
     def run(self, draw: Draw, generator: torch.Generator) -> None:
         """Call, and compare what is returned."""
         fresh: dict[str, Tensor] = {}
+        seen = self.seen[0]
 
         def made(one: Any) -> Any:
             if isinstance(one, (tuple, list)):
@@ -106,87 +90,104 @@ class Again:
             if not isinstance(one, Like):
                 return one.clone() if isinstance(one, torch.Tensor) else one
             if one.name not in fresh:
-                fresh[one.name] = one.filled(_values(self.kind, one, generator))
+                fresh[one.name] = one.filled(_values(seen, one, generator))
             return fresh[one.name]
 
         args, keywords = made(self.args), {name: made(one) for name, one in self.keywords.items()}
         device, enabled, dtype = self.context
         layer = self.translate(*args, **keywords)
-        checked = _exactly(layer, fresh, generator)
+        checked = layer.repeated(generator)
         with torch.enable_grad(), torch.autocast(device, enabled=enabled, dtype=dtype):
             output = self.call(args, keywords, fresh)
         y = output[0] if isinstance(output, tuple) else output
-        exact, sums = self.kind in LINEAR, self.kind in SUMS
         if y.dtype.itemsize < 4 or any(one.dtype.itemsize < 4 for one in fresh.values()):
             return  # sums of products are rounded
+        transforms = seen.kind.startswith("conv") and "transformed convolutions" in seen.rules
+        roundings = ROUNDINGS.get(seen.again) if layer.exact and not transforms else None
+        exact = seen.again in ROUNDINGS or seen.again == "linear"
         wanted = {name: one for name, one in layer.inputs.items() if one.requires_grad}
-        seen = self.seen[0]
         before = len(seen.compared)
-        seen.judge(lambda: checked.result(y, frozenset(wanted), draw), again=exact, sums=sums)
+        seen.judge(lambda: checked.result(y, frozenset(wanted), draw), again=exact, roundings=roundings)
         if self.g is not None and y.requires_grad and tuple(y.shape) == self.g.shape and wanted:
-            g = self.g.filled(self._source(fresh, generator))
+            g = self.g.filled(_source(seen, self.g, fresh, generator))
             gradients = torch.autograd.grad(y, list(wanted.values()), g, allow_unused=True)
             found = {name: dx for name, dx in zip(wanted, gradients, strict=True) if dx is not None}
+            roundings = None if seen.again == "means" else roundings  # each term of theirs is rounded
             with torch.no_grad():
-                seen.judge(lambda: checked.gradients(g, found, draw), again=exact, sums=sums)
+                seen.judge(lambda: checked.gradients(g, found, draw), again=exact, roundings=roundings)
         for other in self.seen[1:]:
             other.compared += seen.compared[before:]
 
-    def _source(self, fresh: dict[str, Tensor], generator: torch.Generator) -> Tensor:
-        """Return the gradient of the result; no sum of it, or of its products with the input, is small by chance."""
-        assert self.g is not None
-        if self.kind in NORMALIZATIONS:
-            positive = (fresh["x"].detach() > 0).cpu().to(torch.float32)
-            return 2 * positive + torch.randint(-3, 5, self.g.shape, generator=generator)
-        if self.kind in PIECEWISE:
-            return torch.randint(1, 4, self.g.shape, generator=generator).to(torch.float32)
-        return _integers(self.g, generator, 3)
+
+def _described(one: Any) -> Any:
+    """Return an argument as a key; tensors of other values differ."""
+    if isinstance(one, (tuple, list)):
+        return tuple(map(_described, one))
+    return id(one) if isinstance(one, torch.Tensor) else one if isinstance(one, Like) else str(one)
+
+
+def _source(seen: Seen, g: Like, fresh: dict[str, Tensor], generator: torch.Generator) -> Tensor:
+    """Return the gradient of the result; no sum of it, or of its products with the input, is small by chance."""
+    if seen.again == "balanced":
+        positive = (fresh["x"].detach() > 0).cpu().to(torch.float32)
+        return 2 * positive + torch.randint(-3, 5, g.shape, generator=generator)
+    if seen.again == "pieces":
+        return torch.randint(1, 4, g.shape, generator=generator).to(torch.float32)
+    found = _integers(g, generator, 3)
+    return torch.where(found == 0, 1.0, found) if found.numel() == 1 else found
 
 
 def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
     return torch.randint(-most, most + 1, like.shape, generator=generator).to(torch.float32)
 
 
-def _values(kind: str, like: Like, generator: torch.Generator) -> Tensor:
+def _values(seen: Seen, like: Like, generator: torch.Generator) -> Tensor:
     """Return the numbers of an argument."""
-    if kind in PIECEWISE:
+    kind, again = seen.kind, seen.again
+    if again == "pieces":
         return 4 * torch.randn(like.shape, generator=generator)
     if kind == "scaled_dot_product_attention" and like.name != "value":
         return torch.randn(like.shape, generator=generator)
-    if kind.startswith(("max_pool", "adaptive_max")):  # different numbers, so that no window has its maximum twice
+    if "max_pool" in kind:  # different numbers, so that no window has its maximum twice
         return torch.randperm(math.prod(like.shape), generator=generator).to(torch.float32)
-    if kind in NORMALIZATIONS and like.name == "weight":
+    if again == "balanced" and like.name == "weight":
         return 1.0 + torch.randint(0, 3, like.shape, generator=generator)
-    if kind in NORMALIZATIONS and like.name in ("mean", "variance"):
+    if again == "balanced" and like.name in ("mean", "variance"):
         return torch.full(like.shape, float(like.name == "variance"))
     found = _integers(like, generator, 2)
+    if kind == "cross_entropy":  # one class wins in each row
+        axis = 1 if len(like.shape) > 1 else 0
+        winner = torch.randint(0, like.shape[axis], like.select(axis), generator=generator)
+        return found.scatter(axis, winner.unsqueeze(axis), GAP)
+    if kind in ("kl_div", "binary_cross_entropy_with_logits"):
+        return (found > 0).to(torch.float32) if like.name == "target" else GAP * (2 * found + 1)
     return torch.where(found == 0, 1.0, found) if kind == "prelu" else found  # not at the kink
 
 
-def _balanced(shape: tuple[int, ...], axes: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Return as many 1 as -1, and a 0 if the number is odd, along some axes in random order."""
+def balanced(shape: tuple[int, ...], axes: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Return as many 1 as -1, and a 0 if the number is odd, along some axes: one order, begun at random places."""
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    count = math.prod(shape[axis] for axis in axes)
-    order = torch.rand((*(shape[axis] for axis in kept), count), generator=generator).argsort(-1)
+    count, others = math.prod(shape[axis] for axis in axes), [shape[axis] for axis in kept]
     line = torch.cat([torch.ones(count // 2), -torch.ones(count // 2), torch.zeros(count % 2)])
-    return line[order].reshape(*(shape[axis] for axis in (*kept, *axes))).permute(*_inverse((*kept, *axes)))
+    return (
+        _rows(line, others, generator)
+        .reshape(*others, *(shape[axis] for axis in axes))
+        .permute(*sorted(range(len(shape)), key=(*kept, *axes).__getitem__))
+    )
 
 
-def _inverse(order: tuple[int, ...]) -> list[int]:
-    return sorted(range(len(order)), key=order.__getitem__)
+def distribution(size: int, others: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Return rows of logits: a power of two of them have the same probability, and the others none."""
+    line = torch.full((size,), -GAP)
+    line[: 2 ** int(math.log2(size))] = 0
+    return _rows(line, others, generator)
 
 
-def _exactly(layer: Translated, fresh: dict[str, Tensor], generator: torch.Generator) -> Any:
-    """Return the layer that compares; that of a normalization counts the roundings of sums that are exact."""
-    found: Any = layer
-    if isinstance(layer, (FrozenBatch, Grouped)):
-        found = layer.as_formula()
-    if isinstance(found, Normalized):
-        found.steps = 8 + math.log2(max(2, found.count))
-        x = fresh["x"]
-        with torch.no_grad():
-            x.copy_(_balanced(found.arranged, found.axes, generator).reshape(x.shape))
-    return found
+def _rows(line: Tensor, others: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Return the numbers of a line in one random order, in each row begun at another place."""
+    line = line[torch.randperm(len(line), generator=generator)].repeat(2)
+    begin = torch.randint(0, len(line) // 2, (math.prod(others),), generator=generator)
+    return line.unfold(0, len(line) // 2, 1)[begin].reshape(*others, -1)
 
 
 @contextlib.contextmanager

@@ -23,9 +23,9 @@ from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref_torch.auditing import custom, replay
 from mpsref_torch.auditing.custom import Applied
-from mpsref_torch.auditing.functions import MOVES, known_function, of_module
+from mpsref_torch.auditing.functions import MOVES, Known, known_function, of_module
 from mpsref_torch.auditing.layer import DTYPES, RULES, Seen, Translated, rules_on
-from mpsref_torch.auditing.replay import Again, Like
+from mpsref_torch.auditing.replay import Like, Repetition
 from mpsref_torch.auditing.sampled import Draw
 
 NODES = 64
@@ -80,7 +80,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         """Whether the forward pass is over."""
         self._applied: dict[Any, Applied] = {}
         """The calls of functions with a backward pass of their own, by their nodes."""
-        self._again: list[Again] = []
+        self._again: list[Repetition] = []
 
     # --- modules ------------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             if applied.covered is None:
                 custom.check(applied)
         with replay.own_random() as generator:
-            kinds: dict[object, Again] = {}
+            kinds: dict[object, Repetition] = {}
             for again in self._again:
                 if (same := kinds.setdefault(again.key(), again)) is not again:
                     same.seen += again.seen
@@ -168,7 +168,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             call = None
             if known is not None:
                 with self._own():
-                    call = self._begin(known[0], args, keywords, module=module, read=known[1])
+                    call = self._begin(known[0], module, args, keywords, known[1])
             self._began.append((len(self.seen), call))
 
         return enter
@@ -217,7 +217,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             output = func(*args, **kwargs)
             self._other(func, args, output)
             return output
-        call = self._begin(func, args, kwargs)
+        call = self._begin(known, func, args, kwargs)
         in_place = call is not None and call.seen.translated is not None and call.seen.translated.works_in_place
         output = (self._compiled_function(func) if self._compiles and not in_place else func)(*args, **kwargs)
         if call is not None:
@@ -240,18 +240,17 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 self.others[self._stack[-1] if self._stack else "", name] += 1
 
     def _begin(
-        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], module: Any = None, read: Any = None
+        self, row: Known, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], read: Any = None
     ) -> _Call | None:
-        """Translate a call; return ``None`` for one that computes no floating-point numbers."""
+        """Translate a call of a function, or of a module if there is ``read``; ``None`` if it has no numbers."""
+        module = None if read is None else function
         x = args[0] if args else keywords.get("input")
         if isinstance(x, torch.Tensor) and not x.is_floating_point():  # the indices of an embedding
             own = None if module is None else getattr(module, "weight", None)
             x = next((one for one in (*args[1:2], keywords.get("weight"), own) if isinstance(one, torch.Tensor)), None)
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return None
-        known = known_function(function)
-        assert known is not None
-        kind, translate = known
+        kind, translate, *_ = row
         name = getattr(function, "__name__", "_") if module is None else type(module).__name__
         seen = Seen(
             self._place(module),
@@ -259,6 +258,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             tuple(x.shape),
             rules_on(x.device),
             kind=kind,
+            again=row.again,
             module=module,
             dtype=str(x.dtype).removeprefix("torch."),
             repeated=self.in_backward,
@@ -281,13 +281,13 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         except (TypeError, AttributeError, ValueError) as error:
             seen.translated, seen.reasons = None, [f"arguments that an audit does not take: {error}"]
         call = _Call(seen, {} if seen.translated is None else _edges(seen.translated), translate, args, keywords)
-        if seen.translated is not None and kind in replay.KINDS and not seen.translated.works_in_place:
+        if seen.translated is not None and row.again and not seen.translated.works_in_place:
             call.again = self._repeatable(function, call)
         return call
 
-    def _repeatable(self, function: Any, call: _Call) -> Again:
+    def _repeatable(self, function: Any, call: _Call) -> Repetition:
         """Return what runs a call again."""
-        seen, layer, module = call.seen, call.seen.translated, call.seen.module
+        layer, module = call.seen.translated, call.seen.module
         assert layer is not None
         named = {id(tensor): name for name, tensor in (*layer.fixed.items(), *layer.inputs.items())}
 
@@ -312,8 +312,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 given = {path: fresh[name] for path, name in paths.items()}
                 return torch.func.functional_call(module, {**kept, **given}, (fresh.get("x", args[0]),))
 
-        return Again(
-            seen.kind,
+        return Repetition(
             function if module is None else type(module),
             run,
             call.translate,
@@ -332,14 +331,14 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             return
         first = next(iter(layer.inputs.values()))
         seen.unit = max(map(_unit, (y, *layer.inputs.values())))
-        if y.dtype in REDUCED and seen.kind in PRODUCTS and not layer.works_in_place:
+        if y.dtype in REDUCED and _is_product(seen) and not layer.works_in_place:
             with torch.no_grad():  # autocast computes products of rounded numbers
                 args, keywords = _rounded(call.args, y.dtype), _rounded(call.keywords, y.dtype)
                 seen.translated = layer = call.translate(*args, **keywords)
         seen.reasons += layer.notes
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
         wanted = frozenset(call.edges) if y.requires_grad else frozenset()
-        seen.judge(lambda: layer.result(y, wanted, self._draw), _unit(y), _stores(seen.kind, layer, y))
+        seen.judge(lambda: layer.result(y, wanted, self._draw), _unit(y), _stores(seen, layer, y))
         same = y is first and call.edges and _edges(layer) == call.edges
         layer.release()
         if call.again is not None:
@@ -415,31 +414,30 @@ TORCH = str(Path(torch.__file__).parent)
 REDUCED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Unit roundoff of the types that are less precise than float32."""
 
-PRODUCTS = frozenset(
-    """
-    conv1d conv2d conv_transpose1d conv_transpose2d convolution linear matmul addmm scaled_dot_product_attention prelu
-    """.split()  # noqa: SIM905
-)
-"""Functions whose arguments autocast rounds."""
+
+def _is_product(seen: Seen) -> bool:
+    """Return whether autocast rounds the arguments."""
+    return seen.again == "products" or seen.kind == "scaled_dot_product_attention"
 
 
-def _stores(kind: str, layer: Translated, y: Tensor) -> Callable[[str], float | None]:
+def _stores(seen: Seen, layer: Translated, y: Tensor) -> Callable[[str], float | None]:
     """Return how many partial results of an element are stored in a less precise type, ``None`` for all.
 
     Functions of elements, normalizations and products compute in float32, and round their results. In float16 on a CPU
     the sums of the taps of a convolution are stored before they are added; so are sums over windows and over rows.
     """
-    taps = math.prod(getattr(layer, "size", ())) if kind in PRODUCTS and y.dtype == torch.float16 else 0
+    products = _is_product(seen)
+    taps = math.prod(getattr(layer, "size", ())) if products and y.dtype == torch.float16 else 0
 
     def stores(what: str) -> float | None:
-        if kind in PRODUCTS:
+        if products:
             return 1.0 + taps
-        if kind in replay.NORMALIZATIONS:
+        if seen.again == "balanced":
             # The scale and the shift of each channel; the bound has a rounding for each element of the means.
             return 8.0 / getattr(layer, "count", 8.0) if what.endswith(("result", "x")) else None
-        if kind in ("sigmoid", "tanh") and what.startswith("gradient"):
+        if seen.kind in ("sigmoid", "tanh") and what.startswith("gradient"):
             return None  # the slope is computed from the result, which was stored
-        return 0.0 if kind in replay.PIECEWISE else None
+        return 0.0 if seen.again == "pieces" else None
 
     return stores
 
@@ -467,7 +465,7 @@ class _Call:
     translate: Callable[..., Translated]
     args: tuple[Any, ...]
     keywords: dict[str, Any]
-    again: Again | None = None
+    again: Repetition | None = None
 
     def release(self) -> None:
         """Keep no tensors."""
@@ -504,7 +502,7 @@ class Gradients:
         y: Tensor,
         edges: dict[str, Any],
         draw: Draw,
-        again: Again | None = None,
+        again: Repetition | None = None,
     ) -> None:
         self._seen, self._layer, self._draw, self._again = seen, layer, draw, again
         self._shape = tuple(y.shape)
@@ -560,7 +558,7 @@ class Gradients:
         if self._again is not None:
             self._again.g = Like.of("g", g)
         with torch.no_grad():
-            seen.judge(lambda: layer.gradients(g, found, self._draw), seen.unit, _stores(seen.kind, layer, g))
+            seen.judge(lambda: layer.gradients(g, found, self._draw), seen.unit, _stores(seen, layer, g))
 
     @staticmethod
     def _viewed(tensor: Tensor, shape: Any) -> Tensor:
