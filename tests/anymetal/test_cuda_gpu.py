@@ -198,8 +198,7 @@ def test_forks():
     import os, warnings, numpy as np
     warnings.simplefilter("ignore")
     import anymetal
-from anymetal import LaunchError, cuda
-from anymetal.command import app
+    from anymetal import LaunchError, cuda
     def once():
         device = cuda.open_device()
         out = device.buffer(24)

@@ -136,7 +136,7 @@ class Function:
                 f"kernel `{name}` has an array of buffers, a struct with pointers or a tensor as a parameter, which "
                 "the cuda runtime does not support: the clang runtime does"
             )
-        self._is_fixed, self._forms = kernel.names_threads, dict[bool, Form]()
+        self._is_fixed, self._forms, self._slots = kernel.names_threads, dict[bool, Form](), kernel.slots
         form = self._form(is_exact)
         self.variable_bytes = form.shared
         self.threads = self.signature.threads if self._is_fixed else min(USUAL_THREADS, form.most // 32 * 32)
@@ -173,6 +173,7 @@ class Function:
         with device.active(), Explained(device.context, "kernel `{}` cannot be launched", self.name):
             stream = device.stream
             arrays = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+            arrays += arrays[:1] * (self._slots - len(arrays))  # indices that no parameter has
             for array in arrays:
                 array.memory.use_on(stream)
             config = self._launch(stream, kernel, count, [array.address for array in arrays])
@@ -248,7 +249,7 @@ class Function:
             given = [self._bind(index, argument) for index, argument in enumerate(arguments)]
             for first, counts, extent in parts(grid, width):
                 part = device.array(np.array([*grid, *width, *groups, *first, *offsets], np.uint32), read_only=True)
-                arrays = [*(given or [part]), part]  # an entry has one buffer or more
+                arrays = [*given, *[part] * (self._slots - len(given)), part]  # some indices may have no parameter
                 for array in arrays:
                     array.memory.use_on(stream)
                 shape = {"grid": counts, "block": extent, "shmem_size": sum(lengths.values())}

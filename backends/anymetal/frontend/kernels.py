@@ -136,10 +136,15 @@ class Kernel:
         indices = [known.index for known in self.bindings if known.kind == kind]
         return MOST_BUFFERS if None in indices else max((i for i in indices if i is not None), default=-1) + 1
 
+    @property
+    def slots(self) -> int:
+        """The number of buffers that the entry for a GPU takes."""
+        return max(self._count("buffer"), 1)
+
     def entry(self) -> str:
         """Return the C++ of the entry point and of what Python must know of the parameters."""
         rows = ", ".join(f"uint({known.value}), bool({known.condition or 'true'})" for known in self.bindings)
-        names = [f"b{i}" for i in range(max(self._count("buffer"), 1))]
+        names = [f"b{i}" for i in range(self.slots)]
         parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
         call = (
             f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self._count('threadgroup')}, "
