@@ -1,9 +1,10 @@
 """Show the findings in Metal kernels of released packages that docs/kernel_findings.md lists.
 
-    python scripts/live_kernel_faults.py --packages packages [--mlx mlx] [--candle candle]
+    python scripts/live_kernel_faults.py --packages packages [--checkout mlx] [--checkout candle] [--checkout pytorch]
 
-The packages come from PyPI into the folder. Sources that no package has are read from checkouts of the repositories of
-MLX and candle. A finding that is not there prints "not found".
+The packages come from PyPI into the folder. Sources that no package has are read from checkouts of repositories. The
+second part shows ``FINDINGS`` of the collections in ``mpsref_collections``: the smallest arguments with which results
+differ from NumPy, or what the checks report. A finding that is not there prints "not found".
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 import numpy as np
 
 import anymetal
-from mpsref.bugs import published
+from mpsref_collections import collection
+from mpsref_collections import releases as published
 from mpsref_collections.bench import described
+from mpsref_collections.candle import Candle
 from mpsref_collections.releases import Found, find, undefined
 
 GGML = "libggml_python-0.20.2.post1.tar.gz"
@@ -64,17 +67,6 @@ def mul_mm(place: Path) -> Found:
     )  # fmt: skip
 
 
-def layer_norm(place: Path) -> Found:
-    """Normalize a row of 100 elements with 32 threads of 8 each, as MLX launches it."""
-    source = next(place.rglob("kernels/layer_norm.metal"))
-    one = np.ones(1, np.float32)
-    return find(
-        source.read_text(), "layer_normfloat32", 32, 32, np.arange(100, dtype=np.float32), one, one, undefined(100),
-        np.float32(1e-5), np.uint32(100), np.uint32(0), np.uint32(0), include=[source.parents[4]],
-        constants={"has_w": True},
-    )  # fmt: skip
-
-
 def softmax_of_candle(place: Path) -> Found:
     """Compute softmax of a row of 200 with 128 threads."""
     source = next(place.rglob("metal_src/reduce.metal"))
@@ -93,25 +85,39 @@ def findings(options: argparse.Namespace) -> Iterator[tuple[str, Path, Found]]:
     ggml = published.Release("libggml-python", GGML, options.packages).unpack(WANTED)
     yield "ggml kernel_mul_mm", ggml, mul_mm(ggml)
     yield "ggml kernel_soft_max", ggml, soft_max(ggml)
-    for name, place, run in (
-        ("MLX layer_norm", options.mlx, layer_norm),
-        ("candle softmax", options.candle, softmax_of_candle),
-    ):
-        if place:
-            yield name, place, run(place)
+    if marker := collection.find(Candle, options.checkout):
+        yield "candle softmax", marker.parents[3], softmax_of_candle(marker.parents[3])
+
+
+def differences(options: argparse.Namespace) -> Iterator[tuple[str, str | None]]:
+    """Yield each finding of the collections that are here, and what shows it."""
+    for module in collection.modules().values():
+        kind = collection.kind_of(module)
+        if (marker := collection.find(kind, [*options.checkout, options.packages])) is None:
+            continue
+        opened = kind(marker)
+        for name, (case, why) in module.FINDINGS.items():
+            if file := collection.lacking(module, opened, name):
+                yield f"{kind.name} {name}", f"not looked at: {file} is not there"
+                continue
+            outcome = collection.examine(opened, case, 12)
+            seen = outcome.difference or next(collection.unseen(outcome.reports, module.REVIEWED), None)
+            yield f"{kind.name} {name}", f"{why}\n  {seen}" if seen else None
 
 
 def main() -> None:
     """Print the findings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--packages", type=Path, required=True, metavar="DIR", help="where the packages are or come to")
-    parser.add_argument("--mlx", type=Path, metavar="DIR", help="a checkout of ml-explore/mlx")
-    parser.add_argument("--candle", type=Path, metavar="DIR", help="a checkout of huggingface/candle")
-    for name, place, found in findings(parser.parse_args()):
+    parser.add_argument("--checkout", type=Path, metavar="DIR", action="append", default=[], help="a checkout")
+    options = parser.parse_args()
+    for name, place, found in findings(options):
         print(f"{name}:{'' if found[1] else ' not found'}")
         for one in found[1]:
             code = "` / `".join(published.lines(found, place, one))
             print(f"  {one.kind} ({one.level}): {described(one)}: `{code}`")
+    for name, seen in differences(options):
+        print(f"{name}:\n  {seen}" if seen else f"{name}: not found", flush=True)
 
 
 if __name__ == "__main__":

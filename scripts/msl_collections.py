@@ -6,10 +6,11 @@ A collection is a folder or file that the user has: the repository of MLX (its w
 `ggml-metal.metal` with the files around it, a folder of candle, the headers of an installed PyTorch. Nothing of them is
 copied. Function constants have the value 1.
 
-    python scripts/msl_collections.py --packages packages
+    python scripts/msl_collections.py --packages packages --checkout pytorch --checkout candle
 
 downloads two small packages of kernels into a folder, or takes what is there, and runs the cases of
 ``mpsref_collections``: kernels launched as their hosts do, on drawn arguments, under all checks and against NumPy.
+Folders of checkouts come before the packages.
 
 The column "accepted" counts every kernel: all instantiations of a file go through the front end of the compiler in one
 run, without code; where it reports errors, halves of the kernels, until each that fails is known with its cause. The
@@ -29,7 +30,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import anymetal
 from anymetal.frontend.kernels import Kernel, supported
@@ -72,6 +72,10 @@ def sources(options: argparse.Namespace) -> Iterator[tuple[str, Path, str, str, 
         for path in sorted(place.rglob(options.files)) if place and place.is_dir() else [place] if place else []:
             include = [*([root] if root else path.parents[1:3]), path.parent]
             yield collection, path.parent, path.name, path.read_text(), include
+    if options.pytorch:
+        root = torch() if options.torch in (None, Path()) else options.torch
+        for path in sorted((options.pytorch / "aten/src/ATen/native/mps/kernels").glob(options.files)):
+            yield "PyTorch", path.parent, path.name, path.read_text(), [options.pytorch / "aten/src", root]
     if options.torch:
         root = torch() if options.torch == Path() else options.torch
         for path in (
@@ -188,66 +192,63 @@ PACKAGES = (
 RUN = "| collection | place | declared | run | agree with NumPy | reports by kind | not looked at | known to differ |"
 
 
-def ran(folder: Path, examples: int) -> Iterator[str]:
-    """Run the cases of the collections in a folder; yield the rows of a table."""
-    from mpsref_collections import ggml, mlx
-    from mpsref_collections.collection import examine, find, unseen
+def declared_in(path: Path, include: list[Path]) -> int:
+    """Return the number of kernels of a file, which may have none."""
+    try:
+        return len(list(anymetal.compile(path, include=include, version="3.2")))
+    except anymetal.CompileError as error:
+        if "has no kernel function" not in str(error):
+            raise
+        return 0
 
-    for module, kind in ((ggml, ggml.Ggml), (mlx, mlx.Mlx)):
-        marker = find(kind, [folder])
+
+def ran(folders: Sequence[Path], examples: int) -> Iterator[str]:
+    """Run the cases of the collections in some folders, else installed; yield the rows of a table."""
+    from mpsref_collections.collection import examine, find, kind_of, lacking, modules, unseen
+
+    for module in modules().values():
+        kind = kind_of(module)
+        marker = find(kind, folders)
         if marker is None:
-            yield f"| {kind.name} | not in {folder}: {kind.package} | | | | | | |"
+            yield f"| {kind.name} | not here: {kind.package} | | | | | | |"
             continue
         opened = kind(marker, keeps_on=True)
-        run, agree, kinds, new, known = set[str](), set[str](), Counter[str](), set[str](), list[str]()
+        run, agree, kinds, new, known = set[str](), set[str](), set[str](), set[str](), list[str]()
         for name, case in module.CASES.items():
-            if any(
-                name.startswith(start) and not marker.with_name(file).is_file() for start, file in module.FILES.items()
-            ):
+            if lacking(module, opened, name):
                 continue
             outcome = examine(opened, case, examples)
             run |= outcome.kernels
             agree |= outcome.kernels if outcome.difference is None else set()
-            kinds.update(dict.fromkeys((f"{one.kind} in {kernel}" for kernel, one in outcome.reports), 1))
+            kinds |= {f"{one.kind} in {kernel}" for kernel, one in outcome.reports}
             new |= set(unseen(outcome.reports, module.REVIEWED))
             if outcome.difference is not None:
                 print(f"{kind.name}: {name}: {outcome.difference}", file=sys.stderr)
         for one in sorted(new):
             print(f"{kind.name}: {one}", file=sys.stderr)
-        known = [name for name, (case, _) in module.FINDINGS.items() if shows(module, opened, name, case, examples)]
-        files = [path for path in sorted(marker.parent.rglob("*.metal")) if module is ggml]
-        declared = sum(len(list(anymetal.compile(path, include=opened.include(), version="3.2"))) for path in files)
+        for name, (case, _) in module.FINDINGS.items():
+            outcome = None if lacking(module, opened, name) else examine(opened, case, examples)
+            if outcome and (outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))):
+                known.append(name)
+        files = [path for path in marker.parent.rglob("*.metal") if kind.name != "MLX"]
+        declared = sum(declared_in(path, opened.include()) for path in files)
         reports = Counter(text.partition(" in ")[0] for text in kinds)
         shown = ", ".join(f"{count} {what}" for what, count in sorted(reports.items())) or "-"
-        place = marker.relative_to(folder).parts[0]
         yield (
-            f"| {kind.name} | {place} | {declared or 'templates'} | {len(run)} | {len(agree)} | {shown} | {len(new)} | "
-            f"{'; '.join(known) or '-'} |"
+            f"| {kind.name} | {marker.parent} | {declared or 'templates'} | {len(run)} | {len(agree)} | {shown} | "
+            f"{len(new)} | {'; '.join(known) or '-'} |"
         )
 
 
-def shows(module: Any, opened: Any, name: str, case: Any, examples: int) -> bool:
-    """Return whether a known difference is there; its file may not be."""
-    from mpsref_collections.collection import examine, unseen
-
-    if any(
-        name.startswith(start) and not opened.marker_file.with_name(file).is_file()
-        for start, file in module.FILES.items()
-    ):
-        return False
-    outcome = examine(opened, case, examples)
-    return outcome.difference is not None or bool(list(unseen(outcome.reports, module.REVIEWED)))
-
-
-def packages(folder: Path, examples: int) -> None:
+def packages(folder: Path | None, checkouts: Sequence[Path], examples: int) -> None:
     """Download the small packages that are not in a folder, and print the table."""
     from mpsref_collections.releases import Release
 
-    for package, file, wanted in PACKAGES:
+    for package, file, wanted in PACKAGES if folder else ():
         if not (folder / file).is_dir():
             Release(package, file, folder).unpack(wanted)
     print(RUN + "\n" + "| - " * (RUN.count("|") - 1) + "|")
-    for row in ran(folder, examples):
+    for row in ran([*checkouts, *([folder] if folder else [])], examples):
         print(row, flush=True)
 
 
@@ -258,7 +259,9 @@ def main() -> None:
     parser.add_argument("--ggml", type=Path, metavar="PATH", help="ggml-metal.metal, or ggml-metal/kernels")
     parser.add_argument("--candle", type=Path, metavar="DIR", help="a folder with .metal files")
     parser.add_argument("--torch", type=Path, metavar="DIR", nargs="?", const=Path(), help="torch/include")
+    parser.add_argument("--pytorch", type=Path, metavar="DIR", help="a checkout of PyTorch: aten/src/ATen/native/mps")
     parser.add_argument("--packages", type=Path, metavar="DIR", help="run kernels of packages or checkouts in a folder")
+    parser.add_argument("--checkout", type=Path, metavar="DIR", action="append", default=[], help="and of a checkout")
     parser.add_argument("--examples", type=int, default=25, metavar="N", help="of each case that runs")
     parser.add_argument("--version", default="3.2", help="the version of MSL")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE", help="a macro")
@@ -271,8 +274,8 @@ def main() -> None:
     options = parser.parse_args()
     if (toolchain := find()) is None:
         raise SystemExit(missing())
-    if options.packages:
-        packages(options.packages, options.examples)
+    if options.packages or options.checkout:
+        packages(options.packages, options.checkout, options.examples)
         return
     rows, sums = [], dict[str, Count]()
     if not options.json:

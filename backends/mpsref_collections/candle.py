@@ -305,7 +305,8 @@ def upsample(candle: Candle, draw: Draw) -> Compared:
         numbers = [*map(np.uint64, size[2:]), *scales]
         return Compared(candle.images("upsample_nearest2d", x, blank(size), *numbers), expected)
     no, zero = np.bool_(False), np.float32(0)
-    numbers = [np.uint64(size[3]), np.uint64(size[2]), np.bool_(align), no, zero, no, zero]
+    flags: list[Any] = [np.bool_(align), no, zero, no, zero]
+    numbers = [np.uint64(size[3]), np.uint64(size[2]), *flags]
     bound = EPSILON * 64 * (1 + max(x.shape[2:])) * np.abs(x).max()
     return Compared(candle.images("upsample_bilinear2d", x, blank(size), *numbers), expected, bound)
 
@@ -368,6 +369,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "mul_mv of rows that do not fill a tile": (
         lambda candle, draw: mul_mv(candle, draw, "q4_K", "q6_K", exact=True),
         "the K-quant kernels write all rows of a tile, also those behind the end of the result",
+    ),
+    "mul_mv of float32": (
+        lambda candle, draw: mul_mv(candle, draw, "f32"),
+        "a threadgroup computes one row, and the host launches one for 8 rows: the others are not written",
     ),
     "maximum of NaN": (
         largest_of_nan,

@@ -7,7 +7,9 @@ collection is in the repository: its files are those of an installed package, or
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import re
 import sys
 from collections import Counter
@@ -100,6 +102,25 @@ class Collection:
     def define(self) -> dict[str, Any]:
         """Return the macros that its host defines."""
         return {}
+
+
+def modules() -> dict[str, Any]:
+    """Return the collections: the modules of this package that have ``CASES``, by their names."""
+    names = [one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    found = {name: importlib.import_module(f"{__package__}.{name}") for name in names}
+    return {name: module for name, module in found.items() if hasattr(module, "CASES")}
+
+
+def kind_of(module: Any) -> type[Collection]:
+    """Return the class of a collection's module."""
+    mine = (one for one in vars(module).values() if getattr(one, "__module__", None) == module.__name__)
+    return next(one for one in mine if isinstance(one, type) and issubclass(one, Collection))
+
+
+def lacking(module: Any, opened: Collection, case: str) -> str | None:
+    """Return the file that a case needs and the folder of the collection lacks, or ``None``."""
+    needed = (file for start, file in module.FILES.items() if case.startswith(start))
+    return next((file for file in needed if not opened.marker_file.with_name(file).is_file()), None)
 
 
 def find(kind: type[Collection], folders: Sequence[Path] = ()) -> Path | None:

@@ -380,8 +380,8 @@ def positions(a: int, b: int, name: str, *, align_corners: bool) -> Array:
     scale = np.float32((a - 1) / (b - 1) if align_corners and b > 1 else 0 if align_corners else a / b)
     i = np.arange(b, dtype=np.float32)
     if name.startswith("nearest"):
-        source = (scale * (i + np.float32(0.5)) if "exact" in name else scale * i).astype(np.int64)
-        return np.eye(a)[np.minimum(source, a - 1)]
+        nearest = (scale * (i + np.float32(0.5)) if "exact" in name else scale * i).astype(np.int64)
+        return np.eye(a)[np.minimum(nearest, a - 1)]
     source = scale * i if align_corners else scale * (i + np.float32(0.5)) - np.float32(0.5)
     cubic = "cubic" in name
     source = source if align_corners or cubic else np.maximum(source, 0)

@@ -179,7 +179,8 @@ class Launches:
         mask: Sequence[bool],
     ) -> Any:  # fmt: skip
         """Return the gradients for x, gamma and beta."""
-        found = self._kernels.group_norm_backward(*map(_dense, (g, x, mean, rstd, gamma)), groups)
+        arrays = _dense(g), _dense(x), _dense(mean), _dense(rstd), _dense(gamma)
+        found = self._kernels.group_norm_backward(*arrays, groups)
         return tuple(map(self._torch.from_numpy, found))
 
     def native_dropout_backward(self, g: Tensor, mask: Tensor, scale: float) -> Tensor:
@@ -258,7 +259,7 @@ class Kernels(Torch):
         launches = Launches(_opened(find(Pytorch)), self.torch)
         operators = launches.operators()
 
-        class Mode(TorchDispatchMode):
+        class Mode(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return operators.get(operator, operator)(*args, **(kwargs or {}))
 

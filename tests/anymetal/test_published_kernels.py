@@ -9,17 +9,12 @@ import pytest
 
 import anymetal
 from anymetal import clang
-from mpsref_collections import candle, collection, ggml, mlx, pytorch
+from mpsref_collections import collection, ggml, pytorch
 from mpsref_collections.collection import Collection, Compared, Draw, Outcome, examine, find, missing, unseen
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
-MODULES = {
-    "candle": (candle, candle.Candle),
-    "ggml": (ggml, ggml.Ggml),
-    "mlx": (mlx, mlx.Mlx),
-    "pytorch": (pytorch, pytorch.Pytorch),
-}
+MODULES = {name: (module, collection.kind_of(module)) for name, module in collection.modules().items()}
 CASES = [(name, case) for name, (module, _) in MODULES.items() for case in module.CASES]
 FINDINGS = [(name, case) for name, (module, _) in MODULES.items() for case in module.FINDINGS]
 EXAMPLES = 12
@@ -30,9 +25,8 @@ def opened(name, case):
     if reason := missing(kind):
         pytest.skip(reason)
     made = kind(find(kind), keeps_on=True)
-    for start, file in module.FILES.items():
-        if case.startswith(start) and not made.marker_file.with_name(file).is_file():
-            pytest.skip(f"{file} is in the repository of {kind.name} only, not in its packages")
+    if file := collection.lacking(module, made, case):
+        pytest.skip(f"{file} is in the repository of {kind.name} only, and not in {made.marker_file.parent}")
     return module, made
 
 
@@ -109,6 +103,45 @@ def scaled(factor=2.0, barrier=RIGHT):
     return case
 
 
+def test_structs_of_pytorch(tmp_path):
+    path = tmp_path / pytorch.Pytorch.marker
+    path.parent.mkdir(parents=True)
+    header = """#pragma once
+    template <unsigned N = 5, typename idx_t = int32_t>
+    struct Params { int32_t dims; ::c10::metal::array<idx_t, N> sizes; ::c10::metal::array<float, N - 2> scales; bool a;
+    #ifndef __METAL_VERSION__
+      Params() { a = true; }
+    #endif
+    };"""
+    path.with_name("A.h").write_text(header)
+    values = {"dims": 1, "sizes": [1, 2, 3, 4], "scales": [0.5, 1], "a": True}
+    made = pytorch.Pytorch(path).struct("A.h", "Params", {"idx_t": "uint64_t"}, 4, values)
+    assert made.dtype.fields["sizes"] == (np.dtype(("u8", 4)), 8)
+    assert (made.nbytes, made["scales"][0].tolist(), made["a"][0]) == (56, [0.5, 1], True)
+
+
+def test_pytorch_without_a_checkout(monkeypatch, tmp_path):
+    torch = pytest.importorskip("mpsref_torch.metal_kernels")
+    pytest.importorskip("torch")
+    monkeypatch.setenv("MPSREF_COLLECTIONS", str(tmp_path))
+    assert re.search("a checkout of PyTorch with aten/src", torch.backend.unavailable())
+
+
+def test_positions_of_pytorch():
+    """Of 2 elements 4: those of ``torch.nn.functional.interpolate``."""
+    nearest = pytorch.positions(2, 4, "nearest2d", align_corners=False)
+    assert nearest.argmax(1).tolist() == [0, 0, 1, 1]
+    linear = pytorch.positions(2, 4, "bilinear2d", align_corners=False)
+    np.testing.assert_allclose(linear @ [0, 1], [0, 0.25, 0.75, 1], atol=1e-7)
+    np.testing.assert_allclose(pytorch.positions(2, 4, "bicubic2d", align_corners=True).sum(1), 1, atol=1e-7)
+
+
+def test_random_numbers_of_philox():
+    """The known answers of Random123 for zeros, and for all bits set in the key and the upper counters."""
+    zeros = pytorch.philox(0, 0, 1, 10)[0]
+    assert [int(one) for one in zeros] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+
+
 def test_structs_of_a_header():
     assert collection.members(HEADER, "small_args") == [
         ("n", "int32_t", 0), ("stride", "uint64_t", 0), ("factor", "float", 0), ("o", "float", 2),
@@ -165,6 +198,13 @@ def test_comparison(got, expected, bound, is_same):
     assert (Compared(np.array(got), np.array(expected), bound).difference() is None) == is_same
 
 
+def test_a_collection_is_one_module():
+    assert MODULES.keys() == {"candle", "ggml", "mlx", "pytorch", "torch_headers"}
+    for module, kind in MODULES.values():
+        assert issubclass(kind, Collection)
+        assert {"CASES", "FINDINGS", "REVIEWED", "FILES"} <= vars(module).keys()
+
+
 def test_a_missing_collection_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("MPSREF_COLLECTIONS", str(tmp_path))
     expected = "the files of small are not here: nothing, in a folder that MPSREF_COLLECTIONS or --checkout names"
@@ -215,6 +255,21 @@ def test_what_the_collections_needed_of_the_front_end():
     x = np.zeros(1, np.float32)
     anymetal.compile(source, constants={1201: 4})["f"](1, 1, x)
     assert x[0] == 10
+    source = """
+    #include <metal_stdlib>
+    using namespace metal;
+    struct One { array<int, 3> n; };
+    struct Two { float factor; int n; };
+    int last(constant int *n) { return n[2]; }
+    template <class T> kernel void f(device T *x, constant One &one) { auto n = one.n.data(); x[0] = last(n) + n[0]; }
+    template <class T> kernel void f(device T *x, constant Two &two, constant int &more) { x[0] = two.factor + more; }
+    template [[host_name("one")]] kernel void f<float>(device float *x, constant One &one);
+    template [[host_name("two")]] kernel void f<float>(device float *x, constant Two &two, constant int &more);"""
+    library = anymetal.compile(source)
+    library["one"](1, 1, x, np.array([1, 2, 3], np.int32))
+    assert x[0] == 4
+    library["two"](1, 1, x, np.array([(2.5, 1)], [("factor", "f4"), ("n", "i4")]), np.int32(4))
+    assert x[0] == 6.5
     with pytest.raises(anymetal.CompileError, match="no lambda expressions before"):
         anymetal.compile("kernel void f(device int *x) { auto g = [](int i) { return i; }; x[0] = g(1); }")
 

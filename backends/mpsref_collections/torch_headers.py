@@ -1,0 +1,223 @@
+"""The Metal headers in PyTorch's wheels: reductions, special functions, sorting and attention of one query.
+
+The wheels have no ``.metal`` files, but the headers that these include. ``c10/metal`` has functions for kernels: each
+is called by a small kernel here. Expected values of special functions are those of SciPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank
+
+EPSILON = float(np.finfo(np.float32).eps)
+TYPES = {"float32": "float", "int32": "int", "int64": "long"}
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n#include <c10/metal/utils.h>\n"
+
+
+class TorchHeaders(Collection):
+    """Launches of kernels of PyTorch's headers."""
+
+    name = "PyTorch headers"
+    marker = "c10/metal/reduction_utils.h"
+    package = "an installed PyTorch"
+    version = "3.2"
+
+    def include(self) -> list[Path]:
+        """Return the folder of ``c10`` and ``ATen``."""
+        return [self.marker_file.parents[2]]
+
+    def reduce(self, function: str, x: Array) -> Array:
+        """Return what each thread of a threadgroup gets for its elements."""
+        kind, result = TYPES[str(x.dtype)], "int" if "arg" in function else TYPES[str(x.dtype)]
+        pair = f"threadgroup {kind} a[32]; threadgroup int b[32]; y[i] = {function}(a, b, x[i], int(i), i, n);"
+        single = f"threadgroup opmath_t<{kind}> a[32]; y[i] = {function}<{kind}>(a, x[i], i, n);"
+        source = (
+            f"{HEAD}#include <c10/metal/reduction_utils.h>\nusing namespace c10::metal;\n"
+            f"kernel void call_{function}(device const {kind} *x, device {result} *y,"
+            f" uint i [[thread_position_in_threadgroup]], uint n [[threads_per_threadgroup]])"
+            f" {{ {pair if 'arg' in function else single} }}\n"
+        )
+        out = blank(x.shape, np.int32 if "arg" in function else x.dtype)
+        self.launch(source, f"call_{function}", (1, 1, 1), (x.size, 1, 1), x, out)
+        return out
+
+    def special(self, function: str, *arrays: Array) -> Array:
+        """Return a function of the elements of one or two arrays."""
+        out = blank(arrays[0].shape)
+        names = "xz"[: len(arrays)]
+        source = (
+            f"{HEAD}#include <c10/metal/special_math.h>\n"
+            f"kernel void call_{function}({''.join(f'device const float *{one}, ' for one in names)}device float *y,"
+            f" uint i [[thread_position_in_grid]]) {{ y[i] = c10::metal::{function}"
+            f"({', '.join(f'{one}[i]' for one in names)}); }}\n"
+        )
+        count = out.size
+        self.launch(source, f"call_{function}", (count, 1, 1), (min(count, 256), 1, 1), *arrays, out, whole=False)
+        return out
+
+    def sort(self, x: Array, *, descending: bool, stable: bool) -> tuple[Array, Array]:
+        """Return sorted rows of a view, and where their elements were: a threadgroup for each row."""
+        rows, length = x.shape
+        threads = next(n for n in (32, 64, 128, 256, 512, 1024) if 4 * n >= length)
+        values, places = blank(x.shape, x.dtype), blank(x.shape, np.int64)
+        kernel = f"sort_block_{TYPES[str(x.dtype)]}_tptg{threads}{'_stable' * stable}"
+        strides = np.array([x.strides[1] // x.itemsize, x.strides[0] // x.itemsize], np.int64)
+        source = f"{HEAD}#include <ATen/native/mps/kernels/SortMerge.h>\n"
+        arguments = at(x), values, places, np.int32(length), strides, np.bool_(descending)
+        self.launch(source, kernel, (1, rows, 1), (threads, 1, 1), *arguments)
+        return values, places
+
+    def attention(self, q: Array, k: Array, v: Array, mask: Array | None, scale: float, *, causal: bool) -> Array:
+        """Return attention of a few queries (batch, heads, count, size)."""
+        batch, heads, count, size = q.shape
+        out = blank((batch, heads, count, v.shape[3]))
+        suffix = "_masknone" if mask is None else "_maskbool" if mask.dtype == bool else "_maskfloat"
+        kernel = f"sdpa_vector_float_{size}_{v.shape[3]}{suffix}{'_causal' * causal}"
+        steps = [[stride // one.itemsize for stride in one.strides] for one in (q, k, v)]
+        source = f"{HEAD}#include <c10/metal/reduction_utils.h>\n#include <ATen/native/mps/kernels/DecodeAttention.h>\n"
+        source += f"INSTANTIATE_SDPA_VECTOR(float, {size}, {v.shape[3]})\n"
+        given = np.zeros((1, 1, 1, 1), np.float32) if mask is None else mask
+        of_mask = [stride // given.itemsize for stride in given.strides]
+        numbers = (
+            np.uint32(heads // k.shape[1]), np.uint32(k.shape[2]),
+            np.array([*(one[1] for one in steps), 0], np.uint32), np.array([*(one[2] for one in steps), 0], np.uint32),
+            np.float32(scale), at(given), np.array(of_mask[::-1], np.uint32),
+            np.array([*(one[0] for one in steps), heads], np.uint32),
+        )  # fmt: skip
+        grid = (batch * heads, count, 1)
+        self.launch(source, kernel, grid, (1024, 1, 1), *map(at, (q, k, v)), out, *numbers)
+        return out
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+REDUCTIONS: Mapping[str, Any] = {
+    "threadgroup_sum": np.sum, "threadgroup_prod": np.prod, "threadgroup_max": np.max, "threadgroup_min": np.min,
+    "threadgroup_argmax": np.argmax, "threadgroup_argmin": np.argmin,
+}  # fmt: skip
+
+
+def reduction(torch: TorchHeaders, draw: Draw, *functions: str) -> Compared:
+    """A reduction that all threads of a threadgroup of any size get, of int64 that of given functions."""
+    function = draw.choice(*(functions or REDUCTIONS))
+    dtype = np.int64 if functions else draw.choice(np.float32, np.int32)
+    kind = "ties" if dtype != np.float32 else "plain" if "arg" in function else draw.choice("plain", "ties", "special")
+    dtype = np.float32 if "arg" in function else dtype
+    x = draw.array(draw.choice(1, 2, 31, 32, 33, 64, 100, 1023, 1024), kind=kind)
+    x = np.where(x == 0, 1, np.sign(x)) if function == "threadgroup_prod" else x
+    x = x.astype(dtype)
+    got = torch.reduce(function, x)
+    with np.errstate(invalid="ignore"):
+        expected = np.full(x.shape, float(REDUCTIONS[function](x.astype(np.float64))))
+        bound = EPSILON * 64 * np.abs(x.astype(np.float64)).sum() if function == "threadgroup_sum" else 0
+    return Compared(got, expected, np.nan_to_num(bound, posinf=0))
+
+
+SPECIAL: Mapping[str, tuple[str, float, float, float]] = {
+    "erf": ("erf", -5, 5, 4e-7), "erfinv": ("erfinv", -0.999, 0.999, 2e-5), "i0": ("i0", -20, 20, 2e-6),
+    "i0e": ("i0e", -20, 20, 2e-6), "i1": ("i1", -20, 20, 2e-6), "i1e": ("i1e", -20, 20, 2e-6),
+    "log_gamma": ("gammaln", 0.1, 30, 1e-5), "gamma": ("gamma", 0.1, 20, 2e-5), "digamma": ("psi", 0.1, 30, 1e-5),
+    "bessel_j0_forward": ("j0", -20, 20, 1e-5), "bessel_j1_forward": ("j1", -20, 20, 1e-5),
+    "bessel_y0_forward": ("y0", 0.1, 20, 1e-5), "bessel_y1_forward": ("y1", 0.1, 20, 1e-5),
+    "modified_bessel_i0_forward": ("i0", -20, 20, 2e-6), "modified_bessel_i1_forward": ("i1", -20, 20, 2e-6),
+    "modified_bessel_k0_forward": ("k0", 0.1, 20, 5e-6), "modified_bessel_k1_forward": ("k1", 0.1, 20, 5e-6),
+    "scaled_modified_bessel_k0_forward": ("k0e", 0.1, 20, 5e-6),
+    "scaled_modified_bessel_k1_forward": ("k1e", 0.1, 20, 5e-6), "entr": ("entr", 0, 5, 2e-6),
+    "spherical_bessel_j0": ("spherical_jn", 0.01, 20, 2e-6),
+}  # fmt: skip
+"""Functions, their names in SciPy, intervals, and errors relative to 1 or the value."""
+
+
+def special_function(torch: TorchHeaders, draw: Draw) -> Compared:
+    """A function of one number on an interval where it is finite."""
+    from scipy import special
+
+    function = draw.choice(*SPECIAL)
+    name, low, high, error = SPECIAL[function]
+    random = np.random.default_rng(draw.number(0, 2**16))
+    x = random.uniform(low, high, draw.choice(1, 5, 33, 300)).astype(np.float32)
+    z = x.astype(np.float64)
+    expected = special.spherical_jn(0, z) if name == "spherical_jn" else getattr(special, name)(z)
+    slope = np.abs(np.gradient(expected, z)).max() if x.size > 300 else 0
+    return Compared(torch.special(function, x), expected, error * (1 + np.abs(expected)) + EPSILON * slope)
+
+
+def xlogy(torch: TorchHeaders, draw: Draw) -> Compared:
+    """x log y and x log(1 + y), which are 0 for an x of 0, and NaN for a y of NaN."""
+    from scipy import special
+
+    function, n = draw.choice("xlogy", "xlog1py"), draw.length()
+    x, y = draw.array(n, kind="ties"), np.abs(draw.array(n))
+    with np.errstate(all="ignore"):
+        expected = getattr(special, function)(x.astype(np.float64), y.astype(np.float64))
+    return Compared(torch.special(function, x, y), expected, EPSILON * 8 * (np.abs(expected) + np.abs(x)))
+
+
+def sort(torch: TorchHeaders, draw: Draw) -> list[Compared]:
+    """Rows in either order, NaN last or first, and the places of equal elements if it is stable."""
+    dtype = draw.choice(np.float32, np.int32)
+    shape = draw.number(1, 3), draw.choice(1, 2, 5, 31, 33, 127, 128, 129, 600, 1025, 4096)
+    kind = "ties" if dtype == np.int32 else draw.choice("plain", "ties", "special")
+    x = draw.array(*shape, dtype=dtype, kind=kind)
+    x = np.asfortranarray(x) if draw.choice(False, True) else x
+    descending, stable = draw.choice(False, True), draw.choice(False, True)
+    values, places = torch.sort(x, descending=descending, stable=stable)
+    key = -x.astype(np.float64) if descending else x.astype(np.float64)
+    key = np.where(np.isnan(key), -np.inf if descending else np.inf, key)
+    tie = np.where(np.isnan(x), -1 if descending else 1, 0)
+    order = np.stack([np.lexsort((np.arange(x.shape[1]), tie[i], key[i])) for i in range(len(x))])
+    expected = np.take_along_axis(x, order, 1)
+    legal = np.sort(places, 1) == np.arange(x.shape[1])
+    there = np.take_along_axis(x, np.where(legal, places, 0), 1)
+    return [Compared(values, expected), Compared(places, order) if stable else Compared(there, expected)]
+
+
+def attention(torch: TorchHeaders, draw: Draw) -> Compared:
+    """Attention of a few queries with shared heads, masks or the causal order."""
+    batch, shared, count, keys = draw.number(1, 2), draw.choice(1, 2), draw.number(1, 3), draw.choice(1, 2, 31, 33, 70)
+    heads, size = shared * draw.number(1, 2), draw.choice(64, 128)
+    q = draw.array(batch, heads, count, size, kind="plain")
+    k, v = (draw.array(batch, keys, heads // shared, size, kind="plain").transpose(0, 2, 1, 3) for _ in range(2))
+    how, scale = draw.choice("none", "causal", "bool", "float"), 1 / math.sqrt(size)
+    mask = None
+    if how == "bool":
+        mask = draw.array(batch, 1, count, keys, kind="ties") > -2
+        mask[..., 0] = True
+    elif how == "float":
+        mask = draw.array(batch, 1, count, keys, kind="plain")
+    given = None if mask is None else np.broadcast_to(mask, (batch, heads, count, keys))
+    got = torch.attention(q, k, v, given, scale, causal=how == "causal")
+    wide = [np.repeat(one, shared, 1).astype(np.float64) for one in (k, v)]
+    scores = scale * np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), wide[0])
+    if how == "causal":
+        scores = np.where(np.arange(keys) <= np.arange(count)[:, None], scores, -np.inf)
+    elif given is not None:
+        scores = np.where(given, scores, -np.inf) if how == "bool" else scores + given
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("bhqk,bhkd->bhqd", powers / powers.sum(-1, keepdims=True), wide[1])
+    return Compared(got, expected, EPSILON * 256 * np.abs(v).max())
+
+
+FINDINGS: Mapping[str, tuple[Case, str]] = {
+    "sums and products of int64": (
+        lambda torch, draw: reduction(torch, draw, "threadgroup_sum", "threadgroup_prod"),
+        "the last step takes values of lanes that do not take part, unless there are 1024 threads",
+    ),
+}
+"""Cases in which the kernels differ from NumPy or stop, and why."""
+
+REVIEWED: Mapping[tuple[str, str], str] = {
+    ("call_", "uninitialized"): "a loop of at least one step sets it, in sums of Chebyshev polynomials",
+}
+"""What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
+
+FILES: Mapping[str, str] = {}
+"""Files that a case needs, of those that a package lacks."""
+
+CASES: Mapping[str, Case] = {case.__name__: case for case in (reduction, special_function, xlogy, sort, attention)}
