@@ -30,7 +30,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
@@ -437,6 +437,17 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
 
     def _function(self, g: Shape, state: MPSCNNArithmeticGradientState | None) -> NoReturn:
         raise NotImplementedError("_problem is overridden, since a problem has two operands")
+
+    def _prepare(
+        self,
+        key: Hashable,
+        before: tuple[object, ...],
+        sources: Sequence[ImageArgument],
+        shape: Shape,
+        record: ForwardRecord,
+    ) -> None:
+        if record.extras["mask"] is None and not self._finishes:  # then it is one problem
+            super()._prepare(key, before, sources, shape, record)
 
     def _gradient(
         self, problem: Problem, g: Array, source: Array, state: MPSCNNArithmeticGradientState | None

@@ -109,6 +109,7 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
     """The gradient of :class:`MPSNNGramMatrixCalculation`; a state sets ``alpha``."""
 
     forward_class = MPSNNGramMatrixCalculation
+    repeats = False  # one problem for each image
 
     def _checked_problem(self, g: Shape, source: Shape, state: MPSNNGradientState | None) -> Any:
         if state is not None:

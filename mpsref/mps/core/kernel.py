@@ -448,21 +448,29 @@ class ImageKernel(MPSKernel):
         record: ForwardRecord,
     ) -> None:
         """Prepare the repetition of the last encode if it did not change the properties ``before``."""
-        dtypes = {source.array.dtype for source in sources}
-        if len(dtypes) > 1 or not all(map(operator.is_, vars(self).values(), before)):
+        if not self._is_repeatable(before, sources, shape):
             return
         indices, region = self._indices(sources, shape)
-        if region.shape != shape or 0 in shape or not dtypes.pop().isnative:
+        if region.shape != shape:
             return
         shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
         plan = self._kept_plan(shapes, region.size)
         if plan is None or not plan.is_direct:
             return
-        if len(self._prepared) >= PREPARED:
-            self._prepared.clear()
         operands = plan.operands_for(sources[plan.reads[0]].array, plan.operands)
         inputs = tuple((k, indices[k]) for k in plan.reads)
-        self._prepared[key] = Prepared(before, plan.problem, inputs, operands, record)
+        self._keep_prepared(key, Prepared(before, plan.problem, inputs, operands, record))
+
+    def _is_repeatable(self, before: tuple[object, ...], sources: Sequence[ImageArgument], shape: Shape) -> bool:
+        """Return whether the properties are those ``before``, and all images have one native dtype."""
+        dtypes = {source.array.dtype for source in sources}
+        same = all(map(operator.is_, vars(self).values(), before))
+        return same and 0 not in shape and len(dtypes) == 1 and dtypes.pop().isnative
+
+    def _keep_prepared(self, key: Hashable, prepared: Prepared) -> None:
+        if len(self._prepared) >= PREPARED:
+            self._prepared.clear()
+        self._prepared[key] = prepared
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         """Return the number of channels of the result, given the channels read from each source."""

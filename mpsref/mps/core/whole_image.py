@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,10 +30,11 @@ from mpsref.mps.core.kernel import (
     MPSKernel,
     Plan,
     PlannedKernel,
+    Prepared,
     problem_of,
 )
 from mpsref.mps.core.properties import properties_of
-from mpsref.mps.core.state import MPSNNGradientState
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
 from mpsref.registry import Problem, Spec
 
 SOURCE = "offset", "edge_mode", "source_feature_channel_offset", "source_feature_channel_max_count"
@@ -137,6 +138,7 @@ class WholeImageBinaryKernel(MPSCNNBinaryKernel):
 class WholeImageGradient(MPSCNNGradientKernel):
     """The gradient of a kernel that writes the whole result of a functional form."""
 
+    repeats = True
     fixed: ClassVar[tuple[str, ...]] = (
         *DESTINATION,
         "kernel_offset_x",
@@ -172,6 +174,20 @@ class WholeImageGradient(MPSCNNGradientKernel):
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
                 given.array[...] = result
         return result
+
+    def _prepare(
+        self,
+        key: Hashable,
+        before: tuple[object, ...],
+        sources: Sequence[ImageArgument],
+        shape: Shape,
+        record: ForwardRecord,
+    ) -> None:
+        if self._is_repeatable(before, sources, shape):
+            shapes = [source.array.shape for source in sources]
+            problem = self._checked_problem(*shapes, self.state_class(record))
+            inputs = tuple((k, whole(shapes[k])) for k in range(len(problem.input_shapes)))
+            self._keep_prepared(key, Prepared(before, problem, inputs, (), record))
 
     def _checked_problem(self, g: Shape, source: Shape, state: Any) -> Problem:
         problem = self._problem(g, source, state)
