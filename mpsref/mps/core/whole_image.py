@@ -184,9 +184,9 @@ class WholeImageGradient(MPSCNNGradientKernel):
         record: ForwardRecord,
     ) -> None:
         if self._is_repeatable(before, sources, shape):
-            shapes = [source.array.shape for source in sources]
-            problem = self._checked_problem(*shapes, self.state_class(record))
-            inputs = tuple((k, whole(shapes[k])) for k in range(len(problem.input_shapes)))
+            g, source = (source.array.shape for source in sources)
+            problem = self._checked_problem(g, source, self.state_class(record))
+            inputs = tuple((k, whole((g, source)[k])) for k in range(len(problem.input_shapes)))
             self._keep_prepared(key, Prepared(before, problem, inputs, (), record))
 
     def _checked_problem(self, g: Shape, source: Shape, state: Any) -> Problem:
