@@ -420,6 +420,7 @@ def test_a_row_ends_with_the_block_of_its_first_random_failure():
     assert Row.merged([row, random]) == Row("op", "b", "CPU", 5, 2, 0.5, failures=random.failures)
 
 
+@pytest.mark.slow
 def test_the_other_backends_go_on_after_the_failure_of_one():
     wrong, right = checker.check_operation(GRADIENT, [WRONG, RIGHT], number=150)
     assert right.cases == sum(1 for _ in checker.layer_cases(GRADIENT)) + 150 + 50
