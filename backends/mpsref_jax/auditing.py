@@ -11,6 +11,7 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from mpsref.conformance.audit import Audit, Row, Step, smallest
+from mpsref.conformance.audit import Audit, Check, Row, Step, smallest
 from mpsref.frameworks.adapter import Tensor
 from mpsref.operations import Problem
 from mpsref_jax import RULES, backend
@@ -81,11 +82,17 @@ class _Auditor:
             self.others[place, f"{name} of {', '.join(numbers)}"] += 1
             return
         arrays, result = [np.asarray(one) for one in operands], np.asarray(results[0])
-        function = name + (" (gradient)" if "transpose" in str(equation.source_info.name_stack) else "")
+        what = "gradient" if "transpose" in str(equation.source_info.name_stack) else "result"
+        function = f"{name} (gradient)" if what == "gradient" else name
         key = place, function, *(array.shape for array in (*arrays, result))
         new = Step(place, function, arrays[0].shape or result.shape, RULES, number=0)
         step = self.steps.setdefault(key, new)
-        step.judge(lambda: [EQUATIONS[name](Equation(equation.params, arrays, result, self._rng))])
+
+        def checks() -> list[Check]:
+            check = EQUATIONS[name](Equation(equation.params, arrays, result, self._rng))
+            return [replace(check, actual={what: actual}) for actual in check.actual.values()]
+
+        step.judge(checks)
         step.number = len(step.compared)
 
 

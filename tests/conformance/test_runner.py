@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Neuron, PoolingAverage, registry
+from mpsref import FullyConnected, Neuron, PoolingAverage, registry
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import mutants
 from mpsref.conformance.case import Case
@@ -206,3 +206,22 @@ def test_a_property_that_does_not_apply_is_no_failure() -> None:
 
     assert run_case(CASE, backend(), (inapplicable,)).status == "passed"
     assert run_case(CASE, backend(), (inapplicable, violated)).message == "violated"
+
+
+@pytest.mark.parametrize("named_only", [False, True])
+def test_a_dropped_term_that_the_bound_allows_shows_on_small_integers(named_only: bool) -> None:
+    """Only in backends that run if they are named, such as frameworks; a right one passes."""
+
+    def run(problem: Any, x: Array, weights: Array, *, out: Array) -> None:
+        terms = x.astype(float).ravel() * weights.astype(float).ravel()
+        out[...] = terms.sum() - dropped * terms[abs(terms).argmin()]
+
+    spec = FullyConnected(1)
+    case = Case(spec.problems["forward"](spec, (1, 1, 1, 4096), 1, (1, 1), False), seed=3)
+    backend = Backend("dense", {Operation(FullyConnected, "forward"): run}, named_only=named_only)
+    dropped = 0
+    assert run_case(case, backend).status == "passed"
+    dropped = 1
+    outcome = run_case(case, backend)
+    assert outcome.status == ("failed" if named_only else "passed")
+    assert outcome.message.startswith(f"on small integers, {replace(case, family='exact')}: ") == named_only

@@ -172,6 +172,18 @@ def test_wrong_rules_of_differentiation_are_those_of_the_user() -> None:
     assert {"exp", "tanh"} <= {row.function for row in found.rows}
 
 
+def test_gradients_that_are_0_everywhere_are_not_compared() -> None:
+    found = mpsref_jax.audit(
+        lambda x, w, gain: (gain * (x @ w)).sum(), normal(4, 5), normal(5, 3), np.zeros(3, np.float32)
+    )
+    rows = rows_of(found, "dot_general")
+    assert [(row.function, row.status) for row in rows if row.status != "right"] == [
+        ("dot_general (gradient)", "not compared")
+    ] * 2
+    assert {reason for row in rows for reason in row.reasons} == {"gradient: 0 everywhere"}
+    assert not found.complete
+
+
 def test_integers_have_no_gradient() -> None:
     found = mpsref_jax.audit(lambda table, k: table[k] * 2, normal(5, 3), np.array([1, 2]))
     assert found.ok
