@@ -45,7 +45,9 @@ CASE_STRING = (
 FEW = 3
 """Failures of an operation that are named beside the one that is shown."""
 
-BOUND_MEANS = "up to 1 an error is explained by rounding, and the case passes; above 1 it fails"
+BOUND_MEANS = (
+    "(error - ulp/2) / (bound - ulp/2), the worst of the results in float32: up to 1 an error is explained by rounding"
+)
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -332,8 +334,8 @@ class _State:
         names = ", ".join(name + f" ({seconds} s)" * (seconds >= SLOW) for name, seconds in times.items())
         rows, first = self.rows, "compiling kernels for their first use; the bar counts cases"
         parts = [names if rows else f"{first}: {names}".rstrip(": ")]
-        if worst := max((row for row in rows if row.passed), key=lambda row: row.worst, default=None):
-            parts.append(f"worst {worst.shown_worst} of its bound: {worst.operation} on {worst.backend}")
+        if worst := max((row for row in rows if row.passed), key=_used, default=None):
+            parts.append(f"{worst.shown_worst} of the bound used: {worst.operation} on {worst.backend}")
         if failed := len({(row.operation, row.backend) for row in rows if row.failures}):
             parts.append(f"{failed} failed")
         return Text("; ".join(filter(None, parts)))
@@ -396,15 +398,15 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
     is_wide = console.width >= WIDE
     wide = ("ran on",) if is_wide else ()
     look: dict[str, Any] = {} if is_wide else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
-    backends = Table("backend", *wide, "operations", "cases", "worst error / bound", "result", **look)
+    backends = Table("backend", *wide, "operations", "cases", "used of bound", "result", **look)
     ran = set()
     for backend, runtime, rows in report.of_backends():
         ran.add(backend)
-        worst = max(rows, key=lambda row: row.worst)
+        worst = max(rows, key=_used)
         cases = f"{sum(row.cases for row in rows):,}"
         error = worst.shown_worst if not (is_wide and worst.passed) else f"{worst.shown_worst} {worst.operation}"
         backends.add_row(backend, *((runtime,) if is_wide else ()), str(len(rows)), cases, error, result_of(rows))
-    last = ("only zeros", "worst error / bound") if is_wide else ()
+    last = ("only zeros", "used of bound") if is_wide else ()
     table = Table("operation", "backend", *wide, "status", "cases", *last, **look)
     for row in report.rows:
         if verbose or (row.status != "passed" and row.backend in ran):  # one line below says why nothing of others ran
@@ -414,7 +416,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
         if one.row_count:
             console.print(one)
     if backends.row_count:
-        console.print(f"error / bound: {BOUND_MEANS}", highlight=False)
+        console.print(f"used of bound: {BOUND_MEANS}", highlight=False)
     for row in report.rows:
         shown_failures = row.failures if verbose else row.failures[-1:]  # random ones, which shrink, are last
         for failure in shown_failures:  # soft_wrap: a case can be copied
@@ -442,6 +444,10 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
     for name, reason in report.unavailable:
         console.print(f"not available: {name}: {reason}")
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
+
+
+def _used(row: Row) -> float:
+    return -1.0 if row.used is None else row.used
 
 
 def _named(rows: Sequence[Row]) -> str:

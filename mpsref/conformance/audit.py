@@ -182,16 +182,14 @@ def _tuple(found: Any) -> tuple[Any, ...]:
 
 
 def _part(reference: Array, terms: ErrorBound, region: tuple[slice, ...]) -> tuple[Array, ErrorBound]:
-    magnitude, m, exact = (np.broadcast_to(one, reference.shape)[region] for one in terms)
-    return reference[region], ErrorBound(magnitude, m, exact)
+    return reference[region], ErrorBound(*(np.broadcast_to(one, reference.shape)[region] for one in terms))
 
 
 def _over_images(reference: Array, terms: ErrorBound) -> tuple[Array, ErrorBound]:
     """Return the sum over the images: the errors of its terms, and those of the additions."""
     n = len(reference)
-    error = np.where(np.asarray(terms.m) > 0, gamma(terms.m) * terms.magnitude, 0)
-    total = np.broadcast_to(error, reference.shape).sum(axis=0) + gamma(n) * abs(reference).sum(axis=0)
-    return reference.sum(axis=0), ErrorBound.of_error(total)
+    total = np.broadcast_to(terms.limit, reference.shape).sum(axis=0) + gamma(n) * abs(reference).sum(axis=0)
+    return reference.sum(axis=0), ErrorBound(total)
 
 
 def _stored(
@@ -203,11 +201,11 @@ def _stored(
     """
     largest, smallest = (65504.0, 2.0**-24) if unit == HALF else (np.inf, 0.0)
     actual = np.where(np.isinf(actual) & (abs(reference) > largest * (1 - 4 * unit)), reference, actual)
-    steps = np.asarray(terms.m, np.float64)
+    steps = np.asarray(terms.roundings, np.float64)
     share = 1.0 if stored is None else np.minimum(1.0, stored / np.maximum(steps, 1.0))
-    arithmetic = np.where(steps > 0, gamma(steps) * terms.magnitude, 0.0) * (1 + share * unit / UNIT_ROUNDOFF)
+    arithmetic = terms.limit * (1 + share * unit / UNIT_ROUNDOFF)
     partial = smallest * (8 + np.minimum(steps, 64) if stored is None else 1 + stored)
-    return actual.astype(np.float32), ErrorBound.of_error(arithmetic + STORED * unit * abs(reference) + partial)
+    return actual.astype(np.float32), ErrorBound(arithmetic + STORED * unit * abs(reference) + partial)
 
 
 WHOLE = 2.0**24

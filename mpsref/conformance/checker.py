@@ -244,6 +244,7 @@ class _Progress:
     passed: int = 0
     zeros: int = 0
     worst: float = 0.0
+    used: float | None = None
     refused: int = 0
     reason: str = ""
     failures: list[Failure] = field(default_factory=list)
@@ -280,6 +281,8 @@ class _Progress:
         self.passed += outcome.status == "passed"
         self.zeros += outcome.status == "mistrusted"
         self.worst = max(self.worst, outcome.fraction)
+        if outcome.used is not None:
+            self.used = max(self.used or 0.0, outcome.used)
         if outcome.status == "unsupported":
             self.refused += 1
             self.reason = self.reason or outcome.message
@@ -334,6 +337,7 @@ class _Progress:
             self.refused,
             rules.concerning(self.backend.rules, self.operation),
             added(self.tried),
+            self.used,
         )
 
 

@@ -1,8 +1,8 @@
 """Comparison of a result with the reference, within the derived error bound of float32 arithmetic.
 
-``|a - ref| <= gamma(m) * magnitude + ulp(storage) / 2`` with ``gamma(m) = m u / (1 - m u)``, ``u = 2**-24``: ``m``
-roundings in sequence on terms whose absolute values sum to ``magnitude``, then one rounding to the dtype of the result.
-``ref`` is the reference before its own rounding. Nothing here is tuned.
+``|a - ref| <= limit + ulp(storage) / 2``: the error of the arithmetic, then one rounding to the dtype of the result.
+Of ``m`` roundings in sequence on terms whose absolute values sum to ``magnitude``, ``limit = gamma(m) * magnitude`` with
+``gamma(m) = m u / (1 - m u)``, ``u = 2**-24``. ``ref`` is the reference before its own rounding. Nothing here is tuned.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.reference import ErrorBound
 
 
 class Mismatch(AssertionError):
@@ -41,11 +41,10 @@ def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
 def bound(actual: Array, expected: Array, terms: ErrorBound) -> Array:
     """Return the largest legal distance of each element of ``actual`` from ``expected`` (float64, not rounded).
 
-    With ``m = 0`` nothing is computed, only selected, and nothing may differ.
+    Where the limit of the arithmetic is 0 nothing is rounded, and nothing may differ.
     """
     larger = np.maximum(np.abs(actual.astype(np.float64)), np.abs(expected))
-    m = np.asarray(terms.m)
-    return np.where(m > 0, gamma(m) * terms.magnitude + ulp(larger, actual.dtype) / 2, 0.0)
+    return np.where(terms.limit > 0, terms.limit + ulp(larger, actual.dtype) / 2, 0.0)
 
 
 class Comparison(NamedTuple):
@@ -55,6 +54,23 @@ class Comparison(NamedTuple):
     limit: Array
     """The largest legal error; 0 where the element must be equal to the reference, rounded to its dtype."""
     wrong: Array
+    arithmetic: Array
+    """The part of the limit before the result is rounded to its storage."""
+
+    @property
+    def fraction(self) -> float:
+        """The worst error as a fraction of its limit."""
+        return _worst(self.error, self.limit)
+
+    @property
+    def used(self) -> float:
+        """The worst error without half a unit of the storage, as a fraction of the limit of the arithmetic."""
+        with np.errstate(invalid="ignore"):  # of an element without a bound
+            return _worst(self.error - (self.limit - self.arithmetic), self.arithmetic)
+
+
+def _worst(error: Array, limit: Array) -> float:
+    return float(np.divide(error, limit, out=np.zeros_like(error), where=(limit > 0) & np.isfinite(limit)).max(initial=0.0))
 
 
 def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = False) -> Comparison:
@@ -69,18 +85,24 @@ def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = Fal
         equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
         error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
     # Written so that any other NaN is wrong.
-    return Comparison(error, limit, ~(equal | (error <= limit)))
+    arithmetic = np.where(limit > 0, terms.limit, 0.0)
+    return Comparison(error, limit, ~(equal | (error <= limit)), arithmetic)
 
 
-def check(
+def check(*args: Any, **options: Any) -> float:
+    """Return the worst error as a fraction of its bound; arguments as of :func:`checked`."""
+    return checked(*args, **options).fraction
+
+
+def checked(
     actual: Array,
     expected: Array,
     terms: ErrorBound,
     dtype: str,
     exact: bool = False,
     where: Callable[[tuple[int, ...]], str] = lambda index: "",
-) -> float:
-    """Return the worst error as a fraction of its bound; raise :class:`Mismatch` if any element breaks it.
+) -> Comparison:
+    """Return the comparison; raise :class:`Mismatch` if any element breaks its bound.
 
     ``exact`` demands equality (after rounding to ``dtype``) where ``terms`` says that nothing need be rounded.
     ``where(index)`` describes an element for the message.
@@ -89,12 +111,12 @@ def check(
         raise Mismatch(f"shape {actual.shape}, expected {expected.shape}")
     if actual.dtype != np.dtype(dtype):
         raise Mismatch(f"dtype {actual.dtype}, expected {dtype}")
-    error, limit, wrong = compare(actual, expected, terms, exact)
+    found = compare(actual, expected, terms, exact)
+    _, limit, wrong, _ = found
     if wrong.any():
         index = tuple(int(k) for k in np.argwhere(wrong)[0])
         raise Mismatch(_message(actual, expected, limit, wrong, index, where(index)), index)
-    fraction = np.divide(error, limit, out=np.zeros_like(error), where=limit > 0)
-    return float(fraction.max(initial=0.0))
+    return found
 
 
 def _message(actual: Array, expected: Array, limit: Array, wrong: Array, index: tuple[int, ...], where: str) -> str:

@@ -28,7 +28,7 @@ COLUMNS = (
     "status",
     "cases",
     "only zeros",
-    "worst error / bound",
+    "used part of the bound",
     "errors up to the bound",
 )
 
@@ -68,7 +68,7 @@ def _table(found: Page, report: Report) -> None:
             add(line, "td", text)
         add(line, "td", row.shown_cases, class_="number", data_value=str(row.cases))
         add(line, "td", str(row.zeros), class_="number")
-        add(line, "td", row.shown_worst, class_="number", data_value=f"{row.worst:.3f}" if row.passed else "")
+        add(line, "td", row.shown_worst, class_="number", data_value="" if row.shown_worst == "-" else row.shown_worst)
         _bars(add(line, "td"), histogram(operation_named(row.operation), ERROR, row.tried.get(ERROR, {})))
 
 

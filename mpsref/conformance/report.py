@@ -77,6 +77,9 @@ class Row:
     """The rules of the backend that concern the operation, see :mod:`mpsref.conformance.rules`."""
     tried: Tally = field(default_factory=dict, compare=False)
     """How many of the cases had which geometry, parameters, data and errors."""
+    used: float | None = None
+    """The worst part of the bound of the arithmetic that passed results in float32 used: without the last rounding,
+    ``(error - ulp / 2) / (bound - ulp / 2)``, at least 0; ``None`` where there were no such results."""
 
     @classmethod
     def merged(cls, rows: Sequence[Row]) -> Row:
@@ -95,6 +98,7 @@ class Row:
             sum(row.refused for row in counted),
             rows[0].rules,
             added(row.tried for row in counted),
+            max((row.used for row in counted if row.used is not None), default=None),
         )
 
     @property
@@ -125,8 +129,8 @@ class Row:
 
     @property
     def shown_worst(self) -> str:
-        """The worst error for a table: "-" where nothing passed."""
-        return f"{self.worst:.3f}" if self.passed else "-"
+        """The used part of the bound for a table: "-" where no result in float32 passed."""
+        return "-" if self.used is None or not self.passed else f"{self.used:.3f}"
 
     @property
     def cases(self) -> int:

@@ -127,7 +127,7 @@ class Rounded:
         """Return the numbers, and the bound that every order of the steps keeps."""
         tiny = np.finfo(np.float32).tiny  # where float32 loses digits, or is flushed to 0
         error = np.where(np.isnan(self.error), np.inf, self.error)  # 0 times a number without a bound
-        return self.value, ErrorBound.of_error(ORDERS * error + tiny * (error > 0), error == 0)
+        return self.value, ErrorBound(ORDERS * error + tiny * (error > 0), error == 0)
 
 
 def _product(a: Array, b: Array) -> Array:

@@ -383,7 +383,7 @@ def _underflow(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow each term of a sum to lose the smallest normal number."""
     bounds = problem.operation.error_bound(problem, *inputs)
     each = (bounds,) if isinstance(bounds, ErrorBound) else bounds
-    return tuple(np.broadcast_to(np.asarray(one.m) * FLT_MIN, np.shape(one.magnitude)) for one in each)
+    return tuple(np.broadcast_to(np.asarray(one.roundings) * FLT_MIN, np.shape(one.magnitude)) for one in each)
 
 
 WINOGRAD = 256
@@ -397,7 +397,7 @@ def _transformed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the largest bound of all elements, with the terms of a transform: it mixes pixels, channels and images."""
     bounds = problem.operation.error_bound(problem, *inputs)
     first, *others = (bounds,) if isinstance(bounds, ErrorBound) else bounds
-    largest = WINOGRAD * gamma(np.max(first.m)) * np.max(first.magnitude, initial=0)
+    largest = WINOGRAD * gamma(np.max(first.roundings)) * np.max(first.magnitude, initial=0)
     return (np.full(np.shape(first.magnitude), largest), *(np.zeros_like(one.magnitude) for one in others))
 
 
@@ -411,12 +411,12 @@ def _in_float16(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
         return _neuron_in_float16(problem.spec, inputs)
     if isinstance(problem, Reduction):
         mean, m2 = problem.operation.formula(problem, *inputs)
-        bounds = ErrorBound(abs(mean), np.float64(2)), ErrorBound(m2 / problem.pixels, np.float64(2))
+        bounds = ErrorBound.of_terms(abs(mean), 2), ErrorBound.of_terms(m2 / problem.pixels, 2)
         of_mean, of_variance = (_rounded_to_float16(problem, bound) for bound in bounds)
         return of_mean, (of_variance + of_mean**2) * problem.pixels  # the mean that is subtracted may be rounded
     if isinstance(problem.spec, SoftMax):  # roundings of the powers, of their sum and of the quotient
         y = problem.operation.formula(problem, *inputs)
-        return (_rounded_to_float16(problem, ErrorBound(y, np.float64(3))),)
+        return (_rounded_to_float16(problem, ErrorBound.of_terms(y, 3)),)
     if isinstance(problem.spec, Arithmetic):  # a scaled subnormal is a factor of other numbers
         scales = [abs(one) for one in (problem.spec.primary_scale, problem.spec.secondary_scale) if one]
         inputs = tuple(abs(one) + 2.0**-14 / min(1.0, *scales) for one in inputs)
@@ -426,7 +426,7 @@ def _in_float16(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
 
 
 def _rounded_to_float16(problem: Problem, bound: ErrorBound) -> Array:
-    m = np.minimum(bound.m, _roundings_to_float16(problem))
+    m = np.minimum(bound.roundings, _roundings_to_float16(problem)) * (bound.limit > 0)
     if (HALF * UNIT_ROUNDOFF * m >= 0.5).any():
         raise UnsupportedError(f"{int(m.max())} roundings to float16 in sequence leave no digit to compare")
     terms = math.prod(w.kernel for w in problem.spec.windows) if isinstance(problem.spec, PoolingAverage) else 1
@@ -677,8 +677,5 @@ def widened(problem: Problem, inputs: tuple[Array, ...], bounds: tuple[ErrorBoun
 
 
 def _wider(bound: ErrorBound, extra: Array) -> ErrorBound:
-    m = np.asarray(bound.m)
     extra = np.where(np.isnan(extra), 0, extra)  # of NaN and infinities, which must agree
-    error = np.where(m > 0, gamma(m) * bound.magnitude, 0) + extra
-    computed = np.where((m > 0) | (extra > 0), 1.0, 0.0)
-    return ErrorBound.of_error(error, np.asarray(bound.exact) & (extra == 0))._replace(m=computed)
+    return ErrorBound(bound.limit + extra, np.asarray(bound.exact) & (extra == 0))

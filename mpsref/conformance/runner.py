@@ -15,7 +15,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.layouts import PLAIN
 from mpsref.conformance import comparator, rules
 from mpsref.conformance.case import Case
-from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.comparator import Comparison, Mismatch
 from mpsref.conformance.guards import GuardedArray
 from mpsref.errors import UnsupportedError
 from mpsref.kernels.reference import ErrorBound
@@ -51,6 +51,8 @@ class Outcome:
     """Of a failure: "wrong" or "raised TypeError"; in isolation also "crashed SIGSEGV", "time" or "memory"."""
     results: tuple[tuple[float, ...], ...] = field(default=(), compare=False)
     """Of a wrong value: the elements of all results, if they are few enough to be shown."""
+    used: float | None = field(default=None, compare=False)
+    """The worst part of the bound of the arithmetic that results in float32 used; ``None`` without such results."""
 
 
 def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
@@ -98,10 +100,11 @@ def _is_exact_on_integers(case: Case) -> bool:
 def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outcome:
     """Run a case that the backend does not refuse, under the rules that are applied."""
     results: tuple[Array, ...] = ()
+    found: list[Comparison] = []
     try:
         with np.errstate(all="ignore"):  # wrong results may be NaN and infinities
             results = _guarded(case, backend)
-            fraction = agree(case, results)
+            found = compared(case, results)
             for check in properties if case.family != "nonfinite" else ():
                 if rules.left_out(getattr(check, "__name__", ""), case.problem.operation):
                     continue
@@ -117,17 +120,26 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
         kind = f"raised {type(error).__name__}"
         return Outcome("failed", message=f"{kind}: {error}", kind=kind)
     informative = any(np.any(reference) for reference, _ in expected(case))
-    return Outcome("passed" if informative else "mistrusted", fraction)
+    return Outcome(
+        "passed" if informative else "mistrusted",
+        max(one.fraction for one in found),
+        used=max((one.used for one, of in zip(found, results, strict=True) if of.dtype == np.float32), default=None),
+    )
 
 
 def agree(case: Case, results: tuple[Array, ...]) -> float:
     """Compare the results with the reference; return the worst fraction of the bound or raise :class:`Mismatch`."""
+    return max(one.fraction for one in compared(case, results))
+
+
+def compared(case: Case, results: tuple[Array, ...]) -> list[Comparison]:
+    """Compare each result with the reference; raise :class:`Mismatch` at the first that breaks its bound."""
     dtypes = case.problem.result_dtypes(*(array.dtype for array in case.inputs()))
     exact = case.family == "exact"
-    return max(
-        comparator.check(result, reference, terms, dtype.name, exact, case.problem.where)
+    return [
+        comparator.checked(result, reference, terms, dtype.name, exact, case.problem.where)
         for result, (reference, terms), dtype in zip(results, expected(case), dtypes, strict=True)
-    )
+    ]
 
 
 def expected(case: Case) -> tuple[tuple[Array, ErrorBound], ...]:

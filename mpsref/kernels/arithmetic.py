@@ -274,7 +274,7 @@ def forward_bound(problem: ArithmeticForward, x: Array, y: Array) -> ErrorBound:
         magnitude = combine(*magnitudes) + abs(spec.bias)
     m = 12 if spec.operation == "divide" else 7
     few_digits = spec.operation != "divide" and _few_digits(spec)
-    return ErrorBound(magnitude, np.float64(m), few_digits & (magnitude <= 2.0**18))
+    return ErrorBound.of_terms(magnitude, np.float64(m), few_digits & (magnitude <= 2.0**18))
 
 
 @operation(Arithmetic, problem=ArithmeticForward, bound=forward_bound)
@@ -290,7 +290,7 @@ def gradient_bound(problem: ArithmeticGradient, g: Array, *operands: Array) -> t
     for k, shape in zip(problem.of, problem.result_shapes, strict=True):
         magnitude = fold(problem.spec.operands[k], shape, np.abs(spread[k]))
         exact = _few_digits(problem.spec) & (magnitude <= 2.0**18)
-        found.append(ErrorBound(magnitude, np.float64(problem.terms_of(k) + 6), exact))
+        found.append(ErrorBound.of_terms(magnitude, np.float64(problem.terms_of(k) + 6), exact))
     return tuple(found)
 
 

@@ -491,9 +491,7 @@ def statistics_bound(problem: Statistics, x: Array, *state: Array) -> tuple[Erro
         + 16 * u * largest * total / n
         + 4 * math.sqrt(max(1, merges / 4)) * (of_mean + u * largest) * np.sqrt(variance)
     )
-    m = np.asarray(largest > 0, np.float64)
-    first, second = ErrorBound.of_error(of_mean), ErrorBound.of_error(n * of_variance)
-    return first._replace(m=m), second._replace(m=m)
+    return ErrorBound(np.where(largest > 0, of_mean, 0)), ErrorBound(np.where(largest > 0, n * of_variance, 0))
 
 
 @operation(BatchNormalization, problem=Statistics, bound=statistics_bound)
@@ -541,10 +539,10 @@ def forward_bound(problem: BatchForward, *inputs: Array) -> ErrorBound:
     _, xhat = normalized(problem, given)
     of_z = forward_error(xhat, given)
     if neuron is None:
-        return ErrorBound.of_error(of_z)
+        return ErrorBound(of_z)
     z = scaled(xhat, given)
     steepest = np.maximum.reduce([abs(slope(neuron, z + sign * of_z)) for sign in (0, -1, 1)])
-    return ErrorBound.of_error(steepest * of_z + activation_error(neuron, "value", z))
+    return ErrorBound(steepest * of_z + activation_error(neuron, "value", z))
 
 
 @operation(BatchNormalization, problem=BatchForward, bound=forward_bound)
@@ -565,7 +563,7 @@ def statistics_gradient_bound(problem: StatisticsGradient, *inputs: Array) -> tu
     first, second = g.sum(axis=(0, 1, 2)), (g * abs(xhat)).sum(axis=(0, 1, 2))
     if problem.count:
         first, second = first + abs(given.dbeta), second + abs(given.dgamma)
-    return ErrorBound.of_error(growth(h + 4) * first), ErrorBound.of_error(growth(h + 20) * second)
+    return ErrorBound(growth(h + 4) * first), ErrorBound(growth(h + 20) * second)
 
 
 @operation(BatchNormalization, problem=StatisticsGradient, bound=statistics_gradient_bound)
@@ -586,7 +584,7 @@ def gradient_bound(problem: Gradient, *inputs: Array) -> ErrorBound:
     if problem.count:
         size = size + (abs(given.dbeta) + abs(xhat * given.dgamma)) / problem.count
     scale = r if given.gamma is None else abs(given.gamma) * r
-    return ErrorBound.of_error(np.asarray(growth(40) * scale * size))
+    return ErrorBound(np.asarray(growth(40) * scale * size))
 
 
 @operation(BatchNormalization, problem=Gradient, bound=gradient_bound)

@@ -19,6 +19,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Triple, real
 from mpsref.codecs import parameter
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem
+from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import operation
 
@@ -82,7 +83,7 @@ ORDERINGS: dict[Comparison, Callable[[Array, Array], Array]] = {
 
 def bound(problem: CompareForward, x: Array, y: Array) -> ErrorBound:
     """Nothing is rounded: 0 or 1."""
-    return ErrorBound(np.zeros(problem.shape), np.float64(0), True)
+    return bit_exact(np.zeros(problem.shape))
 
 
 @operation(Compare, problem=CompareForward, bound=bound)

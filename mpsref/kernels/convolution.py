@@ -556,7 +556,7 @@ def forward_bound(problem: WeightedForward, x: Array, weights: Array, biases: Ar
     a, b = _uses(problem, "outputs")
     m = (np.multiply.outer(a, b) * weights.shape[3])[None, :, :, None] + 4
     if problem.spec.neuron is None:
-        return ErrorBound(magnitude, m, _exact(magnitude, weights))
+        return ErrorBound.of_terms(magnitude, m, _exact(magnitude, weights))
     distance = m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF) * magnitude
     return _through(problem.spec.neuron, before_neuron(problem, x, weights, biases), distance)
 
@@ -565,7 +565,7 @@ def _through(neuron: Neuron, at: Array, distance: Array) -> ErrorBound:
     """Return the bound of a neuron's value whose argument may be ``distance`` from ``at``: its change, and its own."""
     there = [at - distance, at, at + distance]
     moved = np.max([abs(value(neuron, z) - value(neuron, at)) for z in there], axis=0)
-    return ErrorBound.of_error(moved + np.max([activation_error(neuron, "value", z) for z in there], axis=0))
+    return ErrorBound(moved + np.max([activation_error(neuron, "value", z) for z in there], axis=0))
 
 
 @operation(Convolution, problem=ConvolutionForward, bound=forward_bound)
@@ -580,7 +580,7 @@ def gradient_data_bound(problem: GradientData, g: Array, weights: Array) -> Erro
     magnitude = gradient_data(problem, np.abs(g), np.abs(weights))
     y, x = _uses(problem, "pixels")
     count = np.multiply.outer(y, x) * (problem.output_channels // problem.spec.groups)
-    return ErrorBound(magnitude, count[None, :, :, None] + 4, _exact(magnitude, weights))
+    return ErrorBound.of_terms(magnitude, count[None, :, :, None] + 4, _exact(magnitude, weights))
 
 
 @operation(Convolution, problem=ConvolutionGradientData, bound=gradient_data_bound)
@@ -599,7 +599,7 @@ def gradient_weights_bound(problem: GradientWeights, g: Array, x: Array) -> tupl
     ty, tx = _uses(problem, "taps")
     count = np.multiply.outer(ty, tx) * len(g)
     pixels = np.float64(np.prod(g.shape[:3]))
-    return ErrorBound(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound(db, pixels + 4, db <= EXACT)
+    return ErrorBound.of_terms(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound.of_terms(db, pixels + 4, db <= EXACT)
 
 
 @operation(Convolution, problem=ConvolutionGradientWeights, bound=gradient_weights_bound)

@@ -122,7 +122,7 @@ def forward_bound(problem: CrossChannelForward, x: Array) -> ErrorBound:
     """|y| (|beta| e + 48 u): the propagated error of L, 16 ulp for the power, and 3 for the division."""
     beta = problem.spec.beta
     base, e = base_error(problem, x)
-    return ErrorBound.of_error(np.abs(x * over_power(base, beta)) * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
+    return ErrorBound(np.abs(x * over_power(base, beta)) * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
 
 
 @operation(CrossChannelNormalization, problem=CrossChannelForward, bound=forward_bound)
@@ -141,7 +141,7 @@ def gradient_bound(problem: CrossChannelGradient, g: Array, x: Array) -> ErrorBo
     for q, window in problem.windows():
         magnitude[..., window] += x[..., window] * share[..., q, None]
         largest[..., window] = np.maximum(largest[..., window], e[..., q, None])
-    return ErrorBound.of_error(magnitude * (growth(spec.kernel_size + 64) + (abs(spec.beta) + 1) * largest))
+    return ErrorBound(magnitude * (growth(spec.kernel_size + 64) + (abs(spec.beta) + 1) * largest))
 
 
 @operation(CrossChannelNormalization, problem=CrossChannelGradient, bound=gradient_bound)

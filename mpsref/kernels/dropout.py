@@ -310,7 +310,7 @@ def random_words(problem: MaskProblem) -> Array:
 
 def mask_bound(problem: MaskProblem) -> ErrorBound:
     """All bits are equal."""
-    return ErrorBound(np.zeros(problem.mask_shape), np.float64(0), exact=True)
+    return ErrorBound(np.zeros(problem.mask_shape), True)
 
 
 @operation(Dropout, problem=MaskProblem, bound=mask_bound)
@@ -324,7 +324,7 @@ def apply_bound(problem: DropoutProblem, image: Array, mask: Array) -> ErrorBoun
     """One rounding to float32 where an element is kept, then that to its storage; equal where scale is a power of 2."""
     dyadic = math.frexp(problem.spec.scale)[0] == 0.5
     kept = np.broadcast_to(mask != 0, image.shape)
-    return ErrorBound.of_error(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
+    return ErrorBound(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
 
 
 @operation(Dropout, problem=DropoutGradient, bound=apply_bound)

@@ -276,7 +276,7 @@ def forward_bound(problem: NormalizationForward, x: Array, *vectors: Array) -> E
     gamma, beta = (np.abs(vector) for vector in problem.parameters(vectors, x.dtype))
     _xhat, _, _, e = errors(problem, x)
     xhat, e = np.abs(_xhat).reshape(x.shape), e.reshape(x.shape)
-    return ErrorBound.of_error(gamma * e + 3 * u * (gamma * xhat + beta))
+    return ErrorBound(gamma * e + 3 * u * (gamma * xhat + beta))
 
 
 @operation(InstanceNormalization, GroupNormalization, problem=NormalizationForward, bound=forward_bound)
@@ -304,9 +304,9 @@ def gradient_bound(
     e, xhat, g = e.reshape(x.shape), xhat.reshape(x.shape), np.abs(g)
     dgamma, dbeta = (values.sum(axis=(1, 2)) for values in (g * e + growth(h + 4) * g * xhat, growth(h + 4) * g))
     return (
-        ErrorBound.of_error((dx if m > 1 else 0 * dx).reshape(x.shape)),
-        ErrorBound.of_error(dgamma),
-        ErrorBound.of_error(dbeta),
+        ErrorBound((dx if m > 1 else 0 * dx).reshape(x.shape)),
+        ErrorBound(dgamma),
+        ErrorBound(dbeta),
     )
 
 

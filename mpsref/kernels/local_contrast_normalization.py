@@ -133,7 +133,7 @@ def forward_bound(problem: LocalContrastForward, x: Array) -> ErrorBound:
     _, e, a = errors(problem, x, known)
     y = spec.pm + spec.ps * difference * over_power(known.base, spec.beta)
     scaled = abs(spec.ps) * over_power(known.base, spec.beta) * (a + np.abs(difference) * (abs(spec.beta) * e + 48 * u))
-    return ErrorBound.of_error(scaled + u * (abs(spec.pm) + np.abs(y)))
+    return ErrorBound(scaled + u * (abs(spec.pm) + np.abs(y)))
 
 
 @operation(LocalContrastNormalization, problem=LocalContrastForward, bound=forward_bound)
@@ -160,7 +160,7 @@ def gradient_bound(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorB
             factor * difference * of_mean
         )
     relative = growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)
-    return ErrorBound.of_error(magnitude * relative + of_differences)
+    return ErrorBound(magnitude * relative + of_differences)
 
 
 @operation(LocalContrastNormalization, problem=LocalContrastGradient, bound=gradient_bound)

@@ -619,7 +619,7 @@ def forward_bound(problem: LossForward, y: Array, t: Array, weights: Array | Non
         magnitude = factor * np.abs(evaluate(problem, "element", y, t))
         of_element = factor * element_error(loss, "element", y, t[..., : y.shape[3]])
     if loss.reduction == "none":
-        return ErrorBound.of_error(of_element, _exact(problem, magnitude))
+        return ErrorBound(of_element, _exact(problem, magnitude))
     magnitude, sums = (array.sum(axis=(1, 2, 3)) for array in (magnitude, of_element))
     if loss.type == "cosinedistance":
         magnitude = magnitude + abs(loss.weight)
@@ -632,7 +632,7 @@ def forward_bound(problem: LossForward, y: Array, t: Array, weights: Array | Non
     limit[: len(sums), 0, 0, 0] = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
     exact = np.ones(limit.shape, bool)
     exact[: len(sums), 0, 0, 0] = _exact(problem, magnitude) & (np.frexp(divisors)[0] % 0.5 == 0)
-    return ErrorBound.of_error(limit, exact)
+    return ErrorBound(limit, exact)
 
 
 @operation(Loss, problem=LossForward, bound=forward_bound)
@@ -662,7 +662,7 @@ def gradient_bound(problem: LossGradient, *inputs: Array) -> ErrorBound:
         of_element = factor * element_error(problem.spec, derivative, y, t)
     extra = problem.result_shapes[0][3] - y.shape[3]
     beyond = ((0, 0), (0, 0), (0, 0), (0, extra))
-    return ErrorBound.of_error(
+    return ErrorBound(
         np.pad(of_element, beyond), np.pad(_exact(problem, magnitude), beyond, constant_values=True)
     )
 

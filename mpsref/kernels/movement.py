@@ -46,4 +46,4 @@ def readers(read: IntVector, length: int) -> Readers:
 
 def bit_exact(result: Array) -> ErrorBound:
     """Return the terms of a result whose elements are all selected, none computed."""
-    return ErrorBound(np.zeros(result.shape), np.float64(0), True)
+    return ErrorBound(np.zeros(result.shape), True)

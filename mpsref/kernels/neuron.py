@@ -414,8 +414,8 @@ EXACT = ("none", "absolute")
 def forward_bound(problem: NeuronForward, x: Array) -> ErrorBound:
     """Return the bound of the value."""
     if problem.spec.type in EXACT:
-        return ErrorBound(abs(value(problem.spec, x)), np.float64(0))
-    return ErrorBound.of_error(activation_error(problem.spec, "value", x))
+        return ErrorBound(np.zeros(x.shape))
+    return ErrorBound(activation_error(problem.spec, "value", x))
 
 
 @operation(Neuron, problem=NeuronForward, bound=forward_bound)
@@ -427,8 +427,8 @@ def forward(problem: NeuronForward, x: Array) -> Array:
 def gradient_bound(problem: NeuronGradient, g: Array, x: Array) -> ErrorBound:
     """Return the bound of the slope, times g."""
     if problem.spec.type in EXACT:
-        return ErrorBound(abs(g * slope(problem.spec, x)), np.float64(0))
-    return ErrorBound.of_error(abs(g) * activation_error(problem.spec, "slope", x))
+        return ErrorBound(np.zeros(x.shape))
+    return ErrorBound(abs(g) * activation_error(problem.spec, "slope", x))
 
 
 @operation(Neuron, problem=NeuronGradient, bound=gradient_bound)
@@ -440,7 +440,7 @@ def gradient(problem: NeuronGradient, g: Array, x: Array) -> Array:
 def parameter_gradient_bound(problem: NeuronParameterGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |g * x|, and m = number of terms + 4; sums of small integers are exact."""
     magnitude, count = np.where(x < 0, abs(g * x), 0).sum((0, 1, 2)), (x < 0).sum((0, 1, 2))
-    return ErrorBound(magnitude, count + 4, magnitude <= 2.0**24)
+    return ErrorBound.of_terms(magnitude, count + 4, magnitude <= 2.0**24)
 
 
 @operation(Neuron, problem=NeuronParameterGradient, bound=parameter_gradient_bound)

@@ -367,7 +367,7 @@ def cancelled(parts: Regularized) -> Array:
 
 def bounded(magnitude: Array) -> ErrorBound:
     """16 times 2**-23 times the update in absolute values: division and root are those of Metal's fast math."""
-    return ErrorBound.of_error(16 * 2.0**-23 * magnitude)
+    return ErrorBound(16 * 2.0**-23 * magnitude)
 
 
 def sgd_bound(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> tuple[ErrorBound, ...]:

@@ -203,7 +203,7 @@ def gradient_bound(problem: PadGradient, g: Array) -> ErrorBound:
     magnitude = gradient(problem, np.abs(g))
     y, x, c = (np.diff(table.start) for table in problem.readers())
     count = np.multiply.outer(np.multiply.outer(y, x), c)[None]
-    return ErrorBound(magnitude, count + 4, magnitude <= 2.0**24)
+    return ErrorBound.of_terms(magnitude, count + 4, magnitude <= 2.0**24)
 
 
 @operation(Pad, problem=PadGradient, bound=gradient_bound)

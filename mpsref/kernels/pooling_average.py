@@ -110,7 +110,7 @@ def bound(problem: AverageForward | AverageGradient, values: Array) -> ErrorBoun
         dyadic.append(inexact[windows + width] == inexact[windows])
     count, exact = (np.multiply.outer(*axes)[None, :, :, None] for axes in (counts, dyadic))
     finest = np.prod([inverse[inverse > 0].min(initial=1.0) for inverse in problem.reciprocals()])
-    return ErrorBound(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
+    return ErrorBound.of_terms(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
 
 
 @operation(PoolingAverage, problem=AverageForward, bound=bound)

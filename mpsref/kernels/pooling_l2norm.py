@@ -54,7 +54,7 @@ def norm(values: Array, times: Array) -> Array:
 def forward_bound(problem: PoolingForward, x: Array) -> ErrorBound:
     """The norm itself, and m = M / 2 + 8: the root halves the error of a sum of M squares; 3 ulp for the root."""
     height, width = (window.kernel for window in problem.spec.windows)
-    return ErrorBound(forward(problem, x), np.asarray(-(-height * width // 2) + 8.0))
+    return ErrorBound.of_terms(forward(problem, x), np.asarray(-(-height * width // 2) + 8.0))
 
 
 @operation(PoolingL2Norm, problem=PoolingForward, bound=forward_bound)
@@ -70,7 +70,7 @@ def forward(problem: PoolingForward, x: Array) -> Array:
 def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |terms|, and m = number of windows + M / 2 + 16: as above, 3 ulp for the division, and the products."""
     height, width = (window.kernel for window in problem.spec.windows)
-    return ErrorBound(
+    return ErrorBound.of_terms(
         gradient(problem, np.abs(g), np.abs(x)), count_of_windows(problem) + -(-height * width // 2) + 16.0
     )
 

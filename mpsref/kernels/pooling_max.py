@@ -70,7 +70,7 @@ def select(
 
 def forward_bound(problem: PoolingForward, x: Array) -> ErrorBound:
     """Nothing is rounded: the maximum is one of the values."""
-    return ErrorBound(np.zeros(problem.result_shapes[0]), np.zeros(()), True)
+    return ErrorBound(np.zeros(problem.result_shapes[0]), True)
 
 
 @operation(PoolingMax, problem=PoolingForward, bound=forward_bound)
@@ -85,7 +85,7 @@ def forward(problem: PoolingForward, x: Array) -> Array:
 def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |g| over the windows that select the pixel, and m = number of windows that read it + 4."""
     magnitude = gradient(problem, np.abs(g), x)
-    return ErrorBound(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
+    return ErrorBound.of_terms(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
 
 
 @operation(PoolingMax, problem=PoolingGradient, bound=gradient_bound)

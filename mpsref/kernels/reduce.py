@@ -198,7 +198,7 @@ def forward_bound(problem: ReduceForward, x: Array) -> ErrorBound:
     if problem.spec.operation not in ("sum", "mean"):
         return bit_exact(np.empty(problem.reduced_shape))
     magnitude = forward(problem, np.abs(x)) * np.sign(problem.spec.weight)
-    return ErrorBound(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
+    return ErrorBound.of_terms(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
 
 
 @operation(Reduce, problem=ReduceForward, bound=forward_bound)
@@ -212,7 +212,7 @@ def forward(problem: ReduceForward, x: Array) -> Array:
 
 def gradient_bound(problem: ReduceGradient, g: Array) -> ErrorBound:
     """|g| / (H W), and m = 5: a factor and its product."""
-    return ErrorBound(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
+    return ErrorBound.of_terms(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
 
 
 @operation(Reduce, problem=ReduceGradient, bound=gradient_bound)

@@ -27,19 +27,33 @@ def gamma(m: Any) -> Array:
 
 
 class ErrorBound(NamedTuple):
-    """What bounds the rounding error of each element: ``|a - ref| <= gamma(m) * magnitude + ulp(storage) / 2``."""
+    """What bounds the error of each element: ``|a - ref| <= limit + ulp(storage) / 2``; where ``limit`` is 0, equality.
 
-    magnitude: Array
-    """The sum of the absolute values of the terms."""
-    m: Array | np.float64
-    """How many roundings in sequence are allowed for; broadcasts against ``magnitude``."""
+    >>> bound = ErrorBound.of_terms(np.array([1.0, 0.0]), 2)
+    >>> bound.limit.tolist() == [float(gamma(2)), 0.0]
+    True
+    """
+
+    limit: Array
+    """The largest error of the arithmetic, before the result is rounded to its storage; 0 where nothing is rounded."""
     exact: Array | bool = False
     """Where inputs that are small integers leave nothing to round, so that results must be equal."""
+    roundings: Array | float = 1.0
+    """How many roundings in sequence ``limit`` stands for, for bounds of arithmetic that is less precise."""
 
     @classmethod
-    def of_error(cls, error: Array, exact: Array | bool = False) -> ErrorBound:
-        """Return terms whose bound is ``error + ulp(storage) / 2``: for kernels with a bound of their own."""
-        return cls(np.asarray(error) * (1 / UNIT_ROUNDOFF - 1), np.float64(1), exact)
+    def of_terms(cls, magnitude: Array, m: Any, exact: Array | bool = False) -> ErrorBound:
+        """Return the bound ``gamma(m) * magnitude``: ``m`` roundings of terms whose absolute values have this sum."""
+        return cls(np.asarray(gamma(m) * magnitude), exact, m)
+
+    @property
+    def magnitude(self) -> Array:
+        """The sum of the absolute values of the terms that the roundings are relative to."""
+        return np.asarray(self.limit / gamma(self.roundings))
+
+    def times(self, factor: float) -> ErrorBound:
+        """Return the bound of ``factor`` times the result."""
+        return self._replace(limit=factor * self.limit)
 
 
 def _implementation(formula: Formula, exact: bool) -> Implementation:

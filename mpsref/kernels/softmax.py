@@ -115,7 +115,7 @@ def softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:
     """y * gamma(C + 2 * spread + 24) + 2**-126, where the spread of a pixel is its largest finite m - x."""
     below, powers, total = shifted(x)
     m = x.shape[3] + 2 * spread(below) + 24
-    return ErrorBound.of_error(powers / total * gamma(m) + 2.0**-126)
+    return ErrorBound(powers / total * gamma(m) + 2.0**-126)
 
 
 @operation(SoftMax, problem=ForwardProblem, bound=softmax_bound)
@@ -128,7 +128,7 @@ def softmax(problem: ForwardProblem, x: Array) -> Array:
 def softmax_gradient_bound(problem: GradientProblem, g: Array, y: Array) -> ErrorBound:
     """gamma(C + 8) * y * (|g| + sum |g*y|)."""
     scale = abs(y) * (abs(g) + abs(g * y).sum(axis=3, keepdims=True))
-    return ErrorBound.of_error(gamma(y.shape[3] + 8) * scale)
+    return ErrorBound(gamma(y.shape[3] + 8) * scale)
 
 
 @operation(SoftMax, problem=GradientProblem, bound=softmax_gradient_bound)
@@ -141,7 +141,7 @@ def log_softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:
     """gamma(C + spread + 16) + gamma(10) * (|x - m| + ln(sum))."""
     below, _, total = shifted(x)
     m = x.shape[3] + spread(below) + 16
-    return ErrorBound.of_error(gamma(m) + gamma(10) * (-below + np.log(total)))
+    return ErrorBound(gamma(m) + gamma(10) * (-below + np.log(total)))
 
 
 @operation(LogSoftMax, problem=ForwardProblem, bound=log_softmax_bound)
@@ -154,7 +154,7 @@ def log_softmax(problem: ForwardProblem, x: Array) -> Array:
 def log_softmax_gradient_bound(problem: GradientProblem, g: Array, y: Array) -> ErrorBound:
     """gamma(C + 12) * (|g| + e**l * sum |g|)."""
     scale = abs(g) + np.exp(y) * abs(g).sum(axis=3, keepdims=True)
-    return ErrorBound.of_error(gamma(y.shape[3] + 12) * scale)
+    return ErrorBound(gamma(y.shape[3] + 12) * scale)
 
 
 @operation(LogSoftMax, problem=GradientProblem, bound=log_softmax_gradient_bound)

@@ -98,7 +98,7 @@ def forward_bound(problem: SpatialForward, x: Array) -> ErrorBound:
     beta = problem.spec.beta
     t, e = base_error(problem, x)
     y = np.abs(problem.centres(x) * over_power(t, beta))
-    return ErrorBound.of_error(y * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
+    return ErrorBound(y * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
 
 
 @operation(SpatialNormalization, problem=SpatialForward, bound=forward_bound)
@@ -116,7 +116,7 @@ def gradient_bound(problem: SpatialGradient, g: Array, x: Array) -> ErrorBound:
     magnitude = problem.at_centres(g * over_power(t, spec.beta))
     for window in problem.windows():
         window.of(magnitude)[...] += window.of(x) * window.output(share)
-    return ErrorBound.of_error(magnitude * (growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)))
+    return ErrorBound(magnitude * (growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)))
 
 
 @operation(SpatialNormalization, problem=SpatialGradient, bound=gradient_bound)

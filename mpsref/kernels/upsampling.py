@@ -205,7 +205,7 @@ def bilinear_bound(axes: tuple[Sampling, Sampling], x: Array) -> ErrorBound:
     for axis, sampling in enumerate(axes, start=1):
         magnitude = _unweighted(axis, sampling.forward(), magnitude)
     finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger denominator gives no better bound
-    return ErrorBound(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
+    return ErrorBound.of_terms(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
 
 
 def forward_bound(problem: UpsamplingForward, x: Array) -> ErrorBound:
@@ -233,7 +233,7 @@ def gradient_bound(problem: UpsamplingGradient, g: Array) -> ErrorBound:
     nearest = isinstance(problem.spec, UpsamplingNearest)
     finest = 1 if nearest else problem.axes[0].denominator * problem.axes[1].denominator
     exact = (nearest or _dyadic(problem.axes)) & (magnitude * finest <= 2.0**24)
-    return ErrorBound(magnitude, count + (4 if nearest else 16), exact)
+    return ErrorBound.of_terms(magnitude, count + (4 if nearest else 16), exact)
 
 
 @operation(UpsamplingNearest, UpsamplingBilinear, problem=UpsamplingGradient, bound=gradient_bound)

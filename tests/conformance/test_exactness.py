@@ -50,7 +50,7 @@ def test_equality_is_demanded_where_float32_rounds_nothing(method: str) -> None:
         (of_rows, rows), (of_columns, columns) = (divisors_of(problem, axis) for axis in (0, 1))
         largest = max([1, *rows]) * max([1, *columns])
         for a, b in np.ndindex(len(of_rows), len(of_columns)):
-            exact: Array = np.broadcast_to(bound.exact, bound.magnitude.shape)[:, a, b]
+            exact: Array = np.broadcast_to(bound.exact, bound.limit.shape)[:, a, b]
             if of_rows[a] and of_columns[b]:
                 dyadic = all(map(is_power_of_two, [*of_rows[a], *of_columns[b]]))
                 assert np.array_equal(exact, dyadic & (bound.magnitude[:, a, b] <= 2.0**24 / largest))

@@ -37,7 +37,7 @@ def test_a_repeated_run_has_the_same_bits() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_two_results_differ_by_twice_the_bound_at_most(dtype: type[np.floating[Any]]) -> None:
     first: Array = np.full(3, 1.5, dtype)
-    terms = ErrorBound(np.full(3, 2.0), np.float64(8))
+    terms = ErrorBound.of_terms(np.full(3, 2.0), 8)
     (steps,) = set((2 * bound(first, first.astype(np.float64), terms) // np.spacing(first)).tolist())
     same("name", first, (first + steps * np.spacing(first)).astype(dtype), terms)
     with pytest.raises(Mismatch, match="by more than rounding"):

@@ -26,7 +26,7 @@ class Scale(Spec):
         return call(self, "forward", (x,), out=out, backend=backend)
 
 def bound(problem, x):
-    return ErrorBound(abs(problem.spec.factor * x), np.float64(2))
+    return ErrorBound.of_terms(abs(problem.spec.factor * x), 2)
 
 @operation(Scale, method="forward", inputs={"x": "n h w c"}, results={"y": "n h w c"}, bound=bound)
 def scale(problem, x):

@@ -261,7 +261,7 @@ class _Exact:
             limit = 4 * (most + float(most.square().mean().sqrt())) + 8 * unit * (abs(dx) + typical)
             axes = (0, 2, 3, 1) if dx.dim() == 4 else range(dx.dim())
             reference, given, bound = (array(one.permute(*axes)) for one in (dx, actual, limit))
-            computed = Computed((reference,), (ErrorBound.of_error(bound),))
+            computed = Computed((reference,), (ErrorBound(bound),))
             checks.append(Check(computed, (), {f"gradient for argument {k}": given}))
         return checks
 

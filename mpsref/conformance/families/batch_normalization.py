@@ -105,7 +105,7 @@ def batch_in_any_order(case: Case, backend: Backend) -> None:
         done += height * width
     for name, first, second, (_, terms) in zip(("first", "second"), whole, sums, expected(case), strict=True):
         # Each call rounds once more, which the bound of one call does not allow for.
-        same(f"batch in any order, {name} sum", first, second, terms._replace(magnitude=terms.magnitude * n))
+        same(f"batch in any order, {name} sum", first, second, terms.times(n))
 
 
 def _split(problem: BatchProblem, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
@@ -149,7 +149,7 @@ def scaled_pixels(case: Case, backend: Backend) -> None:
     for name, factor, one, two, (_, terms) in zip(
         ("mean", "m2"), (2, 4), (mean, m2), twice, expected(case), strict=True
     ):
-        same(f"scaled pixels, {name}", factor * one, two, terms._replace(magnitude=factor * terms.magnitude))
+        same(f"scaled pixels, {name}", factor * one, two, terms.times(factor))
 
 
 def scale_invariance(case: Case, backend: Backend) -> None:
@@ -171,7 +171,7 @@ def linear_in_g(case: Case, backend: Backend) -> None:
     doubled = {name: 2 * array if name in ("g", "dbeta", "dgamma") else array for name, array in inputs.items()}
     once, twice = (compute(problem, backend, *read.values()) for read in (inputs, doubled))
     for one, two, (_, terms) in zip(once, twice, expected(case), strict=True):
-        same("linear in g", 2 * one, two, terms._replace(magnitude=2 * terms.magnitude))
+        same("linear in g", 2 * one, two, terms.times(2))
 
 
 class _Step(NamedTuple):

@@ -127,7 +127,7 @@ def table(case: Case, backend: Backend) -> None:
 def _of_exact_argument(neuron: Neuron, bound: ErrorBound, reference: Array) -> ErrorBound:
     """Return the bound without its allowance for a jump at a kink: here every argument is exact."""
     kinked = ("relu", "prelu", "elu", "absolute", "relun", "hardsigmoid")
-    return ErrorBound.of_error(abs(reference) * 2.0**-20) if neuron.type in kinked else bound
+    return ErrorBound(abs(reference) * 2.0**-20) if neuron.type in kinked else bound
 
 
 def linear_in_g(case: Case, backend: Backend) -> None:
@@ -135,7 +135,7 @@ def linear_in_g(case: Case, backend: Backend) -> None:
     g, x = case.inputs()
     (once,), (twice,) = compute(case.problem, backend, g, x), compute(case.problem, backend, 2 * g, x)
     bound = expected(case)[0][1]
-    same("linear in g", 2 * once, twice, ErrorBound(2 * bound.magnitude, bound.m))
+    same("linear in g", 2 * once, twice, bound.times(2))
 
 
 def images_add_up(case: Case, backend: Backend) -> None:
