@@ -93,7 +93,10 @@ app = typer.Typer(
 )
 
 BackendOption = Annotated[
-    list[str] | None, typer.Option("--backend", "-b", help="A backend by name; may be given several times.")
+    list[str] | None,
+    typer.Option(
+        "--backend", "-b", help="A backend by name, or your own as my_module:backend; may be given several times."
+    ),
 ]
 KernelOption = Annotated[
     list[str] | None,
@@ -517,7 +520,9 @@ def _look_in(checkouts: Sequence[Path] | None) -> None:
 @app.command()
 def replay(
     case: Annotated[str, typer.Argument(help=CASE_STRING)],
-    backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
+    backend: Annotated[
+        str, typer.Option("--backend", "-b", help="The backend to run it on, by name or as my_module:backend.")
+    ],
     checkout: CheckoutOption = None,
     isolate: IsolateOption = None,
     time_limit: TimeLimitOption = None,

@@ -12,8 +12,11 @@ import contextlib
 import functools
 import itertools
 import operator
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -64,6 +67,8 @@ BUILT_IN = ("reference", "reference:input-dtype")
 _registered: dict[str, Backend] = {}
 _loaded: dict[str, Backend] = {}
 """Backends by name, after their first use."""
+_of_modules: set[str] = set()
+"""The names of backends that are objects of modules, ``my_module:backend``."""
 _default: str | Backend = "reference"
 _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", default=None)
 
@@ -103,13 +108,41 @@ def _load(name: str) -> Backend:
     return loaded
 
 
+def _of_module(text: str) -> Backend | None:
+    """Return the backend ``PACKAGE.MODULE:NAME``, also of a module in the current folder, under this name.
+
+    Return ``None`` for other texts, and for a part of an installed package of backends, such as ``metal:cude``.
+    """
+    module, colon, attribute = text.partition(":")
+    if not (colon and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        return None
+    if module in {name.partition(":")[0] for name in _names()}:
+        return None
+    from importlib import import_module
+
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        with importing:
+            found = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.startswith(error.name):
+            return None
+        raise ValueError(f"backend {text!r} cannot be loaded: {error}") from error
+    except AttributeError:
+        raise ValueError(f"backend {text!r}: the module {module!r} has no {attribute!r}") from None
+    if not isinstance(found, Backend):
+        raise TypeError(f"{text} is a {type(found).__name__}; it must be an mpsref.Backend")
+    return replace(found, name=text)
+
+
 def is_installed(name: str) -> bool:
     """Return whether a backend is available by this name in every process, without a call of :func:`register`.
 
     >>> is_installed("reference"), is_installed("unknown")
     (True, False)
     """
-    return name in _entry_points() or name in BUILT_IN
+    return name in _entry_points() or name in BUILT_IN or name in _of_modules
 
 
 def register(backend: Backend) -> Backend:
@@ -139,7 +172,7 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
     Parameters
     ----------
     backend : str or Backend, optional
-        A name, or the backend itself; default: what :func:`use_backend` or :func:`set_backend` set.
+        A name, ``PACKAGE.MODULE:NAME`` of an object in a module, or the backend itself; default: what :func:`use_backend` or :func:`set_backend` set.
 
     Returns
     -------
@@ -166,6 +199,9 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
             _loaded[chosen] = _registered[chosen]
         elif chosen in _entry_points():
             _loaded[chosen] = _load(chosen)
+        elif (found := _of_module(chosen)) is not None:
+            _loaded[chosen] = found
+            _of_modules.add(chosen)
         else:
             raise ValueError(
                 f"unknown backend {shown(chosen)}{near(chosen, _names())}; installed: {', '.join(map(repr, _names()))}"

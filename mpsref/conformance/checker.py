@@ -27,6 +27,7 @@ from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome, run_case
 from mpsref.conformance.tally import Tally, added, tally
+from mpsref.conformance.wide import wide_cases
 from mpsref.registry import Backend, Operation
 
 DTYPES = ("float32", "float16", "float64")
@@ -79,12 +80,14 @@ def _in_layouts(case: Case, layouts: tuple[str, ...]) -> st.SearchStrategy[Case]
 
 
 def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
-    """Yield (layer name, case) for each layer with the operation, with few channels, so that all of them are quick."""
+    """Yield (layer name, case) for each layer with the operation, with few channels, and for its wide cases."""
     for number, layer in enumerate(layers.load()):
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(layer.checked_channels).problem(operation.method)
             dtype = "float16" if number % 4 == 3 else "float32"
             yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
+    for number, case in enumerate(wide_cases(operation)):
+        yield f"wide case {number + 1}", case
 
 
 @lru_cache(maxsize=16)

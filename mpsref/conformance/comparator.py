@@ -1,7 +1,7 @@
 """Comparison of a result with the reference, within the derived error bound of float32 arithmetic.
 
 ``|a - ref| <= limit + ulp(storage) / 2``: the error of the arithmetic, then one rounding to the dtype of the result.
-Of ``m`` roundings in sequence on terms whose absolute values sum to ``magnitude``, ``limit = gamma(m) * magnitude`` with
+Of ``m`` roundings in sequence on terms whose absolute values sum to ``magnitude`` it is ``gamma(m) * magnitude``, with
 ``gamma(m) = m u / (1 - m u)``, ``u = 2**-24``. ``ref`` is the reference before its own rounding. Nothing here is tuned.
 """
 
@@ -70,7 +70,9 @@ class Comparison(NamedTuple):
 
 
 def _worst(error: Array, limit: Array) -> float:
-    return float(np.divide(error, limit, out=np.zeros_like(error), where=(limit > 0) & np.isfinite(limit)).max(initial=0.0))
+    return float(
+        np.divide(error, limit, out=np.zeros_like(error), where=(limit > 0) & np.isfinite(limit)).max(initial=0.0)
+    )
 
 
 def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = False) -> Comparison:

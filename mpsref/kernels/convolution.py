@@ -599,7 +599,9 @@ def gradient_weights_bound(problem: GradientWeights, g: Array, x: Array) -> tupl
     ty, tx = _uses(problem, "taps")
     count = np.multiply.outer(ty, tx) * len(g)
     pixels = np.float64(np.prod(g.shape[:3]))
-    return ErrorBound.of_terms(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound.of_terms(db, pixels + 4, db <= EXACT)
+    return ErrorBound.of_terms(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound.of_terms(
+        db, pixels + 4, db <= EXACT
+    )
 
 
 @operation(Convolution, problem=ConvolutionGradientWeights, bound=gradient_weights_bound)

@@ -662,9 +662,7 @@ def gradient_bound(problem: LossGradient, *inputs: Array) -> ErrorBound:
         of_element = factor * element_error(problem.spec, derivative, y, t)
     extra = problem.result_shapes[0][3] - y.shape[3]
     beyond = ((0, 0), (0, 0), (0, 0), (0, extra))
-    return ErrorBound(
-        np.pad(of_element, beyond), np.pad(_exact(problem, magnitude), beyond, constant_values=True)
-    )
+    return ErrorBound(np.pad(of_element, beyond), np.pad(_exact(problem, magnitude), beyond, constant_values=True))
 
 
 @operation(Loss, problem=LossGradient, bound=gradient_bound)

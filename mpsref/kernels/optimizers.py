@@ -28,7 +28,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, gamma
 from mpsref.operations import Problem, Spec, operation, vector
 from mpsref.registry import call
 
@@ -277,11 +277,9 @@ class OptimizerStep(Problem):
         return cls(spec, like.shape, **flags, **options), dict(zip(positions, read.values(), strict=True))
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Square the moments that hold squares, and avoid gradients that the penalty cancels without an error bound."""
-        gradient, value = (drawn[name].astype(np.float64) for name in ("gradient", "value"))
-        flipped = cancelled(regularized(self.spec, gradient, value))
+        """Take absolute values of the moments that hold squares."""
         squares = {name: np.abs(drawn[name]) for name in self.squares if name in drawn}
-        return drawn | {"value": np.where(flipped, -drawn["value"], drawn["value"])} | squares
+        return drawn | squares
 
     def where(self, index: tuple[int, ...]) -> str:
         return "a parameter"
@@ -360,22 +358,24 @@ def penalty_slope(regularization_type: str, value: Array) -> Array:
     return np.sign(value) if regularization_type == "l1" else value
 
 
-def cancelled(parts: Regularized) -> Array:
-    """Return where gradient and penalty cancel to less than an eighth: their error in the divisor has no bound."""
-    return np.asarray(np.abs(parts.gradient) < parts.magnitude / 8)
+OF_GRADIENT = 3
+"""Roundings of gr: the rescaled gradient, the penalty, their sum."""
 
-
-def bounded(magnitude: Array) -> ErrorBound:
-    """16 times 2**-23 times the update in absolute values: division and root are those of Metal's fast math."""
-    return ErrorBound(16 * 2.0**-23 * magnitude)
+OF_STEP = 16
+"""Roundings of a step over its divisor, in units of 2**-24: root 6 and division 5, in Metal's fast math [doc]; epsilon
+is added, 1; the rate, its product, and the subtraction of a step that is stored before, 4."""
 
 
 def sgd_bound(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> tuple[ErrorBound, ...]:
-    """Return the update with every product and sum in absolute values."""
+    """Return the bounds of the update with every product and sum in absolute values.
+
+    After gr there are two products, each with a rounded constant, and two sums; Nesterov's momentum has one more of both.
+    """
     spec, size = problem.spec, regularized(problem.spec, gradient, value).magnitude
     absolute = StochasticGradientDescent(abs(spec.learning_rate), abs(spec.momentum_scale), spec.use_nesterov_momentum)
     magnitudes = sgd_update(absolute, size, np.abs(value), None if m is None else np.abs(m), 1)
-    return tuple(map(bounded, magnitudes))
+    roundings = OF_GRADIENT + (9 if spec.use_nesterov_momentum else 6)
+    return tuple(ErrorBound.of_terms(magnitude, roundings) for magnitude in magnitudes)
 
 
 @operation(StochasticGradientDescent, problem=SGDStep, bound=sgd_bound)
@@ -399,14 +399,35 @@ def sgd_update(
     return value + sign * m, m
 
 
+def mean_of_squares_bound(parts: Regularized, decay: float, before: Array) -> Array:
+    """Return the largest error of ``decay before + (1 - decay) gr**2``: what gr has, squared, and five roundings.
+
+    These are the square, both constants' products, and the sum, relative to the result, which nothing cancels in.
+    """
+    of_gr = gamma(OF_GRADIENT) * parts.magnitude
+    squares = (np.abs(parts.gradient) + of_gr) ** 2
+    return np.asarray(
+        (1 - decay) * of_gr * (2 * np.abs(parts.gradient) + of_gr) + gamma(5) * (decay * before + (1 - decay) * squares)
+    )
+
+
+def step_bound(numerator: Array, of_numerator: Array, squares: Array, of_squares: Array, epsilon: float) -> Array:
+    """Return the largest error of ``numerator / (sqrt(squares) + epsilon)``; infinite if the divisor may be 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        divisor, least = (np.sqrt(np.maximum(one, 0)) + epsilon for one in (squares, squares - of_squares))
+        size = np.abs(numerator)
+        error = (of_numerator + gamma(OF_STEP) * (size + of_numerator)) / least + size * (1 / least - 1 / divisor)
+    return np.where(size + of_numerator == 0, 0, np.where(np.isnan(error), np.inf, error))
+
+
 def rmsprop_bound(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[ErrorBound, ...]:
-    """Return the update with the numerator in absolute values; the divisor is the true one."""
-    spec = problem.spec
-    parts = regularized(spec, gradient, value)
+    """Return what the errors of gr and s make of the step; both may cancel, which the divisor then has, too."""
+    spec, parts = problem.spec, regularized(problem.spec, gradient, value)
     _, new_s = rmsprop(problem, gradient, value, s)
-    of_s = spec.decay * s + (1 - spec.decay) * parts.magnitude**2
-    step = abs(spec.learning_rate) * parts.magnitude / (np.sqrt(new_s) + spec.epsilon)
-    return bounded(np.abs(value) + np.where(cancelled(parts), np.inf, step)), bounded(of_s)
+    of_s = mean_of_squares_bound(parts, spec.decay, s)
+    of_gr = gamma(OF_GRADIENT) * parts.magnitude
+    step = abs(spec.learning_rate) * step_bound(parts.gradient, of_gr, new_s, of_s, spec.epsilon)
+    return ErrorBound(gamma(1) * np.abs(value) + step), ErrorBound(of_s)
 
 
 @operation(RMSProp, problem=RMSPropStep, bound=rmsprop_bound)
@@ -420,17 +441,15 @@ def rmsprop(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tu
 
 
 def adam_bound(problem: AdamStep, gradient: Array, value: Array, *moments: Array) -> tuple[ErrorBound, ...]:
-    """As :func:`rmsprop_bound`."""
+    """As :func:`rmsprop_bound`; of m, after gr, the products, their constants and the sum: four roundings."""
     spec, rate = problem.spec, problem.spec.corrected_rate(problem.time_step)
     parts = regularized(spec, gradient, value)
-    *_, divisor = adam(problem, gradient, value, *moments)
-    m, u = np.abs(moments[0]), moments[1]
-    of_m = spec.beta1 * m + (1 - spec.beta1) * parts.magnitude
-    of_u = spec.beta2 * u + (1 - spec.beta2) * parts.magnitude**2
-    step = abs(rate) * of_m / (np.sqrt(divisor) + spec.epsilon)
-    of_largest = [np.maximum(moments[2], of_u)] if problem.maximum else []
-    of_value = np.abs(value) + np.where(cancelled(parts), np.inf, step)
-    return tuple(map(bounded, (of_value, of_m, of_u, *of_largest)))
+    _, new_m, *_, divisor = adam(problem, gradient, value, *moments)
+    of_m = gamma(OF_GRADIENT + 4) * (spec.beta1 * np.abs(moments[0]) + (1 - spec.beta1) * parts.magnitude)
+    of_u = mean_of_squares_bound(parts, spec.beta2, moments[1])
+    step = abs(rate) * step_bound(new_m, of_m, divisor, of_u, spec.epsilon)
+    bounds = (gamma(1) * np.abs(value) + step, of_m, of_u, *([of_u] if problem.maximum else []))
+    return tuple(map(ErrorBound, bounds))
 
 
 @operation(Adam, problem=AdamStep, bound=adam_bound)

@@ -1,11 +1,12 @@
 """The default settings of a check detect every mutant, and for the right reason."""
 
 import functools
+import math
 
 import pytest
 
 from mpsref import PoolingAverage
-from mpsref.conformance import checker, families, mutants
+from mpsref.conformance import checker, families, mutants, wide
 from mpsref.conformance.case import Case, operations
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.registry import Backend, Operation
@@ -111,3 +112,22 @@ def test_plausible_garbage_is_not_trusted():
     zeros = Backend("zeros", {operation: lambda problem, *inputs, out: out.fill(0)})
     outside = Case.parse("PoolingAverage.forward:n1h2w2c1,k1x1,o5x5,out1x1,float32,seed=1")
     assert run_case(outside, zeros).status == "mistrusted"
+
+
+@pytest.mark.parametrize("mutant", wide.size_mutants(), ids=lambda mutant: mutant.name)
+def test_wide_cases_detect_what_is_right_on_small_ones(mutant):
+    """Of the cases of a check, only the wide ones show that a size is not handled."""
+    cases = wide.wide_cases(mutant.operation)
+    assert any(run_case(case, mutant.backend).status == "failed" for case in cases)
+    few = _cases(mutant.operation, FEW)
+    assert not [case for case in few if run_case(case, mutant.backend).status == "failed"]
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_every_operation_has_cases_of_all_sizes(operation):
+    """Nine images, 31 channels, 70 columns, 300 rows and an array of more than 65,536 elements."""
+    cases = list(wide.wide_cases(operation))
+    images = [shape for case in cases for shape in (*case.problem.input_shapes.values(), *case.problem.result_shapes)]
+    assert all(any(size in shape for shape in images) for size in (9, 31, 300))
+    assert any(max(shape) >= 70 for shape in images)
+    assert max(math.prod(shape) for shape in images) > 2**16

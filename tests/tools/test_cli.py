@@ -5,11 +5,13 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -471,3 +473,44 @@ def test_checkouts_are_found_by_backends(monkeypatch, tmp_path):
     assert os.environ["MPSREF_COLLECTIONS"] == f"{tmp_path}{os.pathsep}before"
     assert "checkout" in output
     assert CliRunner().invoke(cli.app, [*words, "--checkout", str(tmp_path / "absent")]).exit_code == 2
+
+
+MODULE = """
+import mpsref
+
+def doubled(problem, x, out):
+    mpsref.registry.run(problem, x, out=out, backend="reference")
+    out *= 2
+
+own = mpsref.Backend("another name", {(mpsref.SoftMax, "forward"): doubled})
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--isolate",)])
+def test_a_backend_of_a_module(options, tmp_path):
+    """The replay line of a backend in a file of the current folder can be pasted."""
+    (tmp_path / "of_a_user.py").write_text(MODULE)
+    command = [sys.executable, "-m", "mpsref"]
+    check = ["check", "-b", "of_a_user:own", "-k", "SoftMax.forward", "--cases", "1", "-j", "1", *options]
+    environment = os.environ | {"MPSREF_KNOWN": str(tmp_path / "known")}
+    run_there = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = run_there([*command, *check])
+    assert done.returncode == 1
+    line = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay"))
+    again = run_there([*command, *shlex.split(line)[1:], *options])
+    assert again.returncode == 1
+    assert "on of_a_user:own (CPU): failed, wrong" in again.stdout
+
+
+def test_no_backend_of_a_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_another.py").write_text(MODULE)
+    for name, message in {
+        "of_another:on": "the module 'of_another' has no 'on'",
+        "of_another:doubled": "of_another:doubled is a function; it must be an mpsref.Backend",
+        "of_nobody:own": "unknown backend 'of_nobody:own'",
+        "metal:cude": "did you mean metal:cuda",
+    }.items():
+        status, _, err = run("replay", CASE, "-b", name)
+        assert status == 2
+        assert message in err

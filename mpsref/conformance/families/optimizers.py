@@ -17,7 +17,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, correct_results, of_results, of_spec
 from mpsref.conformance.properties import repeatable
-from mpsref.conformance.runner import compute, expected, references, terms
+from mpsref.conformance.runner import compute, references, terms
 from mpsref.conformance.strategies import often
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizers import (
@@ -83,14 +83,6 @@ def any_shape(case: Case, backend: Backend) -> None:
     )
     if any(shaped.tobytes() != vector.tobytes() for shaped, vector in results):
         raise Mismatch("any shape: the elements have other results as a vector")
-
-
-def half_of_the_bound(case: Case, backend: Backend) -> None:
-    """Where division and square root are those of IEEE 754, the error is within half of the bound, which is Metal's."""
-    if backend.fast_math:
-        return
-    for found, (reference, bound) in zip(compute(case.problem, backend, *case.inputs()), expected(case), strict=True):
-        comparator.check(found, reference, bound.times(0.5), "float32")
 
 
 STEPS = 100
@@ -278,7 +270,7 @@ MUTANTS = {
     },
 }
 
-_PROPERTIES = {"step": (repeatable, any_shape, half_of_the_bound, trajectory)}
+_PROPERTIES = {"step": (repeatable, any_shape, trajectory)}
 
 # Parameters have no height, width and channels.
 _EQUIVALENT = {"step": LAYOUT_MUTANTS}

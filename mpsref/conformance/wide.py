@@ -1,0 +1,154 @@
+"""Wide cases: each operation at sizes that random cases do not reach, with few elements in all.
+
+A kernel that is right on small images may hold an index of a tap in 8 bits or that of a pixel in 16, leave out the tail
+of 31 channels, or launch for at most 8 images, 256 rows or 32 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result
+from mpsref.kernels.upsampling import UpsamplingForward
+from mpsref.operations import Operation, Problem
+
+MANY, TALL = "n9h3w70c31", "n1h300w224c1"
+"""Nine images, 70 columns, 31 channels; and 300 rows, with a plane of 67,200 pixels."""
+
+BOTH = (MANY, TALL)
+
+TILED = (f"{MANY},k3x3", f"{TALL},k3x5,s10x40", "n1h18w19c1,k17x17")
+"""Windows: of nine taps; few of a large plane; of 289 taps."""
+
+WEIGHTS = (f"{MANY},k3x3,co31", f"{TALL},k3x2,co1", "n1h18w19c1,k17x17,co1")
+
+SIZES: Mapping[str, tuple[str, ...]] = {
+    "Adam": ("v9x300x31",),
+    "RMSProp": ("v9x300x31",),
+    "StochasticGradientDescent": ("v9x300x31,momentum0.9,moving",),
+    "Arithmetic": (f"{MANY},multiply", f"{TALL},multiply"),
+    "BatchNormalization": (f"{MANY},eps0.001", f"{TALL},eps0.001"),
+    "Compare": (f"{MANY},less", f"{TALL},less"),
+    "Concatenation": ("n9h3w70,c31x2x33", "n1h300w224,c1x2"),
+    "Convolution": WEIGHTS,
+    "ConvolutionTranspose": (f"{MANY},k3x3,co31", f"{TALL},k3x2,co1", "n1h2w3c1,k17x17,co1"),
+    "CropAndResizeBilinear": (
+        f"{MANY},size4x71,box0.0_0.0_1.0_1.0",
+        f"{TALL},size7x9,box0.0_0.0_1.0_1.0",
+        "n1h5w3c1,size300x224,box0.0_0.0_1.0_1.0",
+    ),
+    "CrossChannelNormalization": (f"{MANY},k5", f"{TALL},k1"),
+    "Dropout": BOTH,
+    "FullyConnected": (
+        "n9h2w3c31,k2x3,co300",
+        "n1h300w2c1,k300x2,co2",
+        "n1h17w17c1,k17x17,co70",
+        "n1h3w2c11000,k3x2,co1",
+    ),
+    "GroupNormalization": (f"{MANY},eps1e-05", f"{TALL},eps1e-05"),
+    "InstanceNormalization": (f"{MANY},eps1e-05", f"{TALL},eps1e-05"),
+    "LocalContrastNormalization": (
+        "n9h3w70c31,k3x3,alpha1.0",
+        "n1h300w3c1,k17x17,alpha1.0",
+        "n1h257w256c1,k2x2,alpha1.0,o253x251,out4x5",
+    ),
+    "SpatialNormalization": (
+        "n9h3w70c31,k3x3,beta0.75",
+        "n1h300w3c1,k17x17,beta0.75",
+        "n1h257w256c1,k2x2,beta0.75,o253x251,out4x5",
+    ),
+    "LogSoftMax": (MANY, "n1h300w224c2"),
+    "SoftMax": (MANY, "n1h300w224c2"),
+    "Loss": (f"{MANY},meansquarederror", f"{TALL},meansquarederror"),
+    "Neuron": (f"{MANY},sigmoid", f"{TALL},softsign"),
+    "Neuron.parameter_gradient": (
+        f"{MANY},prelu,data{'_'.join(str(k / 8) for k in range(31))}",
+        f"{TALL},prelu,data0.5",
+    ),
+    "Pad": (f"{MANY},before1x2x3,after2x1x1", f"{TALL},before1x2x0,after2x1x0"),
+    "PoolingAverage": TILED,
+    "PoolingL2Norm": TILED,
+    "PoolingMax": TILED,
+    "Reduce.forward": (f"{MANY},sum,featurechannels", f"{TALL},sum,row", "n9h300w2c31,sum,column"),
+    "Reduce.gradient": (f"{MANY},mean,spatial", f"{TALL},mean,spatial"),
+    "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3"),
+    "ResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224"),
+    "Slice": (f"{MANY},o0x1x1", f"{TALL},o1x2x0"),
+    "UpsamplingBilinear": ("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
+    "UpsamplingNearest": ("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
+}
+"""The fields of wide cases, by kernel or by operation."""
+
+
+def wide_cases(operation: Operation) -> Iterator[Case]:
+    """Yield the wide cases of an operation; none for kernels of other packages.
+
+    >>> from mpsref.conformance.case import operation_named
+    >>> next(wide_cases(operation_named("PoolingMax.forward"))).problem.source_shape
+    (9, 3, 70, 31)
+    """
+    name = str(operation)
+    for number, fields in enumerate(SIZES.get(name, SIZES.get(name.partition(".")[0], ()))):
+        yield Case.parse(f"{name}:{fields},float32,seed={number + 1}")
+
+
+# --- mutants that only wide cases expose ------------------------------------------------------------------------------
+
+
+def _eight_bits(weights: Array, problem: Problem) -> Array:
+    """Read tap k - 256 in place of tap k."""
+    taps = weights.reshape(len(weights), -1, weights.shape[-1])
+    return taps[:, np.arange(taps.shape[1]) % 256].reshape(weights.shape)
+
+
+def _sixteen_bits(result: Array, *_: object) -> None:
+    pixels = result.reshape(len(result), -1, result.shape[-1])
+    pixels[:, 2**16 :] = pixels[:, : max(0, pixels.shape[1] - 2**16)].copy()
+
+
+def _tail_of_seven(result: Array, *_: object) -> None:
+    if 24 < result.shape[-1] < 32:
+        result[..., 24:] = 0
+
+
+def _no_halo(problem: Problem, x: Array) -> Array:
+    """Compute tiles of 32 columns whose windows do not read the tile before."""
+    alone = x.copy()
+    alone[:, :, :32] = 0
+    return np.concatenate([correct(problem, x)[:, :, :32], correct(problem, alone)[:, :, 32:]], axis=2)
+
+
+def _eight_images(result: Array, *_: object) -> None:
+    result[8:] = 0
+
+
+def _rows_of_a_byte(result: Array, *_: object) -> None:
+    result[:, 256:] = 0
+
+
+def _rounded_scale(problem: Problem, x: Array) -> Array:
+    """Take pixels at positions that are multiplied by the reciprocal of the scale, rounded to float32."""
+    assert isinstance(problem, UpsamplingForward)
+    rows, columns = (
+        (np.arange(outputs, dtype=np.float32) * np.float32(length / outputs)).astype(int)
+        for length, outputs in zip(x.shape[1:3], problem.large_shape[1:3], strict=True)
+    )
+    return x[:, rows][:, :, columns]
+
+
+def size_mutants() -> tuple[Mutant, ...]:
+    """Return the mutants that are right on all smaller cases."""
+    table = {
+        "the index of a tap has 8 bits": ("Convolution.forward", of_input("weights", _eight_bits)),
+        "the index of a pixel has 16 bits": ("Neuron.forward", of_result(_sixteen_bits)),
+        "channels 25 to 31 have no tail": ("PoolingMax.forward", of_result(_tail_of_seven)),
+        "column 32 has no halo": ("PoolingAverage.forward", computed(_no_halo)),
+        "images beyond the 8th are left out": ("SoftMax.forward", of_result(_eight_images)),
+        "rows beyond 256 are left out": ("InstanceNormalization.forward", of_result(_rows_of_a_byte)),
+        "positions by a scale in float32": ("UpsamplingNearest.forward", computed(_rounded_scale)),
+    }
+    return tuple(Mutant(name, operation_named(operation), run) for name, (operation, run) in table.items())
