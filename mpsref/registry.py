@@ -172,7 +172,8 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
     Parameters
     ----------
     backend : str or Backend, optional
-        A name, ``PACKAGE.MODULE:NAME`` of an object in a module, or the backend itself; default: what :func:`use_backend` or :func:`set_backend` set.
+        A name, ``PACKAGE.MODULE:NAME`` of an object in a module, or the backend itself; default: what
+        :func:`use_backend` or :func:`set_backend` set.
 
     Returns
     -------

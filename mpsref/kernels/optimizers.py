@@ -369,7 +369,7 @@ is added, 1; the rate, its product, and the subtraction of a step that is stored
 def sgd_bound(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> tuple[ErrorBound, ...]:
     """Return the bounds of the update with every product and sum in absolute values.
 
-    After gr there are two products, each with a rounded constant, and two sums; Nesterov's momentum has one more of both.
+    After gr there are two products, each with a rounded constant, and two sums; Nesterov's momentum has one more each.
     """
     spec, size = problem.spec, regularized(problem.spec, gradient, value).magnitude
     absolute = StochasticGradientDescent(abs(spec.learning_rate), abs(spec.momentum_scale), spec.use_nesterov_momentum)

@@ -241,7 +241,7 @@ def test_json_form():
     assert form["rows"][0] == {
         "operation": "PoolingAverage.forward", "backend": "b <&>", "runtime": "CPU", "passed": 5, "zeros": 1,
         "worst": 0.25, "reason": "", "failures": [], "refused": 0, "rules": [], "tried": {}, "status": "passed",
-        "cases": 6,
+        "cases": 6, "used": None,
     }  # fmt: skip
     (failure,) = form["rows"][1]["failures"]
     assert failure["replay"] == FAILURE.replay
