@@ -49,13 +49,15 @@ def forward(launch: Launcher, problem: ReduceForward, x: Array, out: Array) -> N
     rows, columns, depth = (1 if keep else length for keep, length in zip(kept, clipped, strict=True))
     origin = problem.region[0]
     if operation < INDEX_OPERATIONS and depth == 1 and rows * columns > IN_A_THREAD:
-        n, height, _, channels = problem.clipped_shape
-        within = _reduce(launch, operation, 1.0, x, origin, (1, columns, 1), (n, height, 1, channels))
+        n, height, width, channels = problem.clipped_shape
+        width = width if kept[1] else 1
+        within = _reduce(launch, operation, 1.0, x, origin, (1, columns, 1), (n, height, width, channels))
         if rows > 1:  # in two steps, so that enough threads run and none waits for many rows
             parts = next(k for k in range(math.isqrt(rows), 0, -1) if rows % k == 0)
-            within = within.reshape(n * parts, rows // parts, 1, channels)
-            within = _reduce(launch, operation, 1.0, within, (0, 0), (rows // parts, 1, 1), (n * parts, 1, 1, channels))
-            within, rows = within.reshape(n, parts, 1, channels), parts
+            within = within.reshape(n * parts, rows // parts, width, channels)
+            shape = n * parts, 1, width, channels
+            within = _reduce(launch, operation, 1.0, within, (0, 0), (rows // parts, 1, 1), shape)
+            within, rows = within.reshape(n, parts, width, channels), parts
         _reduce(launch, operation, problem.scale, within, (0, 0), (rows, 1, 1), out.shape, out)
     else:
         _reduce(launch, operation, problem.scale, x, origin, (rows, columns, depth), out.shape, out)
