@@ -10,6 +10,10 @@
 ``CodeLibrary.has_dynamic_globals``
     Keep compiled code on disk in :mod:`kernelcache.disk_cache`. Otherwise each process compiles its kernels: numba's
     own cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
+``CPUCodeLibrary._finalize_final_module``, ``JITCodeLibrary``, ``Compiler.define_pipelines``
+    Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
+    function, too, which takes a tenth of the time of compilation; it also changes the function, so that products and
+    sums may be fused elsewhere, and results rounded differently.
 ``global_compiler_lock``
     Held while a process forks. Otherwise a child that is forked while another thread compiles may wait forever.
 
@@ -67,6 +71,12 @@ _NullCache: Any = _find(
 )
 _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
+_parts = _find(
+    "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
+    "numba.core.compiler:Compiler.define_pipelines",
+)
+_Library: Any = getattr(sys.modules.get("numba.core.codegen"), "JITCodeLibrary", None) if _parts else None
+_Compiler: Any = getattr(sys.modules.get("numba.core.compiler"), "Compiler", None) if _parts else None
 compiler_lock: Any = _find("numba.core.compiler_lock:global_compiler_lock") or threading.RLock()
 """Held by the thread that compiles or loads a function."""
 
@@ -81,8 +91,8 @@ if _NullCache is not None and not isinstance(getattr(_numba.njit(_find), "_cache
 
 if _missing:
     warnings.warn(
-        f"numba {numba.__version__} lacks {', '.join(_missing)}, which mpsref's cpu backend uses: results are the "
-        "same, computed more slowly; install a version of numba that mpsref has been tested with, or update mpsref",
+        f"numba {numba.__version__} lacks {', '.join(_missing)}, which mpsref's cpu backend uses: results are as "
+        "exact, computed more slowly; install a version of numba that mpsref has been tested with, or update mpsref",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -109,6 +119,44 @@ def call(context: Any, builder: Builder, pointer: Any, argument_types: list[Any]
     function = builder.inttoptr(pointer, convention.get_function_type(types.none, argument_types).as_pointer())
     status, _ = convention.call_function(builder, function, types.none, argument_types, arguments)
     return status.is_error
+
+
+_LibraryBase: Any = _Library or object
+_CompilerBase: Any = _Compiler or object
+
+
+class _Part(_LibraryBase):
+    """The code of a function that Python does not call: optimized, to be linked into its callers."""
+
+    def _finalize_final_module(self) -> None:
+        """Make no machine code."""
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return 0: there is no machine code."""
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """What numba tells the addresses of environments."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing: without machine code there is no environment."""
+
+
+class _PartCompiler(_CompilerBase):
+    """Compile a function for its callers."""
+
+    def define_pipelines(self) -> Any:
+        """Choose the library of the code."""
+        state = self.state
+        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().define_pipelines()
+
+
+PART: dict[str, Any] = {"pipeline_class": _PartCompiler} if None not in (_Library, _Compiler) else {}
+"""Options of ``numba.njit`` for the functions that kernels call."""
 
 
 _Base: Any = _NullCache or object

@@ -62,5 +62,5 @@ def _only_compiled(function: Callable[..., Any], choose: Callable[..., Any], opt
         raise TypeError(f"{function.__name__} is for compiled code only")
 
     as_overload: Any = overload  # whose type declares only some of the options
-    as_overload(refuse, jit_options=OPTIONS | options, strict=False)(choose)
+    as_overload(refuse, jit_options=OPTIONS | _numba.PART | options, strict=False)(choose)
     return refuse

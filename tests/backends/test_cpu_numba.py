@@ -1,4 +1,4 @@
-"""The cpu backend with releases of numba that lack a private part which it uses: same bits, one warning."""
+"""The cpu backend with releases of numba that lack a private part which it uses: same results, one warning."""
 
 from __future__ import annotations
 
@@ -73,8 +73,9 @@ with warnings.catch_warnings(record=True) as caught:
     from mpsref import PoolingAverage
 
     threads.thread_count = lambda: 2
-    x = np.random.default_rng(0).standard_normal((4, 32, 32, 48)).astype(np.float32)
-    result = PoolingAverage(3).forward(x, backend="cpu")
+    # Exact in every order of the operations, which the compiler may choose.
+    x = np.random.default_rng(0).integers(-99, 99, (4, 32, 32, 48)).astype(np.float32)
+    result = PoolingAverage(2).forward(x, backend="cpu")
 print(hashlib.sha256(result).hexdigest())
 print(threads._team is not None)
 for warning in caught:
@@ -128,7 +129,7 @@ def test_the_parts_that_are_hidden() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [*(part for part in PARTS if part not in ADDRESSES[1:]), CACHE])
-def test_a_missing_part_costs_time_and_no_bit(outcome: Outcome, expected: str, part: str) -> None:
+def test_a_missing_part_costs_time_alone(outcome: Outcome, expected: str, part: str) -> None:
     digest, shared, (warning,) = outcome(part)
     assert digest == expected
     assert shared is (part not in ADDRESSES)
