@@ -39,7 +39,7 @@ UNUSED = 30 * 86400
 USED = 86400
 """Seconds after which the use of an entry is recorded again, in its time of modification."""
 
-OWN = re.compile(r"[0-9a-f]{64}\.(?:json|so|ptx|pch|txt|code|zig)|\.build-[a-z0-9_]{8}")
+OWN = re.compile(r"[0-9a-f]{64}\.(?:json|so|bc|ptx|pch|txt|code|zig)|\.build-[a-z0-9_]{8}")
 """Names that the cache gives. Those that end with ``zig`` are folders of a compiler, see :func:`kept_by_compiler`."""
 
 FOREIGN = re.compile(r"zig|\.nfs[0-9a-f]+|\.DS_Store")

@@ -172,7 +172,7 @@ def test_all_files_of_the_cache_are_known(folder: Path) -> None:
         disk_cache._occupied.cache_clear()
         assert disk_cache._occupied(folder) is None, "while another process compiles"
 
-    for suffix in (".so", ".ptx", ".pch", ".txt", ".code"):
+    for suffix in (".so", ".bc", ".ptx", ".pch", ".txt", ".code"):
         disk_cache.store(folder, KEY, suffix, build)
     disk_cache.kept_by_compiler(folder).mkdir()
     for name in ("zig", ".nfs00000000012a", ".DS_Store"):

@@ -32,8 +32,9 @@ LANGUAGE_FLAGS = (
     *(("-DMPSREF_APPLE",) if IS_MAC else ()),
 )
 # Most kernels run for less time than they compile.
+MODEL = ("-O1", "-mrelocation-model", "pic", "-pic-level", "2")
 CODE_FLAGS = (
-    *("-O1", "-mrelocation-model", "pic", "-pic-level", "2", "-ffp-contract=fast", "-mrecip=none"),
+    *(*MODEL, "-ffp-contract=fast", "-mrecip=none"),
     *("-ffloat16-excess-precision=none", "-fbfloat16-excess-precision=none", "-fsanitize=array-bounds"),
     *("-debug-info-kind=line-tables-only", "-dwarf-version=4"),
 )
@@ -60,6 +61,11 @@ CHECK_FLAGS = (
 # On Linux the symbols of the C library are resolved at load time by the one of the Python process. Linking one would
 # make zig build its start-up files at the first use, which takes 5 seconds.
 LIBRARIES = ("-lm",) if IS_MAC else ("-nostdlib",)
+LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
+INLINED = LAUNCHER.with_name("inlined.c")
+"""What reads need first, inside of a kernel."""
+IS_INLINED = platform.libc_ver()[0] == "glibc"
+"""Whether libraries may use a variable of the launcher that each thread has on its own by its address."""
 LAUNCHER_FLAGS = ("-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-w", "-I", str(SHIM), *LIBRARIES)
 
 
@@ -93,9 +99,25 @@ def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
     return *_compiler(compiler, options), "-emit-pch", "-fno-pch-timestamp"
 
 
-def compile_command(compiler: Toolchain, options: Options, headers: Path) -> tuple[str, ...]:
-    """Return the command that compiles a kernel."""
-    return *_compiler(compiler, options), "-emit-obj", "-include-pch", str(headers)
+def compile_command(
+    compiler: Toolchain, options: Options, headers: Path, kind: str = "-emit-obj"
+) -> tuple[str, ...]:
+    """Return the command that compiles a kernel; ``kind`` is ``-emit-obj`` or ``-emit-llvm-bc``."""
+    return *_compiler(compiler, options), kind, "-include-pch", str(headers)
+
+
+def _code(compiler: Toolchain) -> tuple[str, ...]:
+    return *compiler.front, "-cc1", "-triple", TRIPLE, *MODEL, *target()
+
+
+def inlined_command(compiler: Toolchain) -> tuple[str, ...]:
+    """Return the command that compiles what kernels with checks have inlined, to bitcode; ``-o`` follows."""
+    return *_code(compiler), "-x", "c", "-I", str(SHIM), "-emit-llvm-bc", str(INLINED)
+
+
+def inline_command(compiler: Toolchain, inlined: Path) -> tuple[str, ...]:
+    """Return the command that inlines it in the bitcode of a kernel, a file that follows, and writes the object."""
+    return *_code(compiler), "-mlink-builtin-bitcode", str(inlined), "-w", "-emit-obj", "-x", "ir"
 
 
 def _compiler(compiler: Toolchain, options: Options) -> tuple[str, ...]:

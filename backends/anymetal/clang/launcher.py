@@ -23,11 +23,20 @@ from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain
 from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, Site, VariableRecord, merged
-from .flags import LAUNCHER_FLAGS, compile_command, fingerprint, header_command, link_command, of_options
+from .flags import (
+    IS_INLINED,
+    LAUNCHER,
+    LAUNCHER_FLAGS,
+    compile_command,
+    fingerprint,
+    header_command,
+    inline_command,
+    inlined_command,
+    link_command,
+    of_options,
+)
 from .lines import Place, image, lines_of, unreached, unset
 from .objects import check_loading
-
-LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
 IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # maximum number of free blocks of a size, and maximum size of a free block
 
@@ -280,6 +289,15 @@ SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
 
+def _inlined(toolchain: Toolchain) -> Path:
+    """Return the bitcode of what kernels with checks have inlined."""
+
+    def build(output: Path) -> None:
+        toolchain.make([*inlined_command(toolchain), "-o", str(output)])
+
+    return cache.fetch(cache.key("inlined", fingerprint(toolchain)), build, ".bc").file
+
+
 def build_kernel(
     toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
 ) -> dict[str, Any]:
@@ -288,8 +306,12 @@ def build_kernel(
     headers = toolchain.parsed_headers(header_command(toolchain, options), fingerprint(toolchain))
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)
-    command = [*compile_command(toolchain, options, headers), str(file), "-o", str(compiled)]
-    warnings = program.compile(toolchain, command, values)
+    inlined = _inlined(toolchain) if options.checks and IS_INLINED else None
+    first = output.with_suffix(".bc") if inlined else compiled
+    command = compile_command(toolchain, options, headers, "-emit-llvm-bc" if inlined else "-emit-obj")
+    warnings = program.compile(toolchain, [*command, str(file), "-o", str(first)], values)
+    if inlined:
+        toolchain.make([*inline_command(toolchain, inlined), str(first), "-o", str(compiled)])
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
     needed = check_loading(output.read_bytes(), is_checked=options.checks)
     for symbol in needed:

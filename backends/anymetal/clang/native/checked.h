@@ -115,9 +115,13 @@ __attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, 
     stop_at(r, found);
 }
 
-static int is_in_variable(const mpsref_checks *c, uint64_t at, uint32_t bytes) {
-    for (uint32_t i = 0; i < c->variable_count; i++)
-        if (at - c->variables[i].at < c->variables[i].bytes) return at - c->variables[i].at + bytes <= c->variables[i].bytes;
+static int is_in_variable(shadow *s, const mpsref_checks *c, uint64_t at, uint32_t bytes) {
+    for (uint32_t n = 0, i = s->variable; n < c->variable_count; n++, i = i + 1 < c->variable_count ? i + 1 : 0) {
+        const uint64_t from = at - c->variables[i].at;
+        if (from >= c->variables[i].bytes) continue;
+        s->variable = i;
+        return from + bytes <= c->variables[i].bytes;
+    }
     return 0;
 }
 
@@ -189,16 +193,16 @@ static int is_padding(const region *m, uint64_t at, uint32_t bytes, uint32_t i) 
     const uint64_t word = (at + i) & ~(uint64_t)3;
     uint32_t written = 0;
     if (bytes < 4 || m->unit_bits > 1 || word < at) return 0;
-    while (written < 4 && m->cells[(word + written) >> m->unit_bits].writer) written++;
+    while (written < 4 && m->writers[(word + written) >> m->unit_bits]) written++;
     return written && word + written <= at + i && (bytes > 4 || written < 3);
 }
 
-// An access to memory that may be written: what the cells hold, and what they hold from now on.
-__attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at, uint32_t bytes, uint32_t access,
+// An access to memory that may be written: what its units hold, and what they hold from now on.
+__attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at, uint32_t bytes, uint32_t access,
                                                   uint64_t place) {
     shadow *s = r->shadow;
     const uint8_t *p = m->data + at;
-    if (m == &s->regions[VARIABLES] && !is_in_variable(r->launch->checks, at, bytes)) {
+    if (m == &s->regions[VARIABLES] && !is_in_variable(s, r->launch->checks, at, bytes)) {
         report_access(r, m, p, bytes, access, place, MPSREF_OUTSIDE);
         stop_thread(r);
         return;
@@ -207,27 +211,56 @@ __attribute__((noinline)) static void touch_cells(run *r, region *m, uint64_t at
     if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
     const uint32_t thread = r->thread, is_local = m->is_local;
     const record me = place << 44 | s->me | (access & IS_ATOMIC ? ATOMIC : 0);
-    cell *c = &m->cells[at >> m->unit_bits];
+    record *w = &m->writers[at >> m->unit_bits], *q = &m->readers[at >> m->unit_bits];
     uint32_t said = 0; // one finding an access
-    for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, c++) {
-        if (!c->writer) {
+    for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, w++, q++) {
+        if (!*w) {
+            if (access & IS_WRITE) m->written += 1u << m->unit_bits;
             if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
                 said = 1, report_unwritten(r, m, p, i, bytes, access, place);
-        } else if (!is_same(c->writer, me) && !(c->writer & me & ATOMIC)) {
-            const uint32_t kind = conflict(s, c->writer, thread, is_local);
-            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->writer, kind, 1);
+        } else if (!is_same(*w, me) && !(*w & me & ATOMIC)) {
+            const uint32_t kind = conflict(s, *w, thread, is_local);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *w, kind, 1);
         }
         if (!(access & IS_WRITE)) {
-            c->reader = c->reader ? with_reader(s, c->reader, me, is_local) : me;
+            *q = *q ? with_reader(s, *q, me, is_local) : me;
+            m->is_read = 1;
             continue;
         }
-        if (c->reader && !(c->reader & me & ATOMIC)) {
-            const uint32_t kind = readers_conflict(s, c->reader, thread, is_local);
-            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, c->reader, kind, 0);
+        *w = me;
+        if (!m->is_read) continue;
+        if (*q && !(*q & me & ATOMIC)) {
+            const uint32_t kind = readers_conflict(s, *q, thread, is_local);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *q, kind, 0);
         }
-        c->reader = 0;
-        c->writer = me;
+        *q = 0;
     }
+}
+
+// The same for an access of one unit that needs no finding; 0 if it may.
+static inline __attribute__((always_inline)) int touch_unit(run *r, region *m, uint64_t at, uint32_t bytes, uint32_t access,
+                                                            uint64_t place) {
+    shadow *s = r->shadow;
+    if (at & (bytes - 1) || bytes != 1u << m->unit_bits || s->pending.found.bytes | s->vector.found.bytes) return 0;
+    if (m == &s->regions[VARIABLES] && !is_in_variable(s, r->launch->checks, at, bytes)) return 0;
+    const record me = place << 44 | s->me;
+    const uint64_t unit = at >> m->unit_bits;
+    const record writer = m->writers[unit];
+    if (writer ? !is_before(s, writer, me, m->is_local) : !(access & IS_WRITE) && m->is_undefined) return 0;
+    if (!(access & IS_WRITE)) {
+        const record reader = m->readers[unit];
+        m->readers[unit] = reader ? with_reader(s, reader, me, m->is_local) : me;
+        m->is_read = 1;
+        return 1;
+    }
+    if (m->is_read) {
+        const record reader = m->readers[unit];
+        if (reader && (flags_of(reader) & (LANES | SIMDGROUPS) || !is_before(s, reader, me, m->is_local))) return 0;
+        m->readers[unit] = 0;
+    }
+    if (!writer) m->written += bytes;
+    m->writers[unit] = me;
+    return 1;
 }
 
 static inline __attribute__((always_inline)) void touch(const void *address, uint32_t bytes, uint32_t access, void *back) {
@@ -235,10 +268,11 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
     shadow *s = r->shadow;
     if (!s) return;
     const uint8_t *p = address;
-    const uint64_t place = ((uint64_t)back - s->code) >> 2 & 0xfffff, in_arena = (uint64_t)(p - s->arena);
+    const uint64_t place = ((uint64_t)back - s->code) >> 2 & 0xfffff;
+    const uint64_t slot = (uint64_t)(p - s->arena) >> s->bounds.slot_bits;
     region *m = &s->regions[VARIABLES];
-    if (__builtin_expect(in_arena < ARENA_BYTES, 1)) {
-        m = &s->regions[in_arena >> SLOT_BITS];
+    if (__builtin_expect(slot < SLOTS, 1)) {
+        m = &s->regions[slot];
     } else if ((uint64_t)(p - s->stack) < stack_pitch()) {
         touch_stack(r, p, bytes, access, place);
         return;
@@ -248,16 +282,18 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
         touch_outside(r, m, p, bytes, access, place);
     else if (access & IS_WRITE && !m->is_writable)
         report_access(r, m, p, bytes, access, place, MPSREF_READ_ONLY);
-    else if (m->cells) // what nobody writes needs no history
-        touch_cells(r, m, at, bytes, access, place);
+    else if (m->writers && (access > IS_WRITE || !touch_unit(r, m, at, bytes, access, place))) // else nobody writes it
+        touch_units(r, m, at, bytes, access, place);
 }
 
-#define ACCESS(NAME, BYTES, ACCESS) void __tsan_##NAME##BYTES(void *p) { touch(p, BYTES, ACCESS, BACK); }
+// Code with inlined.c calls the second names of plain reads.
+#define ACCESS(NAME, BYTES, ACCESS) void NAME##BYTES(void *p) { touch(p, BYTES, ACCESS, BACK); }
 #define ACCESSES(BYTES) \
-    ACCESS(read, BYTES, 0) ACCESS(write, BYTES, IS_WRITE) \
-    ACCESS(unaligned_read, BYTES, 0) ACCESS(unaligned_write, BYTES, IS_WRITE) \
-    ACCESS(volatile_read, BYTES, 0) ACCESS(volatile_write, BYTES, IS_WRITE) \
-    ACCESS(unaligned_volatile_read, BYTES, 0) ACCESS(unaligned_volatile_write, BYTES, IS_WRITE)
+    ACCESS(__tsan_read, BYTES, 0) ACCESS(mpsref_read, BYTES, 0) ACCESS(__tsan_write, BYTES, IS_WRITE) \
+    ACCESS(__tsan_unaligned_read, BYTES, 0) ACCESS(mpsref_unaligned_read, BYTES, 0) \
+    ACCESS(__tsan_unaligned_write, BYTES, IS_WRITE) \
+    ACCESS(__tsan_volatile_read, BYTES, 0) ACCESS(__tsan_volatile_write, BYTES, IS_WRITE) \
+    ACCESS(__tsan_unaligned_volatile_read, BYTES, 0) ACCESS(__tsan_unaligned_volatile_write, BYTES, IS_WRITE)
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
 // What libraries call when they are loaded.

@@ -18,6 +18,7 @@
 #include "fibre.h"
 #include "memory.h"
 #include "watch.h"
+#include "bounds.h"
 #include "shadow.h"
 
 enum { READY, AT_SIMD, AT_BARRIER, DONE };
@@ -64,6 +65,7 @@ typedef struct {
 #define NEAR
 #endif
 static _Thread_local NEAR run *current;
+_Thread_local NEAR const bounds *mpsref_bounds;
 
 static int has_ended(const run *r) { return r->report->kind || r->ended; }
 
@@ -539,7 +541,7 @@ static int watch_memory(run *r) {
             m->unit_bits = b->unit == 1 ? 0 : b->unit == 2 ? 1 : 2;
         }
         m->is_writable |= b->writable;
-        if ((m->is_writable || m->is_undefined) && !m->cells && !region_watch(m)) return 0;
+        if ((m->is_writable || m->is_undefined) && !m->writers && !region_watch(m)) return 0;
         r->buffers[i] = m->data;
     }
     for (uint32_t i = 0; i < l->local_count; i++) {
@@ -548,22 +550,27 @@ static int watch_memory(run *r) {
         r->locals[i] = s->regions[MPSREF_MAX_BUFFERS + i].data;
     }
     s->regions[VARIABLES] = (region){.data = l->local, .bytes = l->local_bytes, .is_writable = 1, .unit_bits = 2};
-    for (uint32_t i = MPSREF_MAX_BUFFERS; i < SLOTS; i++) {
+    for (uint32_t i = MPSREF_MAX_BUFFERS; i < REGIONS; i++) {
         region *m = &s->regions[i];
         m->is_local = m->is_undefined = 1;
         if (m->bytes && !region_watch(m)) return 0;
     }
+    for (uint32_t i = 0; i < SLOTS; i++) region_bound(s, i);
     return 1;
 }
+
+static const bounds no_bounds; // of a pass without checks: all reads are told, and ignored
 
 // Runs the kernel with checks on copies of the buffers, which become its results if it runs to its end.
 static void run_checked(run *r) {
     const mpsref_launch *l = r->launch;
     shadow *s = r->shadow = calloc(1, sizeof *s);
     const uint64_t stacks = stack_pitch() * MPSREF_MAX_THREADS;
-    if (s) s->arena = arena_open(), s->unset = untouched(stacks), s->code = l->checks->code;
-    if (s && s->arena && s->unset && watch_memory(r)) {
+    if (s) s->unset = untouched(stacks), s->code = l->checks->code;
+    if (s && arena_open(s) && s->unset && watch_memory(r)) {
+        mpsref_bounds = &s->bounds;
         run_pass(r);
+        mpsref_bounds = &no_bounds;
         settle(r);
     } else {
         r->report->kind = MPSREF_MEMORY;
@@ -573,13 +580,13 @@ static void run_checked(run *r) {
     for (uint32_t i = 0; i < l->buffer_count; i++) {
         mpsref_buffer *b = &l->buffers[i];
         r->buffers[i] = b->data;
-        if (b != memory_of(l, i) || has_ended(r) || b->file >= 0 || !s->regions[i].cells) continue;
+        if (b != memory_of(l, i) || has_ended(r) || b->file >= 0 || !s->regions[i].writers) continue;
         memcpy(b->data, s->regions[i].data, b->bytes);
-        b->written = bytes_written(&s->regions[i]);
+        b->written = s->regions[i].written < b->bytes ? s->regions[i].written : b->bytes;
     }
     if (s && s->arena) {
-        for (uint32_t i = 0; i < SLOTS; i++) region_close(&s->regions[i]);
-        munmap(s->arena, ARENA_BYTES);
+        for (uint32_t i = 0; i < REGIONS; i++) region_close(&s->regions[i]);
+        munmap(s->arena, arena_bytes(s));
     }
     if (s && s->unset) munmap(s->unset, stacks);
     free(s);
@@ -637,6 +644,7 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     const uint64_t mode = floating_mode();
     r.deadline = processor_time() + launch->nanoseconds;
     current = &r;
+    mpsref_bounds = &no_bounds;
     const int has_interrupt = catch_signals();
     watch ticks;
     if (watch_begin(&ticks)) {

@@ -1,6 +1,6 @@
 // Checks of memory accesses. The compiler's thread sanitizer is the instrumentation only: it calls a function
-// (checked.h) before each access, and these keep a shadow cell for each unit of memory with its last writer and
-// its readers since. An access that is not ordered after what the cell holds is a race.
+// (checked.h) before each access, and these keep two records for each unit of memory: its last writer and its readers
+// since. An access that is not ordered after what they hold is a race.
 //
 // What orders two threads is a barrier with the flag of the memory: of a threadgroup between all its threads, of a
 // simdgroup between its lanes. Each simdgroup has a clock, which its barriers advance, and records carry it; the clock
@@ -10,9 +10,10 @@
 
 // Buffers and the threadgroup memory of parameters lie in slots of an arena that are so large that a 32-bit index, at
 // most times the size of a float4, stays in its slot: an address belongs to the buffer that the kernel computed it from.
-#define SLOT_BITS 36
-enum { VARIABLES = MPSREF_MAX_BUFFERS + MPSREF_MAX_LOCALS, SLOTS }; // VARIABLES: a region that lies elsewhere
-#define ARENA_BYTES ((uint64_t)SLOTS << SLOT_BITS)
+// Where the address space is small, slots are smaller.
+enum { MOST_SLOT_BITS = 36, LEAST_SLOT_BITS = 30 };
+enum { VARIABLES = SLOTS, REGIONS }; // VARIABLES: a region that lies elsewhere
+#define ARENA_BYTES ((uint64_t)SLOTS << MOST_SLOT_BITS)
 
 // Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
 enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4 }; // readers: other lanes, other simdgroups read, too
@@ -30,27 +31,27 @@ static uint64_t place_of(record q) { return q >> 44; }
 #define CLOCK_BITS ((uint64_t)MOST_CLOCK << 17)
 static int is_same(record q, record me) { return !((q ^ me) & THREAD_BITS); }
 
-typedef struct {
-    record writer, reader;
-} cell;
-
-// A cell covers 4, 2 or 1 bytes: as few as the smallest access so far.
+// A unit has 4, 2 or 1 bytes: as few as the smallest access so far. The records of readers cost memory once there are
+// any (is_read).
 typedef struct {
     uint8_t *data;
-    uint64_t bytes;
-    cell *cells;
-    uint32_t unit_bits, is_local, is_writable, is_undefined;
+    uint64_t bytes, written;
+    record *writers, *readers;
+    uint32_t unit_bits, is_local, is_writable, is_undefined, is_read;
 } region;
 
 typedef struct {
+    bounds bounds;
     uint8_t *arena;
     const uint8_t *stack; // of the thread that runs
     uint8_t *unset; // for each byte of the stacks whether it is of an array that nothing wrote there
     uint64_t code; // where the library lies
     record me;     // of the thread that runs, without a place
-    region regions[SLOTS];
+    region regions[REGIONS];
     uint32_t clock[32]; // of the simdgroups
-    uint32_t met[32], simd_met[32], group_local[32], group_device[32], simd_local[32], simd_device[32]; // clocks at their last barriers
+    uint32_t met[32], simd_met[32]; // clocks at their last barriers, and at those that order ...
+    uint32_t group_device[32], simd_device[32], group_local[32], simd_local[32]; // a memory
+    uint32_t variable; // the last variable that was found
     uint32_t group, has_acquired; // has_acquired: this threadgroup
     uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
     struct { mpsref_site at; uint32_t flags; } barrier[32]; // the last ones
@@ -70,60 +71,81 @@ typedef struct {
 } shadow;
 
 // Address space, which is given back after a launch: it would count for the limits of child processes.
-static uint8_t *arena_open(void) {
-    uint8_t *arena = mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-    return arena == MAP_FAILED ? NULL : arena;
+static uint64_t arena_bytes(const shadow *s) { return (uint64_t)SLOTS << s->bounds.slot_bits; }
+
+static int arena_open(shadow *s) {
+    for (s->bounds.slot_bits = MOST_SLOT_BITS; s->bounds.slot_bits >= LEAST_SLOT_BITS; s->bounds.slot_bits--) {
+        s->arena = mmap(NULL, arena_bytes(s), PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+        s->bounds.arena = (uint64_t)s->arena;
+        if (s->arena != MAP_FAILED) return 1;
+    }
+    s->arena = NULL;
+    return 0;
 }
 
 // Memory that costs nothing until it is touched; NULL if there is none.
 static void *untouched(uint64_t bytes) {
-    void *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-    return found == MAP_FAILED ? NULL : found;
+    const uint64_t size = round_up(bytes, page_size()), more = bytes < LARGE_PAGE ? 0 : LARGE_PAGE;
+    uint8_t *map = mmap(NULL, size + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return NULL;
+    if (!more) return map;
+    uint8_t *found = (uint8_t *)round_up((uint64_t)map, more);
+    if (found > map) munmap(map, (uint64_t)(found - map));
+    if (found < map + more) munmap(found + size, (uint64_t)(map + more - found));
+    large_pages(found, bytes);
+    return found;
 }
 
-static uint64_t cell_bytes(const region *m) { return ((m->bytes >> m->unit_bits) + 1) * sizeof(cell); }
+static uint64_t units(const region *m) { return (m->bytes >> m->unit_bits) + 1; }
 
 // Opens a slot for memory of a size, or for that of a file; 0 when there is no memory.
 static int region_open(shadow *s, uint32_t slot, uint64_t bytes, int32_t file) {
     region *m = &s->regions[slot];
-    uint8_t *data = s->arena + ((uint64_t)slot << SLOT_BITS) + (UINT64_C(1) << (SLOT_BITS - 1));
+    const uint64_t half = UINT64_C(1) << (s->bounds.slot_bits - 1);
+    uint8_t *data = s->arena + 2 * half * slot + half;
+    if (round_up(bytes + 1, page_size()) > half) return 0;
     const int how = PROT_READ | PROT_WRITE;
     if (file >= 0 ? mmap(data, bytes, how, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED
                   : mprotect(data, round_up(bytes + 1, page_size()), how)) return 0;
+    if (file < 0) large_pages(data, bytes), touched(data, bytes);
     *m = (region){.data = data, .bytes = bytes, .is_writable = 1, .unit_bits = 2};
     return 1;
 }
 
 static int region_watch(region *m) {
-    m->cells = untouched(cell_bytes(m));
-    return m->cells != NULL;
+    m->writers = untouched(2 * units(m) * sizeof(record));
+    m->readers = m->writers + units(m);
+    return m->writers != NULL;
 }
 
 static void region_close(region *m) {
-    if (m->cells) munmap(m->cells, cell_bytes(m));
+    if (m->writers) munmap(m->writers, 2 * units(m) * sizeof(record));
 }
 
 static void region_forget(region *m) {
-    if (m->cells) memset(m->cells, 0, cell_bytes(m));
+    if (m->writers) memset(m->writers, 0, (m->is_read ? 2 : 1) * units(m) * sizeof(record));
+    m->is_read = 0;
 }
 
-// Makes cells half as large, until one covers what an access has to itself.
+// Makes units half as large, until one covers what an access has to itself.
 static void region_refine(region *m, uint64_t at, uint32_t bytes) {
     while (m->unit_bits && ((at | bytes) & ((1u << m->unit_bits) - 1))) {
         region finer = *m;
         finer.unit_bits--;
         if (!region_watch(&finer)) return;
-        for (uint64_t i = 0; i < m->bytes >> finer.unit_bits; i++) finer.cells[i] = m->cells[i >> 1];
-        munmap(m->cells, cell_bytes(m));
+        for (uint64_t i = 0; i < m->bytes >> finer.unit_bits; i++) finer.writers[i] = m->writers[i >> 1];
+        for (uint64_t i = 0; m->is_read && i < m->bytes >> finer.unit_bits; i++) finer.readers[i] = m->readers[i >> 1];
+        region_close(m);
         *m = finer;
     }
 }
 
-static uint64_t bytes_written(const region *m) {
-    uint64_t units = 0;
-    for (uint64_t i = 0; i < round_up(m->bytes, 1u << m->unit_bits) >> m->unit_bits; i++) units += m->cells[i].writer != 0;
-    const uint64_t bytes = units << m->unit_bits;
-    return bytes < m->bytes ? bytes : m->bytes;
+// Reads of a region that no one writes need no record.
+static void region_bound(shadow *s, uint32_t slot) {
+    const region *m = &s->regions[slot];
+    s->bounds.first[slot] = (uint64_t)m->data;
+    for (uint32_t log = 0; log < 5 && !m->writers; log++)
+        s->bounds.count[log][slot] = m->bytes >> log ? m->bytes - (1u << log) + 1 : 0;
 }
 
 // ---------------------------------------------------------------------------------------------- order
@@ -178,6 +200,15 @@ static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is
     return clock < (is_lane ? s->simd_met : s->met)[i] ? MPSREF_FENCE : is_lane ? MPSREF_LOCKSTEP : MPSREF_RACE;
 }
 
+// Whether an access is by the same thread, or one of the same threadgroup that is ordered before.
+static int is_before(const shadow *s, record q, record me, uint32_t is_local) {
+    if (is_same(q, me)) return 1;
+    if (!is_local && (q ^ me) >> 4 & MOST_GROUP) return 0;
+    const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH;
+    const int is_lane = i == thread_of(me) / MPSREF_SIMD_WIDTH;
+    return clock_of(q) < (is_local ? is_lane ? s->simd_local : s->group_local : is_lane ? s->simd_device : s->group_device)[i];
+}
+
 // The same for all readers that a record stands for.
 static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
     const uint32_t found = conflict(s, q, thread, is_local), i = thread_of(q) / MPSREF_SIMD_WIDTH;
@@ -213,5 +244,5 @@ static void shadow_group(shadow *s, uint32_t index) {
         s->clock[i] = 1;
         s->met[i] = s->simd_met[i] = s->group_local[i] = s->group_device[i] = s->simd_local[i] = s->simd_device[i] = 1;
     }
-    for (uint32_t i = MPSREF_MAX_BUFFERS; i < SLOTS; i++) region_forget(&s->regions[i]);
+    for (uint32_t i = MPSREF_MAX_BUFFERS; i < REGIONS; i++) region_forget(&s->regions[i]);
 }

@@ -17,9 +17,13 @@
 #define MPSREF_SIMD_BYTES 64
 #define MPSREF_STACK_BYTES (256 * 1024)
 
+#ifndef MPSREF_UNTOLD // prelude.h
+#define MPSREF_UNTOLD
+#endif
+
 // The threadgroup that is running.
 typedef struct {
-    void *const *buffers, *const *locals;      // locals: the threadgroup memory of parameters
+    void *const MPSREF_UNTOLD *buffers, *const MPSREF_UNTOLD *locals; // locals: the threadgroup memory of parameters
     uint32_t size, index;                      // threads; the number of the group
     uint32_t origin[3], position[3], extent[3]; // of the group: its first thread, its place, its threads
     uint32_t width[3], grid[3], groups[3];     // of the launch: threads of a full group, all threads, groups

@@ -19,7 +19,7 @@ struct value {
 
 // Buffers that follow each other, as an array of pointers.
 struct pointers {
-    void *const *first;
+    void *const MPSREF_UNTOLD *first;
     template <class T, size_t N> operator metal::array<T *, N>() const {
         metal::array<T *, N> all;
         for (size_t i = 0; i < N; i++) all[i] = (T *)first[i];
@@ -28,7 +28,7 @@ struct pointers {
 };
 
 // The position of thread t of a group, along an axis.
-inline uint place(const mpsref_group *g, uint t, int axis) {
+inline uint place(const MPSREF_UNTOLD mpsref_group *g, uint t, int axis) {
     return axis == 0 ? t % g->extent[0] : axis == 1 ? t / g->extent[0] % g->extent[1] : t / g->extent[0] / g->extent[1];
 }
 
@@ -241,7 +241,7 @@ struct mpsref_extent {
 #define MPSREF_ENTRY(PARAMETERS, BUFFERS, LOCALS, ...) \
     MPSREF_DATA(mpsref_extent, mpsref_local, {mpsref_locals_first, mpsref_locals_end}) \
     MPSREF_DATA(mpsref_extent, mpsref_named, {mpsref_counts_first, mpsref_counts_end}) \
-    MPSREF_CODE void mpsref_thread(const mpsref_group *g, uint t) { __VA_ARGS__; }
+    MPSREF_CODE void mpsref_thread(const MPSREF_UNTOLD mpsref_group *g, uint t) { __VA_ARGS__; }
 
 MPSREF_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(
     const mpsref::out_of_bounds *found, uint64_t index

@@ -36,10 +36,12 @@
 // A function that accesses memory on behalf of a kernel, beside its arguments: checks name the line of its caller.
 #ifdef MPSREF_CHECKED
 #define MPSREF_TOUCHES __attribute__((always_inline)) inline
-#define MPSREF_UNCHECKED __attribute__((no_sanitize("thread"), noinline)) // of memory that is not the kernel's
+#define MPSREF_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
+#define MPSREF_UNTOLD __attribute__((address_space(1))) // memory with accesses that the sanitizer leaves alone
 #else
 #define MPSREF_TOUCHES inline
 #define MPSREF_UNCHECKED inline
+#define MPSREF_UNTOLD
 #endif
 
 typedef char int8_t;

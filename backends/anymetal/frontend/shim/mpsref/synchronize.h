@@ -78,16 +78,14 @@ template <class T> struct lanes {
         return value;
     }
 #else
-    const mpsref_exchange *all;
-    MPSREF_UNCHECKED lanes(T mine, mpsref_site here) : self(lane()) {
-        all = mpsref_exchange_values(&mine, sizeof mine, 0, here);
+    const MPSREF_UNTOLD mpsref_exchange *all;
+    MPSREF_UNCHECKED static uintptr_t bring(T mine, mpsref_site here) {
+        return (uintptr_t)mpsref_exchange_values(&mine, sizeof mine, 0, here);
+    }
+    lanes(T mine, mpsref_site here) : self(lane()), all((const MPSREF_UNTOLD mpsref_exchange *)bring(mine, here)) {
         active = all->active;
     }
-    MPSREF_UNCHECKED T operator[](uint lane) const {
-        T value;
-        __builtin_memcpy(&value, all->value[lane % MPSREF_SIMD_WIDTH], sizeof(T));
-        return value;
-    }
+    T operator[](uint lane) const { return *(const MPSREF_UNTOLD T *)all->value[lane % MPSREF_SIMD_WIDTH]; }
 #endif
     // The value of a lane, which has to take part if the value is used.
     MPSREF_TOUCHES T of(uint lane, bool is_used, mpsref_site here) const {
