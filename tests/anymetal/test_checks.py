@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -195,7 +197,12 @@ def test_variables_that_are_used_before_they_are_set():
         launch(source, np.zeros(1, np.float32), grid=1, group=1, name="f")
     assert caught.value.findings[0].place.line == 5
     source = source.replace("T w;", "T w; if (v > 3) w = v;")
-    (note,) = launch(source, np.zeros(1, np.float32), grid=1, group=1, name="f").findings
+    assert not launch(source, np.full(1, 4, np.float32), grid=1, group=1, name="f").findings
+    with pytest.raises(LaunchError, match="thread 0 reads a private variable, before anything wrote it") as caught:
+        launch(source, np.zeros(1, np.float32), grid=1, group=1, name="f")
+    assert caught.value.findings[0].place.line == 5
+    source = source.replace("T w;", "switch (0) { default: break; } T w;")  # a function whose variables are not watched
+    (note,) = launch(source, np.zeros(1, np.float32), grid=1, group=1, name="f", check_order=False).findings
     assert (note.level, note.message) == ("note", "the variable w may be used before it is set")
 
 
@@ -340,3 +347,13 @@ def test_every_kind_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "msl_checks.md").read_text()
     missing = [kind for kind in KINDS if f"`{kind}`" not in page]
     assert missing == ["barriers", "fault"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not limit the address space")
+@pytest.mark.parametrize(("gigabytes", "expected"), [(250, "1 error"), (50, "needs 102 GB of address space")])
+def test_a_small_address_space(gigabytes, expected):
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({gigabytes} * 2**30,) * 2)\n"
+    code += "import anymetal, numpy as np\n"
+    code += "print(anymetal.compile('kernel void f(device float *x) { x[1 << 20] = 0; }')['f'](1, 1, np.zeros(4, np.float32)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert expected in ran.stderr

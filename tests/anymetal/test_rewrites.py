@@ -93,16 +93,22 @@ ROWS = {
             "MPSREF_LOCAL threadgroup vec<T, 4> v[2]; MPSREF_ZONE static MPSREF_LOCAL threadgroup vec < T , 4 > w; }",
         ),
     ],
-    "private_arrays": [
+    "private_variables": [
         (
             "void f() { float a[8], b, c[2][N]; vec<T, 2> d[2]; if (x) { thread T e[M]; } }",
-            "void f() { float a[8], b, c[2][N]; MPSREF_UNSET(a) MPSREF_UNSET(c) vec<T, 2> d[2]; MPSREF_UNSET(d) "
-            "if (x) { thread T e[M]; MPSREF_UNSET(e) } }",
+            "void f() { float a[8], b, c[2][N]; MPSREF_UNSET(a) MPSREF_UNSET_ONE(b) MPSREF_UNSET(c) vec<T, 2> d[2]; "
+            "MPSREF_UNSET(d) if (x) { thread T e[M]; MPSREF_UNSET(e) } }",
+        ),
+        (
+            "void f() { struct S s; uint a, b = g(1), c; g(a, &c); if (x) T<int> d; N::T e; }",
+            "void f() { struct S s; MPSREF_UNSET_ONE(s) uint a, b = g(1), c; MPSREF_UNSET(a) MPSREF_UNSET(c) "
+            "g(a, &c); if (x) T<int> d; N::T e; MPSREF_UNSET_ONE(e) }",
         ),
         *(
             (text, text)
             for text in (
-                "void f() { float a[2] = {}, b; int *c[2]; int (*d)[2]; int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
+                "void f() { float a[2] = {}; int *c[2]; int (*d)[2]; int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
+                "void f() { struct S; float a = 1, b(2), c{3}; using namespace N; typedef int I; T x = {}; f(a); }",
                 "void f() { struct S { float a[2]; }; constexpr int b[2]; threadgroup T c[2]; return a[0]; }",
                 "void f() { switch (n) { case 0: { float a[2]; } } for (int i[2]; ;) float b[2]; }",
                 "float a[2]; struct S { float b[2]; };",

@@ -548,6 +548,11 @@ class Device:
         self.check_order, self.seed, self.flush_denormals = bool(check_order), seed, denormals == "flush"
         self.name = f"{toolchain.name} on {platform.machine()}"
         self.runtime = launcher(toolchain)
+        if self.checks and not self.runtime.arena_bytes:
+            raise LaunchError(
+                "sanitize=True needs 102 GB of address space (no memory), and this process has less: raise its limit "
+                "(ulimit -v), or use sanitize=False"
+            )
         self._toolchain = toolchain
         self._kernels: dict[tuple[str, Options], Kernel] = {}
 

@@ -319,7 +319,7 @@ class Reader:
             total = f"threadgroup variable `{name}` of {nbytes} bytes"
         elif record.buffer < 0:
             is_own = NUMBERED[record.kind] == "uninitialized"
-            return None, None, "an element of a private array" if is_own else "memory"
+            return None, None, "a private variable" if is_own else "memory"
         else:
             is_local = record.buffer >= MOST_BUFFERS
             number = record.buffer - MOST_BUFFERS if is_local else record.buffer

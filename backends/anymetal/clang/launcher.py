@@ -132,8 +132,10 @@ class NativeLauncher:
         self.run = library.mpsref_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(FaultReport))
         self.run.restype = None
-        self.arena_bytes = ctypes.c_uint64.in_dll(library, "mpsref_arena_bytes").value
-        """Address space that a launch with checks reserves."""
+        library.mpsref_arena_choose.argtypes = ()
+        library.mpsref_arena_choose.restype = ctypes.c_uint64
+        self.arena_bytes = library.mpsref_arena_choose()
+        """Address space that a launch with checks reserves; 0 if the process has too little."""
         self._map = library.mpsref_map
         self._map.argtypes = (ctypes.c_uint64,)
         self._map.restype = ctypes.c_void_p
@@ -285,6 +287,8 @@ class Checks:
         return merged([*found, *map(reader.unset, self._library.image["unset"])])
 
 
+WATCHED = "#undef MPSREF_UNSET_ONE\n#define MPSREF_UNSET_ONE MPSREF_UNSET\n"
+"""What precedes the C++ of a kernel with numbers of which the compiler does not know whether they are set."""
 SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
@@ -309,7 +313,15 @@ def build_kernel(
     inlined = _inlined(toolchain) if options.checks and IS_INLINED else None
     first = output.with_suffix(".bc") if inlined else compiled
     command = compile_command(toolchain, options, headers, "-emit-llvm-bc" if inlined else "-emit-obj")
-    warnings = program.compile(toolchain, [*command, str(file), "-o", str(first)], values)
+
+
+    def compiled_unset() -> list[list[Any]]:
+        return unset(program.compile(toolchain, [*command, str(file), "-o", str(first)], values))
+
+    found = compiled_unset()
+    if options.checks and not all(is_sure for *_, is_sure in found):  # a launch tells
+        file.write_text(f"{WATCHED}{cpp}")
+        found = [one for one in found if one[-1]] + [one for one in compiled_unset() if not one[-1]]
     if inlined:
         toolchain.make([*inline_command(toolchain, inlined), str(first), "-o", str(compiled)])
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
@@ -317,7 +329,7 @@ def build_kernel(
     for symbol in needed:
         if not hasattr(ctypes.CDLL(None), symbol):
             raise undefined(symbol, cpp)
-    about = image(output) | {"unset": unset(warnings)} if options.checks else None
+    about = image(output) | {"unset": found} if options.checks else None
     return {"synchronizes": not SYNCHRONIZING.isdisjoint(needed), "image": about}
 
 

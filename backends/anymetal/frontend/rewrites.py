@@ -231,32 +231,42 @@ NO_TYPE = frozenset(("return", "static", "constexpr", "const", "device", "consta
                      "typedef", "goto", "delete", "throw", "case", "default", "else", "do"))  # fmt: skip
 
 
-def private_arrays(source: Source) -> Iterator[Edit]:
-    """``float x[8];`` in a body has no value: with checks, the launcher knows its elements that nothing wrote yet."""
+def private_variables(source: Source) -> Iterator[Edit]:
+    """``float x[8], y;`` in a body have no value: checks record what of them nothing wrote yet."""
     s = source.syntax
     for one in source.bodies:
         if {"switch", "goto"} & set(s.texts(one.opening, one.last)):  # may jump over a declaration
             continue
         for i in range(one.opening + 1, one.last):
             if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_class(s, i):
-                names, last = _uninitialized(s, i)
-                if names:
-                    yield source.append(last, "".join(f" MPSREF_UNSET({name})" for name in names))
+                marks, last = _uninitialized(s, i, one.last)
+                if marks:
+                    yield source.append(last, "".join(f" {mark}" for mark in marks))
 
 
-def _uninitialized(s: Syntax, first: int) -> tuple[list[str], int]:
-    """Return the names of the arrays without a value that a statement declares, and its last token."""
+def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int]:
+    """Return marks of the variables without a value that a statement declares, and its last token.
+
+    A number that may be an argument by reference is marked as an array is: the compiler takes it for set.
+    """
     name = end = first
     while s.words[end].is_name or s[end] in ("::", "<"):
         name, end = end, s.behind(end)
-    last = next((k for k in s.top(end, s.count) if s[k] in (";", "{", "(", "}")), end)
-    if not (s.words[name].is_name and (s.words[name - 1].is_name or s[name - 1] == ">") and s[last] == ";"):
+    last = next((k for k in s.top(end, s.count) if s[k] in (";", "}")), end)
+    is_class = s[first] in CLASSES and name == first + 1  # of which no variable is declared
+    if is_class or not (s.words[name].is_name and (s.words[name - 1].is_name or s[name - 1] == ">") and s[last] == ";"):
         return [], last
     parts = [name, *(k + 1 for k in s.top(end, last) if s[k] == ",")]
     ends = [*(k - 1 for k in parts[1:]), last]
-    is_plain = ["=" not in (s[k] for k in s.top(part, stop)) for part, stop in zip(parts, ends, strict=True)]
-    is_array = [s.words[k].is_name and s[k + 1] == "[" and not s.is_attribute(k + 1) for k in parts]
-    return [s[k] for k, *each in zip(parts, is_plain, is_array, strict=True) if k > first and all(each)], last
+    is_plain = [
+        {"=", "(", "{"}.isdisjoint(s[k] for k in s.top(part, stop)) for part, stop in zip(parts, ends, strict=True)
+    ]
+    used = {s[k] for k in range(last, end_of_body) if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")}
+    return [
+        f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]})"
+        for k, plain in zip(parts, is_plain, strict=True)
+        if plain and k > first and s.words[k].is_name and s[k + 1] in ("[", ",", ";") and not s.is_attribute(k + 1)
+    ], last
 
 
 def _is_in_class(s: Syntax, i: int) -> bool:
@@ -608,7 +618,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     instantiations,
     function_constants,
     locals_of_threadgroups,
-    private_arrays,
+    private_variables,
     member_spaces,
     array_parameters,
     bool_vectors,

@@ -31,13 +31,28 @@ static void find(run *r, mpsref_finding found) {
     if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
 }
 
+static uint8_t *unset_bytes(const run *r, const volatile void *p) {
+    return r->shadow->unset + ((const uint8_t *)p - r->pool->stacks);
+}
+
+static int is_on_stack(const run *r, const volatile void *p) {
+    return (uint64_t)((const uint8_t *)p - r->shadow->stack) < stack_pitch();
+}
+
 // The compiler stores a component of a vector as a read of the vector, and a write that changes a part of it.
+// A class that it copies, it may read and write as an integer: its copy is not set, either.
 static void settle_vector(run *r) {
     shadow *s = r->shadow;
     const mpsref_finding found = s->vector.found;
     uint32_t first = 0, end = found.bytes;
     if (!found.bytes) return;
     s->vector.found.bytes = 0;
+    for (uint32_t i = 0; i < s->vector.copy_count; i++) {
+        const uint8_t *copy = s->vector.copies[i];
+        if (memcmp(copy, s->vector.before, found.bytes)) continue;
+        memset(unset_bytes(r, copy), MPSREF_OF_CLASS, found.bytes);
+        return;
+    }
     while (s->vector.is_stored && first < end && s->vector.at[first] == s->vector.before[first]) first++;
     while (s->vector.is_stored && first < end && s->vector.at[end - 1] == s->vector.before[end - 1]) end--;
     if (first == end || end - first > found.bytes / 2) find(r, found);
@@ -144,11 +159,11 @@ __attribute__((noinline)) static void report_unwritten(run *r, const region *m, 
                                                       uint32_t bytes, uint32_t access, uint64_t place) {
     shadow *s = r->shadow;
     const mpsref_finding found = access_finding(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
-    if (bytes < 8 || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
+    if (bytes < 2 || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
         find(r, found);
         return;
     }
-    s->vector.at = p, s->vector.found = found, s->vector.is_stored = 0;
+    s->vector.at = p, s->vector.found = found, s->vector.is_stored = s->vector.is_class = s->vector.copy_count = 0;
     memcpy(s->vector.before, p, bytes);
 }
 
@@ -157,20 +172,19 @@ static void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint32_t acc
     shadow *s = r->shadow;
     if (s->vector.found.bytes) {
         const mpsref_finding *found = &s->vector.found;
-        if (!s->vector.is_stored && access == IS_WRITE && p == s->vector.at && bytes == found->bytes &&
-            found->thread_index == r->thread)
+        const int is_write = access == IS_WRITE && bytes == found->bytes && found->thread_index == r->thread;
+        if (is_write && !s->vector.is_stored && !s->vector.copy_count && p == s->vector.at)
             s->vector.is_stored = 1;
+        else if (is_write && s->vector.is_class && s->vector.copy_count < 4 && is_on_stack(r, p))
+            s->vector.copies[s->vector.copy_count++] = p;
         else
             settle_vector(r);
     }
     if (s->pending.found.bytes) settle(r);
 }
 
-static uint8_t *unset_bytes(const run *r, const volatile void *p) {
-    return r->shadow->unset + ((const uint8_t *)p - r->pool->stacks);
-}
-
 // The stack of a thread. What the compiler put there itself is set; of padding only the end of a word is never written.
+// Of a class it may read more than is used.
 __attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint32_t bytes, uint32_t access, uint64_t place) {
     uint8_t *unset = unset_bytes(r, p);
     uint32_t i = 0;
@@ -178,13 +192,17 @@ __attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint
     if (access & IS_WRITE) memset(unset, 0, bytes);
     if (access & (IS_WRITE | IS_NO_USE)) return;
     while (i < bytes && !unset[i]) i += bytes < 4 ? 1 : 4;
-    if (i < bytes) report_unwritten(r, NULL, p, i, bytes, access, place);
+    if (i >= bytes || (unset[i] == MPSREF_OF_CLASS && memchr(unset, 0, bytes))) return;
+    report_unwritten(r, NULL, p, i, bytes, access, place);
+    r->shadow->vector.is_class = unset[i] == MPSREF_OF_CLASS;
 }
 
-void mpsref_unset(const volatile void *array, uint64_t bytes, uint32_t is_unset) {
+// The bits are set: so is most of what arithmetic makes of them, which tells it from the store of a component.
+void mpsref_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
     run *r = current;
-    if (r->shadow && (uint64_t)((const uint8_t *)array - r->shadow->stack) < stack_pitch())
-        memset(unset_bytes(r, array), (int)is_unset, bytes);
+    if (!r->shadow || !is_on_stack(r, variable)) return;
+    memset(unset_bytes(r, variable), (int)what, bytes);
+    if (what) memset((void *)variable, 0xff, bytes);
 }
 
 // The compiler reads a struct that it copies as integers, with the padding behind a small member: bytes at the end of a
@@ -308,8 +326,10 @@ static void touch_range(const void *start, uint64_t bytes, uint32_t access, void
 }
 // A struct may have bytes that nobody writes: copying it is no use of them.
 static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
+    run *r = current;
     touch_range(from, bytes, IS_NO_USE, back);
     touch_range(to, bytes, IS_WRITE, back);
+    if (r->shadow && is_on_stack(r, from) && is_on_stack(r, to)) memmove(unset_bytes(r, to), unset_bytes(r, from), bytes);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
     touch_copy(to, from, bytes, BACK);

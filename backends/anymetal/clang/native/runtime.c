@@ -586,7 +586,7 @@ static void run_checked(run *r) {
     }
     if (s && s->arena) {
         for (uint32_t i = 0; i < REGIONS; i++) region_close(&s->regions[i]);
-        munmap(s->arena, arena_bytes(s));
+        munmap(s->arena, arena_bytes());
     }
     if (s && s->unset) munmap(s->unset, stacks);
     free(s);
@@ -670,8 +670,6 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     }
     pool_give(r.pool);
 }
-
-const uint64_t mpsref_arena_bytes = ARENA_BYTES;
 
 void *mpsref_map(uint64_t accessible) { return guarded_map(accessible); }
 

@@ -13,7 +13,6 @@
 // Where the address space is small, slots are smaller.
 enum { MOST_SLOT_BITS = 36, LEAST_SLOT_BITS = 30 };
 enum { VARIABLES = SLOTS, REGIONS }; // VARIABLES: a region that lies elsewhere
-#define ARENA_BYTES ((uint64_t)SLOTS << MOST_SLOT_BITS)
 
 // Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
 enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4 }; // readers: other lanes, other simdgroups read, too
@@ -60,10 +59,10 @@ typedef struct {
         uint8_t before[16];
         mpsref_finding found; // of 0 bytes: none
     } pending;
-    struct { // a read of a vector that nothing wrote, which may belong to a store of one component
-        const uint8_t *at;
+    struct { // a read of a vector that nothing wrote, which may belong to a store of one component, or to a copy
+        const uint8_t *at, *copies[4];
         uint8_t before[16];
-        uint32_t is_stored;
+        uint32_t is_stored, is_class, copy_count;
         mpsref_finding found; // of 0 bytes: none
     } vector;
     const volatile void *polled; // by atomic loads in a row
@@ -71,16 +70,30 @@ typedef struct {
 } shadow;
 
 // Address space, which is given back after a launch: it would count for the limits of child processes.
-static uint64_t arena_bytes(const shadow *s) { return (uint64_t)SLOTS << s->bounds.slot_bits; }
+static uint32_t slot_bits; // 0: there is too little
+
+static uint64_t arena_bytes(void) { return slot_bits ? (uint64_t)SLOTS << slot_bits : 0; }
+
+static uint8_t *arena_map(void) {
+    uint8_t *arena = mmap(NULL, arena_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    return arena == MAP_FAILED ? NULL : arena;
+}
 
 static int arena_open(shadow *s) {
-    for (s->bounds.slot_bits = MOST_SLOT_BITS; s->bounds.slot_bits >= LEAST_SLOT_BITS; s->bounds.slot_bits--) {
-        s->arena = mmap(NULL, arena_bytes(s), PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-        s->bounds.arena = (uint64_t)s->arena;
-        if (s->arena != MAP_FAILED) return 1;
+    s->arena = arena_map();
+    s->bounds.arena = (uint64_t)s->arena, s->bounds.slot_bits = slot_bits;
+    return s->arena != NULL;
+}
+
+// Chooses the size of slots for all launches, and returns the address space that they take.
+uint64_t mpsref_arena_choose(void) {
+    for (slot_bits = MOST_SLOT_BITS; slot_bits >= LEAST_SLOT_BITS; slot_bits--) {
+        uint8_t *trial = arena_map();
+        if (!trial) continue;
+        munmap(trial, arena_bytes());
+        return arena_bytes();
     }
-    s->arena = NULL;
-    return 0;
+    return slot_bits = 0;
 }
 
 // Memory that costs nothing until it is touched; NULL if there is none.

@@ -120,12 +120,18 @@ template <int N> struct bindings {
 };
 
 #ifdef MPSREF_CHECKED
-// An array of a thread, in the scope that declares it without an initializer.
+// A variable of a thread, in the scope that declares it without an initializer. Of a class some bytes are padding.
+template <class T> constexpr constant bool has_class = __is_class(__remove_all_extents(T)) || __is_union(__remove_all_extents(T));
 struct unset {
-    const volatile void *array;
+    volatile void *variable;
     ulong bytes;
-    template <class T> unset(T &x) : array(x), bytes(sizeof x) { mpsref_unset(array, __is_trivially_constructible(T) ? bytes : 0, 1); }
-    ~unset() { mpsref_unset(array, bytes, 0); }
+    template <class T> unset(T &x) : unset(has_class<T>, __is_trivially_constructible(T) ? sizeof x : 0, &x) {}
+    unset(bool is_class, ulong size, volatile void *at) : variable(at), bytes(size) {
+        if (at) mpsref_unset(at, size, is_class ? MPSREF_OF_CLASS : MPSREF_OF_NUMBERS);
+    }
+    ~unset() {
+        if (variable) mpsref_unset(variable, bytes, 0);
+    }
 };
 #endif
 
@@ -171,6 +177,7 @@ struct out_of_bounds {
 #define MPSREF_LOCAL
 #define MPSREF_ZONE
 #define MPSREF_UNSET(NAME)
+#define MPSREF_UNSET_ONE(NAME)
 #define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
 #ifdef MPSREF_EXACT
 // A part of a grid, all of whose threadgroups have the same size. `part` has threads of the grid, threads of a full
@@ -224,9 +231,18 @@ extern "C" threadgroup char mpsref_shared[] __attribute__((aligned(16)));
 #define MPSREF_ZONE_OF(NUMBER) MPSREF_ZONE_NAMED(NUMBER)
 #define MPSREF_ZONE_NAMED(NUMBER) static MPSREF_LOCAL char mpsref_zone_##NUMBER[256];
 #define MPSREF_UNSET(NAME) const mpsref::unset mpsref_unset_##NAME(NAME);
+// The compiler finds most numbers that are used before they are set, if nothing else refers to them.
+#define MPSREF_UNSET_ONE(NAME) \
+    const mpsref::unset mpsref_unset_##NAME( \
+        true, __is_trivially_constructible(decltype(NAME)) ? sizeof NAME : 0, [&]() -> volatile void * { \
+            if constexpr (mpsref::has_class<decltype(NAME)>) return &NAME; \
+            return nullptr; \
+        }() \
+    );
 #else
 #define MPSREF_ZONE
 #define MPSREF_UNSET(NAME)
+#define MPSREF_UNSET_ONE(NAME)
 #endif
 #define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_counts) = __VA_ARGS__;
 #define MPSREF_EXTENT(NAME) \
