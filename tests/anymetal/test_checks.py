@@ -354,6 +354,7 @@ def test_every_kind_is_documented():
 def test_a_small_address_space(gigabytes, expected):
     code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({gigabytes} * 2**30,) * 2)\n"
     code += "import anymetal, numpy as np\n"
-    code += "print(anymetal.compile('kernel void f(device float *x) { x[1 << 20] = 0; }')['f'](1, 1, np.zeros(4, np.float32)))"
+    code += "f = anymetal.compile('kernel void f(device float *x) { x[1 << 20] = 0; }')['f']\n"
+    code += "f(1, 1, np.zeros(4, np.float32))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert expected in ran.stderr

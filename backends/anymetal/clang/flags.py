@@ -99,9 +99,7 @@ def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
     return *_compiler(compiler, options), "-emit-pch", "-fno-pch-timestamp"
 
 
-def compile_command(
-    compiler: Toolchain, options: Options, headers: Path, kind: str = "-emit-obj"
-) -> tuple[str, ...]:
+def compile_command(compiler: Toolchain, options: Options, headers: Path, kind: str = "-emit-obj") -> tuple[str, ...]:
     """Return the command that compiles a kernel; ``kind`` is ``-emit-obj`` or ``-emit-llvm-bc``."""
     return *_compiler(compiler, options), kind, "-include-pch", str(headers)
 

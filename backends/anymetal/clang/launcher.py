@@ -314,7 +314,6 @@ def build_kernel(
     first = output.with_suffix(".bc") if inlined else compiled
     command = compile_command(toolchain, options, headers, "-emit-llvm-bc" if inlined else "-emit-obj")
 
-
     def compiled_unset() -> list[list[Any]]:
         return unset(program.compile(toolchain, [*command, str(file), "-o", str(first)], values))
 

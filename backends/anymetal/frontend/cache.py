@@ -1,4 +1,4 @@
-"""Disk cache of compiled files: libraries (``.so``), bitcode (``.bc``), PTX (``.ptx``) and precompiled headers (``.pch``).
+"""Disk cache of compiled files: libraries (``.so``), bitcode (``.bc``), PTX (``.ptx``), headers (``.pch``).
 
 See :mod:`kernelcache.disk_cache`. Compilers need a folder: without one for the cache, or on a full or read-only disk,
 it is a temporary one, removed at the end of the process.

@@ -55,7 +55,17 @@ static void settle_vector(run *r) {
     }
     while (s->vector.is_stored && first < end && s->vector.at[first] == s->vector.before[first]) first++;
     while (s->vector.is_stored && first < end && s->vector.at[end - 1] == s->vector.before[end - 1]) end--;
-    if (first == end || end - first > found.bytes / 2) find(r, found);
+    const uint32_t size = s->vector.what > MPSREF_OF_VECTORS ? s->vector.what - MPSREF_OF_VECTORS : found.bytes;
+    uint32_t same = 0; // components; several may be stored at once
+    for (uint32_t i = 0; i < found.bytes; i += size) same += !memcmp(s->vector.at + i, s->vector.before + i, size);
+    if (first == end || (size < found.bytes ? !same : end - first > found.bytes / 2)) {
+        find(r, found);
+        return;
+    }
+    const uint32_t part = size > 2 ? size : found.bytes;
+    for (uint32_t i = 0; i < found.bytes; i += part) // the components that are not stored
+        if (memcmp(s->vector.at + i, s->vector.before + i, part) == 0 && s->vector.unset[i])
+            memset(unset_bytes(r, s->vector.at + i), (int)s->vector.what, part);
 }
 
 // A write that left the bytes as they were is a finding of its own kind. This looks after the write.
@@ -155,16 +165,17 @@ __attribute__((noinline)) static void report_access(run *r, const region *m, con
     find(r, access_finding(r, m, p, bytes, access, place, kind));
 }
 
-__attribute__((noinline)) static void report_unwritten(run *r, const region *m, const uint8_t *p, uint32_t i,
-                                                      uint32_t bytes, uint32_t access, uint64_t place) {
+__attribute__((noinline)) static void report_unwritten(run *r, const region *m, const uint8_t *p, uint32_t i, uint32_t bytes,
+                                                      uint32_t access, uint64_t place, uint32_t what) {
     shadow *s = r->shadow;
     const mpsref_finding found = access_finding(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
-    if (bytes < 2 || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
+    if ((m ? bytes < 8 : what == MPSREF_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
         find(r, found);
         return;
     }
-    s->vector.at = p, s->vector.found = found, s->vector.is_stored = s->vector.is_class = s->vector.copy_count = 0;
+    s->vector.at = p, s->vector.found = found, s->vector.what = what, s->vector.is_stored = s->vector.copy_count = 0;
     memcpy(s->vector.before, p, bytes);
+    if (!m) memcpy(s->vector.unset, unset_bytes(r, p), bytes);
 }
 
 // An access before the next one: was that of a vector its end?
@@ -175,7 +186,7 @@ static void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint32_t acc
         const int is_write = access == IS_WRITE && bytes == found->bytes && found->thread_index == r->thread;
         if (is_write && !s->vector.is_stored && !s->vector.copy_count && p == s->vector.at)
             s->vector.is_stored = 1;
-        else if (is_write && s->vector.is_class && s->vector.copy_count < 4 && is_on_stack(r, p))
+        else if (is_write && s->vector.what == MPSREF_OF_CLASS && s->vector.copy_count < 4 && is_on_stack(r, p))
             s->vector.copies[s->vector.copy_count++] = p;
         else
             settle_vector(r);
@@ -193,16 +204,16 @@ __attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint
     if (access & (IS_WRITE | IS_NO_USE)) return;
     while (i < bytes && !unset[i]) i += bytes < 4 ? 1 : 4;
     if (i >= bytes || (unset[i] == MPSREF_OF_CLASS && memchr(unset, 0, bytes))) return;
-    report_unwritten(r, NULL, p, i, bytes, access, place);
-    r->shadow->vector.is_class = unset[i] == MPSREF_OF_CLASS;
+    report_unwritten(r, NULL, p, i, bytes, access, place, unset[i]);
 }
 
-// The bits are set: so is most of what arithmetic makes of them, which tells it from the store of a component.
+// Gives it a value of which arithmetic changes most bytes, and the store of a component few.
 void mpsref_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
     run *r = current;
     if (!r->shadow || !is_on_stack(r, variable)) return;
+    settle_vector(r);
     memset(unset_bytes(r, variable), (int)what, bytes);
-    if (what) memset((void *)variable, 0xff, bytes);
+    if (what) memset((void *)variable, 0xa5, bytes);
 }
 
 // The compiler reads a struct that it copies as integers, with the padding behind a small member: bytes at the end of a
@@ -235,7 +246,7 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
         if (!*w) {
             if (access & IS_WRITE) m->written += 1u << m->unit_bits;
             if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
-                said = 1, report_unwritten(r, m, p, i, bytes, access, place);
+                said = 1, report_unwritten(r, m, p, i, bytes, access, place, 0);
         } else if (!is_same(*w, me) && !(*w & me & ATOMIC)) {
             const uint32_t kind = conflict(s, *w, thread, is_local);
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *w, kind, 1);

@@ -62,7 +62,8 @@ typedef struct {
     struct { // a read of a vector that nothing wrote, which may belong to a store of one component, or to a copy
         const uint8_t *at, *copies[4];
         uint8_t before[16];
-        uint32_t is_stored, is_class, copy_count;
+        uint32_t is_stored, what, copy_count;
+        uint8_t unset[16];
         mpsref_finding found; // of 0 bytes: none
     } vector;
     const volatile void *polled; // by atomic loads in a row

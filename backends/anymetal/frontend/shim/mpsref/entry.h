@@ -122,12 +122,17 @@ template <int N> struct bindings {
 #ifdef MPSREF_CHECKED
 // A variable of a thread, in the scope that declares it without an initializer. Of a class some bytes are padding.
 template <class T> constexpr constant bool has_class = __is_class(__remove_all_extents(T)) || __is_union(__remove_all_extents(T));
+template <class T> constexpr constant uint what_is = MPSREF_OF_NUMBERS;
+template <class T, int N>
+constexpr constant uint what_is<T __attribute__((ext_vector_type(N)))> = MPSREF_OF_VECTORS + sizeof(T);
 struct unset {
     volatile void *variable;
     ulong bytes;
-    template <class T> unset(T &x) : unset(has_class<T>, __is_trivially_constructible(T) ? sizeof x : 0, &x) {}
-    unset(bool is_class, ulong size, volatile void *at) : variable(at), bytes(size) {
-        if (at) mpsref_unset(at, size, is_class ? MPSREF_OF_CLASS : MPSREF_OF_NUMBERS);
+    template <class T> unset(T &x)
+        : unset(has_class<T> ? uint(MPSREF_OF_CLASS) : what_is<__remove_all_extents(T)>,
+                __is_trivially_constructible(T) && what_is<T> == MPSREF_OF_NUMBERS ? sizeof x : 0, &x) {} // no lone vector
+    unset(uint what, ulong size, volatile void *at) : variable(at), bytes(size) {
+        if (at) mpsref_unset(at, size, what);
     }
     ~unset() {
         if (variable) mpsref_unset(variable, bytes, 0);
@@ -234,7 +239,7 @@ extern "C" threadgroup char mpsref_shared[] __attribute__((aligned(16)));
 // The compiler finds most numbers that are used before they are set, if nothing else refers to them.
 #define MPSREF_UNSET_ONE(NAME) \
     const mpsref::unset mpsref_unset_##NAME( \
-        true, __is_trivially_constructible(decltype(NAME)) ? sizeof NAME : 0, [&]() -> volatile void * { \
+        MPSREF_OF_CLASS, __is_trivially_constructible(decltype(NAME)) ? sizeof NAME : 0, [&]() -> volatile void * { \
             if constexpr (mpsref::has_class<decltype(NAME)>) return &NAME; \
             return nullptr; \
         }() \
