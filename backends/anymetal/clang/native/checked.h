@@ -58,7 +58,7 @@ static void settle_vector(run *r) {
     const uint32_t size = s->vector.what > MPSREF_OF_VECTORS ? s->vector.what - MPSREF_OF_VECTORS : found.bytes;
     uint32_t same = 0; // components; several may be stored at once
     for (uint32_t i = 0; i < found.bytes; i += size) same += !memcmp(s->vector.at + i, s->vector.before + i, size);
-    if (first == end || (size < found.bytes ? !same : end - first > found.bytes / 2)) {
+    if (!s->vector.is_stored || first == end || (size < found.bytes ? !same : end - first > found.bytes / 2)) {
         find(r, found);
         return;
     }
