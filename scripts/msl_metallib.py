@@ -1,13 +1,16 @@
-"""Compare the kernels of MLX as anymetal reads them with what Apple's compiler wrote into the library of a macOS wheel.
+"""Compare the kernels of MLX and PyTorch as anymetal reads them with what Apple's compiler wrote into a macOS wheel.
 
-    pip download --no-deps --only-binary :all: --platform macosx_14_0_arm64 mlx-metal
+    pip download --no-deps --only-binary :all: --platform macosx_14_0_arm64 mlx-metal torch
     unzip mlx_metal-*.whl mlx/lib/mlx.metallib
     python scripts/msl_metallib.py mlx/lib/mlx.metallib --mlx mlx
+    unzip torch-*.whl "torch/include/*" torch/lib/libtorch_cpu.dylib
+    python scripts/msl_metallib.py torch/lib/libtorch_cpu.dylib --torch torch/include
 
-`--mlx` is the repository, of the same version. All names are compared. Of a random sample of each file, or with `--all`
-of every kernel, the arguments are: their indices, the bytes and the alignment of what they point or refer to, whether
-they can be written, and whether they are device or threadgroup memory. Apple's side is the metadata `air.kernel` of the
-bitcode, which llvmlite reads; ours are assertions that the front end of the compiler checks.
+`--mlx` is the repository, `--torch` a folder of headers, of the same version; the library of PyTorch contains a
+metallib. All names are compared. Of a random sample of each file, or with `--all` of every kernel, the arguments are:
+their indices, the bytes and the alignment of what they point or refer to, whether they can be written, whether they are
+device or threadgroup memory, and for a struct the offset and the bytes of each member. Apple's side is the metadata
+`air.kernel` of the bitcode, which llvmlite reads; ours are assertions that the front end of the compiler checks.
 """
 
 from __future__ import annotations
@@ -42,16 +45,26 @@ class Argument(NamedTuple):
     nbytes: int
     alignment: int
     is_written: bool
+    members: tuple[tuple[str, int, int], ...]
+    """Name, offset and bytes of each member of a struct."""
 
 
 class Metallib:
-    """The kernels of a metallib: at 0x18 is the offset of the list of functions, at 0x48 that of their bitcode."""
+    """The kernels of a metallib, which may lie in another file.
+
+    At 0x10 is its size, at 0x18 the offset of the list of functions, at 0x48 that of their bitcode.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Read the list; raise ValueError for another file."""
-        self._data = path.read_bytes()
-        if self._data[:4] != b"MTLB":
-            raise ValueError(f"{path} is no metallib: it begins with {self._data[:4]!r}, not b'MTLB'")
+        """Read the list; raise ValueError for a file without a metallib."""
+        data = path.read_bytes()
+        for match in re.finditer(b"MTLB", data):
+            rest = len(data) - match.start()
+            if rest > 0x50 and 0x50 < (size := struct.unpack_from("<Q", data, match.start() + 0x10)[0]) <= rest:
+                self._data = data[match.start() : match.start() + size]
+                break
+        else:
+            raise ValueError(f"{path} has no metallib, which begins with MTLB")
         self.functions = dict(self._functions())
 
     def _functions(self) -> Iterator[tuple[str, bytes]]:
@@ -76,10 +89,14 @@ class Metallib:
         nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?!\{(.*)\}$", text, re.MULTILINE))
         (kernel,) = re.findall(r"^!air\.kernel = !\{(!\d+)\}$", text, re.MULTILINE)
         rows = (nodes[node] for node in nodes[nodes[kernel].split(", ")[2]].split(", ") if node in nodes)
-        return [_argument(row) for row in rows if '!"air.buffer"' in row]
+        return [_argument(row, nodes) for row in rows if '!"air.buffer"' in row]
 
 
-def _argument(row: str) -> Argument:
+MEMBER = re.compile(r'i32 (\d+), i32 (\d+), i32 (\d+), !"[^"]*", !"(\w+)"')
+"""Offset, bytes of an element, length of an array or 0, and name of a member."""
+
+
+def _argument(row: str, nodes: dict[str, str]) -> Argument:
     def number(name: str) -> int:
         found = re.search(rf'!"air\.{name}", i32 (\d+)', row)
         assert found, (name, row)
@@ -88,6 +105,11 @@ def _argument(row: str) -> Argument:
     return Argument(
         *map(number, ("location_index", "address_space", "arg_type_size", "arg_type_align_size")),
         is_written='!"air.read"' not in row,
+        members=tuple(
+            (name, int(offset), int(nbytes) * max(int(length), 1))
+            for node in re.findall(r'!"air.struct_type_info", (!\d+)', row)
+            for offset, nbytes, length, name in MEMBER.findall(nodes[node])
+        ),
     )
 
 
@@ -96,6 +118,7 @@ def assertions(kernel: Kernel, apple: Sequence[Argument]) -> str:
     ours = kernel.bindings
     if len(ours) != len(apple):
         return f'static_assert(false, "{len(ours)} arguments, Apple has {len(apple)}");'
+    places = [place for place, known in enumerate(kernel.parameters) if known in ours]
     parts = [f"constexpr mpsref::about<decltype(+({kernel.call}))> about;"]
     for i, (known, one) in enumerate(zip(ours, apple, strict=True)):
         wanted = {
@@ -106,6 +129,10 @@ def assertions(kernel: Kernel, apple: Sequence[Argument]) -> str:
             "space": (str(int(known.kind == "threadgroup")), int(one.space == THREADGROUP)),
         }
         parts += [f'static_assert({a} == {b}u, "{what}");' for what, (a, b) in wanted.items()]
+        parts.append(f"typedef mpsref::parameter<decltype(+({kernel.call})), {places[i]}>::type type{i};")
+        for name, offset, nbytes in one.members:
+            parts.append(f'static_assert(__builtin_offsetof(type{i}, {name}) == {offset}, "offset of {name}");')
+            parts.append(f'static_assert(sizeof(type{i}::{name}) == {nbytes}, "bytes of {name}");')
     return " ".join(parts)
 
 
@@ -122,16 +149,16 @@ class Compared(Front):
 def main() -> None:
     """Compare what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("metallib", type=Path)
-    parser.add_argument(
-        "--mlx", type=Path, required=True, metavar="DIR", help="a folder with mlx/backend/metal/kernels"
-    )
+    parser.add_argument("metallib", type=Path, help="a metallib, or a file that contains one")
+    parser.add_argument("--mlx", type=Path, metavar="DIR", help="a folder with mlx/backend/metal/kernels")
+    parser.add_argument("--torch", type=Path, metavar="DIR", help="torch/include")
     parser.add_argument("--sample", type=int, default=10, metavar="N", help="kernels of each file")
     parser.add_argument("--all", action="store_true", help="compare the arguments of every kernel")
-    options: Any = parser.parse_args(namespace=argparse.Namespace(ggml=None, candle=None, torch=None, files="*.metal"))
+    options: Any = parser.parse_args(namespace=argparse.Namespace(ggml=None, candle=None, files="*.metal"))
     if (toolchain := find()) is None:
         raise SystemExit(missing())
     library, found, compared, kinds = Metallib(options.metallib), set[str](), 0, Counter[str]()
+    structs = members = 0
     for _, _, file, text, include in sources(options):
         flags = Options.of("4.0", include, False)
         try:
@@ -150,6 +177,8 @@ def main() -> None:
             kinds[what] += 1
             print(f"{file}: {kernel.name}: {what}")
         compared += len(chosen)
+        found_members = [sum(len(one.members) for one in arguments) for arguments in front.apple.values()]
+        structs, members = structs + sum(map(bool, found_members)), members + sum(found_members)
         print(
             f"{file}: {len(program.kernels)} kernels, {len(common)} in the metallib, {len(chosen)} compared", flush=True
         )
@@ -157,7 +186,10 @@ def main() -> None:
     print(f"{len(library.functions)} kernels in the metallib, {len(found)} in the sources, {len(found - more)} in both")
     for where, names in (("metallib", lacking), ("sources", more)):
         print(f"only in the {where}: {len(names)}, such as {', '.join(sorted(names)[:5])}")
-    print(f"{compared} kernels compared, {kinds.total()} differ: {dict(kinds)}")
+    print(
+        f"{compared} kernels compared, of them {structs} with structs ({members} members), {kinds.total()} differ: "
+        f"{dict(kinds)}"
+    )
 
 
 if __name__ == "__main__":

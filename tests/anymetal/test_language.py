@@ -683,3 +683,25 @@ def test_errors_come_without_warnings_about_the_headers():
         anymetal.compile(source + "kernel void g(device int* x) { x[0] = a; }")["g"]
     assert "warning" not in str(raised.value)
     assert "included from" not in str(raised.value)
+
+
+def test_vectors_of_bool_in_buffers(device):
+    """A component has a byte there; in registers it has the four of a comparison."""
+    source = """
+    kernel void f(constant bool2& a [[buffer(0)]], device const bool4* b [[buffer(1)]], device float* out [[buffer(2)]],
+                  uint i [[thread_position_in_grid]]) {
+        const bool2 both = a;
+        const bool4 row = b[i % 2];
+        out[i] = a.x + 10 * both.y + 100 * any(b[i % 2]) + 1000 * row.w + select(float2(0), float2(10000), a).y;
+    }"""
+    rows = np.array([[0, 0, 0, 0], [0, 1, 0, 1]], bool)
+    for x, y in ((1, 0), (0, 1)):
+        found = run(device, source, "f", 1024, np.array([x, y], bool), rows)
+        assert found[:2].tolist() == [x + 10010 * y, x + 10010 * y + 1100]
+
+
+def test_a_vector_of_bool_has_its_size():
+    library = anymetal.compile("kernel void f(constant bool3 &a, device int *y) { y[0] = a.z; }")
+    assert [library.kernels["f"]["arguments"][0][key] for key in ("bytes", "alignment", "dtype")] == [4, 4, "bool"]
+    with pytest.raises(anymetal.LaunchError, match="needs 4 bytes and has 3"):
+        library["f"](1, 1, bytes(3), np.zeros(1, np.int32))

@@ -46,6 +46,14 @@ ROWS = {
         ("void f(device float* x [[buffer(0)]]) { [[likely]] x[0] = 1; }", "void f(device float* x ) { x[0] = 1; }"),
         ("int a[b[0]];", "int a[b[0]];"),
     ],
+    "bools_in_buffers": [
+        (
+            "kernel void f(constant bool2 &a, device const bool4 *b, device bool2 *c) { bool2 d = a; }",
+            "kernel void f(constant mpsref::bool2_in_buffer &a, device const mpsref::bool4_in_buffer *b, "
+            "device bool2 *c) { bool2 d = a; }",
+        ),
+        ("void f(constant bool2 &a) {}", "void f(constant bool2 &a) {}"),
+    ],
     "kernel_words": [("kernel void f() {}", "void f() {}")],
     "threads": [
         (

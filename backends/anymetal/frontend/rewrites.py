@@ -378,6 +378,18 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
             yield source.edit(first, i, "mpsref::stored_vector")
 
 
+def bools_in_buffers(source: Source) -> Iterator[Edit]:
+    """``constant bool2 &x`` as a parameter of a kernel: a component has a byte, and can be read."""
+    s = source.syntax
+    for one in s.declarations:
+        for first, end in s.split(one.parameters) if one.parameters >= 0 and is_kernel(s, one) else ():
+            texts = s.texts(first, end)
+            if "constant" in texts or ("const" in texts and "device" in texts):
+                for i in range(first, end):
+                    if s[i] in BOOLS:
+                        yield source.edit(i, i, f"mpsref::{s[i]}_in_buffer")
+
+
 def _follows_type(s: Syntax, i: int) -> bool:
     """Return whether the token before ``i`` makes a type there declare something."""
     before = s.words[i - 1]
@@ -622,6 +634,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     member_spaces,
     array_parameters,
     bool_vectors,
+    bools_in_buffers,
     truths,
     constructors,
     casts,

@@ -119,6 +119,15 @@ template <class T> struct stored { typedef T type; };
 template <> struct stored<bool> { typedef int type; };
 template <class T, int N> using stored_vector = vector<typename stored<T>::type, N>;
 
+// Vectors of bool as a buffer has them.
+#define MPSREF_BOOLS(N, BYTES, ...) \
+    struct alignas(BYTES) bool##N##_in_buffer { \
+        bool __VA_ARGS__; \
+        operator vector<int, N>() const { return vector<int, N>{__VA_ARGS__}; } \
+        bool operator[](int i) const { return (&x)[i]; } \
+    };
+MPSREF_BOOLS(2, 2, x, y) MPSREF_BOOLS(3, 4, x, y, z) MPSREF_BOOLS(4, 4, x, y, z, w)
+
 // A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
 template <class T> struct packed3 {
     typedef vector<T, 3> vec;

@@ -40,3 +40,13 @@ inline V select(A a, B b, C c)
     MPSREF_EACH(V, mpsref::lane<bool>(c, i) ? mpsref::lane<T>(b, i) : mpsref::lane<T>(a, i))
 
 } // namespace metal
+
+namespace mpsref {
+
+#define MPSREF_OF_BUFFER(N) \
+    inline bool any(bool##N##_in_buffer a) { return metal::any(vector<int, N>(a)); } \
+    inline bool all(bool##N##_in_buffer a) { return metal::all(vector<int, N>(a)); } \
+    template <class V> inline V select(V a, V b, bool##N##_in_buffer c) { return metal::select(a, b, vector<int, N>(c)); }
+MPSREF_OF_BUFFER(2) MPSREF_OF_BUFFER(3) MPSREF_OF_BUFFER(4)
+
+} // namespace mpsref
