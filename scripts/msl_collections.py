@@ -28,7 +28,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import anymetal
@@ -162,17 +164,25 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
     rejected = {
         kernel.name for kernel, why in front.failed(list(program.kernels.values())) if note(found, kernel.name, why)
     }
-    library = anymetal.compile(
-        text, version=options.version, include=include, constants=values, define=define, sanitize=not options.bare
-    )
     names = [name for name in program.kernels if name not in rejected]
     chosen = names if options.all else random.Random(options.seed).sample(names, min(options.sample, len(names)))
-    for name in chosen:
-        try:
-            library[name]
-            found.kernels["compiled"] += 1
-        except (anymetal.CompileError, anymetal.LaunchError) as error:
-            note(found, name, str(error))
+
+    def compiled(share: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield the kernels of a share, with the reason for those that are not compiled."""
+        library = anymetal.compile(
+            text, version=options.version, include=include, constants=values, define=define, sanitize=not options.bare
+        )
+        for name in share:
+            try:
+                library[name]
+                yield name, ""
+            except (anymetal.CompileError, anymetal.LaunchError) as error:
+                yield name, str(error)
+
+    with ThreadPoolExecutor(options.jobs) as pool:  # a library compiles one kernel at a time
+        shares = pool.map(lambda k: list(compiled(chosen[k :: options.jobs])), range(options.jobs))
+        for name, why in chain.from_iterable(shares):
+            found.kernels["compiled"] += not (why and note(found, name, why))
     found.kernels.update(declared=len(program.kernels), accepted=len(names), tried=len(chosen))
     found.kernels["seconds"] = round(sum(os.times()[:4]) - start)
     return found
@@ -270,6 +280,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=4, metavar="N", help="kernels of each file")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--all", action="store_true", help="compile every kernel")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="kernels that are compiled at once")
     parser.add_argument("--json", action="store_true", help="write JSON")
     options = parser.parse_args()
     if (toolchain := find()) is None:
