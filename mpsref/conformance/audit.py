@@ -174,7 +174,7 @@ def compare(
 
 def _rounded(reference: Array, times: int) -> ErrorBound:
     """Return the bound of sums that are exact and then rounded; the reference in float64 has an error, too."""
-    return ErrorBound(times * (abs(reference) + 2.0**-24), np.float64(1), times == 0)
+    return ErrorBound.of_terms(times * (abs(reference) + 2.0**-24), np.float64(1), times == 0)
 
 
 def _tuple(found: Any) -> tuple[Any, ...]:
@@ -225,8 +225,8 @@ def _compared(
     where = (lambda index: "") if of is None else of.where
     try:
         fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, where)
-        limit = np.where(np.asarray(terms.m) > 0, gamma(terms.m) * terms.magnitude, 0.0)
-        unbounded = float((np.isinf(limit) & np.isfinite(reference)).mean()) if np.isinf(limit).any() else 0.0
+        infinite = np.isinf(terms.limit)
+        unbounded = float((infinite & np.isfinite(reference)).mean()) if infinite.any() else 0.0
         empty = what.startswith("gradient") and not reference.any()
         return Compared(what, fraction, problem=of, empty=empty, unbounded=unbounded)
     except Mismatch as mismatch:

@@ -94,7 +94,7 @@ def _is_exact_on_integers(case: Case) -> bool:
     """Return whether the call computes results of other numbers, which it would compute of small integers exactly."""
     if case.family not in ("real", "hard"):
         return False
-    return any(bool(np.any(np.asarray(terms.exact) & (np.asarray(terms.m) > 0))) for _, terms in expected(case))
+    return any(bool(np.any(np.asarray(terms.exact) & (np.asarray(terms.limit) > 0))) for _, terms in expected(case))
 
 
 def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outcome:

@@ -103,6 +103,10 @@ ROWS = {
     ],
     "private_variables": [
         (
+            "constexpr float f(float a) { float b; b = a; return b; }",
+            "constexpr float f(float a) { float b; b = a; return b; }",
+        ),
+        (
             "void f() { float a[8], b, c[2][N]; vec<T, 2> d[2]; if (x) { thread T e[M]; } }",
             "void f() { float a[8], b, c[2][N]; MPSREF_UNSET(a) MPSREF_UNSET_ONE(b) MPSREF_UNSET(c) vec<T, 2> d[2]; "
             "MPSREF_UNSET(d) if (x) { thread T e[M]; MPSREF_UNSET(e) } }",

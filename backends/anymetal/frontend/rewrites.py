@@ -237,6 +237,8 @@ def private_variables(source: Source) -> Iterator[Edit]:
     for one in source.bodies:
         if {"switch", "goto"} & set(s.texts(one.opening, one.last)):  # may jump over a declaration
             continue
+        if "constexpr" in s.texts(one.first, one.opening):  # has no variable with a destructor
+            continue
         for i in range(one.opening + 1, one.last):
             if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_class(s, i):
                 marks, last = _uninitialized(s, i, one.last)

@@ -85,7 +85,14 @@ template <class T> struct lanes {
     lanes(T mine, mpsref_site here) : self(lane()), all((const MPSREF_UNTOLD mpsref_exchange *)bring(mine, here)) {
         active = all->active;
     }
-    T operator[](uint lane) const { return *(const MPSREF_UNTOLD T *)all->value[lane % MPSREF_SIMD_WIDTH]; }
+    T operator[](uint lane) const {
+        const MPSREF_UNTOLD void *const from = all->value[lane % MPSREF_SIMD_WIDTH];
+        if constexpr (!__is_class(T)) {
+            return *(const MPSREF_UNTOLD T *)from;
+        } else { // no constructor takes an object in this address space
+            return *(const T *)(uintptr_t)from;
+        }
+    }
 #endif
     // The value of a lane, which has to take part if the value is used.
     MPSREF_TOUCHES T of(uint lane, bool is_used, mpsref_site here) const {
