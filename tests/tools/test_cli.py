@@ -181,7 +181,7 @@ REPORT = Report(
     "1",
     0,
     (
-        *(row(f"Kernel{k}.forward", passed=9, refused=1, reason="fast math", worst=k / 100) for k in range(28)),
+        *(row(f"Kernel{k}.forward", passed=9, refused=1, reason="fast math", used=k / 100) for k in range(28)),
         *(row(f"Other{k}.forward", reason=f"backend 'gpu' does not implement Other{k}.forward") for k in range(4)),
         row("Alone.forward", passed=9, refused=2, reason="no [brackets] here", rules=("some rule",)),
         row("Alone.forward", "wrong", failures=(Failure("Alone.forward:[x]", "wrong", "it is [red], not [/]"),)),
