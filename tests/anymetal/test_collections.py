@@ -77,6 +77,7 @@ def metallib(path, **functions):
     data = bytearray(b"MTLB".ljust(0x60, b"\0") + struct.pack("<I", len(functions)) + rows)
     struct.pack_into("<Q", data, 0x18, 0x60)
     struct.pack_into("<Q", data, 0x48, len(data))
+    struct.pack_into("<Q", data, 0x10, len(data) + len(codes))
     path.write_bytes(data + codes)
 
 
@@ -101,5 +102,5 @@ def test_comparison_with_a_metallib(scripts, tmp_path, planted, message):
 
 def test_another_file_is_no_metallib(scripts, tmp_path):
     (tmp_path / "a").write_bytes(b"text")
-    with pytest.raises(ValueError, match="is no metallib: it begins with b'text'"):
+    with pytest.raises(ValueError, match="has no metallib, which begins with MTLB"):
         scripts[1].Metallib(tmp_path / "a")
