@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, steps
 from mpsref_collections.ggml import BLOCKS, dequantized
 from mpsref_collections.mlx import EPSILON, HALF, erf, rounded, shape, views
 from mpsref_collections.pytorch import positions, taps
@@ -24,11 +24,6 @@ TYPES = {"float32": "f32", "float16": "f16", "uint8": "u8", "uint32": "u32", "in
 def sizes(values: Sequence[int]) -> Array:
     """Return integers as an array of ``size_t``, which is not empty."""
     return np.array([*values] or [0], np.uint64)
-
-
-def steps(view: Array) -> list[int]:
-    """Return strides in elements."""
-    return [stride // view.itemsize for stride in view.strides]
 
 
 class Candle(Collection):

@@ -38,6 +38,12 @@ TYPES = {
 """Types of C in structs of arguments."""
 
 
+def steps(view: Array, count: int = 0) -> list[int]:
+    """Return the strides of a view in elements, filled up with zeros."""
+    found = [stride // view.itemsize for stride in view.strides]
+    return found + [0] * (count - len(found))
+
+
 class Collection:
     """Launches of the kernels of a collection, which it finds in a folder."""
 

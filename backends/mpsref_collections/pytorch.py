@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record, steps
 
 EPSILON = float(np.finfo(np.float32).eps)
 MOST_THREADS = 1024
@@ -29,12 +29,6 @@ CHUNK = 65536
 def pair(value: Any) -> tuple[int, int]:
     """Return a number for both axes, or the two."""
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
-
-
-def steps(view: Array, count: int = 0) -> list[int]:
-    """Return the strides of a view in elements, filled up with zeros."""
-    found = [stride // view.itemsize for stride in view.strides]
-    return found + [0] * (count - len(found))
 
 
 def sized(values: Sequence[int], count: int) -> list[int]:

@@ -98,6 +98,21 @@ def _constant_power(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return bool(neuron.type == "power" and neuron.c == 0 and (neuron.a * inputs[1] + neuron.b == 0).any())
 
 
+def _rounded_scale(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """PyTorch multiplies the index of a pixel by 1 / factor in float32."""
+    one = np.float32(1)
+    for factor, size in zip(problem.spec.scale, problem.large_shape[1:3], strict=True):
+        index = np.arange(size)
+        if (np.floor(index.astype(np.float32) * (one / np.float32(factor))) != index // int(factor)).any():
+            return True
+    return False
+
+
+def _same_planes(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Of the source and its pooled image, more than one: inductor merges the indices of planes and of pixels."""
+    return inputs[0].shape[1:3] == inputs[1].shape[1:3]
+
+
 EAGER = ("torch", "torch:channels_last")
 
 
@@ -209,6 +224,28 @@ FINDINGS = (
         ("torch:compile", "torch:metal"),
         ("PoolingAverage.gradient", "PoolingL2Norm.gradient"),
         _ceil_mode,
+    ),
+    Finding(
+        "torch_metal_max_pool2d",
+        "torch",
+        ("2.13.0",),
+        "The kernel that torch.compile writes for the gradient of max_pool2d on Apple GPUs uses a variable without "
+        "declaration if the result has the size of the image and there are several planes.",
+        "PoolingMax.gradient:n1h7w7c2,k3x3,clamp,float32,memory=nchw+nchw,seed=0",
+        ("torch:metal",),
+        ("PoolingMax.gradient",),
+        _same_planes,
+    ),
+    Finding(
+        "torch_upsample_nearest",
+        "torch",
+        ("2.13.0",),
+        "interpolate with nearest by 41 and some larger factors takes the pixel before at some borders, because the "
+        "inverse of the factor is rounded to float32.",
+        "UpsamplingNearest.forward:n1h1w70c1,s1x41,float32,seed=0",
+        ("torch", "torch:channels_last", "torch:float16", "torch:compile", "torch:metal"),
+        ("UpsamplingNearest.forward", "UpsamplingNearest.gradient"),
+        _rounded_scale,
     ),
     Finding(
         "mlx_conv_transpose2d",

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, TypeAlias
@@ -436,10 +436,10 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
         for case in map(Case.parse, block.known.get(one.backend.name, ())):
             one.count(case, one.outcome_of(case))
     layers = list(layer_cases(operation)) if block.layers else []
-    chosen = [_spread(len(layers), one.backend.distinct_problems, block.number) for one in able]
-    for number, (layer, case) in enumerate(layers):
-        for one, numbers in zip(able, chosen, strict=True):
-            if case.dtype in one.backend.dtypes and number in numbers and not one.is_over:
+    chosen = [_chosen(layers, one.backend, block.number) for one in able]
+    for layer, case in layers:
+        for one, cases in zip(able, chosen, strict=True):
+            if case in cases and not one.is_over:
                 arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
                 one.count(arranged, one.outcome_of(arranged, of_layer=True), layer)
     lists = [_drawn(operation, one.backend, block) for one in able]
@@ -451,14 +451,11 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
         one.shrink(block.seed)
 
 
-def _spread(total: int, distinct: int | None, number: int) -> Collection[int]:
-    """Return which of the layers a backend runs: of one that compiles them a few, spread over all networks.
-
-    >>> sorted(_spread(10, 3, 60)), sorted(_spread(10, 3, 1)), list(_spread(2, 3, 60)), list(_spread(2, None, 1))
-    ([1, 5, 8], [5], [0, 1], [0, 1])
-    """
-    few = total if distinct is None else min(distinct, number, total)
-    return range(total) if few == total else {(2 * k + 1) * total // (2 * few) for k in range(few)}
+def _chosen(layers: Iterable[tuple[str, Case]], backend: Backend, number: int) -> list[Case]:
+    """Return the layers that a backend runs: of one that compiles them a few, spread over all networks."""
+    able = [case for _, case in layers if case.dtype in backend.dtypes]
+    few = len(able) if backend.distinct_problems is None else min(backend.distinct_problems, number, len(able))
+    return able if few == len(able) else [able[(2 * k + 1) * len(able) // (2 * few)] for k in range(few)]
 
 
 def outcome_of(case: Case, backend: Backend, isolate: Isolate = None) -> Outcome:
