@@ -396,7 +396,7 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
 
 def _print_report(report: Report, console: Console, verbose: bool) -> None:
     """Print a line for each backend, and the rows that did not pass; with ``verbose`` all rows."""
-    from mpsref.conformance.report import result_of
+    from mpsref.conformance.report import answer, result_of
 
     is_wide = console.width >= WIDE
     wide = ("ran on",) if is_wide else ()
@@ -425,6 +425,8 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
         for failure in shown_failures:  # soft_wrap: a case can be copied
             console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}", soft_wrap=True)
             console.print(f"  {failure.message}")
+            for line in [*answer(failure, row.rules), *_of_defect(failure.case, failure.backend)]:
+                console.print(f"  {line}", soft_wrap=True)
             console.print(f"  {failure.replay}", soft_wrap=True)
         if others := row.failures[: len(row.failures) - len(shown_failures)]:
             names = [failure.layer or failure.case for failure in others]
@@ -444,9 +446,26 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
             refused = f"{sum(row.refused for row in rows)} case(s) of " if rows[0].cases else ""
             reason = rows[0].reason if len(rows) == 1 else reason
             console.print(f"not run: {refused}{_named(rows)} on {rows[0].backend}: {reason}")
+    for row in report.rows:
+        if row.unjudged:
+            console.print(f"not judged on {row.backend}: {row.unjudged}")
     for name, reason in report.unavailable:
         console.print(f"not available: {name}: {reason}")
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
+
+
+def _of_defect(case: str, backend: str) -> list[str]:
+    """Return the known defect that a failing case belongs to, and the check without it."""
+    from mpsref.bugs.known import defect_of
+
+    finding = defect_of(case, backend)
+    if finding is None:
+        return []
+    step = f"mpsref check --backend '{backend}' --kernel {case.partition(':')[0]} --except-defects"
+    return [
+        f"known defect {finding.script} of {finding.package} {finding.version()}: {finding.text}",
+        f"without the calls that it concerns: {step}",
+    ]
 
 
 def _used(row: Row) -> float:
@@ -542,9 +561,20 @@ def replay(
     console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}{kind}", highlight=False)
     if outcome.message:
         console.print(outcome.message, highlight=False)
+    if outcome.unjudged:
+        console.print(f"not judged: {outcome.unjudged}", highlight=False)
+    if outcome.status == "failed":
+        from mpsref.conformance.report import Failure, answer
+        from mpsref.conformance.rules import concerning
+
+        named = outcome.case or str(parsed)
+        failure = Failure(named, chosen.name, outcome.message, results=outcome.results, call=outcome.call)
+        applied = concerning(chosen.rules, parsed.problem.operation)
+        for line in [*answer(failure, applied), *_of_defect(named, chosen.name)]:
+            console.print(line, highlight=False, soft_wrap=True)
     elif outcome.status == "mistrusted":
         console.print("The result agrees, but nothing but zeros was expected.")
-    else:
+    elif outcome.status == "passed":
         console.print(f"worst error / bound: {outcome.fraction:.3f}")
     raise typer.Exit(0 if outcome.status == "passed" else 1)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelcache.first_use import importing
 from mpsref.arguments.arrays import Array
+from mpsref.frameworks import spoken
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 
@@ -19,13 +20,19 @@ class Jax(CompilingFramework):
     title = "JAX"
     package = "jax"
     refusals = ("not implemented",)
+    language = spoken.Language(
+        "import jax\nimport numpy as np",
+        'jax.numpy.array({}, "float32")',
+        "jax.random.normal(jax.random.key(0), {})",
+        "jax.vjp(lambda {names}: {call}, {names})[1](g)",
+    )
 
     def __getattr__(self, name: str) -> Any:
         """Return a module or a function of ``jax``, which is imported at its first use."""
         if name.startswith("__"):
             raise AttributeError(name)
         with importing:
-            return getattr(import_module("jax"), name)
+            return spoken.named(f"jax.{name}", getattr(import_module("jax"), name))
 
     def described(self) -> str:
         """Return device and version."""
@@ -39,9 +46,9 @@ class Jax(CompilingFramework):
         """Return the values of a result."""
         return np.asarray(tensor)
 
-    def run(self, function: Function, *arrays: Array) -> Array:
-        """Return ``function(*tensors)`` as an array."""
-        return super().run(self.kept(lambda: self._compiled(function), function), *arrays)
+    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
+        """Return the compiled function; :meth:`differentiate` compiles its gradients."""
+        return function if count else self.kept(lambda: self._compiled(function), function)
 
     def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
         """Return the gradients by ``jax.vjp``."""

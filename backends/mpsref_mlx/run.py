@@ -10,6 +10,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import install
+from mpsref.frameworks import spoken
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 
@@ -18,6 +19,12 @@ class Mlx(Framework):
 
     title = "MLX"
     package = "mlx"
+    language = spoken.Language(
+        "import mlx.core, mlx.nn",
+        "mlx.core.array({}, mlx.core.float32)",
+        "mlx.core.random.normal({})",
+        "mlx.core.vjp(lambda {names}: {call}, [{names}], [g])[1]",
+    )
 
     def unavailable(self) -> str | None:
         """Return ``None``, or the reason why the framework does not run here, and what to install."""
@@ -34,7 +41,7 @@ class Mlx(Framework):
         """``mlx.core``."""
         import mlx.core
 
-        core: ModuleType = mlx.core
+        core: ModuleType = spoken.named("mlx.core", mlx.core)
         return core
 
     @property
@@ -42,7 +49,7 @@ class Mlx(Framework):
         """``mlx.nn``."""
         import mlx.nn
 
-        return mlx.nn
+        return spoken.named("mlx.nn", mlx.nn)
 
     def tensor(self, array: Array) -> Tensor:
         """Return an array as a tensor, in the same order in memory."""

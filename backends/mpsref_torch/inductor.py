@@ -82,6 +82,8 @@ def unavailable() -> str | None:
 class Inductor(Torch):
     """Functions of PyTorch as inductor compiles them for an Apple GPU, forward and backward a program each."""
 
+    language = None  # the kernels are compiled for another device
+
     device: str = "cpu"
     _programs: dict[object, Function] = field(default_factory=dict, repr=False)
 
@@ -93,7 +95,7 @@ class Inductor(Torch):
         """Return what runs."""
         return f"clang on the CPU, Metal kernels of PyTorch {metadata.version('torch')}"
 
-    def _callable(self, function: Function, arrays: Sequence[Array], count: int) -> Function:
+    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
         """Return the function, compiled when it is first called with these shapes and strides.
 
         A program has the gradients of the first ``count`` tensors only.

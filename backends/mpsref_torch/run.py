@@ -12,7 +12,18 @@ import numpy as np
 
 from kernelcache.first_use import cached_property
 from mpsref.arguments.arrays import Array
+from mpsref.frameworks import spoken
 from mpsref.frameworks.adapter import Framework, Function, Tensor
+
+LANGUAGE = spoken.Language(
+    "import torch\nimport torch.nn.functional as F",
+    "torch.tensor({})",
+    "torch.rand({})",
+    "torch.autograd.grad({call}, [{names}], g, allow_unused=True)",
+    "{}.requires_grad_()",
+)
+
+COMPILED = "torch.compile(lambda {all}: {call})({all})"
 
 
 @dataclass(eq=False)
@@ -23,6 +34,7 @@ class Torch(Framework):
     package = "torch"
     axes = "NCHW"
     optional_bias = True
+    language = LANGUAGE
     refusals = (
         "not implemented for",
         "Expected more than 1",
@@ -89,11 +101,7 @@ class Torch(Framework):
     def run(self, function: Function, *arrays: Array) -> Array:
         """Return ``function(*tensors)`` as an array."""
         with self.torch.no_grad():
-            return super().run(self._callable(function, arrays, 0), *arrays)
-
-    def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
-        """Return the gradients of ``function(*tensors)`` for the first ``count`` arrays, from the source gradient."""
-        return super().gradients(self._callable(function, (*arrays, g), count), arrays, g, count)
+            return super().run(function, *arrays)
 
     def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
         """Return the gradients by ``torch.autograd.grad``."""
@@ -102,7 +110,23 @@ class Torch(Framework):
         zeros = map(self.torch.zeros_like, leaves)
         return [z if d is None else d for d, z in zip(found, zeros, strict=False)]
 
-    def _callable(self, function: Function, arrays: Sequence[Array], count: int) -> Function:
+    def note(self, function: Function, arrays: Sequence[Array], count: int = 0) -> None:
+        """Note a call; of a compiled one with its compilation."""
+        language = LANGUAGE._replace(call=COMPILED) if self.compiles and self.language else self.language
+        spoken.note(language, function, lambda: [self.written(one) for one in arrays], count)
+
+    def written(self, array: Array) -> str:
+        """Return the text of a tensor with the strides of an array."""
+        tensor = self.tensor(array)
+        text = spoken.values(LANGUAGE, tensor.numpy())
+        if array.dtype != np.float32:
+            text += f".{ {'float16': 'half', 'float64': 'double'}.get(array.dtype.name, array.dtype.name) }()"
+        if tensor.is_contiguous():
+            return text
+        strided = f"torch.empty_strided({tuple(tensor.shape)}, {tensor.stride()}, dtype={tensor.dtype})"
+        return f"{strided}.copy_({text})"
+
+    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
         """Return the function, compiled for these shapes, strides and number of gradients if this backend compiles."""
         if not self.compiles:
             return function

@@ -53,6 +53,19 @@ def without_defects(backend: Backend) -> Backend:
     return replace(backend, implementations=implementations)
 
 
+def defect_of(text: str, backend: str) -> Finding | None:
+    """Return the defect of the installed version that a failing case of a backend belongs to, or ``None``.
+
+    >>> defect_of("SoftMax.forward:n1h1w1c2,float32,seed=0", "cpu")
+    """
+    live = [one for one in FINDINGS if backend in one.backends and one.version() in one.versions]
+    if not live or not text:
+        return None
+    case = Case.parse(text)
+    found = (one for one in live if str(case.problem.operation) in one.operations)
+    return next((one for one in found if one.concerns(case.problem, case.inputs())), None)
+
+
 class _Refusing:
     """An implementation that raises ``UnsupportedError`` for the calls that a finding concerns."""
 

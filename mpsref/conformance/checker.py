@@ -187,13 +187,14 @@ def search(
         for case, turn in _drawn(operation, backend, block):
             outcome = outcome_of(case)
             if outcome.status == "failed":
-                failure = _failure(case, backend, outcome)
-                return _shrunk(failure, operation, backend, block.seed, turn, outcome_of)
+                failure, nonfinite = _failure(case, backend, outcome), case.family == "nonfinite"
+                return _shrunk(failure, operation, backend, block.seed, (turn, nonfinite), outcome_of)
     return None
 
 
 def _failure(case: Case, backend: Backend, outcome: Outcome, layer: str = "", known: bool = False) -> Failure:
-    return Failure(str(case), backend.name, outcome.message, layer, known, outcome.kind, outcome.results)
+    named = outcome.case or str(case)
+    return Failure(named, backend.name, outcome.message, layer, known, outcome.kind, outcome.results, outcome.call)
 
 
 class _TimeOver(BaseException):
@@ -205,15 +206,15 @@ def _shrunk(
     operation: Operation,
     backend: Backend,
     seed: int,
-    turn: int,
+    drawn: tuple[int, bool],
     outcome_of: Callable[[Case], Outcome],
 ) -> Failure:
     """Repeat the round of a failure, which Hypothesis continues with simpler cases.
 
-    Return the simplest failure of the same kind.
+    ``drawn`` is the round, and whether its cases had NaN and infinities. Return the simplest failure of the same kind.
     """
     stop = float("inf")
-    nonfinite = Case.parse(smallest.case).family == "nonfinite"
+    turn, nonfinite = drawn
 
     def attempt(case: Case) -> None:
         nonlocal smallest, stop
@@ -221,7 +222,7 @@ def _shrunk(
         outcome = outcome_of(case)
         if outcome.status == "failed" and outcome.kind == smallest.kind:
             # Hypothesis continues only from failures that are simpler, and ends with the simplest.
-            smallest = replace(smallest, case=str(case), message=outcome.message, results=outcome.results)
+            smallest = _failure(case, backend, outcome)
             stop = min(stop, time.monotonic() + SHRINK_SECONDS)
             if time.monotonic() > stop:
                 raise _TimeOver
@@ -250,9 +251,10 @@ class _Progress:
     used: float | None = None
     refused: int = 0
     reason: str = ""
+    unjudged: str = ""
     failures: list[Failure] = field(default_factory=list)
-    turns: dict[str, int] = field(default_factory=dict)
-    """The rounds of the random cases that failed, by kind of failure."""
+    turns: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """The rounds of the random cases that failed, by kind of failure, and whether these had NaN and infinities."""
     tried: list[Tally] = field(default_factory=list)
     is_over: bool = False
     """Whether further random cases are left out."""
@@ -284,6 +286,7 @@ class _Progress:
         self.passed += outcome.status == "passed"
         self.zeros += outcome.status == "mistrusted"
         self.worst = max(self.worst, outcome.fraction)
+        self.unjudged = self.unjudged or outcome.unjudged
         if outcome.used is not None:
             self.used = max(self.used or 0.0, outcome.used)
         if outcome.status == "unsupported":
@@ -298,7 +301,7 @@ class _Progress:
         is_known = not layer and turn is None
         self.failures.append(_failure(case, self.backend, outcome, layer, is_known))
         if turn is not None:
-            self.turns[outcome.kind] = turn
+            self.turns[outcome.kind] = turn, case.family == "nonfinite"
             self.is_over |= outcome.kind.partition(" ")[0] not in DEATHS
         self.is_over |= sum(failure.kind in (TIME, MEMORY) for failure in self.failures) == SLOW_FAILURES
 
@@ -341,6 +344,7 @@ class _Progress:
             rules.concerning(self.backend.rules, self.operation),
             added(self.tried),
             self.used,
+            self.unjudged,
         )
 
 

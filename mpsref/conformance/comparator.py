@@ -18,12 +18,16 @@ from mpsref.kernels.reference import ErrorBound
 
 
 class Mismatch(AssertionError):
-    """A result that differs from the reference. ``index`` is that of the first wrong element, or ``None``."""
+    """A result that differs from the reference.
 
-    def __init__(self, message: str, index: tuple[int, ...] | None = None) -> None:
-        """Set the message and the index."""
+    ``index`` is that of the first wrong element, or ``None``; ``case`` the case that failed, if a property ran another
+    one than it was given.
+    """
+
+    def __init__(self, message: str, index: tuple[int, ...] | None = None, case: str = "") -> None:
+        """Set the message, the index and the case."""
         super().__init__(message)
-        self.index = index
+        self.index, self.case = index, case
 
 
 def ulp(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -6,14 +6,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from xml.etree.ElementTree import Element
 
-import numpy as np
-
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import rules
 from mpsref.conformance.case import Case, operation_named
-from mpsref.conformance.comparator import compare
-from mpsref.conformance.report import Failure, Report, Row
-from mpsref.conformance.runner import SHOWN_ELEMENTS, expected
+from mpsref.conformance.report import Failure, Report, Row, contents
+from mpsref.conformance.runner import SHOWN_ELEMENTS
 from mpsref.conformance.tally import ERROR, Value, added, histogram
 from mpsref.viz.explain import explain
 from mpsref.viz.page import HOST, PORT, Page, add, explorer_address
@@ -90,23 +86,19 @@ def _failure(body: Element, failure: Failure, row: Row) -> None:
     add(add(article, "h3"), "code", failure.case)
     add(article, "p", f"{failure.backend}{failure.origin}, {failure.kind}: {failure.message}")
     add(article, "pre", failure.replay)
+    if failure.call:
+        add(article, "pre", failure.call)
     if not failure.results:
         return
-    case = Case.parse(failure.case)
-    with rules.applied(row.rules):
-        references = expected(case)
-    dtypes = case.problem.result_dtypes(*(array.dtype for array in case.inputs()))
+    case, found = Case.parse(failure.case), contents(failure, row.rules)
     inputs = add(article, "div", class_="side wide")
-    for name, array in zip(case.problem.input_shapes, case.inputs(), strict=True):
+    for name, array in found.inputs.items():
         if array.size <= SHOWN_ELEMENTS:
             for where, values in itertools.islice(_planes(array), PLANES):
                 _grid(inputs, name + where, values)
         else:
             add(inputs, "p", f"{name}: an array of shape {array.shape}")
-    for k, (elements, (reference, terms), dtype) in enumerate(zip(failure.results, references, dtypes, strict=True)):
-        actual = np.array(elements).reshape(reference.shape).astype(dtype)
-        wrong = compare(actual, reference, terms, case.family == "exact").wrong
-        name = f"result {k}" if len(references) > 1 else "result"
+    for name, actual, reference, wrong in found.results:
         planes = zip(_planes(reference), _planes(actual), _planes(wrong), strict=True)
         for (where, right), (_, got), (_, marks) in sorted(planes, key=lambda plane: not plane[2][1].any())[:PLANES]:
             side = add(article, "div", class_="side wide")

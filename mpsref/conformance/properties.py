@@ -16,7 +16,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.runner import InapplicableError, Property, compute, expected
+from mpsref.conformance.runner import InapplicableError, NotJudgedError, Property, compute, expected
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 
@@ -66,6 +66,7 @@ def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
         ((y, y_limit),) = with_limits(forward, backend, sources, exact)
         inputs = [g, *sources][: len(gradient.input_shapes)]
         back = with_limits(gradient, backend, inputs, exact)
+        calls = (forward, sources, [(y, y_limit)]), (gradient, inputs, back)
         left, slack = _inner(y, g), _inner(y_limit, np.abs(g))
         rights = [(_inner(dx, x), _inner(limit, np.abs(x))) for x, (dx, limit) in zip(sources, back, strict=True)]
         if not each:
@@ -75,11 +76,36 @@ def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
             if not exact:
                 allowed += 1e-12 * _inner(np.abs(y), np.abs(g))  # the float64 sums themselves
             if not abs(left - right) <= allowed:
+                judge_itself(case.problem, *calls)
                 raise Mismatch(
                     f"adjoint: <A x, g> = {left:.9g}, <x, A^T g> = {right:.9g}; they may differ by {allowed:.3g}"
                 )
 
     return check
+
+
+Judged: TypeAlias = tuple[Problem, Sequence[Array], Sequence[tuple[Array, Array]]]
+"""A problem that a property ran, its inputs, and its first results, each with its largest legal error."""
+
+
+def judge_itself(problem: Problem, *calls: Judged) -> None:
+    """Raise :class:`NotJudgedError` if of the calls that differ from the reference none is of the operation itself.
+
+    Parameters
+    ----------
+    problem : Problem
+        What a property is judged for.
+    *calls : Judged
+        What the property ran.
+    """
+    wrong = []
+    for one, inputs, results in calls:
+        for (result, limit), reference in zip(results, runner.references(one, *inputs), strict=False):
+            with np.errstate(invalid="ignore"):
+                if not (np.abs(result - reference) <= limit).all():
+                    wrong.append(one.operation)
+    if wrong and problem.operation not in wrong:
+        raise NotJudgedError(f"the adjoint of {wrong[0]} by {problem.operation}: {wrong[0]} is wrong")
 
 
 def _inner(a: Array, b: Array) -> float:

@@ -6,11 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 
+import numpy as np
+
 import mpsref
-from mpsref.conformance.runner import WRONG
+from mpsref.arguments.arrays import Array
+from mpsref.conformance import rules
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import compare
+from mpsref.conformance.runner import WRONG, expected
 from mpsref.conformance.tally import Tally, added
 
 FORMAT = 1
@@ -38,6 +44,8 @@ class Failure:
     """"wrong" or "raised TypeError"; of a backend in isolation also "crashed SIGSEGV", "time" or "memory"."""
     results: tuple[tuple[float, ...], ...] = field(default=(), compare=False)
     """Of a wrong value: the elements of all results of the backend, if they are few enough to be shown."""
+    call: str = field(default="", compare=False)
+    """Of a wrong value of a framework: the calls of its functions, as text that runs."""
 
     @property
     def is_random(self) -> bool:
@@ -80,6 +88,8 @@ class Row:
     used: float | None = None
     """The worst part of the bound of the arithmetic that passed results in float32 used: without the last rounding,
     ``(error - ulp / 2) / (bound - ulp / 2)``, at least 0; ``None`` where there were no such results."""
+    unjudged: str = field(default="", compare=False)
+    """The first property that was not judged, because another operation is wrong."""
 
     @classmethod
     def merged(cls, rows: Sequence[Row]) -> Row:
@@ -99,6 +109,7 @@ class Row:
             rows[0].rules,
             added(row.tried for row in counted),
             max((row.used for row in counted if row.used is not None), default=None),
+            next((row.unjudged for row in counted if row.unjudged), ""),
         )
 
     @property
@@ -145,6 +156,80 @@ def result_of(rows: Sequence[Row]) -> str:
     '1 passed'
     """
     return ", ".join(f"{number} {status}" for status, number in Counter(row.status for row in rows).items())
+
+
+class Result(NamedTuple):
+    """A result of a failure beside the one that is expected, and which elements are wrong."""
+
+    name: str
+    actual: Array
+    expected: Array
+    wrong: Array
+
+
+class Contents(NamedTuple):
+    """The arrays of a failure."""
+
+    inputs: dict[str, Array]
+    results: list[Result]
+    """Empty if they are too large to be kept."""
+
+
+def contents(failure: Failure, applied: tuple[str, ...] = ()) -> Contents:
+    """Return the arrays of a failure, on a backend with these rules."""
+    case = Case.parse(failure.case)
+    inputs = dict(zip(case.problem.input_shapes, case.inputs(), strict=True))
+    if not failure.results:
+        return Contents(inputs, [])
+    with rules.applied(applied):
+        references = expected(case)
+    dtypes = case.problem.result_dtypes(*(array.dtype for array in inputs.values()))
+    results = []
+    for k, (elements, (reference, terms), dtype) in enumerate(zip(failure.results, references, dtypes, strict=True)):
+        actual = np.array(elements).reshape(reference.shape).astype(dtype)
+        wrong = compare(actual, reference, terms, case.family == "exact").wrong
+        results.append(Result(f"result {k}" if len(references) > 1 else "result", actual, reference, wrong))
+    return Contents(inputs, results)
+
+
+FEW_ELEMENTS = 32
+"""Larger arrays of a failure are not printed."""
+
+
+def answer(failure: Failure, applied: tuple[str, ...] = ()) -> list[str]:
+    """Return lines that say more of a failure: its inputs and results if they are small, and its calls as text.
+
+    Parameters
+    ----------
+    failure : Failure
+        The failure.
+    applied : tuple of str
+        The rules of the backend.
+
+    Returns
+    -------
+    list of str
+        Lines to print under the message.
+    """
+    lines = []
+    if failure.results:
+        found = contents(failure, applied)
+        arrays = list(found.inputs.items())
+        for name, actual, right, _ in found.results:
+            arrays += [(f"{name}, expected", right), (f"{name} of the backend", actual)]
+        if max(array.size for _, array in arrays) <= FEW_ELEMENTS:
+            lines = [f"{name}: {_written(array)}" for name, array in arrays]
+    calls = failure.call.splitlines()
+    return lines + (["the same in the words of the framework:", *(f"    {line}" for line in calls)] if calls else [])
+
+
+def _written(array: Array) -> str:
+    """Return an array on one line."""
+    exact = array.dtype == np.float64  # of the reference, whose last digits say nothing about float32
+    text = np.array2string(
+        array, precision=9 if exact else None, floatmode="maxprec" if exact else None, separator=", "
+    )
+    return " ".join(text.split())
 
 
 RECORD = """| date | commit | machine | backend | ran on | checked | result |
@@ -205,9 +290,10 @@ class Report:
         """Return the report as JSON; its names and their meaning are stable within one ``format``."""
         rows = [{**asdict(row), "status": row.status, "cases": row.cases} for row in self.rows]
         for row in rows:
+            del row["unjudged"]
             for failure in row["failures"]:
                 failure["replay"] = Failure(**failure).replay
-                del failure["results"]
+                del failure["results"], failure["call"]
         return json.dumps(
             {
                 "format": FORMAT,

@@ -18,6 +18,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Comparison, Mismatch
 from mpsref.conformance.guards import GuardedArray
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.spoken import noted
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 
@@ -40,6 +41,10 @@ class InapplicableError(Exception):
     """Raised by a property that makes no statement about a case."""
 
 
+class NotJudgedError(InapplicableError):
+    """Raised by a property that cannot be judged because another operation is wrong; the message says which."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of one case; ``fraction`` is the worst error as a fraction of its bound."""
@@ -53,6 +58,12 @@ class Outcome:
     """Of a wrong value: the elements of all results, if they are few enough to be shown."""
     used: float | None = field(default=None, compare=False)
     """The worst part of the bound of the arithmetic that results in float32 used; ``None`` without such results."""
+    case: str = field(default="", compare=False)
+    """Of a failure: the case that failed, if a property ran another one."""
+    call: str = field(default="", compare=False)
+    """Of a wrong value of a framework: the calls of its functions, as text that runs."""
+    unjudged: str = field(default="", compare=False)
+    """Of a case that passed: the property that was not judged because another operation is wrong."""
 
 
 def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
@@ -87,7 +98,9 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
             return outcome
         again = replace(case, family="exact")
         found = _run(again, backend, ())
-        return replace(found, message=f"on small integers, {again}: {found.message}") if found.kind else outcome
+        if not found.kind:
+            return outcome
+        return replace(found, message=f"on small integers, {again}: {found.message}", case=found.case or str(again))
 
 
 def _is_exact_on_integers(case: Case) -> bool:
@@ -101,6 +114,7 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     """Run a case that the backend does not refuse, under the rules that are applied."""
     results: tuple[Array, ...] = ()
     found: list[Comparison] = []
+    unjudged = ""
     try:
         with np.errstate(all="ignore"):  # wrong results may be NaN and infinities
             results = _guarded(case, backend)
@@ -109,13 +123,19 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
                 if rules.left_out(getattr(check, "__name__", ""), case.problem.operation):
                     continue
                 with contextlib.suppress(InapplicableError, UnsupportedError):
-                    check(case, backend)
+                    try:
+                        check(case, backend)
+                    except NotJudgedError as error:
+                        unjudged = str(error)
     except UnsupportedError as error:
         return Outcome("unsupported", message=str(error))
     except Mismatch as mismatch:
         small = sum(array.size for array in results) <= SHOWN_ELEMENTS
         elements = tuple(tuple(array.astype(np.float64).ravel().tolist()) for array in results if small)
-        return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements)
+        named = mismatch.case or str(case)
+        call = _words(Case.parse(named), backend) if backend.named_only else ""
+        elements = elements if named == str(case) else ()
+        return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements, case=mismatch.case, call=call)
     except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
         kind = f"raised {type(error).__name__}"
         return Outcome("failed", message=f"{kind}: {error}", kind=kind)
@@ -124,12 +144,28 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
         "passed" if informative else "mistrusted",
         max(one.fraction for one in found),
         used=max((one.used for one, of in zip(found, results, strict=True) if of.dtype == np.float32), default=None),
+        unjudged=unjudged,
     )
+
+
+def _words(case: Case, backend: Backend) -> str:
+    """Return the calls with which a framework computes a case, as text; nothing if they have none, or raise."""
+    with noted() as calls, contextlib.suppress(Exception):  # it failed before, and may fail in another way
+        _guarded(case, backend)
+    return "\n".join(dict.fromkeys(calls))
 
 
 def agree(case: Case, results: tuple[Array, ...]) -> float:
     """Compare the results with the reference; return the worst fraction of the bound or raise :class:`Mismatch`."""
     return max(one.fraction for one in compared(case, results))
+
+
+def agrees(case: Case, backend: Backend) -> None:
+    """Run another case than a property was given; raise :class:`Mismatch` that names it."""
+    try:
+        agree(case, compute(case.problem, backend, *case.inputs()))
+    except Mismatch as mismatch:
+        raise Mismatch(str(mismatch), mismatch.index, str(case)) from None
 
 
 def compared(case: Case, results: tuple[Array, ...]) -> list[Comparison]:

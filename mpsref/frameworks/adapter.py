@@ -31,6 +31,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Implementation
 from mpsref.errors import UnsupportedError, install
+from mpsref.frameworks import spoken
 from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
 from mpsref.frameworks.grown import canonical, counted, divided, grown, unpadded, without_padding
 from mpsref.frameworks.words import Words
@@ -183,6 +184,8 @@ class Framework(ABC):
     """Whether the functions of layers without biases are called without; otherwise they get zeros."""
     refusals: ClassVar[tuple[str, ...]] = ()
     """Parts of the messages with which the framework refuses arguments; other errors are failures."""
+    language: ClassVar[spoken.Language | None] = None
+    """How calls are written, for failures of a check; ``None``: they are not."""
 
     @abstractmethod
     def tensor(self, array: Array) -> Tensor:
@@ -208,18 +211,35 @@ class Framework(ABC):
 
     def run(self, function: Function, *arrays: Array) -> Array:
         """Return ``function(*tensors)`` as an array."""
+        self.note(function, arrays)
         with self._refusing():
-            return self.array(function(*map(self.tensor, arrays)))
+            return self.array(self.prepared(function, arrays)(*map(self.tensor, arrays)))
 
     def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
         """Return the gradients of ``function(*tensors)`` for the first ``count`` arrays, from the source gradient."""
+        self.note(function, (*arrays, g), count)
         with self._refusing():
-            found = self.differentiate(function, list(map(self.tensor, arrays)), self.tensor(g), count)
+            prepared = self.prepared(function, (*arrays, g), count)
+            found = self.differentiate(prepared, list(map(self.tensor, arrays)), self.tensor(g), count)
             gradients = tuple(map(self.array, found))
         for array, gradient in zip(arrays, gradients, strict=False):
             if gradient.shape != array.shape:  # assigned to a result it might broadcast
                 raise ValueError(f"{self.title} returns a gradient of shape {gradient.shape} for {array.shape}")
         return gradients
+
+    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
+        """Return what is called, or differentiated for ``count`` arrays: the function, or a compiled one."""
+        return function
+
+    def note(self, function: Function, arrays: Sequence[Array], count: int = 0) -> None:
+        """Note a call as text, with ``count`` gradients from that in the last array, while calls are noted."""
+        spoken.note(self.language, function, lambda: [self.written(one) for one in arrays], count)
+
+    def written(self, array: Array) -> str:
+        """Return the text of the tensor of an array."""
+        assert self.language is not None
+        image = array.transpose(0, 3, 1, 2) if array.ndim == 4 and self.axes == "NCHW" else array
+        return spoken.values(self.language, image)
 
     def gradient(self, function: Function, g: Array, *arrays: Array) -> Array:
         """Return the gradient for the first array."""

@@ -84,6 +84,20 @@ def test_what_a_defect_concerns_is_left_out_and_its_case_fails(monkeypatch: pyte
 
 
 @needs_fork
+def test_a_failure_names_its_defect_and_the_next_step(monkeypatch: pytest.MonkeyPatch, odd: Backend) -> None:
+    finding, case = declare(monkeypatch), "SoftMax.forward:n1h1w1c2,float32,exact,seed=0"
+    for output in (run()[1], CliRunner().invoke(cli.app, ["replay", case, "-b", "odd"]).output):
+        assert f"known defect {finding.script} of numpy {INSTALLED}: {finding.text}" in output
+        assert f"mpsref check --backend 'odd' --kernel {SOFTMAX} --except-defects" in output
+        assert "x: [[[[1., 2.]]]]\n" in output
+        assert "result, expected: [[[[0.268941421, 0.731058579]]]]\n" in output
+        assert "result of the backend: [[[[0.53788286, 1.4621172 ]]]]\n" in output
+    declare(monkeypatch, versions=("0",))
+    assert "known defect" not in run()[1]
+    declare(monkeypatch, concerns=lambda problem, inputs: False)
+    assert "known defect" not in run()[1]
+
+
 def test_a_defect_that_is_gone_fails_the_check(monkeypatch: pytest.MonkeyPatch, odd: Backend) -> None:
     finding = declare(monkeypatch, case=RIGHT)
     monkeypatch.setattr(Finding, "show", lambda self: "fixed: all is right")

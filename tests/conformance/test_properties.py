@@ -10,13 +10,13 @@ import pytest
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import mutants
+from mpsref.conformance import check, mutants
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.comparator import Mismatch, bound
 from mpsref.conformance.families import pooling, upsampling
 from mpsref.conformance.families.convolution import properties as convolution
 from mpsref.conformance.properties import adjoint, repeatable, same
-from mpsref.conformance.runner import Property
+from mpsref.conformance.runner import NotJudgedError, Property, run_case
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend
 
@@ -59,4 +59,35 @@ def test_an_adjoint_that_is_off_by_a_little_is_none(text: str, gradient: str, pr
     property_(case, scaled(name, itertools.cycle([1.0])))
     for factor in (1 - 3e-6, 1 + 3e-6):
         with pytest.raises(Mismatch, match="adjoint"):
+            property_(case, scaled(text.partition(":")[0], itertools.cycle([factor])))
+        wrong = f"by {case.problem.operation}: {name} is wrong"
+        with pytest.raises(NotJudgedError, match=wrong):
             property_(case, scaled(name, itertools.cycle([factor])))
+
+
+def test_a_wrong_forward_pass_fails_alone() -> None:
+    """Its gradients are right, and the report says what was not judged."""
+    for kernel, method in (("PoolingAverage", "gradient"), ("Convolution", "gradient_weights"), ("Slice", "gradient")):
+        backend = scaled(f"{kernel}.forward", itertools.cycle([2.0]))
+        names = [f"{kernel}.forward", f"{kernel}.{method}"]
+        report = check(backend, [operation_named(name) for name in names], number=6)
+        assert [row.status for row in report.rows] == ["failed", "passed"], kernel
+        assert report.rows[1].unjudged.endswith(f"by {names[1]}: {names[0]} is wrong")
+        assert not report.rows[0].unjudged
+
+
+def test_the_case_of_a_failure_is_that_of_the_operation_that_failed() -> None:
+    """A maximum that leaves NaN out fails in the cases of other reductions; the one that is named fails by itself."""
+    wrong = registry.get_backend("reference").implementations[operation_named("Reduce.forward")]
+
+    def run(problem: Any, x: Array, out: Array) -> None:
+        wrong(problem, np.nan_to_num(x) if problem.spec.operation == "max" else x, out=out)
+
+    operation = operation_named("Reduce.forward")
+    backend = Backend("max without NaN", {operation: run}, dtypes=("float32",))
+    failures = check(backend, [operation], number=60).failures
+    assert failures
+    for failure in failures:
+        case = Case.parse(failure.case)
+        assert case.problem.spec.operation == "max", failure  # type: ignore[attr-defined]
+        assert run_case(case, backend).status == "failed"

@@ -77,7 +77,7 @@ def test_a_problem_is_compiled_once() -> None:
     traced: list[object] = []
 
     def make(problem: object) -> object:
-        return lambda x: (traced.append(problem), 2 * x)[1]
+        return lambda x: (traced.append(problem), x + 0)[1]
 
     backend = replace(mpsref_jax.backend, implementations=framework.keeping(framework.layer(Reshape, make)))
     for method in ("forward", "gradient"):

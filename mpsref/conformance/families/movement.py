@@ -17,7 +17,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, correct, of_problem, of_result, of_results, of_spec
-from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
+from mpsref.conformance.properties import adjoint, judge_itself, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
@@ -102,9 +102,12 @@ def round_trip(case: Case, backend: Backend) -> None:
     if any(backend.why_not(one.operation, one.spec) for one in (forward, gradient)):
         return
     sources = replace(case, problem=forward).inputs()
-    slices = compute(gradient, backend, *compute(forward, backend, *sources))
+    whole = compute(forward, backend, *sources)
+    slices = compute(gradient, backend, *whole)
     for k, (source, slice_) in enumerate(zip(sources, slices, strict=True)):
         if not np.array_equal(source, slice_):
+            limits = [[(one, np.zeros(one.shape)) for one in results] for results in (whole, slices)]
+            judge_itself(problem, (forward, sources, limits[0]), (gradient, whole, limits[1]))
             raise Mismatch(f"round trip: slice {k} of the concatenation is not source {k}")
 
 

@@ -23,7 +23,7 @@ from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec
-from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
+from mpsref.conformance.properties import judge_itself, one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
@@ -124,11 +124,13 @@ def adjoint(case: Case, backend: Backend) -> None:
         [comparator.bound(result, reference, terms) for reference, terms in expected(each)]
         for each, result in zip(cases, (y, dx), strict=True)
     )
+    calls = (forward, [x], [(y, y_bound)]), (problem, [g], [(dx, dx_bound)])
     y, x, dx, g = (array.astype(np.float64) for array in (_cropped(y, used), x, dx, _cropped(g, pixels)))
     left, right = float(np.sum(y * g)), float(np.sum(dx * x))
     limit = float(np.sum(_cropped(y_bound, used) * np.abs(g)) + np.sum(dx_bound * np.abs(x)))
     limit += 1e-12 * float(np.sum(np.abs(dx * x)))  # the float64 sums themselves
     if not abs(left - right) <= limit:
+        judge_itself(case.problem, *calls)
         raise Mismatch(f"adjoint: <A x, g> = {left:.9g}, <x, A^T g> = {right:.9g}; they may differ by {limit:.3g}")
 
 

@@ -15,7 +15,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.mutants import of_problem, of_result, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
-from mpsref.conformance.runner import agree, compute
+from mpsref.conformance.runner import agrees, compute
 from mpsref.conformance.strategies import pairs
 from mpsref.kernels import Reduce
 from mpsref.kernels.reduce import (
@@ -79,9 +79,11 @@ def first_of_equals(case: Case, backend: Backend) -> None:
     indices: dict[Reduction, Array] = {"argumentmax": values.argmax(3), "argumentmin": values.argmin(3)}
     for operation, index in indices.items():
         spec = Reduce(operation, "featurechannels", clip=case.problem.spec.clip)
-        (found,) = compute(ReduceForward(spec, signs.shape), backend, signs)
+        problem = ReduceForward(spec, signs.shape)
+        (found,) = compute(problem, backend, signs)
         if not np.array_equal(found[..., 0], index):
-            raise Mismatch(f"first of equals: {operation} is {found.ravel().tolist()} for {values.tolist()}")
+            message = f"first of equals: {operation} is {found.ravel().tolist()} for {values.tolist()}"
+            raise Mismatch(message, case=str(replace(case, problem=problem)))
 
 
 EXTREMA: tuple[Reduction, ...] = ("min", "max", "argumentmin", "argumentmax")
@@ -95,7 +97,7 @@ def extrema_of_nan(case: Case, backend: Backend) -> None:
     if legal and not backend.fast_math:
         other = Reduce(legal[case.seed % len(legal)], spec.over, clip=spec.clip)
         case = replace(case, problem=replace(case.problem, spec=other), family="nonfinite")
-        agree(case, compute(case.problem, backend, *case.inputs()))
+        agrees(case, backend)
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

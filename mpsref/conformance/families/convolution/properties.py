@@ -12,7 +12,7 @@ from mpsref.arguments.parameters import Pair, pair
 from mpsref.conformance import comparator, data, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.properties import same
+from mpsref.conformance.properties import Judged, judge_itself, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution import GradientWeights, WeightedForward, WeightedProblem, WeightedSpec
@@ -39,22 +39,24 @@ def adjoint(case: Case, backend: Backend) -> None:
     for name in shapes.keys() - arrays.keys():
         drawn = data.values(shapes[name], case.dtype, case.family, case.seed, stream=len(arrays))
         arrays[name] = partner.legal({name: drawn})[name] if name == "weights" else drawn
-    (left, slack), (right, other_slack) = (_product(each, arrays, backend) for each in (problem, partner))
+    (left, slack, own), (right, other_slack, other) = (_product(each, arrays, backend) for each in (problem, partner))
     if not abs(left - right) <= slack + other_slack:
+        judge_itself(case.problem, own, other)
         raise Mismatch(
             f"adjoint: {problem.method} gives {left:.9g} and {partner.method} {right:.9g} for the same sum; "
             f"they may differ by {slack + other_slack:.3g}"
         )
 
 
-def _product(problem: WeightedProblem, arrays: dict[str, Array], backend: Backend) -> tuple[float, float]:
-    """Return the sum of the result times what belongs to it, and how far it may be off."""
+def _product(problem: WeightedProblem, arrays: dict[str, Array], backend: Backend) -> tuple[float, float, Judged]:
+    """Return the sum of the result times what belongs to it, how far it may be off, and the call."""
     inputs = [arrays[name] for name in problem.input_shapes]
     result = compute(problem, backend, *inputs)[0]
     limit = comparator.bound(result, result.astype(np.float64), runner.terms(problem, *inputs)[0])
+    call = problem, inputs, [(result, limit)]
     result, factor = result.astype(np.float64), arrays[MULTIPLIED[problem.method]].astype(np.float64)
     slack = float(np.sum(limit * np.abs(factor))) + 1e-12 * float(np.sum(np.abs(result * factor)))
-    return float(np.sum(result * factor)), slack
+    return float(np.sum(result * factor)), slack, call
 
 
 def batches_add_up(case: Case, backend: Backend) -> None:
