@@ -14,7 +14,7 @@ Folders of checkouts come before the packages.
 
 The column "accepted" counts every kernel: all instantiations of a file go through the front end of the compiler in one
 run, without code; where it reports errors, halves of the kernels, until each that fails is known with its cause. The
-column "compiled" counts a random sample of each file, compiled to code, or with `--all` every kernel.
+column "compiled" counts a sample of each file, spread evenly, compiled to code, or with `--all` every kernel.
 """
 
 from __future__ import annotations
@@ -165,7 +165,11 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
         kernel.name for kernel, why in front.failed(list(program.kernels.values())) if note(found, kernel.name, why)
     }
     names = [name for name in program.kernels if name not in rejected]
-    chosen = names if options.all else random.Random(options.seed).sample(names, min(options.sample, len(names)))
+    step = max(1.0, len(names) / options.sample)  # evenly: neighbours are instantiations of one template
+    first = random.Random(options.seed).random() * step
+    chosen = names
+    if not options.all and step > 1:
+        chosen = [names[int(first + k * step)] for k in range(options.sample)]
 
     def compiled(share: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the kernels of a share, with the reason for those that are not compiled."""

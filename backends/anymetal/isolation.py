@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from . import CompileError, LaunchError, clang
 from .clang.device import launch_seconds, positive
 from .clang.findings import Finding
+from .clang.launcher import prepare
 from .clang.lines import Place
 from .clang.report import found_error
+from .frontend.options import Options
 from .frontend.signature import At, Record
 
 MEMORY = 4096
@@ -64,6 +66,7 @@ class Request:
             from . import metalcompute
 
             return metalcompute.Device().kernel(self.source, **self.options)
+        prepare(Options.of(**self.options, checks=self.device.get("sanitize") is True))
         return clang.Device(**self.device).kernel(self.source, **self.options)
 
     def function(self, kernel: Any, name: str) -> Any:

@@ -21,7 +21,7 @@ from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked, undefined
 from ..frontend.signature import Signature, find_kernel
-from ..frontend.toolchain import Toolchain
+from ..frontend.toolchain import Toolchain, find
 from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, Site, VariableRecord, merged
 from .flags import (
     IS_INLINED,
@@ -34,6 +34,7 @@ from .flags import (
     inlined_command,
     link_command,
     of_options,
+    unavailable,
 )
 from .lines import Place, image, lines_of, unreached, unset
 from .objects import check_loading
@@ -195,11 +196,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-def launcher(toolchain: Toolchain) -> NativeLauncher:
-    """Return the launcher library of this process, compiled at first use if it is not in the cache."""
+def launcher(toolchain: Toolchain, options: Options | None = None) -> NativeLauncher:
+    """Return the launcher library of this process, compiled at first use if it is not in the cache.
+
+    What kernels with ``options`` need first is compiled at the same time.
+    """
 
     def build(output: Path) -> None:
-        toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
+        from concurrent.futures import ThreadPoolExecutor  # its import takes longer than a launcher from the cache
+
+        with ThreadPoolExecutor(1) as beside:
+            prepared = beside.submit(_prepare, toolchain, options) if options else None
+            toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
+        if prepared:
+            prepared.result()
 
     with importing, _loading:
         if not _launchers:
@@ -302,12 +312,33 @@ def _inlined(toolchain: Toolchain) -> Path:
     return cache.fetch(cache.key("inlined", fingerprint(toolchain)), build, ".bc").file
 
 
+def prepare(options: Options) -> None:
+    """Compile the launcher, and at the same time what the first kernel with these options needs beside it."""
+    toolchain = find()
+    if toolchain and not unavailable():
+        launcher(toolchain, options)
+
+
+def _headers(toolchain: Toolchain, options: Options) -> Path:
+    """Return the precompiled headers of kernels."""
+    return toolchain.parsed_headers(header_command(toolchain, options), fingerprint(toolchain))
+
+
+def _prepare(toolchain: Toolchain, options: Options) -> None:
+    """Compile what kernels include or have inlined."""
+    with importing:
+        toolchain.strict_headers(options)
+        _headers(toolchain, options)
+        if options.checks and IS_INLINED:
+            _inlined(toolchain)
+
+
 def build_kernel(
     toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
 ) -> dict[str, Any]:
     """Write the library of a kernel; return whether it synchronizes threads, and what checks need of it."""
     cpp = program.cpp(kernel, values)
-    headers = toolchain.parsed_headers(header_command(toolchain, options), fingerprint(toolchain))
+    headers = _headers(toolchain, options)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)
     inlined = _inlined(toolchain) if options.checks and IS_INLINED else None

@@ -141,14 +141,24 @@ class Toolchain:
 
     def check(self, text: str, options: Options) -> str:
         """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails."""
-        return self._parse((*self.front, *strict_flags(options)), text)
+        return self._parse(self._strict(options), text)
+
+    def strict_headers(self, options: Options) -> Path:
+        """Return the precompiled headers of the strict pass."""
+        return self._headers(self._strict(options))
+
+    def _strict(self, options: Options) -> tuple[str, ...]:
+        return *self.front, *strict_flags(options)
 
     def parse(self, text: str, options: Options) -> str:
         """Parse C++ of the running pass, for any processor; return the diagnostics if it fails."""
         return self._parse((*self.front, *PARSING_FLAGS, *options.definitions), text)
 
+    def _headers(self, command: tuple[str, ...]) -> Path:
+        return self.parsed_headers((*command, "-emit-pch", "-fno-pch-timestamp"), self.fingerprint())
+
     def _parse(self, command: tuple[str, ...], text: str) -> str:
-        parsed = self.parsed_headers((*command, "-emit-pch", "-fno-pch-timestamp"), self.fingerprint())
+        parsed = self._headers(command)
         alone = headers_alone(parsed)
         status, output, errors = self._run([*command, "-fsyntax-only", *alone, "-include-pch", str(parsed), "-"], text)
         return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""

@@ -31,11 +31,11 @@ static void find(run *r, mpsref_finding found) {
     if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
 }
 
-static uint8_t *unset_bytes(const run *r, const volatile void *p) {
+static inline uint8_t *unset_bytes(const run *r, const volatile void *p) {
     return r->shadow->unset + ((const uint8_t *)p - r->pool->stacks);
 }
 
-static int is_on_stack(const run *r, const volatile void *p) {
+static inline int is_on_stack(const run *r, const volatile void *p) {
     return (uint64_t)((const uint8_t *)p - r->shadow->stack) < stack_pitch();
 }
 
@@ -140,7 +140,7 @@ __attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, 
     stop_at(r, found);
 }
 
-static int is_in_variable(shadow *s, const mpsref_checks *c, uint64_t at, uint32_t bytes) {
+static inline int is_in_variable(shadow *s, const mpsref_checks *c, uint64_t at, uint32_t bytes) {
     for (uint32_t n = 0, i = s->variable; n < c->variable_count; n++, i = i + 1 < c->variable_count ? i + 1 : 0) {
         const uint64_t from = at - c->variables[i].at;
         if (from >= c->variables[i].bytes) continue;
@@ -179,7 +179,7 @@ __attribute__((noinline)) static void report_unwritten(run *r, const region *m, 
 }
 
 // An access before the next one: was that of a vector its end?
-static void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint32_t access) {
+static inline void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint32_t access) {
     shadow *s = r->shadow;
     if (s->vector.found.bytes) {
         const mpsref_finding *found = &s->vector.found;
@@ -315,14 +315,19 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
         touch_units(r, m, at, bytes, access, place);
 }
 
-// Code with inlined.c calls the second names of plain reads.
+// Code with inlined.c calls the second names of plain reads. Other accesses are rarer, and share their code: a copy of it
+// for each would take most of the time of compiling the launcher.
+__attribute__((noinline)) static void touch_shared(const void *p, uint32_t bytes, uint32_t access, void *back) {
+    touch(p, bytes, access, back);
+}
 #define ACCESS(NAME, BYTES, ACCESS) void NAME##BYTES(void *p) { touch(p, BYTES, ACCESS, BACK); }
+#define SHARED(NAME, BYTES, ACCESS) void NAME##BYTES(void *p) { touch_shared(p, BYTES, ACCESS, BACK); }
 #define ACCESSES(BYTES) \
-    ACCESS(__tsan_read, BYTES, 0) ACCESS(mpsref_read, BYTES, 0) ACCESS(__tsan_write, BYTES, IS_WRITE) \
-    ACCESS(__tsan_unaligned_read, BYTES, 0) ACCESS(mpsref_unaligned_read, BYTES, 0) \
-    ACCESS(__tsan_unaligned_write, BYTES, IS_WRITE) \
-    ACCESS(__tsan_volatile_read, BYTES, 0) ACCESS(__tsan_volatile_write, BYTES, IS_WRITE) \
-    ACCESS(__tsan_unaligned_volatile_read, BYTES, 0) ACCESS(__tsan_unaligned_volatile_write, BYTES, IS_WRITE)
+    ACCESS(mpsref_read, BYTES, 0) ACCESS(__tsan_write, BYTES, IS_WRITE) \
+    SHARED(__tsan_read, BYTES, 0) SHARED(__tsan_unaligned_read, BYTES, 0) SHARED(mpsref_unaligned_read, BYTES, 0) \
+    SHARED(__tsan_unaligned_write, BYTES, IS_WRITE) \
+    SHARED(__tsan_volatile_read, BYTES, 0) SHARED(__tsan_volatile_write, BYTES, IS_WRITE) \
+    SHARED(__tsan_unaligned_volatile_read, BYTES, 0) SHARED(__tsan_unaligned_volatile_write, BYTES, IS_WRITE)
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
 // What libraries call when they are loaded.

@@ -4,16 +4,16 @@
 
 #define MPSREF_GUARD (1u << 20) // protected bytes before and after: address space only, no memory
 
-static uint64_t page_size(void) {
+static inline uint64_t page_size(void) {
     static uint64_t size; // every thread would store the same value
     if (!size) size = (uint64_t)sysconf(_SC_PAGESIZE);
     return size;
 }
 
-static uint64_t round_up(uint64_t n, uint64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static inline uint64_t round_up(uint64_t n, uint64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 // 0x7fe5: NaN as a half and, twice, as a float, and an unlikely integer.
-static uint8_t guard_byte(const uint8_t *at) { return ((uintptr_t)at & 1) ? 0x7f : 0xe5; }
+static inline uint8_t guard_byte(const uint8_t *at) { return ((uintptr_t)at & 1) ? 0x7f : 0xe5; }
 
 static void guard_fill(uint8_t *at, const uint8_t *end) {
     for (; at < end && (uintptr_t)at % 8; at++) *at = guard_byte(at);

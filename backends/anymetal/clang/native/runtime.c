@@ -67,7 +67,7 @@ typedef struct {
 static _Thread_local NEAR run *current;
 _Thread_local NEAR const bounds *mpsref_bounds;
 
-static int has_ended(const run *r) { return r->report->kind || r->ended; }
+static inline int has_ended(const run *r) { return r->report->kind || r->ended; }
 
 // ---------------------------------------------------------------------------------------------- orders
 
@@ -96,7 +96,7 @@ static order make_order(uint64_t seed, uint32_t size, uint32_t reversed) {
     return o;
 }
 
-static uint32_t following(order o, uint32_t item) {
+static inline uint32_t following(order o, uint32_t item) {
     uint32_t room = o.size - item; // avoids a 32-bit overflow of item + step
     return o.step < room ? item + o.step : o.step - room;
 }
@@ -105,7 +105,7 @@ static uint32_t following(order o, uint32_t item) {
 
 static pool *_Atomic idle[16];
 
-static uint64_t stack_pitch(void) { return MPSREF_STACK_BYTES + page_size(); }
+static inline uint64_t stack_pitch(void) { return MPSREF_STACK_BYTES + page_size(); }
 
 static uint64_t pool_bytes(void) { return round_up(sizeof(pool), page_size()) + stack_pitch() * MPSREF_MAX_THREADS; }
 
@@ -135,12 +135,12 @@ static void pool_give(pool *p) {
 
 // ---------------------------------------------------------------------------------------------- fibres
 
-static void to_host(void) {
+static inline void to_host(void) {
     run *r = current;
     fibre_switch(&r->pool->fibres[r->running].stack_pointer, r->host);
 }
 
-static void to_fibre(run *r, uint32_t t) {
+static inline void to_fibre(run *r, uint32_t t) {
     r->running = r->thread = t;
     if (r->shadow) shadow_thread(r->shadow, t), r->shadow->stack = r->pool->stacks + t * stack_pitch();
     fibre_switch(&r->host, r->pool->fibres[t].stack_pointer);

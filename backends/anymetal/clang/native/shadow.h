@@ -20,15 +20,15 @@ typedef uint64_t record;
 #define MOST_CLOCK 0x1ffffu
 #define MOST_GROUP 0x1fffu
 
-static uint32_t flags_of(record q) { return q & 15; }
-static uint32_t group_of(record q) { return q >> 4 & MOST_GROUP; }
-static uint32_t clock_of(record q) { return q >> 17 & MOST_CLOCK; }
-static uint32_t thread_of(record q) { return q >> 34 & 1023; }
-static uint64_t place_of(record q) { return q >> 44; }
+static inline uint32_t flags_of(record q) { return q & 15; }
+static inline uint32_t group_of(record q) { return q >> 4 & MOST_GROUP; }
+static inline uint32_t clock_of(record q) { return q >> 17 & MOST_CLOCK; }
+static inline uint32_t thread_of(record q) { return q >> 34 & 1023; }
+static inline uint64_t place_of(record q) { return q >> 44; }
 // Of one thread (with the same clock).
 #define THREAD_BITS (UINT64_C(1023) << 34 | (uint64_t)MOST_GROUP << 4)
 #define CLOCK_BITS ((uint64_t)MOST_CLOCK << 17)
-static int is_same(record q, record me) { return !((q ^ me) & THREAD_BITS); }
+static inline int is_same(record q, record me) { return !((q ^ me) & THREAD_BITS); }
 
 // A unit has 4, 2 or 1 bytes: as few as the smallest access so far. The records of readers cost memory once there are
 // any (is_read).
@@ -110,7 +110,7 @@ static void *untouched(uint64_t bytes) {
     return found;
 }
 
-static uint64_t units(const region *m) { return (m->bytes >> m->unit_bits) + 1; }
+static inline uint64_t units(const region *m) { return (m->bytes >> m->unit_bits) + 1; }
 
 // Opens a slot for memory of a size, or for that of a file; 0 when there is no memory.
 static int region_open(shadow *s, uint32_t slot, uint64_t bytes, int32_t file) {
@@ -164,7 +164,7 @@ static void region_bound(shadow *s, uint32_t slot) {
 
 // ---------------------------------------------------------------------------------------------- order
 
-static void shadow_thread(shadow *s, uint32_t thread) {
+static inline void shadow_thread(shadow *s, uint32_t thread) {
     s->me = (uint64_t)thread << 34 | (uint64_t)s->clock[thread / MPSREF_SIMD_WIDTH] << 17 | s->group << 4;
 }
 
@@ -215,7 +215,7 @@ static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is
 }
 
 // Whether an access is by the same thread, or one of the same threadgroup that is ordered before.
-static int is_before(const shadow *s, record q, record me, uint32_t is_local) {
+static inline int is_before(const shadow *s, record q, record me, uint32_t is_local) {
     if (is_same(q, me)) return 1;
     if (!is_local && (q ^ me) >> 4 & MOST_GROUP) return 0;
     const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH;
