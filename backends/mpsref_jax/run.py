@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelcache.first_use import importing
 from mpsref.arguments.arrays import Array
-from mpsref.frameworks import spoken
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 
@@ -20,7 +20,7 @@ class Jax(CompilingFramework):
     title = "JAX"
     package = "jax"
     refusals = ("not implemented",)
-    language = spoken.Language(
+    syntax = call_text.Syntax(
         "import jax\nimport numpy as np",
         'jax.numpy.array({}, "float32")',
         "jax.random.normal(jax.random.key(0), {})",
@@ -32,7 +32,7 @@ class Jax(CompilingFramework):
         if name.startswith("__"):
             raise AttributeError(name)
         with importing:
-            return spoken.named(f"jax.{name}", getattr(import_module("jax"), name))
+            return call_text.named(f"jax.{name}", getattr(import_module("jax"), name))
 
     def described(self) -> str:
         """Return device and version."""

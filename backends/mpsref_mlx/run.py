@@ -10,7 +10,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import install
-from mpsref.frameworks import spoken
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 
@@ -19,7 +19,7 @@ class Mlx(Framework):
 
     title = "MLX"
     package = "mlx"
-    language = spoken.Language(
+    syntax = call_text.Syntax(
         "import mlx.core, mlx.nn",
         "mlx.core.array({}, mlx.core.float32)",
         "mlx.core.random.normal({})",
@@ -41,7 +41,7 @@ class Mlx(Framework):
         """``mlx.core``."""
         import mlx.core
 
-        core: ModuleType = spoken.named("mlx.core", mlx.core)
+        core: ModuleType = call_text.named("mlx.core", mlx.core)
         return core
 
     @property
@@ -49,7 +49,7 @@ class Mlx(Framework):
         """``mlx.nn``."""
         import mlx.nn
 
-        return spoken.named("mlx.nn", mlx.nn)
+        return call_text.named("mlx.nn", mlx.nn)
 
     def tensor(self, array: Array) -> Tensor:
         """Return an array as a tensor, in the same order in memory."""

@@ -12,10 +12,10 @@ import numpy as np
 
 from kernelcache.first_use import cached_property
 from mpsref.arguments.arrays import Array
-from mpsref.frameworks import spoken
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
-LANGUAGE = spoken.Language(
+SYNTAX = call_text.Syntax(
     "import torch\nimport torch.nn.functional as F",
     "torch.tensor({})",
     "torch.rand({})",
@@ -34,7 +34,7 @@ class Torch(Framework):
     package = "torch"
     axes = "NCHW"
     optional_bias = True
-    language = LANGUAGE
+    syntax = SYNTAX
     refusals = (
         "not implemented for",
         "Expected more than 1",
@@ -112,13 +112,13 @@ class Torch(Framework):
 
     def note(self, function: Function, arrays: Sequence[Array], count: int = 0) -> None:
         """Note a call; of a compiled one with its compilation."""
-        language = LANGUAGE._replace(call=COMPILED) if self.compiles and self.language else self.language
-        spoken.note(language, function, lambda: [self.written(one) for one in arrays], count)
+        syntax = SYNTAX._replace(call=COMPILED) if self.compiles and self.syntax else self.syntax
+        call_text.note(syntax, function, lambda: [self.written(one) for one in arrays], count)
 
     def written(self, array: Array) -> str:
         """Return the text of a tensor with the strides of an array."""
         tensor = self.tensor(array)
-        text = spoken.values(LANGUAGE, tensor.numpy())
+        text = call_text.values(SYNTAX, tensor.numpy())
         if array.dtype != np.float32:
             text += f".{ {'float16': 'half', 'float64': 'double'}.get(array.dtype.name, array.dtype.name) }()"
         if tensor.is_contiguous():

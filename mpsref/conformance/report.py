@@ -220,7 +220,7 @@ def answer(failure: Failure, applied: tuple[str, ...] = ()) -> list[str]:
         if max(array.size for _, array in arrays) <= FEW_ELEMENTS:
             lines = [f"{name}: {_written(array)}" for name, array in arrays]
     calls = failure.call.splitlines()
-    return lines + (["the same in the words of the framework:", *(f"    {line}" for line in calls)] if calls else [])
+    return lines + (["the same call in the framework:", *(f"    {line}" for line in calls)] if calls else [])
 
 
 def _written(array: Array) -> str:

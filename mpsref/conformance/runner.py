@@ -18,7 +18,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Comparison, Mismatch
 from mpsref.conformance.guards import GuardedArray
 from mpsref.errors import UnsupportedError
-from mpsref.frameworks.spoken import noted
+from mpsref.frameworks.call_text import noted
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 

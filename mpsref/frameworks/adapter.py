@@ -31,7 +31,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Implementation
 from mpsref.errors import UnsupportedError, install
-from mpsref.frameworks import spoken
+from mpsref.frameworks import call_text
 from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
 from mpsref.frameworks.grown import canonical, counted, divided, grown, unpadded, without_padding
 from mpsref.frameworks.words import Words
@@ -184,7 +184,7 @@ class Framework(ABC):
     """Whether the functions of layers without biases are called without; otherwise they get zeros."""
     refusals: ClassVar[tuple[str, ...]] = ()
     """Parts of the messages with which the framework refuses arguments; other errors are failures."""
-    language: ClassVar[spoken.Language | None] = None
+    syntax: ClassVar[call_text.Syntax | None] = None
     """How calls are written, for failures of a check; ``None``: they are not."""
 
     @abstractmethod
@@ -233,13 +233,13 @@ class Framework(ABC):
 
     def note(self, function: Function, arrays: Sequence[Array], count: int = 0) -> None:
         """Note a call as text, with ``count`` gradients from that in the last array, while calls are noted."""
-        spoken.note(self.language, function, lambda: [self.written(one) for one in arrays], count)
+        call_text.note(self.syntax, function, lambda: [self.written(one) for one in arrays], count)
 
     def written(self, array: Array) -> str:
         """Return the text of the tensor of an array."""
-        assert self.language is not None
+        assert self.syntax is not None
         image = array.transpose(0, 3, 1, 2) if array.ndim == 4 and self.axes == "NCHW" else array
-        return spoken.values(self.language, image)
+        return call_text.values(self.syntax, image)
 
     def gradient(self, function: Function, g: Array, *arrays: Array) -> Array:
         """Return the gradient for the first array."""

@@ -10,7 +10,7 @@ import pytest
 from mpsref import registry
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import compute
-from mpsref.frameworks import spoken
+from mpsref.frameworks import call_text
 
 CASES = [
     ("PoolingAverage.forward:n1h3w7c2,k1x7,clamp,float32,seed=1", ("torch", "jax")),
@@ -27,7 +27,7 @@ CASES = [
 
 def words(backend: str, text: str) -> tuple[list[str], tuple[np.ndarray, ...]]:
     case = Case.parse(text)
-    with spoken.noted() as calls:
+    with call_text.noted() as calls:
         results = compute(case.problem, registry.get_backend(backend), *case.inputs())
     return calls, results
 
@@ -64,14 +64,14 @@ def test_a_call_has_the_words_and_the_values_of_the_case() -> None:
 
 
 def test_outside_of_a_note_nothing_is_named() -> None:
-    assert spoken.named("numpy", np) is np
-    with spoken.noted():
-        assert isinstance(spoken.named("numpy", np).abs, spoken.Named)
-        assert spoken.named("numpy", np).abs(-2) == 2
+    assert call_text.named("numpy", np) is np
+    with call_text.noted():
+        assert isinstance(call_text.named("numpy", np).abs, call_text.Named)
+        assert call_text.named("numpy", np).abs(-2) == 2
 
 
 def test_expressions() -> None:
-    x, y = spoken.Spoken("x"), spoken.Spoken("y")
+    x, y = call_text.Expression("x"), call_text.Expression("y")
     given = {"x": np.arange(6.0).reshape(2, 3) + 1, "y": np.full((2, 3), 3.0)}
     for one, right in [
         ((1 - x) * 2 / (x + y), (1 - given["x"]) * 2 / (given["x"] + given["y"])),
@@ -80,7 +80,7 @@ def test_expressions() -> None:
         (x @ y.T >= float("-inf"), given["x"] @ given["y"].T >= -np.inf),
         (x**2 - (y - x), given["x"] ** 2 - (given["y"] - given["x"])),
     ]:
-        text = spoken._text(one)
+        text = call_text._text(one)
         assert np.array_equal(eval(text, {"np": np, **given}), right), text
     with pytest.raises(TypeError):
         bool(x)

@@ -24,7 +24,7 @@ LAYER = "x", "weights", "bias"
 """Names of the tensors of a function whose own are unknown."""
 
 
-class Language(NamedTuple):
+class Syntax(NamedTuple):
     """How a framework is called; ``{}`` is replaced by values or a shape, ``{call}`` and ``{names}`` by expressions."""
 
     imports: str
@@ -56,33 +56,29 @@ def named(name: str, value: Any) -> Any:
     return value if _notes.get() is None else Named(name, value)
 
 
-def note(
-    language: Language | None, function: Callable[..., Any], tensors: Callable[[], Sequence[str]], count: int
-) -> None:
+def note(syntax: Syntax | None, function: Callable[..., Any], tensors: Callable[[], Sequence[str]], count: int) -> None:
     """Note a call; with ``count``, the gradients for its first tensors. ``tensors()`` are the texts of all."""
     notes = _notes.get()
-    if notes is None or language is None:
+    if notes is None or syntax is None:
         return
     given = list(tensors())
     names = _names(function, len(given) - (count > 0))
     try:
-        call = _text(function(*map(Spoken, names)))
-    except (
-        Exception
-    ):  # a function that reads values or shapes of its tensors: it has no text, and any error is possible
+        call = _text(function(*map(Expression, names)))
+    except Exception:  # a function that reads values or shapes of its tensors has no text; any error is possible
         return
-    call = language.call.format(call=call, all=", ".join(names))
+    call = syntax.call.format(call=call, all=", ".join(names))
     first = ", ".join(names[:count])
-    values = [language.leaf.format(text) if k < count else text for k, text in enumerate(given)]
+    values = [syntax.leaf.format(text) if k < count else text for k, text in enumerate(given)]
     lines = [f"{name} = {value}" for name, value in zip([*names, "g"], values, strict=False)]
-    last = language.gradient.format(call=call, names=first) if count else call
-    notes.append("\n".join([language.imports, *lines, last]))
+    last = syntax.gradient.format(call=call, names=first) if count else call
+    notes.append("\n".join([syntax.imports, *lines, last]))
 
 
-def values(language: Language, array: Any) -> str:
+def values(syntax: Syntax, array: Any) -> str:
     """Return the text of a tensor with the values of an array; random ones if they are many."""
     many = array.size > WRITTEN
-    return language.random.format(tuple(array.shape)) if many else language.array.format(_numbers(array.tolist()))
+    return syntax.random.format(tuple(array.shape)) if many else syntax.array.format(_numbers(array.tolist()))
 
 
 def _numbers(nested: Any) -> str:
@@ -105,52 +101,52 @@ def _names(function: Any, count: int) -> list[str]:
 def _operator(sign: str, reverse: bool = False) -> Any:
     """Return the method of an operator of two operands."""
 
-    def apply(self: Spoken, other: Any) -> Spoken:
+    def apply(self: Expression, other: Any) -> Expression:
         left, right = _atom(self._text), _atom(_text(other))
-        return Spoken(f"{right} {sign} {left}" if reverse else f"{left} {sign} {right}")
+        return Expression(f"{right} {sign} {left}" if reverse else f"{left} {sign} {right}")
 
     return apply
 
 
-class Spoken:
+class Expression:
     """A tensor by the expression that computes it."""
 
     def __init__(self, text: str) -> None:
         """Store the expression."""
         self._text = text
 
-    def __getattr__(self, name: str) -> Spoken:
+    def __getattr__(self, name: str) -> Expression:
         """Return an attribute, such as a method."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return Spoken(f"{_atom(self._text)}.{name}")
+        return Expression(f"{_atom(self._text)}.{name}")
 
-    def __call__(self, *args: Any, **words: Any) -> Spoken:
+    def __call__(self, *args: Any, **words: Any) -> Expression:
         """Return the call of a method."""
-        return Spoken(f"{self._text}({_arguments(args, words)})")
+        return Expression(f"{self._text}({_arguments(args, words)})")
 
-    def __getitem__(self, index: Any) -> Spoken:
-        return Spoken(f"{_atom(self._text)}[{_index(index)}]")
+    def __getitem__(self, index: Any) -> Expression:
+        return Expression(f"{_atom(self._text)}[{_index(index)}]")
 
     __iter__ = None
     __array_ufunc__ = None  # arrays leave operators to this class
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Spoken:
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Expression:
         """Return the expression of a function of PyTorch."""
         import torch
 
         name = torch.overrides.resolve_name(function) or str(function)
         name = f"torch.ops.{name}" if name.startswith("aten.") else name
         given = {word: one for word, one in (kwargs or {}).items() if not word.startswith("_")}  # none of users
-        return Spoken(f"{name.replace('torch.nn.functional.', 'F.')}({_arguments(args, given)})")
+        return Expression(f"{name.replace('torch.nn.functional.', 'F.')}({_arguments(args, given)})")
 
     __add__, __sub__, __mul__, __truediv__, __pow__, __matmul__ = map(_operator, ("+", "-", "*", "/", "**", "@"))
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
     __radd__, __rsub__, __rmul__, __rtruediv__ = (_operator(sign, True) for sign in ("+", "-", "*", "/"))
 
-    def __neg__(self) -> Spoken:
-        return Spoken(f"-{_atom(self._text)}")
+    def __neg__(self) -> Expression:
+        return Expression(f"-{_atom(self._text)}")
 
     def __bool__(self) -> bool:
         raise TypeError("a name has no truth value")
@@ -169,14 +165,14 @@ class Named:
         return Named(lambda: f"{_text(self)}.{name}", found) if callable(found) or inspect.ismodule(found) else found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Spoken):
+        if isinstance(value, Expression):
             raise TypeError(f"an assignment to {_text(self)}.{name} is no expression")
         setattr(self._value, name, value)
 
     def __call__(self, *args: Any, **words: Any) -> Any:
         """Return the expression if a name is among the arguments, else the result."""
-        if _speaks([args, words]):
-            return Spoken(f"{_text(self)}({_arguments(args, words)})")
+        if _has_tensor([args, words]):
+            return Expression(f"{_text(self)}({_arguments(args, words)})")
         found = self._value(*map(_plain, args), **{name: _plain(one) for name, one in words.items()})
         if not callable(found) or hasattr(found, "__enter__"):  # a result, or a context
             return found
@@ -188,11 +184,11 @@ def _plain(value: Any) -> Any:
     return value._value if isinstance(value, Named) else value
 
 
-def _speaks(value: Any) -> bool:
+def _has_tensor(value: Any) -> bool:
     """Return whether a name of a tensor is among values."""
     if isinstance(value, Mapping):
-        return any(map(_speaks, value.values()))
-    return isinstance(value, Spoken) or (isinstance(value, list | tuple) and any(map(_speaks, value)))
+        return any(map(_has_tensor, value.values()))
+    return isinstance(value, Expression) or (isinstance(value, list | tuple) and any(map(_has_tensor, value)))
 
 
 def _atom(text: str) -> str:
@@ -212,7 +208,7 @@ def _arguments(args: Sequence[Any], words: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     """Return a value as Python reads it."""
-    if isinstance(value, Spoken):
+    if isinstance(value, Expression):
         return value._text
     if isinstance(value, Named):
         return str(value._name() if callable(value._name) else value._name)
@@ -222,7 +218,7 @@ def _text(value: Any) -> str:
         return f"np.array({_numbers(value.tolist())}, {value.dtype.name!r})"
     if isinstance(value, FunctionType):
         names = _names(value, len(inspect.signature(value).parameters))
-        return f"lambda {', '.join(names)}: {_text(value(*map(Spoken, names)))}"
+        return f"lambda {', '.join(names)}: {_text(value(*map(Expression, names)))}"
     if isinstance(value, list | tuple):
         inner = ", ".join(map(_text, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
