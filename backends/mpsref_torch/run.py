@@ -34,7 +34,7 @@ class Torch(Framework):
     package = "torch"
     axes = "NCHW"
     optional_bias = True
-    syntax = SYNTAX
+    syntax: ClassVar[call_text.Syntax | None] = SYNTAX
     refusals = (
         "not implemented for",
         "Expected more than 1",
