@@ -137,7 +137,7 @@ def msl(
     ] = None,
     suppress: Annotated[
         Path | None,
-        typer.Option(help="A TOML file of accepted findings: tables [[suppress]]."),
+        typer.Option(help="A TOML file of accepted findings: tables \\[\\[suppress]]."),
     ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")] = None,
 ) -> None:

@@ -370,3 +370,7 @@ def test_metalcompute(run, fake, tmp_path):
     assert (done.exit_code, "which must be 64" in done.stderr) == (1, True)
     done = CliRunner().invoke(app, ["f.metal", "--runtime", "metalcompute"])
     assert (done.exit_code, "metalcompute compiles MSL 2.3" in done.stderr) == (1, True)
+
+
+def test_help_has_the_name_of_the_table_in_brackets():
+    assert "[[suppress]]" in CliRunner().invoke(app, ["--help"]).stdout
