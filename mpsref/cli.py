@@ -396,7 +396,7 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
 
 def _print_report(report: Report, console: Console, verbose: bool) -> None:
     """Print a line for each backend, and the rows that did not pass; with ``verbose`` all rows."""
-    from mpsref.conformance.report import answer, result_of
+    from mpsref.conformance.report import details, result_of
 
     is_wide = console.width >= WIDE
     wide = ("ran on",) if is_wide else ()
@@ -425,7 +425,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
         for failure in shown_failures:  # soft_wrap: a case can be copied
             console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}", soft_wrap=True)
             console.print(f"  {failure.message}")
-            for line in [*answer(failure, row.rules), *_of_defect(failure.case, failure.backend)]:
+            for line in [*details(failure, row.rules), *_of_defect(failure.case, failure.backend)]:
                 console.print(f"  {line}", soft_wrap=True)
             console.print(f"  {failure.replay}", soft_wrap=True)
         if others := row.failures[: len(row.failures) - len(shown_failures)]:
@@ -564,13 +564,13 @@ def replay(
     if outcome.unjudged:
         console.print(f"not judged: {outcome.unjudged}", highlight=False)
     if outcome.status == "failed":
-        from mpsref.conformance.report import Failure, answer
+        from mpsref.conformance.report import Failure, details
         from mpsref.conformance.rules import concerning
 
         named = outcome.case or str(parsed)
         failure = Failure(named, chosen.name, outcome.message, results=outcome.results, call=outcome.call)
         applied = concerning(chosen.rules, parsed.problem.operation)
-        for line in [*answer(failure, applied), *_of_defect(named, chosen.name)]:
+        for line in [*details(failure, applied), *_of_defect(named, chosen.name)]:
             console.print(line, highlight=False, soft_wrap=True)
     elif outcome.status == "mistrusted":
         console.print("The result agrees, but nothing but zeros was expected.")

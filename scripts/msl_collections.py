@@ -165,11 +165,10 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
         kernel.name for kernel, why in front.failed(list(program.kernels.values())) if note(found, kernel.name, why)
     }
     names = [name for name in program.kernels if name not in rejected]
-    step = max(1.0, len(names) / options.sample)  # evenly: neighbours are instantiations of one template
-    first = random.Random(options.seed).random() * step
-    chosen = names
-    if not options.all and step > 1:
-        chosen = [names[int(first + k * step)] for k in range(options.sample)]
+    number = len(names) if options.all else min(options.sample, len(names))
+    first = random.Random(options.seed).randrange(len(names) or 1)
+    # Evenly: neighbours are instantiations of one template.
+    chosen = [names[(k * len(names) + first) // number] for k in range(number)]
 
     def compiled(share: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the kernels of a share, with the reason for those that are not compiled."""

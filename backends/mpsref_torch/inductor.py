@@ -1,6 +1,6 @@
 """The Metal kernels that ``torch.compile`` writes for Apple GPUs, run on one, or without a Mac by a runtime for MSL.
 
-Inductor, the compiler of PyTorch, can write Metal Shading Syntax in every wheel. A function is split into a forward
+Inductor, the compiler of PyTorch, can write Metal Shading Language in every wheel. A function is split into a forward
 and a backward graph as by ``torch.compile``, their device is changed to "mps" on fake tensors, and the programs that
 inductor writes for them are run with tensors of the CPU, their kernels in the clang runtime: the other runtimes have no
 exact grids. All private parts of PyTorch that this needs are in this module. On an Apple GPU ``torch.compile`` runs.

@@ -100,17 +100,16 @@ def _constant_power(problem: Any, inputs: tuple[Array, ...]) -> bool:
 
 def _rounded_scale(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """PyTorch multiplies the index of a pixel by 1 / factor in float32."""
-    one = np.float32(1)
-    for factor, size in zip(problem.spec.scale, problem.large_shape[1:3], strict=True):
-        index = np.arange(size)
-        if (np.floor(index.astype(np.float32) * (one / np.float32(factor))) != index // int(factor)).any():
-            return True
-    return False
+    return any(
+        (np.floor(np.arange(size, dtype=np.float32) * np.float32(1 / factor)) != np.arange(size) // factor).any()
+        for factor, size in zip(problem.spec.scale, problem.large_shape[1:3], strict=True)
+    )
 
 
 def _same_planes(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Of the source and its pooled image, more than one: inductor merges the indices of planes and of pixels."""
-    return inputs[0].shape[1:3] == inputs[1].shape[1:3]
+    images, *size, channels = inputs[0].shape
+    return [*inputs[1].shape[1:3]] == size and images * channels > 1
 
 
 EAGER = ("torch", "torch:channels_last")

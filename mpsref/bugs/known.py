@@ -30,6 +30,11 @@ class Confirmation(NamedTuple):
     """What happened; if it was not expected, with the next step."""
 
 
+def _live(backend: str) -> list[Finding]:
+    """Return the defects that a backend has with the installed version of its framework."""
+    return [one for one in FINDINGS if backend in one.backends and one.version() in one.versions]
+
+
 def without_defects(backend: Backend) -> Backend:
     """Return a backend that refuses the calls that may show a defect of the installed version of its framework.
 
@@ -43,7 +48,7 @@ def without_defects(backend: Backend) -> Backend:
     Backend
         The same backend, if none of its defects is known.
     """
-    live = [one for one in FINDINGS if backend.name in one.backends and one.version() in one.versions]
+    live = _live(backend.name)
     if not live:
         return backend
     implementations = dict(backend.implementations)
@@ -58,7 +63,7 @@ def defect_of(text: str, backend: str) -> Finding | None:
 
     >>> defect_of("SoftMax.forward:n1h1w1c2,float32,seed=0", "cpu")
     """
-    live = [one for one in FINDINGS if backend in one.backends and one.version() in one.versions]
+    live = _live(backend)
     if not live or not text:
         return None
     case = Case.parse(text)

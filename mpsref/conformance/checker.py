@@ -440,7 +440,7 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
         for case in map(Case.parse, block.known.get(one.backend.name, ())):
             one.count(case, one.outcome_of(case))
     layers = list(layer_cases(operation)) if block.layers else []
-    chosen = [_chosen(layers, one.backend, block.number) for one in able]
+    chosen = [{*_chosen(layers, one.backend, block.number)} for one in able]
     for layer, case in layers:
         for one, cases in zip(able, chosen, strict=True):
             if case in cases and not one.is_over:

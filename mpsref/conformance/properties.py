@@ -89,14 +89,14 @@ Judged: TypeAlias = tuple[Problem, Sequence[Array], Sequence[tuple[Array, Array]
 
 
 def judge_itself(problem: Problem, *calls: Judged) -> None:
-    """Raise :class:`NotJudgedError` if of the calls that differ from the reference none is of the operation itself.
+    """Raise :class:`NotJudgedError` if other operations differ from the reference and that of the problem does not.
 
     Parameters
     ----------
     problem : Problem
-        What a property is judged for.
+        The problem of the case whose property failed.
     *calls : Judged
-        What the property ran.
+        All calls of the property.
     """
     wrong = []
     for one, inputs, results in calls:

@@ -196,7 +196,7 @@ FEW_ELEMENTS = 32
 """Larger arrays of a failure are not printed."""
 
 
-def answer(failure: Failure, applied: tuple[str, ...] = ()) -> list[str]:
+def details(failure: Failure, applied: tuple[str, ...] = ()) -> list[str]:
     """Return lines that say more of a failure: its inputs and results if they are small, and its calls as text.
 
     Parameters

@@ -130,11 +130,10 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     except UnsupportedError as error:
         return Outcome("unsupported", message=str(error))
     except Mismatch as mismatch:
-        small = sum(array.size for array in results) <= SHOWN_ELEMENTS
-        elements = tuple(tuple(array.astype(np.float64).ravel().tolist()) for array in results if small)
-        named = mismatch.case or str(case)
-        call = _words(Case.parse(named), backend) if backend.named_only else ""
-        elements = elements if named == str(case) else ()
+        shown = not mismatch.case and sum(array.size for array in results) <= SHOWN_ELEMENTS
+        elements = tuple(tuple(array.astype(np.float64).ravel().tolist()) for array in results if shown)
+        failed = Case.parse(mismatch.case) if mismatch.case else case
+        call = _call(failed, backend) if backend.named_only else ""
         return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements, case=mismatch.case, call=call)
     except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
         kind = f"raised {type(error).__name__}"
@@ -148,7 +147,7 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     )
 
 
-def _words(case: Case, backend: Backend) -> str:
+def _call(case: Case, backend: Backend) -> str:
     """Return the calls with which a framework computes a case, as text; nothing if they have none, or raise."""
     with noted() as calls, contextlib.suppress(Exception):  # it failed before, and may fail in another way
         _guarded(case, backend)

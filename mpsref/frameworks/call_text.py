@@ -35,7 +35,7 @@ class Syntax(NamedTuple):
     gradient: str
     """The gradients of a call for some names, from the source gradient ``g``."""
     leaf: str = "{}"
-    """A tensor for which is differentiated."""
+    """A tensor whose gradient is taken."""
     call: str = "{call}"
     """A call, by its expression and by ``{all}`` names of its tensors."""
 

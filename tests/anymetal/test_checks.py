@@ -98,6 +98,15 @@ def test_a_thread_that_writes_what_it_and_others_read(seed):
     assert (note.kind, note.level, note.place.line, note.other.line) == ("fence", "note", 10, 7)
 
 
+@pytest.mark.parametrize("pointer", ["packed_float4", "volatile float"])
+def test_writes_of_all_threads_to_one_element_are_a_race(pointer):
+    """Of a vector that is aligned as its components, and of a volatile number."""
+    source = f"{HEAD}kernel void f(device {pointer} *y, uint i [[thread_position_in_grid]]) {{ y[0] = i; }}"
+    with pytest.raises(LaunchError) as caught:
+        launch(source, np.zeros(4, np.float32), name="f", check_order=False)
+    assert [one.kind for one in caught.value.findings] == ["race"]
+
+
 def test_the_end_of_a_threadgroup_variable():
     """One element past the end is in no variable, also if the compiler does not know which one it is."""
     source = HEAD + (

@@ -200,6 +200,16 @@ def test_a_backend_is_tried_in_every_dtype_that_it_takes(dtypes):
     assert (row.status, seen) == ("passed", set(dtypes))
 
 
+@pytest.mark.parametrize(
+    ("distinct", "number", "places"), [(3, 60, [1, 5, 8]), (3, 1, [5]), (10, 60, [*range(10)]), (None, 1, [*range(10)])]
+)
+def test_few_layers_are_spread_over_those_of_the_dtypes_of_a_backend(distinct, number, places):
+    cases = [Case.parse(f"SoftMax.forward:n1h1w1c2,float32,seed={k}") for k in range(10)]
+    layers = [(dtype, replace(case, dtype=dtype)) for case in cases for dtype in ("float16", "float32")]
+    backend = Backend("few", {}, dtypes=("float32",), distinct_problems=distinct)
+    assert checker._chosen(layers, backend, number) == [cases[k] for k in places]
+
+
 def test_a_failure_of_one_backend_is_none_of_another():
     """Backends are checked side by side, each with all of its cases; the wrong one stops at its first random one."""
     wrong, right = checker.check_operation(GRADIENT, [WRONG, RIGHT], number=30)

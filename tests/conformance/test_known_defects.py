@@ -83,7 +83,6 @@ def test_what_a_defect_concerns_is_left_out_and_its_case_fails(monkeypatch: pyte
     assert run()[0] == 1
 
 
-@needs_fork
 def test_a_failure_names_its_defect_and_the_next_step(monkeypatch: pytest.MonkeyPatch, odd: Backend) -> None:
     finding, case = declare(monkeypatch), "SoftMax.forward:n1h1w1c2,float32,exact,seed=0"
     for output in (run()[1], CliRunner().invoke(cli.app, ["replay", case, "-b", "odd"]).output):
@@ -98,6 +97,7 @@ def test_a_failure_names_its_defect_and_the_next_step(monkeypatch: pytest.Monkey
     assert "known defect" not in run()[1]
 
 
+@needs_fork
 def test_a_defect_that_is_gone_fails_the_check(monkeypatch: pytest.MonkeyPatch, odd: Backend) -> None:
     finding = declare(monkeypatch, case=RIGHT)
     monkeypatch.setattr(Finding, "show", lambda self: "fixed: all is right")
@@ -163,6 +163,9 @@ def test_a_finding_concerns_its_own_case(finding: Finding) -> None:
         ("torch_conv2d_one_channel", "Convolution.forward:n2h1w1c1,k2x5,s2x1,o1x1,co1,out2x1,float32,seed=0"),
         ("torch_conv2d_crash", "Convolution.forward:n2h2w1c5,k2x2,s1x2,d1x2,co1,float32,seed=0"),
         ("torch_compile_avg_pool2d", "PoolingAverage.gradient:n1h4w4c1,k2x2,s2x2,o1x1,clamp,g2x2,float32,seed=0"),
+        ("torch_metal_max_pool2d", "PoolingMax.gradient:n1h7w7c1,k3x3,clamp,float32,memory=nchw+nchw,seed=0"),
+        ("torch_metal_max_pool2d", "PoolingMax.gradient:n1h7w7c2,k3x3,s2x2,clamp,float32,memory=nchw+nchw,seed=0"),
+        ("torch_upsample_nearest", "UpsamplingNearest.forward:n1h1w70c1,s1x42,float32,seed=0"),
     ],
 )
 def test_a_finding_concerns_few_others(script: str, case: str) -> None:

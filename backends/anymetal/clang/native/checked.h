@@ -325,9 +325,7 @@ __attribute__((noinline)) static void touch_shared(const void *p, uint32_t bytes
 #define ACCESSES(BYTES) \
     ACCESS(mpsref_read, BYTES, 0) ACCESS(__tsan_write, BYTES, IS_WRITE) \
     SHARED(__tsan_read, BYTES, 0) SHARED(__tsan_unaligned_read, BYTES, 0) SHARED(mpsref_unaligned_read, BYTES, 0) \
-    SHARED(__tsan_unaligned_write, BYTES, IS_WRITE) \
-    SHARED(__tsan_volatile_read, BYTES, 0) SHARED(__tsan_volatile_write, BYTES, IS_WRITE) \
-    SHARED(__tsan_unaligned_volatile_read, BYTES, 0) SHARED(__tsan_unaligned_volatile_write, BYTES, IS_WRITE)
+    SHARED(__tsan_unaligned_write, BYTES, IS_WRITE)
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
 // What libraries call when they are loaded.
