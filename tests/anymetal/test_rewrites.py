@@ -147,9 +147,13 @@ ROWS = {
     ],
     "bool_vectors": [
         ("void f(vec<bool, 2> v);", "void f(vec<int , 2> v);"),
-        ("typedef metal::vec<T, 2> V;", "typedef mpsref::stored_vector<T, 2> V;"),
-        ("using V = vec<T, 2>;", "using V = mpsref::stored_vector<T, 2>;"),
-        ("template <class T> using V = vec<T, 2>;", "template <class T> using V = vec<T, 2>;"),
+        ("typedef metal::vec<T, 2> V;", "typedef typename mpsref::storable<metal::vec<T, 2>>::type V;"),
+        ("using V = vec<T, 2>;", "using V = typename mpsref::storable<vec<T, 2>>::type;"),
+        (
+            "template <class T> using V = vec<T, 2>; V<bool> v; typedef typename A<U, 3>::template V<U> W;",
+            "template <class T> using V = vec<T, 2>; V<int > v; "
+            "typedef typename mpsref::storable<typename A<U, 3>::template V<U>>::type W;",
+        ),
         ("template <class T, int N> void f(vec<T, N> v);", "template <class T, int N> void f(vec<T, N> v);"),
     ],
     "truths": [

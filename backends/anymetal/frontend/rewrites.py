@@ -369,15 +369,24 @@ def array_parameters(source: Source) -> Iterator[Edit]:
 def bool_vectors(source: Source) -> Iterator[Edit]:
     """Vectors of bool have components of int, as results of comparisons; a name for ``vec<T, N>`` may be one."""
     s = source.syntax
+    templates = {"vec"}  # those of aliases, `template <class T> using V = vec<T, N>`, are deduced as vec is
     for i in range(s.count):
-        if s[i] != "vec" or s[i + 1] != "<":
+        if s[i] not in templates or s[i + 1] != "<":
             continue
-        first = i - 2 if s[i - 1] == "::" and s[i - 2] == "metal" else i
-        is_alias = s[first - 1] == "=" and s[first - 3] == "using" and s[first - 4] != ">"  # a template is deduced
+        first = i
+        while s[first - 1] in ("::", "template", "typename"):  # `typename A<T>::template V<T>`
+            first -= 1
+            if s[first] == "::" and s[first - 1] == ">":
+                first = next((k for k in range(first - 2, 0, -1) if s.angle(k) == first - 1), first)
+            first -= s[first] in ("::", "<")
+        name = s[first - 2] if s[first - 1] == "=" and s[first - 3] == "using" else ""
         if s[i + 2] == "bool":
             yield source.edit(i + 2, i + 2, "int ")
-        elif s[first - 1] == "typedef" or is_alias:
-            yield source.edit(first, i, "mpsref::stored_vector")
+        elif name and s[first - 4] == ">":
+            templates.add(name)
+        elif (name or s[first - 1] == "typedef") and (last := s.angle(i + 1)) is not None:
+            yield source.insert(first, "typename mpsref::storable<")
+            yield source.append(last, ">::type")
 
 
 def bools_in_buffers(source: Source) -> Iterator[Edit]:

@@ -30,7 +30,7 @@ LIMITS = re.compile(
     r"|C-style cast from vector|scalar operand type has greater rank|too few elements in vector initialization"
     r"|reference to overloaded function could not be|static assertion expression|no viable conversion"
     r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)'"
-    r"|use of overloaded operator '\[\]' is ambiguous"
+    r"|use of overloaded operator '\[\]' is ambiguous|invalid vector element type 'bool'"
     rf"|(?:binding reference|cannot initialize \w[\w ]*) of type '{OF_THREAD}' (?:to|with) .* type '{OF_THREAD}')"
 )
 """Errors about what C++ for OpenCL lacks, and of course about mistakes."""

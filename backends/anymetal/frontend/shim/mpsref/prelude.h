@@ -114,10 +114,11 @@ MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and 
 namespace mpsref {
 
 template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
-// The vectors that names of `vec<T, N>` stand for: bool has vectors of int, as above. They cannot be deduced.
-template <class T> struct stored { typedef T type; };
-template <> struct stored<bool> { typedef int type; };
-template <class T, int N> using stored_vector = vector<typename stored<T>::type, N>;
+// The vector that a name of `vec<T, N>` stands for: bool has vectors of int, as above. It cannot be deduced.
+template <class V> struct storable { typedef V type; };
+#ifndef MPSREF_STRICT // which has no vectors of bool
+template <int N> struct storable<vector<bool, N>> { typedef vector<int, N> type; };
+#endif
 
 // Vectors of bool as a buffer has them.
 #define MPSREF_BOOLS(N, BYTES, ...) \
