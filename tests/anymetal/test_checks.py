@@ -222,6 +222,24 @@ def test_the_message_of_a_misaligned_access_has_the_type_without_an_address_spac
     assert caught.value.findings[0].message.endswith("a float4 at an address that is not a multiple of its alignment")
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ("while (y[0] >= 0)\n y[0] += 1;", "endless", "did not end within 0.1 seconds"),
+        ("y[0] = deep(y[0]);", "fault", "overran its stack"),
+    ],
+)
+def test_a_launch_that_is_stopped_has_the_line_of_the_kernel(body, kind, text):
+    deep = "inline float deep(float x) {\n return deep(x + 1) + 1; }"
+    source = f"{HEAD}{deep}\nkernel void f(device float *y) {{ {body} }}"
+    with pytest.raises(LaunchError, match=text) as caught:
+        anymetal.compile(source)["f"](1, 1, np.zeros(1, np.float32), seconds=0.1)
+    (found,) = caught.value.findings
+    lines = source.splitlines()
+    assert found.kind == kind
+    assert ("y[0]" if kind == "endless" else "return deep") in lines[found.place.line - 1]
+
+
 def test_the_last_page_of_sparse_memory_has_no_guard():
     x = anymetal.sparse(4097, np.float32)
     source = "kernel void f(device float *x, uint i [[thread_position_in_grid]]) { x[4096 - i] = 1; }"

@@ -112,6 +112,7 @@ class FaultReport(ctypes.Structure):
         ("others", ctypes.c_uint32),
         ("at", Site),
         ("other", Site),
+        ("trace", ctypes.c_uint64 * 8),
     )
 
 

@@ -56,7 +56,7 @@ typedef struct {
     uint32_t running, thread, pass; // the fibre, and the thread of its threadgroup
     uint64_t deadline;           // in processor time of the thread
     volatile sig_atomic_t ended; // the signal that ended the launch, or 0
-    uint64_t stopped; // where in the kernel it was then, as an offset of a return address; 0 is not known
+    uint64_t trace[8]; // where in the kernel it was then, see mpsref_report
 } run;
 
 #ifdef __GLIBC__ // checks read it at each access
@@ -422,10 +422,30 @@ static int is_near(const uint8_t *address, const uint8_t *data, uint64_t bytes) 
     return data && address >= data - MPSREF_GUARD && address < data + bytes + MPSREF_GUARD;
 }
 
+// Finds the return addresses into the kernel on the stack of the fibre that was interrupted, at most 8; returns whether
+// it was one.
+static int trace(const run *r, const void *context, uint64_t *found) {
+    const uint8_t *at = interrupted_at(context), *stacks = r->pool->stacks;
+    const mpsref_checks *c = r->launch->checks;
+    const int is_fibre = at >= stacks && at < stacks + stack_pitch() * MPSREF_MAX_THREADS;
+    if (!c) return is_fibre;
+    const uint8_t *stack = stacks + (is_fibre ? (uint64_t)(at - stacks) / stack_pitch() * stack_pitch() : 0);
+    const uint8_t *end = is_fibre ? stack + stack_pitch() : at;
+    if (is_fibre && at < stack + page_size()) at = stack + page_size(); // it has reached the guard
+    uint64_t code = program_counter(context) + 1 - c->code;
+    for (int n = 0;; code = *(const uint64_t *)at - c->code, at += 8) {
+        if (code < c->code_bytes) found[n++] = code;
+        if (at >= end || n == 8) return is_fibre;
+    }
+}
+
 static void report_fault(run *r, int number, const siginfo_t *info, void *context) {
     const uint8_t *address = info->si_addr;
     mpsref_report found = {.kind = MPSREF_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
+    const uint64_t behind = (uint64_t)(address - r->pool->stacks);
+    if (behind < stack_pitch() * MPSREF_MAX_THREADS && behind % stack_pitch() < page_size()) found.offset = 2;
     if (is_misaligned(info)) found.offset = 1, address = NULL;
+    trace(r, context, found.trace);
     for (uint32_t i = 0; i < r->launch->buffer_count; i++)
         if (is_near(address, r->buffers[i], r->launch->buffers[i].bytes))
             found.buffer = (int32_t)i, found.offset = address - r->buffers[i];
@@ -440,16 +460,7 @@ static void report_fault(run *r, int number, const siginfo_t *info, void *contex
 // the next tick, or where the host sees `ended`.
 static void end_launch(run *r, int number, void *context) {
     if (!r->ended) r->ended = number;
-    const uint8_t *at = interrupted_at(context), *stacks = r->pool->stacks;
-    if (at < stacks || at >= stacks + stack_pitch() * MPSREF_MAX_THREADS) return;
-    const mpsref_checks *c = r->launch->checks;
-    if (c) {
-        const uint8_t *end = stacks + ((uint64_t)(at - stacks) / stack_pitch() + 1) * stack_pitch();
-        uint64_t code = program_counter(context) + 1 - c->code; // else the first return address into the kernel
-        for (; code >= c->code_bytes && at < end; at += 8) code = *(const uint64_t *)at - c->code;
-        if (code < c->code_bytes) r->stopped = code;
-    }
-    abandon(r);
+    if (trace(r, context, r->trace)) abandon(r);
 }
 
 static void on_signal(int number, siginfo_t *info, void *context) {
@@ -664,8 +675,8 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     sigaltstack(&theirs, NULL);
     if (r.ended && !report->kind) {
         const fibre *f = &r.pool->fibres[r.running];
-        mpsref_report found = {.kind = MPSREF_STOPPED, .offset = (int64_t)r.stopped, .group = r.group.index,
-                               .count = (uint32_t)r.ended, .at = f->at};
+        mpsref_report found = {.kind = MPSREF_STOPPED, .group = r.group.index, .count = (uint32_t)r.ended, .at = f->at};
+        memcpy(found.trace, r.trace, sizeof found.trace);
         *report = found;
     }
     pool_give(r.pool);

@@ -144,14 +144,14 @@ typedef struct {
 
 enum {
     MPSREF_FINE,
-    MPSREF_FAULT,         // buffer, offset, count = signal number, others = 1 for a read, 2 for a write
+    MPSREF_FAULT,         // buffer, offset, count = signal number, others = 1 for a read, 2 for a write; of no buffer
+                          // offset = 1: misaligned, 2: at the end of the stack
     MPSREF_GUARD_DAMAGED, // buffer, offset
     MPSREF_DIVERGENCE,    // group, count threads wait at `at`, others at `other`, the rest have returned
     MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
     MPSREF_ARRAY,         // offset = index, count = length, at
     MPSREF_MEMORY,
-    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, at: the last barrier or none,
-                          // offset: the place in the code, or 0
+    MPSREF_STOPPED,       // count = signal number (limit of time, interrupt), group, at: the last barrier or none
     MPSREF_NO_TIMER,
     MPSREF_FOUND // a finding of the checks that ends the launch
 };
@@ -162,4 +162,5 @@ typedef struct {
     int32_t buffer; // from MPSREF_MAX_BUFFERS on: threadgroup memory of a parameter
     uint32_t group, count, others;
     mpsref_site at, other;
+    uint64_t trace[8]; // with checks, where the thread was: offsets of return addresses in the kernel, innermost first
 } mpsref_report;
