@@ -116,13 +116,17 @@ ROWS = {
             "void f() { struct S s; MPSREF_UNSET_ONE(s) uint a, b = g(1), c; MPSREF_UNSET(a) MPSREF_UNSET(c) "
             "g(a, &c); if (x) T<int> d; N::T e; MPSREF_UNSET_ONE(e) }",
         ),
+        (
+            "void f() { int a[2]; switch (n) { case 0: { int b[2]; } } }",
+            "void f() { int a[2]; MPSREF_UNSET(a) switch (n) { case 0: { int b[2]; MPSREF_UNSET(b) } } }",
+        ),
         *(
             (text, text)
             for text in (
                 "void f() { float a[2] = {}; int *c[2]; int (*d)[2]; int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
                 "void f() { struct S; float a = 1, b(2), c{3}; using namespace N; typedef int I; T x = {}; f(a); }",
                 "void f() { struct S { float a[2]; }; constexpr int b[2]; threadgroup T c[2]; return a[0]; }",
-                "void f() { switch (n) { case 0: { float a[2]; } } for (int i[2]; ;) float b[2]; }",
+                "void f() { switch (n) { case 0: float a[2]; default: break; } for (int i[2]; ;) float b[2]; }",
                 "float a[2]; struct S { float b[2]; };",
             )
         ),

@@ -304,7 +304,8 @@ class Reader:
         return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
 
     def _own(self, record: FindingRecord) -> Place | None:
-        return self._place(record.place) or record.at.place
+        at = record.at.place
+        return at if at and at.is_users else self._place(record.place) or at
 
     def _place(self, code: int) -> Place | None:
         return lines_of(self.library).place(code) if code else None
@@ -411,11 +412,13 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         if one.kind != "same-value"
         for place in (one.place, one.other)
     }
-    return [
+    kept = (
         one for one in findings
         if one.level != "off" and (one.kind not in PAIRS or pairs[lines(one)] is one)
         and not (one.kind == "uninitialized" and (one.buffer, str(one.place)) in early)
-    ]  # fmt: skip
+    )  # fmt: skip
+    # Code that is inlined several times finds one thing several times.
+    return list({(one.kind, one.place, one.other, one.buffer, one.place or one.message): one for one in kept}.values())
 
 
 def summary(findings: Sequence[Finding], name: str, files: Mapping[str, str], grid: str) -> str:

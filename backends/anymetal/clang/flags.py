@@ -54,6 +54,8 @@ CHECK_FLAGS = (
     ),
     *("-mllvm", "-tsan-compound-read-before-write=0", "-DMPSREF_CHECKED"),
     *("-Wuninitialized", "-Wconditional-uninitialized"),
+    # Bounds of a private array are those of a function and what is inlined in it.
+    *("-finline-functions", "-mllvm", "-inline-threshold=1000"),
     *("-fsanitize-coverage-type=3", "-fsanitize-coverage-inline-bool-flag", "-fsanitize-coverage-pc-table"),
     *("-mllvm", "-sanitizer-coverage-prune-blocks=0"),
 )
@@ -117,9 +119,10 @@ def inlined_command(compiler: Toolchain) -> tuple[str, ...]:
     return *_code(compiler), "-x", "c", "-I", str(SHIM), "-emit-llvm-bc", str(INLINED)
 
 
-def inline_command(compiler: Toolchain, inlined: Path) -> tuple[str, ...]:
-    """Return the command that inlines it in the bitcode of a kernel, a file that follows, and writes the object."""
-    return *_code(compiler), "-mlink-builtin-bitcode", str(inlined), "-w", "-emit-obj", "-x", "ir"
+def inline_command(compiler: Toolchain, inlined: Path | None) -> tuple[str, ...]:
+    """Return the command that inlines it in the LLVM IR of a kernel, a file that follows, and writes the object."""
+    more = ("-mlink-builtin-bitcode", str(inlined)) if inlined else ()
+    return *_code(compiler), *more, "-w", "-emit-obj", "-x", "ir"
 
 
 def _compiler(compiler: Toolchain, options: Options) -> tuple[str, ...]:

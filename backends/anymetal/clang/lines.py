@@ -100,7 +100,7 @@ class Lines:
         row = bisect_right(self._addresses, address) - 1
         if row >= 0 and (place := self._rows[row]) is not None:
             yield place
-        around = [(end - start, place) for start, end, place in self._inlined if start <= address < end]
+        around = [(end - start, place) for start, end, place in reversed(self._inlined) if start <= address < end]
         yield from (place for _, place in sorted(around, key=lambda one: one[0]))
 
     def unreached(self, blocks: Sequence[int], flags: bytes) -> tuple[Place, ...]:

@@ -235,12 +235,10 @@ def private_variables(source: Source) -> Iterator[Edit]:
     """``float x[8], y;`` in a body have no value: checks record what of them nothing wrote yet."""
     s = source.syntax
     for one in source.bodies:
-        if {"switch", "goto"} & set(s.texts(one.opening, one.last)):  # may jump over a declaration
-            continue
         if "constexpr" in s.texts(one.first, one.opening):  # has no variable with a destructor
             continue
         for i in range(one.opening + 1, one.last):
-            if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_class(s, i):
+            if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_list(s, i):
                 marks, last = _uninitialized(s, i, one.last)
                 if marks:
                     yield source.append(last, "".join(f" {mark}" for mark in marks))
@@ -271,11 +269,13 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
     ], last
 
 
-def _is_in_class(s: Syntax, i: int) -> bool:
-    """Return whether the innermost brace around a token is that of a class."""
+def _is_in_list(s: Syntax, i: int) -> bool:
+    """Return whether the innermost brace around a token is that of a class, or of a switch: labels may jump over it."""
     while i and s[i] != "{":
         i = (s.partner[i] if s[i] and s[i] in CLOSING else i) - 1
     opening = i
+    if s[i - 1] == ")" and s[s.partner[i - 1] - 1] == "switch":
+        return True
     while s[i - 1] not in ("", ";", "{", "}", ")"):
         i -= 1
     return bool(CLASSES & set(s.texts(i, opening)))

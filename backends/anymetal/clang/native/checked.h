@@ -56,9 +56,10 @@ static void settle_vector(run *r) {
     while (s->vector.is_stored && first < end && s->vector.at[first] == s->vector.before[first]) first++;
     while (s->vector.is_stored && first < end && s->vector.at[end - 1] == s->vector.before[end - 1]) end--;
     const uint32_t size = s->vector.what > MPSREF_OF_VECTORS ? s->vector.what - MPSREF_OF_VECTORS : found.bytes;
+    const uint32_t most = found.bytes % 3 ? found.bytes / 2 : found.bytes / 3 * 2; // of a swizzle
     uint32_t same = 0; // components; several may be stored at once
     for (uint32_t i = 0; i < found.bytes; i += size) same += !memcmp(s->vector.at + i, s->vector.before + i, size);
-    if (!s->vector.is_stored || first == end || (size < found.bytes ? !same : end - first > found.bytes / 2)) {
+    if (!s->vector.is_stored || first == end || (size < found.bytes ? !same : end - first > most)) {
         find(r, found);
         return;
     }
@@ -169,7 +170,7 @@ __attribute__((noinline)) static void report_unwritten(run *r, const region *m, 
                                                       uint32_t access, uint64_t place, uint32_t what) {
     shadow *s = r->shadow;
     const mpsref_finding found = access_finding(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
-    if ((m ? bytes < 8 : what == MPSREF_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
+    if ((m ? bytes < 8 && bytes % 3 : what == MPSREF_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
         find(r, found);
         return;
     }
@@ -243,12 +244,13 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
     record *w = &m->writers[at >> m->unit_bits], *q = &m->readers[at >> m->unit_bits];
     uint32_t said = 0; // one finding an access
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, w++, q++) {
+        uint32_t kind = 0;
         if (!*w) {
             if (access & IS_WRITE) m->written += 1u << m->unit_bits;
             if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
                 said = 1, report_unwritten(r, m, p, i, bytes, access, place, 0);
-        } else if (!is_same(*w, me) && !(*w & me & ATOMIC)) {
-            const uint32_t kind = conflict(s, *w, thread, is_local);
+        } else if (!(*w & me & ATOMIC) && (!is_same(*w, me) || flags_of(*w) & (LANES | SIMDGROUPS))) {
+            kind = flags_of(*w) & ATOMIC ? readers_conflict(s, *w, thread, is_local) : conflict(s, *w, thread, is_local);
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *w, kind, 1);
         }
         if (!(access & IS_WRITE)) {
@@ -256,12 +258,18 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
             m->is_read = 1;
             continue;
         }
-        *w = me;
+        // The record of a plain access stays until an atomic access is ordered after it: the next one may conflict, too.
+        if (*w & me & ATOMIC)
+            *w = with_reader(s, *w, me, is_local);
+        else if (!kind || !(access & IS_ATOMIC))
+            *w = me;
         if (!m->is_read) continue;
+        kind = 0;
         if (*q && !(*q & me & ATOMIC)) {
-            const uint32_t kind = readers_conflict(s, *q, thread, is_local);
+            kind = readers_conflict(s, *q, thread, is_local);
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *q, kind, 0);
         }
+        if (kind && access & IS_ATOMIC) continue;
         *q = 0;
     }
 }
@@ -275,7 +283,7 @@ static inline __attribute__((always_inline)) int touch_unit(run *r, region *m, u
     const record me = place << 44 | s->me;
     const uint64_t unit = at >> m->unit_bits;
     const record writer = m->writers[unit];
-    if (writer ? !is_before(s, writer, me, m->is_local) : !(access & IS_WRITE) && m->is_undefined) return 0;
+    if (writer ? flags_of(writer) & (LANES | SIMDGROUPS) || !is_before(s, writer, me, m->is_local) : !(access & IS_WRITE) && m->is_undefined) return 0;
     if (!(access & IS_WRITE)) {
         const record reader = m->readers[unit];
         m->readers[unit] = reader ? with_reader(s, reader, me, m->is_local) : me;
@@ -338,6 +346,10 @@ static void touch_range(const void *start, uint64_t bytes, uint32_t access, void
     for (uint64_t done = 0; done < bytes; done += 16)
         touch(p + done, bytes - done < 16 ? (uint32_t)(bytes - done) : 16, access, back);
 }
+// Vectors of a size that the compiler's instrumentation leaves out (launcher.py). A read of a large one may belong to the
+// store of a component.
+void mpsref_read_range(void *p, uint64_t bytes) { touch_range(p, bytes, bytes > 16 ? IS_NO_USE : 0, BACK); }
+void mpsref_write_range(void *p, uint64_t bytes) { touch_range(p, bytes, IS_WRITE, BACK); }
 // A struct may have bytes that nobody writes: copying it is no use of them.
 static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
     run *r = current;
@@ -392,14 +404,14 @@ typedef struct {
     const struct { uint16_t kind, info; char name[]; } *types[2]; // of the operands or the result
 } typed_place;
 
-static mpsref_finding of_place(const typed_place *d, uint32_t kind, uint32_t type) {
+static mpsref_finding of_place(const typed_place *d, uint32_t kind, uint32_t type, const void *back) {
     mpsref_finding found = by_thread(current, kind);
-    found.at = d->at, found.type = d->types[type]->name;
+    found.at = d->at, found.type = d->types[type]->name, found.place = place_behind(current, back);
     return found;
 }
 
 #define ARITHMETIC(NAME, KIND, TYPE) \
-    void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) find(current, of_place(d, KIND, TYPE)); }
+    void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) find(current, of_place(d, KIND, TYPE, BACK)); }
 ARITHMETIC(add_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(sub_overflow, MPSREF_OVERFLOW, 0)
 ARITHMETIC(mul_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(negate_overflow, MPSREF_OVERFLOW, 0)
 ARITHMETIC(shift_out_of_bounds, MPSREF_SHIFT, 0) ARITHMETIC(float_cast_overflow, MPSREF_FLOAT_CAST, 1)
@@ -407,7 +419,7 @@ ARITHMETIC(implicit_conversion, MPSREF_TRUNCATION, 1)
 
 // After these the processor would stop.
 #define FATAL(NAME, KIND) \
-    void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) stop_at(current, of_place(d, KIND, 0)); }
+    void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) stop_at(current, of_place(d, KIND, 0, BACK)); }
 FATAL(divrem_overflow, MPSREF_DIVISION) FATAL(type_mismatch_v1, MPSREF_MISALIGNED)
 
 void __ubsan_handle_local_out_of_bounds_abort(void) {

@@ -15,7 +15,7 @@ enum { MOST_SLOT_BITS = 36, LEAST_SLOT_BITS = 30 };
 enum { VARIABLES = SLOTS, REGIONS }; // VARIABLES: a region that lies elsewhere
 
 // Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
-enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4 }; // readers: other lanes, other simdgroups read, too
+enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4 }; // readers, or atomic writers: there are other lanes, other simdgroups
 typedef uint64_t record;
 #define MOST_CLOCK 0x1ffffu
 #define MOST_GROUP 0x1fffu
@@ -235,19 +235,21 @@ static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uin
     return found;
 }
 
-// The record of readers with one more. Of several that nothing orders, the first stays: the owner of a place often reads
+// The record of readers, or of atomic writers, with one more. Of several that nothing orders, the first stays: the owner of a place often reads
 // it last, right before it writes.
 static record with_reader(const shadow *s, record before, record me, uint32_t is_local) {
     const uint32_t both = ~(uint32_t)ATOMIC | (flags_of(me) & ATOMIC), flags = flags_of(before) & both;
-    if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) return (me & ~(record)15) | flags;
-    if (group_of(before) != group_of(me) && !is_local) return (before & ~(record)15) | flags;
+    if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) // of a plain and an atomic one, the plain one conflicts with more
+        return flags_of(me) & ~flags_of(before) & ATOMIC ? before : (me & ~(record)15) | flags;
     const uint32_t thread = thread_of(me), i = thread_of(before) / MPSREF_SIMD_WIDTH;
+    if (group_of(before) != group_of(me) && !is_local)
+        return conflict(s, before, thread, is_local) ? (before & ~(record)15) | flags : me;
     const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
     if (conflict(s, before, thread, is_local)) return (before & ~(record)15) | flags | (is_lane ? LANES : SIMDGROUPS);
-    uint32_t kept = ATOMIC;
+    uint32_t kept = 0;
     if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) kept |= SIMDGROUPS;
     if (is_lane && clock_of(before) >= (is_local ? s->simd_local : s->simd_device)[i]) kept |= LANES;
-    return (me & ~(record)15) | (flags & kept);
+    return flags & kept ? (me & ~(record)15) | (flags & (kept | ATOMIC)) : me;
 }
 
 // A threadgroup begins: its threads have no history, and its memory no contents.

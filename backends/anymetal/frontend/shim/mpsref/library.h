@@ -1,12 +1,12 @@
 // The standard library of MSL as far as compute kernels over buffers use it: one header, which clang parses once, in
 // the order of the specification.
 #pragma once
+#include "prelude.h"
 #ifdef MPSREF_CHECKED // arithmetic of these functions is not that of the kernel
 #pragma clang attribute push( \
     __attribute__((no_sanitize("signed-integer-overflow", "shift", "implicit-conversion", "float-cast-overflow"))), \
     apply_to = function)
 #endif
-#include "prelude.h"
 #include "types.h"
 #include "macros.h"
 #include "limits.h"

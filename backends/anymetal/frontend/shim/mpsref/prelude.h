@@ -212,6 +212,13 @@ template <class V, class A> constexpr V construct(A a) {
         return construct<V>(construct<vector<float, shape<A>::size>>(a));
     } else {
         static_assert(int(shape<A>::size) == int(shape<V>::size), "a vector is converted from one of the same size");
+#ifdef MPSREF_CHECKED // of each component whether it is in range
+        if constexpr (is_floating<element<A>> && __is_integral(element<V>)) {
+            V v{};
+            MPSREF_UNROLLED for (int i = 0; i < shape<V>::size; i++) v[i] = lane<element<V>>(a, i);
+            return v;
+        }
+#endif
         return __builtin_convertvector((typename shape<A>::whole)a, whole);
     }
 }
