@@ -49,6 +49,15 @@ def test_large_logits(backend: str) -> None:
     assert SoftMax().forward(pixel(3e38, -3e38, 0), backend=backend).ravel().tolist() == [1, 0, 0]
 
 
+@pytest.mark.parametrize("channels", [2, 3, 9, 21, 33, 70])
+def test_a_large_logit_in_every_channel(channels: int) -> None:
+    """The largest channel is found in all vectors of a pixel; with any other one the exponentials overflow."""
+    x = np.diag(np.full(channels, 300, np.float32)).reshape(1, 1, channels, channels)
+    y, logarithms = (kernel.forward(x, backend="cpu") for kernel in KERNELS)
+    np.testing.assert_array_equal(y, x / 300)
+    np.testing.assert_array_equal(logarithms, x - 300)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_channel(backend: str) -> None:
     x = np.array([-5, 0, 1e4], np.float32).reshape(1, 1, 3, 1)

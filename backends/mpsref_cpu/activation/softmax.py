@@ -17,7 +17,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
 from mpsref_cpu.simd.half import load, store
-from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, fill, largest, total
+from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, fill, largest, shift_or_scale, total
 from mpsref_cpu.simd.vectors import broadcast, load_vector, minus, store_vector, times, zeros
 from mpsref_cpu.threads import for_rows
 
@@ -44,96 +44,126 @@ def implementation(kernel: Callable[..., None]) -> Implementation:
 def _shift(x, at, pixels, channels, below, powers):
     """Fill ``below`` with ``x - m``, m the largest value of each pixel, and ``powers`` with its exponentials."""
     for p in range(pixels):
-        peak = largest(x, at + p * channels, channels)
-        source, to = np.uintp(at + p * channels), np.uintp(p * channels)
-        for i in range(np.uintp(channels)):
-            below[to + i] = load(x[source + i]) - peak
+        first = at + p * channels
+        shift_or_scale(x, first, channels, largest(x, first, channels), False, below, p * channels)
     for i in range(np.uintp(pixels * channels)):
         powers[i] = exp_below(below[i])
+
+
+@inlined
+def _pair(x, i):
+    """Return the differences of two values and their maximum, and the exponentials of these."""
+    a, b = load(x[i]), load(x[i + np.uintp(1)])
+    peak = a if a > b else b
+    return a - peak, b - peak, exp_below(a - peak), exp_below(b - peak)
+
+
+# Pixels of two channels, such as those of masks, are loops over pixels that LLVM turns into vectors.
 
 
 @compiled
 def _softmax(begin, end, at_once, channels, x, y):
     """Compute the blocks from ``begin`` to ``end``."""
-    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, x.size // channels)
+    if channels == 2:
+        for p in range(np.uintp(begin * at_once), np.uintp(stop)):
+            i = np.uintp(2) * p
+            _, _, first, second = _pair(x, i)
+            factor = quotient(ONE, first + second)
+            y[i], y[i + np.uintp(1)] = store(first * factor, y[0]), store(second * factor, y[0])
+        return
+    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), pixel * channels
         _shift(x, at, pixels, channels, below, powers)
         for p in range(pixels):
-            factor = quotient(ONE, total(powers, np.uintp(p * channels), channels))
-            source, to = np.uintp(p * channels), np.uintp(at + p * channels)
-            for i in range(np.uintp(channels)):
-                y[to + i] = store(powers[source + i] * factor, y[to + i])
+            factor = quotient(ONE, total(powers, p * channels, channels))
+            shift_or_scale(powers, p * channels, channels, factor, True, y, at + p * channels)
 
 
 @compiled
 def _log_softmax(begin, end, at_once, channels, x, y):
     """Compute the blocks from ``begin`` to ``end``."""
-    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
-    logarithms = np.empty(at_once, real)
     stop = min(end * at_once, x.size // channels)
+    if channels == 2:
+        for p in range(np.uintp(begin * at_once), np.uintp(stop)):
+            i = np.uintp(2) * p
+            below_first, below_second, first, second = _pair(x, i)
+            logarithm = log(first + second)
+            y[i], y[i + np.uintp(1)] = store(below_first - logarithm, y[0]), store(below_second - logarithm, y[0])
+        return
+    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
+    logarithms = np.empty(at_once, real)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), pixel * channels
         _shift(x, at, pixels, channels, below, powers)
         for p in range(pixels):
-            logarithms[p] = total(powers, np.uintp(p * channels), channels)
+            logarithms[p] = total(powers, p * channels, channels)
         for p in range(np.uintp(pixels)):
             logarithms[p] = log(logarithms[p])
         for p in range(pixels):
-            source, to = np.uintp(p * channels), np.uintp(at + p * channels)
-            for i in range(np.uintp(channels)):
-                y[to + i] = store(below[source + i] - logarithms[p], y[to + i])
+            shift_or_scale(below, p * channels, channels, logarithms[p], False, y, at + p * channels)
 
 
 @compiled
 def _softmax_gradient(begin, end, at_once, channels, g, y, dx):
-    """Compute the blocks from ``begin`` to ``end``; vectors read beyond the last pixels, so these are copied first."""
-    start, stop = begin * at_once * channels, min(end * at_once * channels, y.size)
-    size = max(0, stop - start - BEYOND) // channels * channels
-    _slopes(g, y, dx, start, size, channels)
-    at, rest = np.uintp(start + size), stop - start - size
-    last_g, last_y = np.empty(rest + BEYOND, g.dtype), np.empty(rest + BEYOND, y.dtype)
-    slopes = np.empty(rest + BEYOND, dx.dtype)
-    for i in range(np.uintp(rest)):
-        last_g[i], last_y[i] = g[at + i], y[at + i]
-    _slopes(last_g, last_y, slopes, 0, rest, channels)
-    for i in range(np.uintp(rest)):
-        dx[at + i] = slopes[i]
+    """Compute the blocks from ``begin`` to ``end``."""
+    first, stop = begin * at_once, min(end * at_once, y.size // channels)
+    if channels == 2:
+        for p in range(np.uintp(first), np.uintp(stop)):
+            i, j = np.uintp(2) * p, np.uintp(2) * p + np.uintp(1)
+            summed = load(g[i]) * load(y[i]) + load(g[j]) * load(y[j])
+            dx[i] = store(load(y[i]) * (load(g[i]) - summed), dx[0])
+            dx[j] = store(load(y[j]) * (load(g[j]) - summed), dx[0])
+    elif channels < FEW:
+        n = np.uintp(channels)
+        for p in range(np.uintp(first), np.uintp(stop)):
+            summed = real(0)
+            for i in range(n * p, n * p + n):
+                summed += load(g[i]) * load(y[i])
+            for i in range(n * p, n * p + n):
+                dx[i] = store(load(y[i]) * (load(g[i]) - summed), dx[0])
+    else:
+        _slopes(g, y, dx, first, stop, channels)
 
 
 @inlined
-def _slopes(g, y, dx, start, size, channels):
-    """Compute whole pixels; the last vector of a pixel extends into the next one, which is computed later."""
-    many = channels // MANY * MANY
-    for first in range(start, start + size, channels):
-        at = np.uintp(first)
-        summed = dot(g, y, at, channels)
+def _slopes(g, y, dx, first, stop, channels):
+    """Compute pixels of at least FEW channels; the last vector may overlap the one before."""
+    n = np.uintp(channels)
+    for pixel in range(np.uintp(first), np.uintp(stop)):
+        i, end = pixel * n, pixel * n + n
+        summed = dot(g, y, i, channels)
         wide, narrow = broadcast(summed, zeros(MANY)), broadcast(summed, zeros(FEW))
-        for c in range(0, many, MANY):
-            i = at + np.uintp(c)
+        while i + np.uintp(MANY) <= end:
             store_vector(dx, i, times(load_vector(y, i, wide), minus(load_vector(g, i, wide), wide)))
-        for c in range(many, channels, FEW):
-            i = at + np.uintp(c)
-            store_vector(dx, i, times(load_vector(y, i, narrow), minus(load_vector(g, i, narrow), narrow)))
+            i += np.uintp(MANY)
+        while i < end:
+            k = min(i, end - np.uintp(FEW))
+            store_vector(dx, k, times(load_vector(y, k, narrow), minus(load_vector(g, k, narrow), narrow)))
+            i += np.uintp(FEW)
 
 
 @compiled
 def _log_softmax_gradient(begin, end, at_once, channels, g, y, dx):
     """Compute the blocks from ``begin`` to ``end``."""
-    powers, values = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
-    sums = np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, y.size // channels)
+    if channels == 2:
+        for p in range(np.uintp(begin * at_once), np.uintp(stop)):
+            i, j = np.uintp(2) * p, np.uintp(2) * p + np.uintp(1)
+            summed = load(g[i]) + load(g[j])
+            dx[i] = store(load(g[i]) - exp_below(load(y[i])) * summed, dx[0])
+            dx[j] = store(load(g[j]) - exp_below(load(y[j])) * summed, dx[0])
+        return
+    powers, sums = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), np.uintp(pixel * channels)
-        size = np.uintp(pixels * channels)
-        for i in range(size):
-            values[i] = load(g[at + i])
+        for i in range(np.uintp(pixels * channels)):
             powers[i] = exp_below(load(y[at + i]))
         for p in range(pixels):
-            fill(sums, p * channels, channels, total(values, np.uintp(p * channels), channels))
-        for i in range(size):
-            dx[at + i] = store(values[i] - powers[i] * sums[i], dx[at + i])
+            fill(sums, p * channels, channels, total(g, pixel * channels + p * channels, channels))
+        for i in range(np.uintp(pixels * channels)):
+            dx[at + i] = store(load(g[at + i]) - powers[i] * sums[i], dx[at + i])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -2,9 +2,7 @@
 
 LLVM may not reorder a sum of floats, so that the additions of a plain loop wait for each other. Here the order is
 chosen: over the vectors first, then over the lanes of the result, halving it each time. It depends on the
-number of terms alone.
-
-The last vector of a sum reads up to ``BEYOND`` elements too many, which must exist and are not used.
+number of terms alone. The last vector of a sum is the last of the run, without the lanes that are in the sum already.
 """
 
 from __future__ import annotations
@@ -17,15 +15,17 @@ from llvmlite import ir
 from numba import types
 
 from mpsref_cpu.compiling import inlined
-from mpsref_cpu.simd.half import load
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import (
     INT,
     broadcast,
+    from_lane,
     intrinsic,
     load_vector,
     maximum,
+    minus,
+    multiply_add,
     plus,
-    splat,
     store_vector,
     times,
     zeros,
@@ -33,6 +33,7 @@ from mpsref_cpu.simd.vectors import (
 
 MANY, FEW = 32, 8
 BEYOND = FEW - 1
+"""The number of elements that :func:`fill` may set after the last."""
 MOST_TERMS = 1024 * MANY
 """Maximum number of terms of a sum, 1,024 in each lane; longer sums are sums of sums."""
 
@@ -107,100 +108,73 @@ def _extremum_of(typing, lanes):
     return _halved(_larger)(typing, lanes)
 
 
-@intrinsic
-def _times_plus(typing, value, other, sums):
-    """Return the products of each pair, added to ``sums``, in one instruction where there is one."""
-
-    def generate(context, builder, signature, arguments):
-        product = builder.fmul(*arguments[:2], flags=("contract",))
-        return builder.fadd(product, arguments[2], flags=("contract",))
-
-    return sums(value, other, sums), generate
-
-
-@intrinsic
-def _first(typing, lanes, count):
-    """Return ``lanes`` with zeros in all but the first ``count``."""
-
-    def generate(context, builder, signature, arguments):
-        value, number = arguments
-        words = ir.VectorType(INT, value.type.count)
-        places = ir.Constant(words, list(range(value.type.count)))
-        counted = builder.icmp_unsigned("<", places, splat(builder, builder.trunc(number, INT), words))
-        return builder.select(counted, value, ir.Constant(value.type, None))
-
-    return lanes(lanes, types.int64), generate
-
-
 @inlined
 def total(values, first, count):
     """Return the sum of ``count`` values, stored as float32 or float16, from ``first`` on."""
-    found = real(0)
+    at = np.uintp(first)
     if count < FEW:
-        for i in range(np.uintp(first), np.uintp(first + count)):
+        found = real(0)
+        for i in range(at, at + np.uintp(count)):
             found += load(values[i])
         return found
-    for start in range(0, count, MOST_TERMS):
-        stop = min(start + MOST_TERMS, count)
-        many, few, lanes = start + (stop - start) // MANY * MANY, stop // FEW * FEW, zeros(FEW)
-        if start < many:
-            wide = zeros(MANY)
-            for i in range(start, many, MANY):
-                wide = plus(load_vector(values, first + np.uintp(i), wide), wide)
-            lanes = _sums_of(wide, lanes)
-        for i in range(many, few, FEW):
-            lanes = plus(load_vector(values, first + np.uintp(i), lanes), lanes)
-        if few < stop:
-            rest = load_vector(values, first + np.uintp(few), lanes)
-            lanes = plus(_first(rest, stop - few), lanes)
-        found += _sum_of(lanes)
-    return found
+    many, few, lanes = count // MANY * MANY, count // FEW * FEW, zeros(FEW)
+    if many:
+        start = 0
+        while start < many:
+            wide, stop = zeros(MANY), min(start + MOST_TERMS, many)
+            while start < stop:
+                wide = plus(load_vector(values, at + np.uintp(start), wide), wide)
+                start += MANY
+            lanes = plus(_sums_of(wide, lanes), lanes)
+    for i in range(many, few, FEW):
+        lanes = plus(load_vector(values, at + np.uintp(i), lanes), lanes)
+    last = load_vector(values, at + np.uintp(count - FEW), lanes)
+    return _sum_of(plus(from_lane(last, few + FEW - count), lanes))
 
 
 @inlined
-def dot(values, others, first, count):
-    """Return the sum of the products of ``count`` pairs from ``first`` on."""
-    found = real(0)
-    for start in range(0, count, MOST_TERMS):
-        stop = min(start + MOST_TERMS, count)
-        many, few, lanes = start + (stop - start) // MANY * MANY, stop // FEW * FEW, zeros(FEW)
-        if start < many:
-            wide = zeros(MANY)
-            for i in range(start, many, MANY):
-                at = first + np.uintp(i)
-                wide = _times_plus(load_vector(values, at, wide), load_vector(others, at, wide), wide)
-            lanes = _sums_of(wide, lanes)
-        for i in range(many, few, FEW):
-            at = first + np.uintp(i)
-            lanes = _times_plus(load_vector(values, at, lanes), load_vector(others, at, lanes), lanes)
-        if few < stop:
-            at = first + np.uintp(few)
-            rest = _first(load_vector(values, at, lanes), stop - few)
-            lanes = _times_plus(rest, _first(load_vector(others, at, lanes), stop - few), lanes)
-        found += _sum_of(lanes)
-    return found
+def dot(values, others, at, count):
+    """Return the sum of the products of ``count`` >= FEW pairs from ``at`` on."""
+    many, few, lanes = count // MANY * MANY, count // FEW * FEW, zeros(FEW)
+    if many:
+        start = 0
+        while start < many:
+            wide, stop = zeros(MANY), min(start + MOST_TERMS, many)
+            while start < stop:
+                i = at + np.uintp(start)
+                wide = multiply_add(wide, load_vector(values, i, wide), load_vector(others, i, wide))
+                start += MANY
+            lanes = plus(_sums_of(wide, lanes), lanes)
+    for k in range(many, few, FEW):
+        i = at + np.uintp(k)
+        lanes = multiply_add(lanes, load_vector(values, i, lanes), load_vector(others, i, lanes))
+    i, start = at + np.uintp(count - FEW), few + FEW - count
+    last = from_lane(load_vector(values, i, lanes), start)
+    return _sum_of(multiply_add(lanes, last, from_lane(load_vector(others, i, lanes), start)))
 
 
 @inlined
 def largest(values, first, count):
     """Return the largest of ``count`` >= 1 values from ``first`` on; where one is NaN, any of them."""
-    if count >= MANY:
-        return _largest_of(_largest_lanes(values, first, first + count - MANY, zeros(MANY), MANY))
-    if count >= FEW:
-        return _largest_of(_largest_lanes(values, first, first + count - FEW, zeros(FEW), FEW))
-    best = load(values[np.uintp(first)])
-    for i in range(first + 1, first + count):
-        value = load(values[np.uintp(i)])
-        best = value if value > best else best
-    return best
+    at, stop = np.uintp(first), np.uintp(first + count)
+    if count < FEW:
+        best = load(values[at])
+        for i in range(at + np.uintp(1), stop):
+            value = load(values[i])
+            best = value if value > best else best
+        return best
+    if count < MANY:
+        return _largest_of(_largest_lanes(values, at, stop - np.uintp(FEW), zeros(FEW), FEW))
+    return _largest_of(_largest_lanes(values, at, stop - np.uintp(MANY), zeros(MANY), MANY))
 
 
 @inlined
-def _largest_lanes(values, first, last, like, width):
-    """Return the largest of the lanes of vectors from ``first`` on, the last of which begins at ``last``."""
-    lanes = load_vector(values, np.uintp(last), like)
-    for i in range(first, last, width):
-        lanes = maximum(load_vector(values, np.uintp(i), lanes), lanes)
+def _largest_lanes(values, at, last, like, width):
+    """Return the largest of the lanes of vectors from ``at`` on, the last of which begins at ``last``."""
+    lanes = load_vector(values, last, like)
+    while at < last:
+        lanes = maximum(load_vector(values, at, lanes), lanes)
+        at += np.uintp(width)
     return lanes
 
 
@@ -216,23 +190,54 @@ def fill(into, first, count, value):
 
 
 @inlined
-def extremum(values, first, count, sign):
-    """Return the largest of ``count`` values from ``first`` on, times ``sign``; NaN if there is one."""
-    if count >= MANY:
-        return _extremum_of(_extreme_lanes(values, first, first + count - MANY, broadcast(sign, zeros(MANY)), MANY))
-    if count >= FEW:
-        return _extremum_of(_extreme_lanes(values, first, first + count - FEW, broadcast(sign, zeros(FEW)), FEW))
-    best = real(-np.inf)
-    for i in range(first, first + count):
-        value = sign * load(values[np.uintp(i)])
-        best = value if (value > best) | (value != value) else best
-    return best
+def shift_or_scale(values, first, count, number, scaled, into, to):
+    """Set ``count`` elements of another array to values minus ``number``, or times it if ``scaled``."""
+    at, q, n = np.uintp(first), np.uintp(to), np.uintp(count)
+    if count < FEW:
+        for i in range(n):
+            value = load(values[at + i])
+            into[q + i] = store(value * number if scaled else value - number, into[q + i])
+        return
+    wide, narrow = broadcast(number, zeros(MANY)), broadcast(number, zeros(FEW))
+    k = np.uintp(0)
+    while k + np.uintp(MANY) <= n:
+        _shift_or_scale_vector(values, at + k, wide, scaled, into, q + k)
+        k += np.uintp(MANY)
+    while k + np.uintp(FEW) <= n:
+        _shift_or_scale_vector(values, at + k, narrow, scaled, into, q + k)
+        k += np.uintp(FEW)
+    if k < n:  # the last vector overlaps the one before
+        k = n - np.uintp(FEW)
+        _shift_or_scale_vector(values, at + k, narrow, scaled, into, q + k)
 
 
 @inlined
-def _extreme_lanes(values, first, last, sign, width):
-    """Return the largest of the lanes of vectors from ``first`` on, the last of which begins at ``last``."""
-    best = times(load_vector(values, np.uintp(last), sign), sign)
-    for i in range(first, last, width):
-        best = _larger_of_pairs(best, times(load_vector(values, np.uintp(i), sign), sign))
+def _shift_or_scale_vector(values, at, numbers, scaled, into, to):
+    """Set one vector of ``into``."""
+    some = load_vector(values, at, numbers)
+    store_vector(into, to, times(some, numbers) if scaled else minus(some, numbers))
+
+
+@inlined
+def extremum(values, first, count, sign):
+    """Return the largest of ``count`` values from ``first`` on, times ``sign``; NaN if there is one."""
+    at, stop = np.uintp(first), np.uintp(first + count)
+    if count < FEW:
+        best = real(-np.inf)
+        for i in range(at, stop):
+            value = sign * load(values[i])
+            best = value if (value > best) | (value != value) else best
+        return best
+    if count < MANY:
+        return _extremum_of(_extreme_lanes(values, at, stop - np.uintp(FEW), broadcast(sign, zeros(FEW)), FEW))
+    return _extremum_of(_extreme_lanes(values, at, stop - np.uintp(MANY), broadcast(sign, zeros(MANY)), MANY))
+
+
+@inlined
+def _extreme_lanes(values, at, last, sign, width):
+    """Return the largest of the lanes of vectors from ``at`` on, the last of which begins at ``last``."""
+    best = times(load_vector(values, last, sign), sign)
+    while at < last:
+        best = _larger_of_pairs(best, times(load_vector(values, at, sign), sign))
+        at += np.uintp(width)
     return best

@@ -12,11 +12,11 @@ import numpy as np
 from mpsref_cpu.compiling import inlined, uncounted
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
 from mpsref_cpu.simd.half import load
-from mpsref_cpu.simd.reductions import BEYOND, extremum, total
+from mpsref_cpu.simd.reductions import extremum, shift_or_scale, total
 from mpsref_cpu.training.loss_formulas import ELEMENT, SLOPE, times
 
 real = np.float32
-ZERO, ONE, NAN = map(real, (0, 1, np.nan))
+ONE, NAN = map(real, (1, np.nan))
 
 
 class LossPixels(NamedTuple):
@@ -24,14 +24,12 @@ class LossPixels(NamedTuple):
 
     shifted: Any
     """For each element, the prediction minus the largest of its pixel."""
-    exponential: Any
-    """The exponential of ``shifted``."""
     total: Any
     """For each pixel, the sum of its exponentials."""
     logarithm: Any
     """The logarithm of ``total``."""
-    unknown: Any
-    """NaN if a prediction or label of the pixel is NaN, else 0."""
+    known: Any
+    """For each pixel, whether no prediction and no label is NaN."""
 
 
 @inlined
@@ -40,37 +38,41 @@ def pixels_of(size, channels):
     count = size // channels
     return LossPixels(
         np.empty(size, real),
-        np.empty(size + BEYOND, real),
         np.empty(count, real),
         np.empty(count, real),
-        np.empty(count, real),
+        np.empty(count, np.bool_),
     )
 
 
 @uncounted
 def fill_pixels(values, what, form, pixels, y, t, at, count, channels):
     """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
-    _prepare(pixels, y, t, at, count, channels)
-    n = np.uintp(channels)
-    for p in range(np.uintp(count // channels)):
-        divisor, logarithm, unknown = pixels.total[p], pixels.logarithm[p], pixels.unknown[p]
-        first, last = p * n, p * n + n
-        if what == ELEMENT:
-            for i in range(first, last):
-                label = form.a * load(t[at + i]) + form.b
-                values[i] = times(label, logarithm - pixels.shifted[i]) + unknown
-        elif what == SLOPE:
-            for i in range(first, last):
-                label = form.a * load(t[at + i]) + form.b
-                values[i] = quotient(pixels.exponential[i], divisor) - label + unknown
+    _prepare(values, pixels, y, t, at, count, channels)
+    number, n, size = np.uintp(count // channels), np.uintp(channels), np.uintp(count)
+    for p in range(number):
+        start = np.int64(p * n)
+        if what == SLOPE:
+            shift_or_scale(values, start, channels, quotient(ONE, pixels.total[p]), True, pixels.shifted, start)
         else:
-            for i in range(first, last):
-                values[i] = logarithm - pixels.shifted[i] + unknown
+            shift_or_scale(pixels.shifted, start, channels, pixels.logarithm[p], False, values, start)
+    if what == ELEMENT:
+        for i in range(size):
+            values[i] = times(form.a * load(t[at + i]) + form.b, -values[i])
+    elif what == SLOPE:
+        for i in range(size):
+            values[i] = pixels.shifted[i] - (form.a * load(t[at + i]) + form.b)
+    else:
+        for i in range(size):
+            values[i] = -values[i]
+    for p in range(number):
+        if not pixels.known[p]:
+            for i in range(p * n, p * n + n):
+                values[i] = NAN
 
 
 @uncounted
-def _prepare(pixels, y, t, at, count, channels):
-    """Compute the intermediate values of a block."""
+def _prepare(values, pixels, y, t, at, count, channels):
+    """Compute the intermediate values of a block, and set ``values`` to the exponentials of the shifted ones."""
     number, n, size = np.uintp(count // channels), np.uintp(channels), np.uintp(count)
     largest_label = extremum(t, np.int64(at), count, ONE)  # NaN if there is one in the block
     for p in range(number):
@@ -80,12 +82,11 @@ def _prepare(pixels, y, t, at, count, channels):
         if largest_label != largest_label:
             for i in range(at + start, at + start + n):
                 known &= load(t[i]) == load(t[i])
-        pixels.unknown[p] = ZERO if known else NAN
-        for c in range(n):
-            pixels.shifted[start + c] = load(y[at + start + c]) - most
+        pixels.known[p] = known
+        shift_or_scale(y, np.int64(at + start), channels, most, False, pixels.shifted, start)
     for i in range(size):
-        pixels.exponential[i] = exp_below(pixels.shifted[i])
+        values[i] = exp_below(pixels.shifted[i])
     for p in range(number):
-        pixels.total[p] = total(pixels.exponential, p * n, channels)
+        pixels.total[p] = total(values, p * n, channels)
     for p in range(number):
         pixels.logarithm[p] = log(pixels.total[p])
