@@ -17,7 +17,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling, WeightTable
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import load, store
+from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, store_vector, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
@@ -66,22 +66,32 @@ def _axis(table: WeightTable, dtype: type[Any]) -> Axis:
 def _resample(begin, end, source, target, sizes, rows, columns):
     """Compute rows ``begin`` to ``end`` of the target, counted through all images."""
     source_height, source_width, height, width, channels, block, widest = sizes
-    sums = np.empty(widest * channels, rows.weights.dtype)
+    sums = np.empty(widest * channels + LANES, rows.weights.dtype)
     pitch = source_width * channels
+    few = channels < LANES  # a vector of such a pixel extends into the next one, and must not into the next row
+    room = np.empty(block * channels + LANES if few else 0, target.dtype)
     for line in range(begin, end):
         n, j = line // height, line % height
         top = (n * source_height + rows.first[j]) * pitch
         for k in range(0, width, block):
             stop = min(k + block, width)
-            left = columns.first[k]
+            left, to = columns.first[k], (line * width + k) * channels
             size = (columns.first[stop - 1] + columns.number[stop - 1] - left) * channels
             at = top + left * channels
-            _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, rows.start[j], rows.number[j])
-            for m in range(k, stop):
-                at = (columns.first[m] - left) * channels
-                to = (line * width + m) * channels
-                first, number = columns.start[m], columns.number[m]
-                _weighted_sum(target, to, sums, at, channels, channels, columns.weights, first, number)
+            if size >= LANES:
+                _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, rows.start[j], rows.number[j])
+            for e in range(size if size < LANES else 0):
+                sums[e] = rows.weights[rows.start[j]] * load(source[at + e])
+                for t in range(1, rows.number[j]):
+                    sums[e] += rows.weights[rows.start[j] + t] * load(source[at + t * pitch + e])
+            into, first = (room, 0) if few else (target, to)
+            for m in range(np.uintp(k), np.uintp(stop)):
+                at, start, taps = (columns.first[m] - left) * channels, columns.start[m], columns.number[m]
+                _weighted_sum(into, first, sums, at, max(channels, LANES), channels, columns.weights, start, taps)
+                first += channels
+            if few:
+                for i in range(np.uintp((stop - k) * channels)):
+                    target[np.uintp(to) + i] = room[i]
 
 
 # Indices are unsigned: for signed ones numba generates a test for negative values.
@@ -91,52 +101,29 @@ def _resample(begin, end, source, target, sizes, rows, columns):
 def _weighted_sum(into, to, source, at, size, tap, weights, first, count):
     """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on.
 
-    The last vector may repeat some elements; with fewer elements than lanes, they are computed one by one. Small counts
-    have loops of their own, without an inner loop over terms.
+    It has at least LANES elements.
     """
-    q, x, step, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(size)
-    if n < LANES:
-        for e in range(n):
-            total = weights[first] * load(source[x + e])
-            for t in range(1, count):
-                total += weights[first + t] * load(source[x + np.uintp(t) * step + e])
-            into[q + e] = store(total, into[q + e])
-        return
-    none = zeros_like(weights, LANES)
-    last = n - np.uintp(LANES)
-    y, z = x + step, x + step + step
-    u = z + step
-    v0 = broadcast(weights[first], none)
-    if count == 1:
-        for k in range(0, n, LANES):
-            i = min(np.uintp(k), last)
-            store_vector(into, q + i, times(v0, load_vector(source, x + i, none)))
-    elif count == 2:
-        w1 = weights[first + 1]
-        for k in range(0, n, LANES):
-            i = min(np.uintp(k), last)
-            total = times(v0, load_vector(source, x + i, none))
-            store_vector(into, q + i, multiply_add(total, w1, load_vector(source, y + i, none)))
-    elif count == 3:
-        w1, w2 = weights[first + 1], weights[first + 2]
-        for k in range(0, n, LANES):
-            i = min(np.uintp(k), last)
-            total = times(v0, load_vector(source, x + i, none))
-            total = multiply_add(total, w1, load_vector(source, y + i, none))
-            store_vector(into, q + i, multiply_add(total, w2, load_vector(source, z + i, none)))
-    elif count == 4:
-        w1, w2, w3 = weights[first + 1], weights[first + 2], weights[first + 3]
-        for k in range(0, n, LANES):
-            i = min(np.uintp(k), last)
-            total = times(v0, load_vector(source, x + i, none))
-            total = multiply_add(total, w1, load_vector(source, y + i, none))
-            total = multiply_add(total, w2, load_vector(source, z + i, none))
-            store_vector(into, q + i, multiply_add(total, w3, load_vector(source, u + i, none)))
+    if count == 2:
+        _sum_vectors(into, to, source, at, size, tap, weights, first, 2)
     else:
-        for k in range(0, n, LANES):
-            at_k = x + min(np.uintp(k), last)
-            total = times(v0, load_vector(source, at_k, none))
-            for t in range(first + 1, first + count):
-                at_k += step
-                total = multiply_add(total, weights[t], load_vector(source, at_k, none))
-            store_vector(into, q + min(np.uintp(k), last), total)
+        _sum_vectors(into, to, source, at, size, tap, weights, first, count)
+
+
+@inlined
+def _sum_vectors(into, to, source, at, size, tap, weights, first, count):
+    """Do it. The last vector may repeat some elements; LLVM writes out the terms where their number is a constant."""
+    q, start, step, w, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(first), np.uintp(size)
+    k, none = np.uintp(0), zeros_like(weights, LANES)
+    w0, w1, w2 = weights[w], weights[w + np.uintp(min(1, count - 1))], weights[w + np.uintp(min(2, count - 1))]
+    while k < n:
+        i = min(k, n - np.uintp(LANES))
+        x = start + i
+        total = times(broadcast(w0, none), load_vector(source, x, none))
+        if count > 1:
+            total = multiply_add(total, w1, load_vector(source, x + step, none))
+        if count > 2:
+            total = multiply_add(total, w2, load_vector(source, x + step + step, none))
+        for t in range(3, count):
+            total = multiply_add(total, weights[w + np.uintp(t)], load_vector(source, x + np.uintp(t) * step, none))
+        store_vector(into, q + i, total)
+        k += np.uintp(LANES)
