@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -449,9 +449,24 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
     for row in report.rows:
         if row.unjudged:
             console.print(f"not judged on {row.backend}: {row.unjudged}")
+    for line in _values(report) if verbose else ():
+        console.print(line, soft_wrap=True, highlight=False)
     for name, reason in report.unavailable:
         console.print(f"not available: {name}: {reason}")
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
+
+
+def _values(report: Report) -> Iterator[str]:
+    """Yield a line for each operation: how many cases of all backends had which values of its parameters."""
+    from mpsref.conformance.case import operation_named
+    from mpsref.conformance.checker import random_cases
+    from mpsref.conformance.tally import added, described, unreached
+
+    for name in dict.fromkeys(row.operation for row in report.rows if row.tried):
+        operation, tried = operation_named(name), added(row.tried for row in report.rows if row.operation == name)
+        (case,) = random_cases(operation, ("float32",), 1, 0)
+        missing = unreached(case.problem, tried)
+        yield f"values of {name}: {described(operation, tried)}" + f"; not tried: {', '.join(missing)}" * bool(missing)
 
 
 def _of_defect(case: str, backend: str) -> list[str]:

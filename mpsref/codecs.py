@@ -32,6 +32,8 @@ class Codec(NamedTuple):
     """Number of axes of the field in a shape."""
     words: tuple[str, ...] = ()
     """The legal values of a field that has a few words."""
+    edges: tuple[int | float, ...] = ()
+    """The smallest and the largest legal numbers, where there are such."""
 
 
 def parameter(codec: Codec, default: Any = MISSING, *, kw_only: bool = False) -> Any:
@@ -45,15 +47,15 @@ def pair(code: str, low: int | None = None) -> Codec:
     >>> pair("k").write((3, 2))
     'k3x2'
     """
-    return _integers(code, 2, lambda name, value: parameters.pair(name, value, low))
+    return _integers(code, 2, lambda name, value: parameters.pair(name, value, low), low)
 
 
 def triple(code: str, low: int | None = None, high: int | None = None) -> Codec:
     """Return the codec of three integers (y, x, channel) in [low, high]: ``ps1x1x0``."""
-    return _integers(code, 3, lambda name, value: parameters.triple(name, value, low, high))
+    return _integers(code, 3, lambda name, value: parameters.triple(name, value, low, high), low, high)
 
 
-def _integers(code: str, count: int, convert: Callable[[str, Any], Any]) -> Codec:
+def _integers(code: str, count: int, convert: Callable[[str, Any], Any], *edges: int | None) -> Codec:
     return Codec(
         code + "x".join("3" * count),
         code + "x".join([INT] * count),
@@ -61,13 +63,16 @@ def _integers(code: str, count: int, convert: Callable[[str, Any], Any]) -> Code
         lambda values: code + "x".join(map(str, values)),
         convert,
         count,
+        edges=tuple(edge for edge in edges if edge is not None),
     )
 
 
 def integer(code: str, low: int | None = None) -> Codec:
     """Return the codec of one integer, at least ``low``: ``g2``."""
     convert = lambda name, value: parameters.integer(name, value, low)  # noqa: E731
-    return Codec(f"{code}3", code + INT, int, lambda value: f"{code}{value}", convert)
+    return Codec(
+        f"{code}3", code + INT, int, lambda value: f"{code}{value}", convert, edges=() if low is None else (low,)
+    )
 
 
 def unsigned(code: str, bits: int) -> Codec:
@@ -83,7 +88,9 @@ def number(
     >>> number("eps").write(1e-05)
     'eps1e-05'
     """
-    return _float(code, lambda name, value: parameters.number(name, value, low, high, below=below, above=above))
+    convert = lambda name, value: parameters.number(name, value, low, high, below=below, above=above)  # noqa: E731
+    closed = [edge for edge, is_open in ((low, above), (high, below)) if math.isfinite(edge) and not is_open]
+    return _float(code, convert)._replace(edges=tuple(map(float, closed)))
 
 
 def real(code: str, low: float = -math.inf) -> Codec:

@@ -51,6 +51,7 @@ RULES = (
     "rounded means",
     "plain sums",
     "variance from squares",
+    "rounded positions",
     "zeros by products",
     "NaN by another formula",
 )

@@ -54,7 +54,7 @@ from mpsref.kernels.normalization import FLT_MIN, chain, over_power
 from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
 from mpsref.kernels.resize import ResizeProblem
-from mpsref.kernels.upsampling import UpsamplingProblem
+from mpsref.kernels.upsampling import UpsamplingProblem, matrix
 from mpsref.operations import Operation, OperationKey, Problem
 
 Extra: TypeAlias = tuple[Array, ...]
@@ -108,25 +108,55 @@ def _clamp_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
 def _loss_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the slope 1 or -1 of an absolute error where it is 0; the slope that the reference has there is 0."""
     assert isinstance(problem, LossGradient)
-    g, y, t, weights = problem.named_inputs(inputs)
+    _, y, t, _ = problem.named_inputs(inputs)
     at_kink = (y == t[..., : y.shape[3]]) & (problem.spec.type == "meanabsoluteerror")
+    return _of_slope(problem, inputs, at_kink)
+
+
+def _cross_entropy_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow roundings of the slope relative to 1."""
+    assert isinstance(problem, LossGradient)
+    return _of_slope(problem, inputs, np.asarray(gamma(4) * (problem.spec.type == "sigmoidcrossentropy")))
+
+
+def _of_slope(problem: LossGradient, inputs: tuple[Array, ...], change: Array) -> Extra:
+    """Return how the gradient of a loss changes with its slope."""
+    g, y, _, weights = problem.named_inputs(inputs)
     upstream = 1 if g is None else problem.source_gradient(g)
     extra = np.zeros(problem.result_shapes[0])
-    extra[..., : y.shape[3]] = abs(weighted(problem, at_kink.astype(y.dtype), weights) * upstream)
+    extra[..., : y.shape[3]] = abs(weighted(problem, np.broadcast_to(change, y.shape) * 1.0, weights) * upstream)
     return (extra,)
 
 
 def _positions(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding of each position relative to itself, which moves so much of the weight to a neighbour."""
     assert isinstance(problem, UpsamplingProblem | ResizeProblem)
-    moved = sum(gamma(8) * axis.length for axis in problem.axes)
-    largest = abs(inputs[0]).max(axis=(1, 2), keepdims=True)
-    readers = 2 if problem.method == "forward" else math.prod(int(a.gradient().number.max()) + 2 for a in problem.axes)
-    extra = np.full(problem.result_shapes[0], readers * moved * largest)
+    (values,), forward = inputs, problem.method == "forward"
+    tables = [_moved_weights(axis) for axis in problem.axes]
+    (y, of_y), (x, of_x) = tables if forward else [(weights.T, moved.T) for weights, moved in tables]
+    extra = sum(
+        np.einsum("ay,nyxc,bx->nabc", rows, abs(values), columns, optimize=True)
+        for rows, columns in ((of_y, x), (y + of_y, of_x))
+    )
     if isinstance(problem.spec, CropAndResizeBilinear):
         edge = np.logical_or.outer(*map(_at_the_edge, problem.axes))
-        extra += edge[:, :, None] * largest
-    return (extra,)
+        extra = extra + edge[:, :, None] * abs(values).max(axis=(1, 2), keepdims=True)
+    return (np.asarray(extra),)
+
+
+def _moved_weights(axis: Sampling) -> tuple[Array, Array]:
+    """Return the weights of the pixels of an axis, (outputs, length), and how much a rounded position moves them.
+
+    A position at a pixel may be before or behind it, so that its neighbours on both sides get weight.
+    """
+    weights = matrix(axis.forward(), axis.length)
+    positions = [(axis.start + i * axis.numerator) / axis.denominator for i in range(axis.outputs)]
+    size = np.maximum(np.abs(positions), abs(axis.start) / axis.denominator)
+    near = (
+        abs(np.subtract.outer(np.clip(positions, 0, axis.length - 1), np.arange(axis.length)))
+        <= 1 + gamma(8) * size[:, None]
+    )
+    return weights, np.where(near & weights.any(axis=1, keepdims=True), gamma(8) * size[:, None], 0)
 
 
 def _at_the_edge(axis: Sampling) -> Array:
@@ -394,11 +424,18 @@ On an axis the terms of the last of four results sum to 48 times the largest pro
 
 
 def _transformed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the largest bound of all elements, with the terms of a transform: it mixes pixels, channels and images."""
+    """Allow the terms of a transform, which mixes the pixels of an image, or the taps of a pair of channels.
+
+    Only convolutions of several taps, with strides and dilations of 1, are computed so.
+    """
     bounds = problem.operation.error_bound(problem, *inputs)
     first, *others = (bounds,) if isinstance(bounds, ErrorBound) else bounds
-    largest = WINOGRAD * gamma(np.max(first.roundings)) * np.max(first.magnitude, initial=0)
-    return (np.full(np.shape(first.magnitude), largest), *(np.zeros_like(one.magnitude) for one in others))
+    spec = problem.spec
+    assert isinstance(spec, Convolution | ConvolutionTranspose)
+    dilations = spec.dilations if isinstance(spec, Convolution) else (1, 1)
+    transforms = math.prod(spec.size) > 1 and spec.strides == dilations == (1, 1)
+    largest = first.limit.max(axis=(1, 2), keepdims=True, initial=0) * (WINOGRAD if transforms else 0)
+    return (np.broadcast_to(largest, first.limit.shape), *(np.zeros_like(one.limit) for one in others))
 
 
 HALF = 2.0**13
@@ -496,6 +533,11 @@ RULES: Mapping[str, Rule] = {
         _of([Loss], "gradient", "gradient_labels"),
         _loss_kink,
     ),
+    "cross entropy relative to 1": Rule(
+        "The slope of a cross entropy of logits is 1 minus a sigmoid: its error is relative to 1.",
+        _of([Loss], "gradient"),
+        _cross_entropy_of_one,
+    ),
     "rounded positions": Rule(
         "Positions of interpolation are rounded relative to themselves, which is an error of the weights, and at the "
         "edge of the image decides whether it is read.",
@@ -568,8 +610,8 @@ RULES: Mapping[str, Rule] = {
         _short_factors,
     ),
     "transformed convolutions": Rule(
-        "Convolutions are products of transformed images (FFT, Winograd): an element is rounded relative to the "
-        "largest of all, and to terms that cancel.",
+        "Convolutions without strides and dilations are products of transformed images (FFT, Winograd): an element is "
+        "rounded relative to the largest of its image and channel, and to terms that cancel.",
         _of([Convolution, ConvolutionTranspose], *WEIGHTED),
         _transformed,
     ),

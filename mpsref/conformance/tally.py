@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from mpsref.conformance.case import Case
 from mpsref.conformance.data import DataFamily
-from mpsref.registry import Operation
+from mpsref.registry import Operation, Problem
 
 Value: TypeAlias = int | str
 
@@ -105,6 +105,63 @@ def histogram(operation: Operation, feature: str, counts: Mapping[Value, int]) -
     return bins
 
 
+def unreached(problem: Problem, tried: Mapping[str, Mapping[Value, int]]) -> list[str]:
+    """Return the edges of the parameters of an operation that no case had, as "parameter value".
+
+    Edges are all values of a parameter that has few, and the ends of the range of a number. Those that are not legal
+    in ``problem``, any one of the operation, are left out.
+
+    >>> case = Case.parse("PoolingMax.forward:n1h5w9c2,k3x2,float32,seed=1")
+    >>> unreached(case.problem, tally(case))
+    ['kernel_size 1', 'edge_mode clamp', 'output_size 1']
+    """
+    found = []
+    for one in _fields(problem.operation):
+        codec = one.metadata["codec"]
+        ends = [edge if isinstance(edge, int) else f"{edge:g}" for edge in codec.edges]
+        missing = [value for value in (*codec.words, *ends) if value not in tried.get(one.name, {})]
+        found += [f"{one.name} {value}" for value in missing if _is_legal(problem, one.name, value)]
+    return found
+
+
+def _is_legal(problem: Problem, name: str, value: Value) -> bool:
+    try:
+        number = float(value)
+    except ValueError:
+        number = None
+    given = {"True": True, "False": False}.get(
+        str(value), value if number is None or isinstance(value, int) else number
+    )
+    change: dict[str, Any] = {name: given}
+    try:
+        if hasattr(problem.spec, name):
+            change = {"spec": dataclasses.replace(problem.spec, **change)}
+        dataclasses.replace(problem, **change)
+    except ValueError:
+        return False
+    return True
+
+
+def _fields(operation: Operation) -> Iterator[dataclasses.Field[Any]]:
+    for owner in (operation.spec_type, operation.spec_type.problems[operation.method]):
+        yield from (one for one in dataclasses.fields(owner) if "codec" in one.metadata)
+
+
+def described(operation: Operation, tried: Mapping[str, Mapping[Value, int]]) -> str:
+    """Return how many cases had which values of the parameters of an operation, in a line.
+
+    >>> from mpsref.conformance.case import operation_named
+    >>> described(operation_named("PoolingMax.forward"), {"edge_mode": {"clamp": 7}})
+    'edge_mode zero 0, clamp 7'
+    """
+    found = []
+    for name in (one.name for one in _fields(operation) if one.name in tried):
+        words = _alternatives(operation, name)
+        bins = histogram(operation, name, tried[name]).items()
+        found.append(f"{name} {', '.join(f'{value} {count}' for value, count in bins if count or value in words)}")
+    return "; ".join(found)
+
+
 def _ranges(low: int, high: int) -> Iterator[range]:
     """Yield ranges that cover the integers from ``low`` to ``high``."""
     if low < -SMALL:
@@ -121,9 +178,4 @@ def _alternatives(operation: Operation, feature: str) -> tuple[str, ...]:
     """Return the words that a feature can have."""
     if feature in (ERROR, "data"):
         return ("0", *TENTHS) if feature == ERROR else get_args(DataFamily)
-    for owner in (operation.spec_type, operation.spec_type.problems[operation.method]):
-        for one in dataclasses.fields(owner):
-            if one.name == feature and "codec" in one.metadata:
-                words: tuple[str, ...] = one.metadata["codec"].words
-                return words
-    return ()
+    return next((one.metadata["codec"].words for one in _fields(operation) if one.name == feature), ())

@@ -84,15 +84,28 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 """The fields of wide cases, by kernel or by operation."""
 
 
+EDGES: Mapping[str, tuple[str, ...]] = {
+    "Adam": ("v3x4,beta1_0.0,beta2_0.0,eps0.0",),
+    "RMSProp": ("v3x4,decay0.0,eps0.0", "v3x4,decay1.0"),
+    "Loss": ("n2h3w2c4,sigmoidcrossentropy,none,ls1.0", "n2h3w2c4,log,none,eps0.0"),
+    "Neuron.forward": ("n2h3w4c5,absolute",),
+    "Neuron.gradient": ("n2h3w4c5,absolute",),
+    "PoolingL2Norm.gradient": ("n1h5w6c3,k3x3,size0x2,g3x3",),
+}
+"""The fields of cases with values of parameters that random cases and layers do not have."""
+
+
 def wide_cases(operation: Operation) -> Iterator[Case]:
-    """Yield the wide cases of an operation; none for kernels of other packages.
+    """Yield the wide cases of an operation, and those of its edges; none for kernels of other packages.
 
     >>> from mpsref.conformance.case import operation_named
     >>> next(wide_cases(operation_named("PoolingMax.forward"))).problem.source_shape
     (9, 3, 70, 31)
     """
     name = str(operation)
-    for number, fields in enumerate(SIZES.get(name, SIZES.get(name.partition(".")[0], ()))):
+    kernel = name.partition(".")[0]
+    found = [one for table in (SIZES, EDGES) for one in table.get(name, table.get(kernel, ()))]
+    for number, fields in enumerate(found):
         yield Case.parse(f"{name}:{fields},float32,seed={number + 1}")
 
 

@@ -485,7 +485,8 @@ def statistics_bound(problem: Statistics, x: Array, *state: Array) -> tuple[Erro
     if state:
         largest, total = np.maximum(largest, abs(state[0] - mean)), total + problem.count * abs(state[0] - mean)
     h, merges = chain(n), (2 if state else 1) + math.ceil(math.log2(n))
-    of_mean = 2 * growth(h + 8) * largest + merges * u * (abs(mean) + 17 * largest)
+    both = largest + total / n  # the distances from any pixel
+    of_mean = growth(h + 8) * both + merges * u * (abs(mean) + 10 * both)
     of_variance = (
         growth(h + 2 * merges + 8) * variance
         + 16 * u * largest * total / n

@@ -263,7 +263,8 @@ def errors(problem: GroupsProblem, x: Array) -> GroupErrors:
     variance = (centred**2).mean(ALL_VALUES, keepdims=True)
     distance = np.abs(centred)
     most, usual = distance.max(ALL_VALUES, keepdims=True), distance.mean(ALL_VALUES, keepdims=True)
-    of_mean = np.where(most > 0, 2 * growth(h + 8) * most + merges * u * (np.abs(mean) + 17 * most), 0)
+    both = most + usual  # the distances from any value
+    of_mean = np.where(most > 0, growth(h + 8) * both + merges * u * (np.abs(mean) + 10 * both), 0)
     of_variance = growth(h + 2 * merges + 8) * variance + 16 * u * most * usual
     of_variance += 4 * np.sqrt(max(1, merges / 4)) * (of_mean + u * most) * np.sqrt(variance)
     rho = of_variance / (2 * deviation**2) + 14 * u

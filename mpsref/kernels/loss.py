@@ -14,10 +14,10 @@ losses of the same names [choice loss-hinge, loss-huber, loss-divergence]: label
 +1 in both directions; Huber's square is of the error; the softmax gradient is ``softmax(y) - t``; the Kullback-Leibler
 gradient is ``-t``; the sign of 0 is 0.
 
-The error of an element is ``gamma(24) * A``: A is the formula with its summands in absolute values, and 1 more for each
-logarithm or sigmoid, whose error is absolute near their zeros. 24 roundings cover a smoothed label, a logarithm and a
-division as Metal has them, and the factors of the result [math; costs of the functions: design error-bounds]. What
-softmax adds is its own bound. Differences of two inputs are rounded once, relative to themselves.
+The error of an element is the sum over the steps of its formula of their roundings, each relative to the result of
+that step: ``errors`` of the rows, in units of 2**-24, and four for the factors of the result. Functions and quotients
+have the errors of Metal's tables [math; costs of the functions: design error-bounds]. What softmax adds is its own
+bound.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from mpsref.arguments.device import on_host
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.kernels.neuron import EXP, LOG, QUOTIENT
 from mpsref.kernels.reference import ErrorBound, gamma
 from mpsref.operations import Argument, Arguments, ImageProblem, Spec, operation
 from mpsref.registry import call
@@ -95,6 +96,17 @@ def _size(v: Array) -> Array:
     return np.abs(np.log(v))
 
 
+def _of_logarithm(v: Array, roundings: int) -> Array:
+    """Return the error of log(v) where v has so many roundings, and of a product with it."""
+    return roundings + (LOG + 1) * _size(v)
+
+
+def _of_sigmoid(y: Array) -> Array:
+    """Return the error of sigmoid(y), whose exponential has an error that grows with its argument."""
+    s = sigmoid(y)
+    return np.asarray((EXP + 1 + QUOTIENT + np.abs(y) * (1 + 4 * sigmoid(-y))) * s)
+
+
 def _huber(size: Array, delta: float, offset: float) -> Array:
     return np.where(size <= delta, 0.5 * size**2, 0.5 * delta**2 + delta * (size + offset))
 
@@ -108,8 +120,8 @@ class LossFunction(NamedTuple):
     """dl/dy."""
     label_slope: Function
     """dl/dt', with the smoothed label t', which the chain rule multiplies by the factor of the smoothing."""
-    magnitudes: tuple[Function, Function, Function]
-    """A of the loss, of its derivative by y, and of that by t."""
+    errors: tuple[Function, Function, Function]
+    """Of the loss, of its derivative by y, and of that by t, in units of roundoff."""
     predictions: Domain = ANY
     labels: Domain = ANY
     over_channels: bool = False
@@ -122,10 +134,10 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: np.abs(y - t),
         slope=lambda loss, y, t: np.sign(y - t),
         label_slope=lambda loss, y, t: np.sign(t - y),
-        magnitudes=(
+        errors=(
             lambda loss, y, t: np.abs(y - t),
-            lambda loss, y, t: np.ones_like(y),
-            lambda loss, y, t: np.ones_like(y),
+            lambda loss, y, t: np.zeros_like(y),
+            lambda loss, y, t: np.zeros_like(y),
         ),
     ),
     # (y - t)**2
@@ -133,8 +145,8 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: (y - t) ** 2,
         slope=lambda loss, y, t: 2 * (y - t),
         label_slope=lambda loss, y, t: 2 * (t - y),
-        magnitudes=(
-            lambda loss, y, t: (y - t) ** 2,
+        errors=(
+            lambda loss, y, t: 3 * (y - t) ** 2,
             lambda loss, y, t: 2 * np.abs(y - t),
             lambda loss, y, t: 2 * np.abs(y - t),
         ),
@@ -145,9 +157,9 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: -times(t, log_softmax(y)),
         slope=lambda loss, y, t: np.exp(log_softmax(y)) - t,
         label_slope=lambda loss, y, t: -log_softmax(y),
-        magnitudes=(
-            lambda loss, y, t: t * np.abs(log_softmax(y)),
-            lambda loss, y, t: np.exp(log_softmax(y)) + t,
+        errors=(
+            lambda loss, y, t: 4 * t * np.abs(log_softmax(y)),
+            lambda loss, y, t: np.exp(log_softmax(y)) + 3 * t,
             lambda loss, y, t: np.abs(log_softmax(y)),
         ),
         labels=UNIT,
@@ -158,9 +170,14 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: np.maximum(y, 0) - y * t + np.log1p(np.exp(-np.abs(y))),
         slope=lambda loss, y, t: sigmoid(y) - t,
         label_slope=lambda loss, y, t: -y,
-        magnitudes=(
-            lambda loss, y, t: np.maximum(y, 0) + np.abs(y) * t + 1 + np.log1p(np.exp(-np.abs(y))),
-            lambda loss, y, t: 1 + t,
+        errors=(
+            lambda loss, y, t: (
+                2 * np.maximum(y, 0)
+                + 6 * np.abs(y) * t
+                + 2
+                + (EXP + LOG + 2 + np.abs(y)) * np.log1p(np.exp(-np.abs(y)))
+            ),
+            lambda loss, y, t: _of_sigmoid(y) + 3 * t,
             lambda loss, y, t: np.abs(y),
         ),
         labels=UNIT,
@@ -170,10 +187,10 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: -times(t, np.log(y)),
         slope=lambda loss, y, t: -over(t, y),
         label_slope=lambda loss, y, t: -np.log(y),
-        magnitudes=(
-            lambda loss, y, t: t * (1 + np.abs(np.log(y))),
-            lambda loss, y, t: t / y,
-            lambda loss, y, t: 1 + np.abs(np.log(y)),
+        errors=(
+            lambda loss, y, t: t * _of_logarithm(y, 0),
+            lambda loss, y, t: QUOTIENT * t / y,
+            lambda loss, y, t: _of_logarithm(y, 0),
         ),
         predictions=Domain(0, 1, above=True),
         labels=UNIT,
@@ -183,10 +200,10 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: np.maximum(1 - (2 * t - 1) * y, 0),
         slope=lambda loss, y, t: np.where(1 + (1 - 2 * t) * y > 0, 1 - 2 * t, 0),
         label_slope=lambda loss, y, t: np.where(1 + (1 - 2 * t) * y > 0, -2 * y, 0),
-        magnitudes=(
-            lambda loss, y, t: 1 + np.abs((2 * t - 1) * y),
+        errors=(
+            lambda loss, y, t: 1 + 3 * np.abs((2 * t - 1) * y),
             lambda loss, y, t: np.abs(1 - 2 * t),
-            lambda loss, y, t: 2 * np.abs(y),
+            lambda loss, y, t: np.zeros_like(y),
         ),
         labels=UNIT,
     ),
@@ -195,10 +212,10 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: _huber(np.abs(y - t), loss.delta, -loss.delta),
         slope=lambda loss, y, t: np.clip(y - t, -loss.delta, loss.delta),
         label_slope=lambda loss, y, t: np.clip(t - y, -loss.delta, loss.delta),
-        magnitudes=(
-            lambda loss, y, t: _huber(np.abs(y - t), loss.delta, loss.delta),
-            lambda loss, y, t: np.abs(y - t),
-            lambda loss, y, t: np.abs(y - t),
+        errors=(
+            lambda loss, y, t: 5 * _huber(np.abs(y - t), loss.delta, loss.delta),
+            lambda loss, y, t: np.minimum(np.abs(y - t), loss.delta),
+            lambda loss, y, t: np.minimum(np.abs(y - t), loss.delta),
         ),
     ),
     # -y t: the loss of an image is 1 plus the sum of these, one number
@@ -206,10 +223,10 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: -y * t,
         slope=lambda loss, y, t: -t,
         label_slope=lambda loss, y, t: -y,
-        magnitudes=(
+        errors=(
             lambda loss, y, t: np.abs(y * t),
-            lambda loss, y, t: np.abs(t),
-            lambda loss, y, t: np.abs(y),
+            lambda loss, y, t: np.zeros_like(y),
+            lambda loss, y, t: np.zeros_like(y),
         ),
     ),
     # -t log(y + epsilon) - (1 - t) log(1 - y + epsilon)
@@ -217,10 +234,15 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: -times(t, np.log(y + loss.epsilon)) - times(1 - t, np.log(1 - y + loss.epsilon)),
         slope=lambda loss, y, t: over(1 - t, 1 - y + loss.epsilon) - over(t, y + loss.epsilon),
         label_slope=lambda loss, y, t: np.log(1 - y + loss.epsilon) - np.log(y + loss.epsilon),
-        magnitudes=(
-            lambda loss, y, t: t * (1 + _size(y + loss.epsilon)) + np.abs(1 - t) * (1 + _size(1 - y + loss.epsilon)),
-            lambda loss, y, t: np.abs(1 - t) / (1 - y + loss.epsilon) + t / (y + loss.epsilon),
-            lambda loss, y, t: 2 + _size(y + loss.epsilon) + _size(1 - y + loss.epsilon),
+        errors=(
+            lambda loss, y, t: (
+                t * _of_logarithm(y + loss.epsilon, 2)
+                + np.abs(1 - t) * (_of_logarithm(1 - y + loss.epsilon, 3) + _size(1 - y + loss.epsilon))
+            ),
+            lambda loss, y, t: (
+                (QUOTIENT + 4) * np.abs(1 - t) / (1 - y + loss.epsilon) + (QUOTIENT + 2) * t / (y + loss.epsilon)
+            ),
+            lambda loss, y, t: _of_logarithm(y + loss.epsilon, 2) + _of_logarithm(1 - y + loss.epsilon, 3),
         ),
         predictions=UNIT,
         labels=UNIT,
@@ -230,10 +252,10 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         element=lambda loss, y, t: times(t, np.log(t) - y),
         slope=lambda loss, y, t: -t,
         label_slope=lambda loss, y, t: np.log(t) + 1 - y,
-        magnitudes=(
-            lambda loss, y, t: t * (1 + _size(np.where(t == 0, 1, t)) + np.abs(y)),
-            lambda loss, y, t: np.abs(t),
-            lambda loss, y, t: 2 + _size(t) + np.abs(y),
+        errors=(
+            lambda loss, y, t: t * ((LOG + 2) * _size(np.where(t == 0, 1, t)) + 2 * np.abs(y)),
+            lambda loss, y, t: np.zeros_like(y),
+            lambda loss, y, t: (LOG + 2) * _size(t) + 2 + 2 * np.abs(y),
         ),
         predictions=Domain(-np.inf, 0),
         labels=UNIT,
@@ -584,9 +606,9 @@ def element_error(loss: Loss, derivative: str, y: Array, t: Array) -> Array:
     """
     a, b = loss.smoothing
     function = FUNCTIONS[loss.type]
-    magnitude = function.magnitudes[("element", "slope", "label_slope").index(derivative)]
+    errors = function.errors[("element", "slope", "label_slope").index(derivative)]
     smoothed = t if function.labels == ANY else np.abs(a * t) + b  # labels of any sign occur in differences y - t
-    found = gamma(24) * magnitude(loss, y, smoothed)
+    found = gamma(1) * (errors(loss, y, smoothed) + 4 * np.abs(getattr(function, derivative)(loss, y, smoothed)))
     if loss.type == "softmaxcrossentropy":
         found = found + _softmax_error(derivative, y, smoothed)
     return np.broadcast_to(a * found if derivative == "label_slope" else found, y.shape)

@@ -48,6 +48,14 @@ class Activation(NamedTuple):
     needs: Mapping[str, float] = {}
     """The parameters and their defaults."""
     affine: bool = False
+    roundings: tuple[int, int] = (1, 1)
+    """The roundings of value and slope, relative to them, before the last one."""
+    moves: int = 0
+    """The roundings of the argument, relative to its terms."""
+
+
+EXP, LOG, TANH, POWER, QUOTIENT = 8, 8, 10, 32, 6
+"""The errors of functions and quotients in units of 2**-24: 4, 4, 5, 16 and 3 ulp, as in the table of Metal [doc]."""
 
 
 def _tanh_slope(n: Neuron, x: Array) -> Array:
@@ -100,46 +108,80 @@ def _normal(x: Array) -> Array:
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
-    "none": Activation(lambda n, x: x, lambda n, x: np.ones_like(x)),
+    "none": Activation(lambda n, x: x, lambda n, x: np.ones_like(x), roundings=(0, 0)),
     "relu": Activation(lambda n, x: _relu(n.a, x), lambda n, x: _relu_slope(n.a, x), {"a": 0.0}),
-    "linear": Activation(lambda n, u: u, lambda n, u: np.full_like(u, n.a), {"a": 1.0, "b": 0.0}, affine=True),
-    "sigmoid": Activation(lambda n, x: _sigmoid(x), _sigmoid_slope),
+    "linear": Activation(lambda n, u: u, lambda n, u: np.full_like(u, n.a), {"a": 1.0, "b": 0.0}, affine=True, moves=3),
+    "sigmoid": Activation(
+        lambda n, x: _sigmoid(x),
+        _sigmoid_slope,
+        roundings=(EXP + 1 + QUOTIENT, EXP + 2 * (1 + QUOTIENT) + 1),
+        moves=4,
+    ),
     "hardsigmoid": Activation(
         lambda n, u: np.clip(u, 0, 1),
         lambda n, u: np.where((u >= 0) & (u <= 1), n.a, 0.0),
         {"a": 0.2, "b": 0.5},
         affine=True,
+        moves=3,
     ),
-    "tanh": Activation(lambda n, x: n.a * np.tanh(n.b * x), _tanh_slope, {"a": 1.0, "b": 1.0}),
-    "absolute": Activation(lambda n, x: abs(x), lambda n, x: np.sign(x)),
-    "softplus": Activation(_softplus, lambda n, x: n.a * n.b * _sigmoid(n.b * x), {"a": 1.0, "b": 1.0}),
-    "softsign": Activation(lambda n, x: x / (1 + abs(x)), lambda n, x: (1 / (1 + abs(x))) ** 2),
+    "tanh": Activation(
+        lambda n, x: n.a * np.tanh(n.b * x),
+        _tanh_slope,
+        {"a": 1.0, "b": 1.0},
+        roundings=(TANH + 1, EXP + 2 * (1 + QUOTIENT) + 5),
+        moves=6,
+    ),
+    "absolute": Activation(lambda n, x: abs(x), lambda n, x: np.sign(x), roundings=(0, 0)),
+    "softplus": Activation(
+        _softplus,
+        lambda n, x: n.a * n.b * _sigmoid(n.b * x),
+        {"a": 1.0, "b": 1.0},
+        roundings=(EXP + LOG + QUOTIENT + 2, EXP + 1 + QUOTIENT + 3),
+        moves=6,
+    ),
+    "softsign": Activation(
+        lambda n, x: x / (1 + abs(x)), lambda n, x: (1 / (1 + abs(x))) ** 2, roundings=(1 + QUOTIENT, 3 + 2 * QUOTIENT)
+    ),
     "elu": Activation(
         lambda n, x: np.where(x >= 0, x, n.a * np.expm1(np.minimum(x, 0))),
         lambda n, x: np.where(x >= 0, 1.0, n.a * np.exp(np.minimum(x, 0))),
         {"a": 1.0},
+        roundings=(2, EXP + 1),
+        moves=4,
     ),
     "prelu": Activation(
         lambda n, x: _relu(np.asarray(n.data, x.dtype), x),
         lambda n, x: _relu_slope(np.asarray(n.data, x.dtype), x),
     ),
-    "relun": Activation(lambda n, x: np.minimum(_relu(n.a, x), n.b), _clamped, {"a": 1.0, "b": 6.0}),
-    "power": Activation(lambda n, u: _power(u, n.c), _power_slope, {"a": 1.0, "b": 0.0, "c": 1.0}, affine=True),
+    "relun": Activation(lambda n, x: np.minimum(_relu(n.a, x), n.b), _clamped, {"a": 1.0, "b": 6.0}, moves=1),
+    "power": Activation(
+        lambda n, u: _power(u, n.c),
+        _power_slope,
+        {"a": 1.0, "b": 0.0, "c": 1.0},
+        affine=True,
+        roundings=(POWER, POWER + 3),
+        moves=3,
+    ),
     "exponential": Activation(
         lambda n, u: np.exp(u * n.log_base),
         lambda n, u: n.a * n.log_base * np.exp(u * n.log_base),
         {"a": 1.0, "b": 0.0, "c": -1.0},
         affine=True,
+        roundings=(EXP, EXP + 3),
+        moves=7,
     ),
     "logarithm": Activation(
         lambda n, u: np.log(u) / n.log_base,
         lambda n, u: n.a / (n.log_base * u),
         {"a": 1.0, "b": 0.0, "c": -1.0},
         affine=True,
+        roundings=(LOG + 1 + QUOTIENT, 3 + QUOTIENT),
+        moves=3,
     ),
     "gelu": Activation(
         lambda n, x: x * _normal(x),
         lambda n, x: _normal(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi),
+        roundings=(2, 1),
     ),
 }
 """Every type of neuron, in the order of Apple's numbers."""
@@ -184,20 +226,37 @@ def _evaluated(function: Callable[[Neuron, Array], Array], neuron: Neuron, x: Ar
 def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     """Return how far a float32 result may be from the ``of`` ("value" or "slope") at ``x``, float64.
 
-    The argument may move by a few roundings; the elementary functions may be off by what Metal's tables allow, which is
-    relative to the value, but absolute where a difference from 1 is taken. Derived from these tables [math, design
-    error-bounds].
+    The change of the function when its argument moves by the roundings of that, those that are relative to the result,
+    and those of a sum that cancels, relative to its terms. Functions and quotients have the errors of Metal's table
+    [math, design error-bounds].
     """
     activation = ACTIVATIONS[neuron.type]
-    function = getattr(activation, of)
+    function, roundings = getattr(activation, of), activation.roundings[of == "slope"]
     x = np.clip(x, -(2.0**100), 2.0**100)  # the error of a function that is constant at infinity is finite there
     u = argument(neuron, x)
     magnitude = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
     with np.errstate(all="ignore"):
-        at, below, above = (function(neuron, u + gamma(6) * sign * magnitude) for sign in (0, -1, 1))
+        at, below, above = (function(neuron, u + gamma(activation.moves) * sign * magnitude) for sign in (0, -1, 1))
         moved = np.maximum(abs(below - at), abs(above - at))
-    absolute = {"softplus": abs(neuron.a), "elu": abs(neuron.a)} if of == "value" else {}
-    return np.asarray(moved + gamma(40) * abs(at) + gamma(16) * ({"gelu": 1.0} | absolute).get(neuron.type, 0.0))
+        return np.asarray(moved + gamma(roundings) * abs(at) + _cancelled(neuron, of, x))
+
+
+def _cancelled(neuron: Neuron, of: str, x: Array) -> Any:
+    """Return the error of a sum whose terms are larger than it: 1 + z, e**x - 1, and the normal distribution.
+
+    The distribution is a polynomial times an exponential, as in Metal's kernel, or half of 1 + erf. Its density has the
+    error of an exponential whose argument has two roundings.
+    """
+    if neuron.type == "softplus" and of == "value":
+        return gamma(1) * abs(neuron.a)
+    if neuron.type == "elu" and of == "value":
+        power = np.exp(np.minimum(x, 0))  # expm1 has the error of a function, which is relative to the difference
+        return np.where(x < 0, gamma(EXP) * abs(neuron.a) * np.maximum(power, 1 - power), 0)
+    if neuron.type != "gelu":
+        return 0.0
+    density = np.exp(-0.5 * x * x)
+    of_distribution = gamma(5) + gamma(16) * density
+    return abs(x) * of_distribution if of == "value" else of_distribution + abs(x) * density * gamma(EXP + 2 + x * x)
 
 
 def _type_named(name: str, given: object) -> str:

@@ -103,8 +103,8 @@ def _sampling(length: int, outputs: int, aligned: bool) -> Sampling:
 
 
 def bound(problem: ResizeProblem, x: Array) -> ErrorBound:
-    """Sum of |x| over the (up to) four neighbours, and m = 20."""
-    return bilinear_bound(problem.axes, x)
+    """As for upsampling."""
+    return bilinear_bound(problem.axes, [axis.forward() for axis in problem.axes], x)
 
 
 @operation(ResizeBilinear, problem=ResizeForward, bound=bound)

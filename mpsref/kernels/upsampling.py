@@ -15,6 +15,7 @@ the gradient has ``align_corners``, for which Apple's has no argument [choice up
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,11 @@ from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.geometry import EDGE_MODES, EdgeMode
-from mpsref.kernels.interpolation import Sampling, sampled, spread_back
+from mpsref.kernels.interpolation import Sampling, WeightTable, sampled, spread_back
 from mpsref.kernels.movement import bit_exact
+from mpsref.kernels.neuron import QUOTIENT
 from mpsref.kernels.one_image import OneImage
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, gamma
 from mpsref.operations import ImageProblem, operation, shape_only
 from mpsref.registry import call
 
@@ -185,10 +187,14 @@ class UpsamplingBilinear(Upsampling):
         return Sampling(length, outputs, 1, s, self.edge_mode)
 
 
-def _unweighted(axis: int, table: Any, values: Array) -> Array:
-    """Sum the runs of a table along an axis, without their weights."""
-    sums = np.concatenate([np.zeros_like(values.take([0], axis)), np.cumsum(values, axis)], axis)
-    return np.asarray(sums.take(table.first + table.number, axis) - sums.take(table.first, axis))
+def matrix(table: WeightTable, length: int) -> Array:
+    """Return the weights of a table as a matrix, (outputs, length)."""
+    number = table.number
+    output = np.repeat(np.arange(len(number)), number)
+    place = np.arange(len(output)) - np.repeat(np.cumsum(number) - number, number)
+    matrix = np.zeros((len(number), length))
+    matrix[output, table.first[output] + place] = table.weights[table.start[output] + place]
+    return matrix
 
 
 def _dyadic(axes: tuple[Sampling, Sampling]) -> bool:
@@ -196,23 +202,36 @@ def _dyadic(axes: tuple[Sampling, Sampling]) -> bool:
     return all(axis.denominator & (axis.denominator - 1) == 0 for axis in axes)
 
 
-def bilinear_bound(axes: tuple[Sampling, Sampling], x: Array) -> ErrorBound:
-    """Sum of |x| over the neighbours, without the weights, whose errors are absolute; m = 20.
+WEIGHT = QUOTIENT
+"""The error of a weight that is not 1: a quotient, or its difference from 1."""
+
+
+def bilinear_bound(
+    axes: tuple[Sampling, Sampling], tables: Sequence[WeightTable], values: Array, terms: Any = 0
+) -> ErrorBound:
+    """Absolute errors of the weights, and for both axes a product and a sum; of ``terms``, as many sums in all.
 
     Weights that are dyadic leave nothing to round where the pixels are small integers.
     """
-    magnitude = np.abs(x)
-    for axis, sampling in enumerate(axes, start=1):
-        magnitude = _unweighted(axis, sampling.forward(), magnitude)
+    y, x = (matrix(table, length) for table, length in zip(tables, values.shape[1:3], strict=True))
+
+    def summed(rows: Array, columns: Array) -> Array:
+        return np.asarray(np.einsum("ay,nyxc,bx->nabc", rows, np.abs(values), columns, optimize=True))
+
+    size, unweighted = summed(y, x), summed(y > 0, x > 0)
+    of_weights = summed((y > 0) & (y < 1), x) + summed(y, (x > 0) & (x < 1))
     finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger denominator gives no better bound
-    return ErrorBound.of_terms(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
+    m = np.float64(4) + terms
+    return ErrorBound(
+        gamma(m) * size + gamma(WEIGHT) * of_weights, _dyadic(axes) & (unweighted * finest <= 2.0**24), m + WEIGHT
+    )
 
 
 def forward_bound(problem: UpsamplingForward, x: Array) -> ErrorBound:
-    """Nearest: nothing is rounded. Bilinear: sum of |x| over the (up to) four neighbours, and m = 20."""
+    """Nearest: nothing is rounded."""
     if isinstance(problem.spec, UpsamplingNearest):
         return bit_exact(np.empty(problem.large_shape))
-    return bilinear_bound(problem.axes, x)
+    return bilinear_bound(problem.axes, [axis.forward() for axis in problem.axes], x)
 
 
 @operation(UpsamplingNearest, UpsamplingBilinear, problem=UpsamplingForward, bound=forward_bound)
@@ -223,17 +242,13 @@ def forward(problem: UpsamplingForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: UpsamplingGradient, g: Array) -> ErrorBound:
-    """Sum of |g| over the contributors, and m = their number T + 4 for nearest, T + 16 for bilinear."""
-    magnitude, counts = np.abs(g), []
-    for axis, sampling in enumerate(problem.axes, start=1):
-        table = sampling.gradient()
-        magnitude = _unweighted(axis, table, magnitude)
-        counts.append(table.number)
-    count = np.multiply.outer(*counts)[None, :, :, None]
-    nearest = isinstance(problem.spec, UpsamplingNearest)
-    finest = 1 if nearest else problem.axes[0].denominator * problem.axes[1].denominator
-    exact = (nearest or _dyadic(problem.axes)) & (magnitude * finest <= 2.0**24)
-    return ErrorBound.of_terms(magnitude, count + (4 if nearest else 16), exact)
+    """Nearest: the sum of |g| over the T contributors, and m = T + 4. Bilinear: as in the forward pass."""
+    tables = [axis.gradient() for axis in problem.axes]
+    count = np.multiply.outer(*(table.number for table in tables))[None, :, :, None]
+    if isinstance(problem.spec, UpsamplingBilinear):
+        return bilinear_bound(problem.axes, tables, g, count)
+    magnitude = gradient(problem, np.abs(g))
+    return ErrorBound.of_terms(magnitude, count + 4, magnitude <= 2.0**24)
 
 
 @operation(UpsamplingNearest, UpsamplingBilinear, problem=UpsamplingGradient, bound=gradient_bound)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 from mpsref import bugs, frameworks
-from mpsref.conformance import checker, families
+from mpsref.conformance import checker, families, tally, wide
 from mpsref.conformance.blocks import blocks
-from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.families.pooling import framework_problems
 from mpsref.conformance.strategies import WIDTHS
 from mpsref.errors import UnsupportedError
@@ -18,6 +18,23 @@ from mpsref.kernels import PoolingAverage, PoolingMax
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref.registry import Backend
 from tests import few
+
+
+@pytest.mark.parametrize("name", few(list(map(str, operations())), 6))
+def test_a_default_check_reaches_every_edge_of_every_parameter(name):
+    operation = operation_named(name)
+    cases = [*drawn(name, 60), *(case for _, case in checker.layer_cases(operation))]
+    assert tally.unreached(cases[0].problem, tally.added(map(tally.tally, cases))) == []
+
+
+def test_an_edge_that_is_not_reached_is_named(monkeypatch):
+    problem = Case.parse("Adam.step:v3,float32").problem
+    cases = [case for _, case in checker.layer_cases(problem.operation)]
+    assert tally.unreached(problem, tally.added(map(tally.tally, cases[:1]))) != []
+    monkeypatch.setitem(wide.EDGES, "Adam", ())
+    cases = [*drawn("Adam.step", 60), *(case for _, case in checker.layer_cases(problem.operation))]
+    assert "epsilon 0" in tally.unreached(problem, tally.added(map(tally.tally, cases)))
+
 
 WORDS = (frameworks.pytorch, frameworks.onnx, frameworks.tensorflow)
 

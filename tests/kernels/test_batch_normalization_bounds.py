@@ -49,7 +49,7 @@ def expected_statistics(pixels: list[float], n: int, earlier: tuple[float, float
         distances += [abs(earlier[0] - mean)] * n
     largest, average, variance = max(distances), sum(distances) / total, m2 / total
     h, merges = additions(total), (2 if earlier else 1) + math.ceil(math.log2(total))
-    d = 2 * growth(h + 8) * largest + merges * U * (abs(mean) + 17 * largest)
+    d = growth(h + 8) * (largest + average) + merges * U * (abs(mean) + 10 * (largest + average))
     of_variance = (
         growth(h + 2 * merges + 8) * variance
         + 16 * U * largest * average

@@ -1,0 +1,248 @@
+"""Each error bound is reached: arithmetic that is as inexact as it may be uses a tenth of it at least, and no more.
+
+The formulas of the reference are evaluated on numbers whose every operation is off by all that IEEE 754, or for
+functions, quotients and roots the table of Metal, allows; sums are from left to right.
+``python -m tests.kernels.test_bounds_are_reached 60`` prints the part that 60 cases of each operation reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import Dropout
+from mpsref.arguments.arrays import Array
+from mpsref.conformance import checker, comparator
+from mpsref.conformance.case import Case, operation_named, operations
+from mpsref.conformance.runner import references, terms
+from mpsref.kernels import neuron
+from mpsref.operations import Operation
+
+FLOOR = 0.1
+"""The part of a bound that some case must reach."""
+
+ULPS: Mapping[str, float] = {
+    "sum": 0.5,
+    "product": 0.5,
+    "quotient": 2.5,
+    "sqrt": 3,
+    "exp": 4,
+    "log": 4,
+    "tanh": 5,
+    "power": 16,
+}
+"""The largest error of each operation, in units of the last place of its result."""
+
+
+class Inexact(float):
+    """A number whose operations have all the error that they may have, up or down by the kind of operation."""
+
+    __slots__ = ()
+    signs: Mapping[str, int] = dict.fromkeys(ULPS, 1)
+
+    @classmethod
+    def of(cls, kind: str, value: float) -> Inexact:
+        """Return a result of an operation; a sum or product that float32 can hold is exact."""
+        rounded = float(np.float32(value))
+        if (kind in ("sum", "product") and rounded == value) or not math.isfinite(rounded):
+            return cls(value)
+        spacing = math.copysign(float(np.spacing(np.float32(abs(value)))), value)
+        return cls(value + cls.signs[kind] * ULPS[kind] * spacing)
+
+    @classmethod
+    def stored(cls, value: float) -> float:
+        """Return a parameter as float32 holds it."""
+        return float(value) if isinstance(value, Inexact) else float(np.float32(value))
+
+    def __add__(self, other: float) -> Inexact:
+        value = float(self) + Inexact.stored(other)
+        return Inexact.of("sum", value) if self and other else Inexact(value)
+
+    def __sub__(self, other: float) -> Inexact:
+        return self + (-other)
+
+    def __rsub__(self, other: float) -> Inexact:
+        return -self + other
+
+    def __mul__(self, other: float) -> Inexact:
+        value = float(self) * Inexact.stored(other)
+        return Inexact(value) if _is_power_of_2(self) or _is_power_of_2(other) else Inexact.of("product", value)
+
+    def __truediv__(self, other: float) -> Inexact:
+        value = float(np.float64(self) / np.float64(Inexact.stored(other)))
+        return Inexact(value) if _is_power_of_2(other) else Inexact.of("quotient", value)
+
+    def __rtruediv__(self, other: float) -> Inexact:
+        return Inexact(other) / self
+
+    def __pow__(self, other: float) -> Inexact:  # type: ignore[override]
+        value = float(np.float_power(self, other))
+        return self * self if other == 2 else Inexact.of("sqrt" if other == 0.5 else "power", value)
+
+    def __neg__(self) -> Inexact:
+        return Inexact(-float(self))
+
+    def __abs__(self) -> Inexact:
+        return Inexact(abs(float(self)))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _is_power_of_2(value: float) -> bool:
+    return abs(math.frexp(value)[0]) in (0, 0.5)
+
+
+def _is_inexact(x: object) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.hasobject
+
+
+class Numpy:
+    """NumPy for the formulas: functions of inexact numbers are inexact, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(np, name)
+        kind = {"exp": "exp", "expm1": "exp", "log": "log", "log1p": "log", "sqrt": "sqrt", "tanh": "tanh"}.get(name)
+
+        def run(x: Any, *args: Any, **options: Any) -> Any:
+            if not _is_inexact(x):
+                return function(x, *args, **options)
+            if kind is None:
+                return function(x.astype(float), *args, **options)
+            with np.errstate(all="ignore"):
+                return _each(lambda value: Inexact.of(kind, float(function(value))), x)
+
+        return run if kind or name in ("isnan", "isfinite", "frexp", "sign") else function
+
+    def float_power(self, x: Any, exponent: float) -> Any:
+        return x**exponent if _is_inexact(x) else np.float_power(x, exponent)
+
+
+def _metal_distribution(x: Array) -> Array:
+    """Return the normal distribution by the polynomial of Metal's kernel, whose own error is below 1.5e-7 / 2."""
+    v = abs(x) * math.sqrt(0.5)
+    t, p = 1 / (1 + 0.3275911 * v), 0 * v
+    for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        p = t * (c + p)
+    tail = 0.5 * p * Numpy().exp(-v * v)
+    return np.asarray(np.where(x > 0, 1 - tail, tail))
+
+
+def _each(function: Callable[[float], object], x: Array) -> Array:
+    return np.asarray(np.frompyfunc(function, 1, 1)(x), object)
+
+
+def adversaries() -> Iterator[dict[str, int]]:
+    """Yield signs of the errors by kind of operation."""
+    for sums, products, quotients, functions in itertools.product((1, -1), repeat=4):
+        of_functions = dict.fromkeys(("sqrt", "exp", "log", "tanh", "power"), functions)
+        yield {"sum": sums, "product": products, "quotient": quotients, **of_functions}
+
+
+@contextlib.contextmanager
+def inexact(signs: Mapping[str, int]) -> Iterator[None]:
+    """Let the formulas compute with inexact functions, whose errors have these signs."""
+    modules = [one for name, one in sys.modules.items() if name.startswith("mpsref.kernels.") and hasattr(one, "np")]
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        for module in modules:
+            patch.setattr(module, "np", Numpy())
+        patch.setattr(neuron, "_normal", _metal_distribution)
+        patch.setattr(Inexact, "signs", signs)
+        yield
+
+
+def reached(case: Case, in_order: bool) -> float | None:
+    """Return the largest part of the bounds that an adversary reaches; ``None`` where nothing is rounded.
+
+    The pixels of each image may be put in ascending order, so that partial sums grow.
+    """
+    inputs = case.inputs()
+    if in_order:
+        inputs = tuple(np.sort(one.reshape(-1, one.shape[-1]), axis=0).reshape(one.shape) for one in inputs)
+    with np.errstate(all="ignore"):
+        wanted = list(zip(references(case.problem, *inputs), terms(case.problem, *inputs), strict=True))
+    if not any(np.any(bound.limit > 0) for _, bound in wanted) or isinstance(case.problem.spec, Dropout):
+        return None  # the only rounding of dropout in float32 is that of storage
+    worst = 0.0
+    for signs in adversaries():
+        with inexact(signs):
+            found = case.problem.operation.formula(case.problem, *(_each(Inexact, one.astype(float)) for one in inputs))
+        for one, (reference, bound) in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
+            actual = one.astype(np.float64)
+            half = comparator.ulp(np.maximum(abs(actual), abs(reference)), np.dtype("float32")) / 2
+            limit, excess = np.broadcast_to(bound.limit, reference.shape), abs(actual - reference) - half
+            judged = (limit > 0) & np.isfinite(limit) & np.isfinite(excess)
+            worst = max(worst, (excess[judged] / limit[judged]).max(initial=0.0))
+    return worst
+
+
+NEURONS = (
+    *("relu,a0.1", "linear,a0.3,b0.7", "sigmoid", "hardsigmoid,a0.3,b0.6", "tanh,a0.3,b0.7", "softplus,a0.3,b0.7"),
+    *("softsign", "elu,a0.3", "prelu,data0.1_0.2_0.3_0.4", "relun,a0.1,b0.7", "power,a0.3,b0.7,c1.3", "gelu"),
+    *("exponential,a0.3,b0.7,c1.3", "logarithm,a0.3,b0.7,c1.3"),
+)
+LOSSES = (
+    *("meanabsoluteerror,none,w0.3,weighted", "meansquarederror,none,w0.3,weighted", "hinge,none,w0.3,weighted"),
+    *("softmaxcrossentropy,none,w0.3,ls0.1,classes4,weighted", "sigmoidcrossentropy,none,w0.3,ls0.1,weighted"),
+    *("categoricalcrossentropy,none,w0.3,weighted", "huber,none,w0.3,delta0.3,weighted", "cosinedistance,w0.3"),
+    *("log,none,w0.3,weighted", "kullbackleiblerdivergence,none,w0.3,weighted"),
+)
+
+CHOSEN = (
+    *(f"Neuron.{method}:n1h3w4c4,{one},float32,seed=1" for method in ("forward", "gradient") for one in NEURONS),
+    *(f"Loss.forward:n1h2w3c4,{one},float32,seed=1" for one in LOSSES),
+    *(f"Loss.{of}:n1h2w3c4,{one},chained,float32,seed=1" for of in ("gradient", "gradient_labels") for one in LOSSES),
+    "BatchNormalization.statistics:n2h8w8c2,float32,seed=1",
+    "InstanceNormalization.forward:n1h12w12c2,float32,seed=1",
+    "Reduce.forward:n1h1w5c3,mean,row,float32,seed=1",
+)
+"""Cases of functions of each type, with parameters that float32 does not hold, and of long sums."""
+
+
+def kind(case: Case) -> str:
+    """Return the operation, and the type of its function."""
+    return f"{case.problem.operation} {getattr(case.problem.spec, 'type', '')}".strip()
+
+
+def some_cases(operation: Operation, number: int) -> Iterator[Case]:
+    """Yield the chosen cases of an operation, then random ones that are small."""
+    yield from (case for case in map(Case.parse, CHOSEN) if case.problem.operation == operation)
+    for case in checker.random_cases(operation, ("float32",), number, 0):
+        if sum(map(math.prod, case.problem.input_shapes.values())) < 400:
+            yield case
+
+
+def parts(operation: Operation, number: int, enough: float) -> dict[str, tuple[float, str]]:
+    """Return the part of the bounds that each kind of case reaches, up to ``enough``, and the case."""
+    found: dict[str, tuple[float, str]] = {}
+    for case, in_order in itertools.product(some_cases(operation, number), (False, True)):
+        of, before = kind(case), found.get(kind(case), (0.0, ""))
+        part = reached(case, in_order) if before[0] < enough else None
+        if part is not None:
+            found[of] = max(before, (part, str(case)))
+    return found
+
+
+@pytest.mark.parametrize("name", list(map(str, operations())))
+def test_a_tenth_of_each_bound_is_reached(name: str) -> None:
+    for of, (part, case) in parts(operation_named(name), 12, FLOOR).items():
+        assert FLOOR <= part <= 1, f"{of}: {part} of the bound, in {case}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(map(str, operations())))
+def test_no_bound_is_exceeded(name: str) -> None:
+    for of, (part, case) in parts(operation_named(name), 24, 1.0).items():
+        assert part <= 1, f"{of}: {part} of the bound, in {case}"
+
+
+if __name__ == "__main__":
+    for _one in map(operation_named, sys.argv[2:] or map(str, operations())):
+        for _of, (_part, _case) in parts(_one, int(sys.argv[1]), 1.0).items():
+            print(f"{_of:50} {_part:.3f} {_case}", flush=True)
