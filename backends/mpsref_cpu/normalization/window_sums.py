@@ -25,7 +25,7 @@ TILE = 4096
 WIDE = 32
 """Number of elements of a line that are computed at once; up to as many after its end are computed but not used."""
 
-FEW = 16
+FEW = 8
 """Maximum number of terms that are added up one by one along a line."""
 
 
