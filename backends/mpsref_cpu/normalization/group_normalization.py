@@ -131,8 +131,8 @@ def _begin(source, number, shift, sizes):
     """Return where a chunk begins and ends; set ``shift`` to its first pixel."""
     image, k = divmod(number, sizes.chunks)
     start = (image * sizes.pixels + k * sizes.chunk) * sizes.channels
-    for c in range(sizes.channels):
-        shift[c] = load(source[start + c])
+    for c in range(np.uintp(sizes.channels)):
+        shift[c] = load(source[np.uintp(start) + c])
     repeat(shift[: sizes.channels], shift)
     return start, (image * sizes.pixels + min(sizes.pixels, (k + 1) * sizes.chunk)) * sizes.channels
 
@@ -211,25 +211,18 @@ def _statistics(source, sums, image, sizes, groups, epsilon, mean, r):
     for c in range(np.uintp(channels)):
         mean[c] += np.float64(load(source[start + c]))
     n = np.uintp(size)
-    shift, deviation = np.zeros(groups), np.zeros(groups)
-    for j in range(n):  # groups are the inner loop: a sum waits for the one before
-        for group in range(np.uintp(groups)):
-            low = group * n
-            shift[group] += mean[low + j] - mean[low]
     for group in range(np.uintp(groups)):
-        shift[group] /= size
-    for j in range(n):
-        for group in range(np.uintp(groups)):
-            low = group * n
-            between = mean[low + j] - mean[low] - shift[group]
-            deviation[group] += squares[low + j] + pixels * between * between
-    for group in range(np.uintp(groups)):
-        deviation[group] = np.true_divide(1.0, np.sqrt(deviation[group] / (pixels * size) + epsilon))
-        shift[group] += mean[group * n]
-    for group in range(np.uintp(groups)):
-        low = group * n
+        low, shift, deviation = group * n, 0.0, 0.0
+        first = mean[low]
         for c in range(low, low + n):
-            mean[c], r[c] = shift[group], deviation[group]
+            shift += mean[c] - first
+        shift /= size
+        for c in range(low, low + n):
+            between = mean[c] - first - shift
+            deviation += squares[c] + pixels * between * between
+        root = np.true_divide(1.0, np.sqrt(deviation / (pixels * size) + epsilon))
+        for c in range(low, low + n):
+            mean[c], r[c] = first + shift, root
 
 
 @compiled

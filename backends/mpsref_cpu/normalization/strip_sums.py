@@ -21,8 +21,9 @@ TILE = 512
 @inlined
 def repeat(channels, strip):
     """Set a strip to a vector of channels, once for each pixel."""
-    for start in range(0, strip.size, channels.size):
-        for i in range(channels.size):  # an assignment of slices compiles its error message, too: for two seconds
+    for start in range(np.uintp(0), np.uintp(strip.size), np.uintp(channels.size)):
+        # An assignment of slices compiles its error message, too: for two seconds.
+        for i in range(np.uintp(channels.size)):
             strip[start + i] = channels[i]
 
 
