@@ -19,7 +19,7 @@ from . import CompileError, LaunchError, metalcompute
 from .api import RUNTIMES, Kernel, Library, compile, refuse
 from .arguments import EQUIVALENT, as_number
 from .clang.device import launch_seconds
-from .clang.findings import LEVELS, Finding, levels_of
+from .clang.findings import LEVELS, Finding, levels_of, suppressions
 from .frontend.lexer import NAME
 from .frontend.options import VERSIONS, Options
 from .sarif import sarif as sarif_log
@@ -43,6 +43,7 @@ HINTS = {
     "check_order=False": "--one-order",
     "pass constants=": "--constant",
     "local={": "--threadgroup",
+    'runtime="clang"': "--runtime clang",
     "MPSREF_LAUNCH_SECONDS": "--seconds",
 }
 """Options of the command for what messages name in Python."""
@@ -153,6 +154,8 @@ def msl(
     }  # fmt: skip
     try:
         _check(file, metal, runtime, include or [], save, seconds)
+        with _option(f"--suppress {suppress}"):
+            suppressions(suppress)
         checks = {
             "--one-order": one_order, "--isolate": isolate, "--unchecked": unchecked, "--level": level,
             "--lockstep": lockstep, "--suppress": suppress, "--sarif": sarif, "--seconds": seconds,
@@ -214,7 +217,7 @@ def _option(option: str) -> Iterator[None]:
     """Raise errors with the name of the option and its value."""
     try:
         yield
-    except (ValueError, TypeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, MemoryError, LaunchError) as error:
         raise OptionError(f"{option}: {error}") from None
 
 
@@ -230,7 +233,8 @@ def _check(file: Path, metal: str, runtime: str, include: list[Path], save: Path
         raise OptionError(f"--runtime {runtime}: {reason}")
     for name, folder in [("--include", folder) for folder in include] + ([("--save", save)] if save else []):
         if not folder.is_dir():
-            raise OptionError(f"{name} {folder}: there is no such folder")
+            step = f": make it, mkdir -p {folder}" if name == "--save" and not folder.exists() else ""
+            raise OptionError(f"{name} {folder}: there is no such folder{step}")
     with _option(f"--seconds {seconds}"):
         launch_seconds(seconds)
 

@@ -61,7 +61,7 @@ MAX_BUFFERS = 31
 MAX_COUNT = 2**32 - 1024
 """Largest count with 32-bit thread positions after rounding up to whole threadgroups."""
 
-_INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s CPU'
+_INSTEAD = 'runtime="clang" runs the same kernels on this machine\'s CPU'
 _one_launch_at_a_time = threading.Lock()
 
 

@@ -32,11 +32,16 @@ def backend_on(
     """
     device = partial(runtime.Device, **options)
     launch = Launcher(getattr(runtime, "current_device", None) or cache(device), gpu)
+
+    def unavailable() -> str | None:
+        reason = runtime.unavailable()
+        return reason and str(reason).replace('runtime="clang"', 'backend="metal:clang"')
+
     recorded = getattr(runtime, "recorded", lambda implementation: implementation)
     return mpsref.Backend(
         name,
         LazyImplementations(__name__, lambda function: recorded(partial(function, launch))),
-        unavailable=runtime.unavailable,
+        unavailable=unavailable,
         device=lambda: str(launch.device()),
         arrays=getattr(runtime, "arrays", None),
         fast_math=True,

@@ -267,7 +267,8 @@ WRONG = {
     "runtime": (("--runtime", "opencl"), "--runtime opencl: the runtimes are clang, cuda, metalcompute"),
     "no such GPU": (("--runtime", "metalcompute"), "--runtime metalcompute: the metal runtime needs macOS"),
     "include": (("--include", "x.npy"), "--include x.npy: there is no such folder"),
-    "save": ((*AXPY, "--save", "nowhere"), "--save nowhere: there is no such folder"),
+    "save": ((*AXPY, "--save", "nowhere"), "--save nowhere: there is no such folder: make it, mkdir -p nowhere"),
+    "suppress": ((*AXPY, "--suppress", "x.toml"), "--suppress x.toml: suppress='x.toml': [Errno 2]"),
     "seconds": ((*AXPY, "--seconds", "0"), "--seconds 0.0: seconds=0.0 is not a number of seconds above 0"),
 }
 

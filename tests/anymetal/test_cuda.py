@@ -164,7 +164,7 @@ def test_ptx_is_kept_on_disk(compiled, empty_cache):
 
 def test_no_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    assert 'pip install -e ".[nvidia]"; backend="metal:clang" runs' in str(cuda.unavailable())
+    assert 'pip install -e ".[nvidia]"; runtime="clang" runs' in str(cuda.unavailable())
 
 
 def test_no_driver(fake_cuda, monkeypatch):

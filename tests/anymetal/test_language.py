@@ -679,10 +679,114 @@ def test_words_of_cpp_that_msl_lacks(line):
 
 def test_errors_come_without_warnings_about_the_headers():
     source = HEADER + "constexpr int f(int n) { return f(n + 1); }\nconstant int a = f(1);\n"
-    with pytest.raises(CompileError, match=r"<msl>:4:14: error: declaration requires a global") as raised:
+    with pytest.raises(CompileError, match=r"<msl>:4:14: error: the value is not known to the compiler") as raised:
         anymetal.compile(source + "kernel void g(device int* x) { x[0] = a; }")["g"]
     assert "warning" not in str(raised.value)
     assert "included from" not in str(raised.value)
+
+
+KERNEL = "kernel void f(device float* x, uint i [[thread_position_in_grid]])"
+REFUSED = {
+    "a device pointer for a thread parameter": (f"void g(thread float* p) {{}} {KERNEL} {{ g(x); }}", "no matching"),
+    "an array for a device parameter": (
+        f"void g(device float* p) {{}} {KERNEL} {{ threadgroup float t[2]; g(t); }}",
+        "no matching function",
+    ),
+    "a template of thread pointers": (
+        f"template <class T> void g(thread T* p) {{}} {KERNEL} {{ g(x); }}",
+        "no matching function",
+    ),
+    "a vector of another size": (f"{KERNEL} {{ float3 a = float3(float4(1)); }}", "a vector is conv"),
+    "a vector of another size in a template": (
+        f"template <class T> T g(float4 a) {{ return T(a); }} {KERNEL} {{ g<float3>(float4(1)); }}",
+        "a vector is conv",
+    ),
+    "a header": (
+        f"#include <metal_imageblocks>\n{KERNEL} {{}}",
+        '"<metal_imageblocks>: image blocks are not supported',
+    ),
+    "a macro `kernel`": ("#define kernel void\nkernel f(device float* x) {}", "the macro replaces"),
+    "an unknown attribute": (
+        "kernel void f(device float* x, uint i [[thread_pos]]) {}",
+        r"\[\[thread_pos\]\] is not supp",
+    ),
+    "an image block": ("kernel void f(imageblock<float> b, device float* x) {}", "image blocks are not supported"),
+    "a texture to write": ("kernel void f(texture2d<float, access::write> b) {}", "access: textures are not supported"),
+    "ray tracing": (
+        f"using namespace raytracing;\n{KERNEL} {{}}",
+        "raytracing: function tables and ray tracing are not",
+    ),
+    "a log": (f'{KERNEL} {{ os_log_default.log("a"); }}', "'os_log_default'; it needs version='3.2' or later"),
+    "an order of memory": (
+        "kernel void f(device atomic_int* a) { atomic_store_explicit(a, 1, memory_order_seq_cst); }",
+        "version='3.2'",
+    ),
+    "a tensor": ("kernel void f(tensor<device float, dextents<int, 2>> a) {}", "'dextents'; it needs version='4.0'"),
+    "a concept": (f"template <class T> concept C = true;\n{KERNEL} {{}}", "MSL has no concepts"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_has_the_line_of_the_user(name):
+    source, message = REFUSED[name]
+    with pytest.raises(CompileError, match=rf"\A<msl>:3:(\d+:)? error: .*{message}") as raised:
+        clang.Device().kernel(HEADER + source, version="3.1").function("f")
+    assert "shim" not in str(raised.value)
+
+
+def test_forms_that_resemble_an_error():
+    source = """
+    typedef device float* pointer;
+    template <class T> using numbers = device const T*;
+    template <class T> using eight = vec<T, 8>;
+    int best(constant float* table, int n) { return int(table[n]); }
+    constant float table[2] = {1, 2};
+    namespace a::b {
+    template <class T> kernel void g(pointer out, numbers<T> x, uint2 i [[thread_position_in_grid]]) {
+        auto half_of = 0.5;
+        static_assert(is_same_v<decltype(half_of), float>);
+        const bfloat narrow = bfloat(half(x[i.x])) + 1.0bf;
+        eight<bool> bits;
+        for (int k = 0; k < 8; k++) bits[k] = k < 2;
+        if (i.x == 0) out[i.x] = half(narrow);
+        else out[i.x] = half_of * x[i.x];
+        if (bits[1] && any(float4(x[i.x]) > float4(1, 2, 0, 4))) out[i.x] += best(table, 1);
+    }
+    template [[host_name("f")]] kernel void g<float>(pointer, numbers<float>, uint2);
+    }"""
+    x, out = np.array([0, 2, 4], np.float32), np.zeros(3, np.float32)
+    anymetal.compile(HEADER + source)["f"]((3, 1), (3, 1), out, x)
+    assert out.tolist() == [1, 3, 4]
+
+
+def test_components_of_vectors_of_bool():
+    """clang's comparisons of vectors have -1 for true, and those of half have vectors of short."""
+    source = """
+    struct S { bool4 mask; };
+    bool4 above(half4 v) { return v > half(2); }
+    float first(float4 b) { return b.x; }
+    kernel void f(device const float4* p, device float* out) {
+        const float4 v = p[0], w = p[1];
+        bool4 b = v > 2, rows[2];
+        auto c = v < w;
+        S s;
+        s.mask = v >= w;
+        rows[1] = bool4(float4(0.5));
+        b.x |= true;
+        out[0] = b.x + b[3] + c.y * 10 + float((v > w).w) * 100;
+        out[1] = s.mask.w + rows[1].z * 10 + above(half4(v)).w * 100 + first(v) * 1000;
+        out[2] = all(rows[1] == bool4(true)) + int2(b.zw).y * 10 + any(c != bool4(1, 1, 0, 0)) * 100;
+    }"""
+    out = np.zeros(3, np.float32)
+    anymetal.compile(HEADER + source)["f"](1, 1, np.array([1, 2, 3, 4, 4, 3, 2, 1], np.float32), out)
+    assert out.tolist() == [112, 1111, 11]
+
+
+@pytest.mark.parametrize(("type", "value"), [("uchar", 256), ("int", 2.5), ("bool", 2), ("uint2", (1, -1))])
+def test_a_function_constant_that_its_type_does_not_have(type, value):
+    source = f"{HEADER}constant {type} c [[function_constant(0)]];\n{KERNEL} {{ auto y = c; }}"
+    with pytest.raises(CompileError, match=rf"c of type {type} is .*; it is an integer from"):
+        anymetal.compile(source, constants={"c": value})["f"]
 
 
 def test_vectors_of_bool_in_buffers(device):

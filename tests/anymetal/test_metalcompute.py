@@ -285,7 +285,7 @@ def test_elsewhere_it_says_what_it_needs(fake: ModuleType, monkeypatch: pytest.M
     reason = metalcompute.unavailable()
     assert reason is not None
     assert reason.startswith("the metal runtime needs macOS on Apple silicon, and this is linux x86_64; ")
-    assert 'backend="metal:clang"' in reason
+    assert 'runtime="clang"' in reason
     with pytest.raises(LaunchError, match="needs macOS on Apple silicon"):
         metalcompute.Device()
 
@@ -295,12 +295,12 @@ def test_without_the_package_it_says_how_to_get_it(fake: ModuleType, monkeypatch
     reason = metalcompute.unavailable()
     assert reason is not None
     assert 'pip install -e ".[metal]"' in reason
-    assert 'backend="metal:clang"' in reason
+    assert 'runtime="clang"' in reason
 
 
 def test_without_a_gpu_it_says_so(fake: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake, "device_names", [])
-    with pytest.raises(LaunchError, match=r'no Metal device .* backend="metal:clang"'):
+    with pytest.raises(LaunchError, match=r'no Metal device .* runtime="clang"'):
         metalcompute.Device()
 
 

@@ -14,7 +14,7 @@ from .. import LaunchError
 from ..frontend import toolchain
 from .ptx import OLDEST, libdevice
 
-INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s processor'
+INSTEAD = 'runtime="clang" runs the same kernels on this machine\'s processor'
 EXTRA = install("nvidia")
 
 LOST = {

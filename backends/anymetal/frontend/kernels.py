@@ -45,6 +45,7 @@ UNSUPPORTED = {
     "sampler": "samplers are not supported",
     "stage_in": "inputs of a stage are not supported",
     "payload": "mesh functions are not supported",
+    "imageblock": "image blocks are not supported",
 }
 """Attributes of parameters that no runtime has."""
 RENDER = ("vertex", "fragment", "mesh", "object", "intersection", "visible", "stitchable")
@@ -260,8 +261,19 @@ def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel], structs
     host = _text(one.attributes.get("host_name", "")) or name
     if not template_of(syntax, one) and host in known:
         raise syntax.error(one.parameters - 1, f"there are two kernels `{host}`")
-    owners = [syntax[owner.opening - 1] for owner in _owners(one) if syntax[owner.opening - 1] != "namespace"]
-    return _kernel(syntax, one, host, "::".join(("", *reversed(owners), name)), one, structs)
+    return _kernel(syntax, one, host, _qualified(syntax, one, name), one, structs)
+
+
+def _qualified(syntax: Syntax, one: Declaration, name: str) -> str:
+    """Return the name of a declaration with those of the classes and namespaces around it."""
+    found = [name]
+    for owner in _owners(one):
+        first = owner.opening
+        while syntax.words[first - 1].is_name and syntax[first - 2] == "::":  # `namespace a::b {`
+            first -= 2
+        words = syntax.texts(first - 1, owner.opening)
+        found[:0] = [word for word in words if word not in ("::", "namespace")]
+    return "::".join(("", *found))
 
 
 def _instantiated(
@@ -277,8 +289,9 @@ def _instantiated(
     while syntax[first - 1] == "::":
         first -= 2 if syntax.words[first - 2].is_name else 1
     call = spell(syntax.words[first:end])
-    if one.owner is None and not call.startswith("::"):
-        call = f"::{call}"  # not a function of metal, of which all are visible after `using namespace metal`
+    if (one.owner is None and not call.startswith("::")) or first == (angle if angle >= 0 else end) - 1:
+        # Not a function of metal, of which all are visible after `using namespace metal`, nor a name in the entry.
+        call = _qualified(syntax, one, call)
     if short not in templates:
         raise syntax.error(first, f"there is no kernel template `{short}` to instantiate")
     host, known = _text(one.attributes.get("host_name", "")) or call, templates[short]
@@ -321,21 +334,26 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
         plain, marks = syntax.attributes(first, end)
         if [syntax[i] for i in plain] == ["void"]:
             continue
-        stars = sum(syntax[i] == "*" for i in syntax.top(first, end))
-        rows.append((first, plain, marks, stars))
+        texts = [syntax[i] for i in plain]
+        named = [word for text in texts for word in syntax.aliases.get(text, ())]  # `typedef device float *pointer;`
+        stars = sum(syntax[i] == "*" for i in syntax.top(first, end)) + named.count("*")
+        rows.append((first, plain, [*named, *texts], marks, stars))
         for kind, known in taken.items():
             if marks.get(kind, "").isdecimal():
                 number = int(marks[kind])
                 if number in known:
                     raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {number}")
                 known.add(number)
-    for first, plain, marks, stars in rows:
-        texts = [syntax[i] for i in plain]
+
+    def refused(first: int, message: str) -> Parameter:
+        return Parameter(text, "unsupported", value=str(syntax.error(first, message)))
+
+    for first, plain, texts, marks, stars in rows:
         text = spell(syntax.words[i] for i in plain)
         where = f"parameter `{text}` of kernel `{name}`"
-        lacking = next((mark for mark in marks if mark in UNSUPPORTED), None)
+        lacking = next((mark for mark in (*marks, texts[0]) if mark in UNSUPPORTED), None)
         if lacking or any(re.match(r"(texture|depth)(1d|2d|3d|cube|_buffer)|sampler$", word) for word in texts):
-            yield Parameter(text, "unsupported", value=f"{where}: {UNSUPPORTED[lacking or 'texture']}")
+            yield refused(first, f"{where}: {UNSUPPORTED[lacking or 'texture']}")
             continue
         condition = marks.pop("function_constant", "")
         value = next((mark for mark in marks if mark in ATTRIBUTES), None)
@@ -344,7 +362,7 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
             continue
         for mark in marks:
             if mark not in ("buffer", "threadgroup", "id", "raster_order_group"):
-                yield Parameter(text, "unsupported", value=f"{where}: [[{mark}]] is not supported")
+                yield refused(first, f"{where}: [[{mark}]] is not supported")
                 break
         else:
             is_tensor = ("tensor", "<") in itertools.pairwise(texts)
@@ -355,7 +373,7 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
             is_array = not stars and "*" in texts and ("array", "<") in itertools.pairwise(texts)
             if stars > 1 or (stars and texts[-1] == "]"):
                 what = "an array of buffers is `array<device T *, N> name [[buffer(n)]]`"
-                yield Parameter(text, "unsupported", value=f"{where}: a pointer to pointers; {what}")
+                yield refused(first, f"{where}: a pointer to pointers; {what}")
                 continue
             if is_array and "buffer" not in marks:
                 raise syntax.error(first, f"{where}: an array of buffers needs the index of the first, [[buffer(n)]]")

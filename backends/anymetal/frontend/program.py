@@ -89,7 +89,7 @@ class Program:
             return toolchain.make(command)
         except cache.BuildError as error:
             found = diagnostics(str(error))
-            if missing and any("global constructor" in one for one in found):
+            if missing and any("not known to the compiler" in one for one in found):
                 raise _without_values(missing) from None
             raise CompileError("\n".join(with_sources(found, self.files))) if found else error from None
 
@@ -104,13 +104,12 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
     def build(output: Path) -> dict[str, Any]:
         status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
         if status:
-            raise CompileError("\n".join(diagnostics(errors)) or errors)
+            raise CompileError("\n".join(with_sources(diagnostics(errors), files)) or errors)
         text = unified(text)
         syntax = Syntax(text)
         found = kernels.kernels(syntax)
         if not found:
-            what = "no kernel function (`kernel void name(...) {...}`: a template of one needs an instantiation)"
-            raise CompileError(f"{NAME}: error: the source has {what}")
+            raise _without_kernels(files)
         check(toolchain, syntax, options, files)
         output.write_text(text)
         constants = [asdict(one) for one in kernels.constants(syntax)]
@@ -121,9 +120,32 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
     return Program(found.data.decode(), found.about, files)
 
 
+KERNEL_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+kernel\b", re.MULTILINE)
+
+
+def _without_kernels(files: Mapping[str, str]) -> CompileError:
+    for file, text in files.items():
+        if macro := KERNEL_MACRO.search(text):
+            number = text.count("\n", 0, macro.start()) + 1
+            row = f"{number:5} | {text.splitlines()[number - 1]}"
+            message = "the macro replaces the word `kernel`, and no kernel function is left"
+            return CompileError(f"{file}:{number}:1: error: {message}\n{row}")
+    what = "no kernel function (`kernel void name(...) {...}`: a template of one needs an instantiation)"
+    return CompileError(f"{NAME}: error: the source has {what}")
+
+
 def _index(one: Constant) -> int | str:
     terms = one.index.split("+")  # as in `BASE + 1`, after the preprocessor
     return sum(map(int, terms)) if all(term.strip().isdecimal() for term in terms) else one.name
+
+
+BITS = {"char": 8, "short": 16, "int": 32, "long": 64} | {f"int{bits}_t": bits for bits in (8, 16, 32, 64)}
+RANGES = (
+    {"bool": (0, 1)}
+    | {name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in BITS.items()}
+    | {f"u{name}": (0, 2**bits - 1) for name, bits in BITS.items()}
+)
+"""The least and the largest number of each integer type."""
 
 
 def _literal(one: Constant, value: Any) -> str:
@@ -133,8 +155,12 @@ def _literal(one: Constant, value: Any) -> str:
         return ", ".join(_literal(one, part) for part in value)
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    if isinstance(value, (int, np.integer)):
-        if not -(2**63) <= value < 2**64:
+    limits = RANGES.get(re.sub(r"[234]$", "", one.type))
+    is_integer, is_number = isinstance(value, (int, np.integer)), isinstance(value, (int, float, np.number))
+    if limits and is_number and not (is_integer and limits[0] <= value <= limits[1]):
+        raise CompileError(f"{where} is {shorten(value)}; it is an integer from {limits[0]} to {limits[1]}")
+    if is_integer:
+        if not -(2**63) <= value < 2**64:  # of a type with another name
             raise CompileError(f"{where} is {shorten(int(value))}; an integer has at most 64 bits")
         return f"{int(value)}{'u' if value >= 2**31 else ''}{'l' if not -(2**31) < value < 2**32 else ''}"
     if isinstance(value, (float, np.floating)):

@@ -98,6 +98,14 @@ class Source:
         return frozenset(found - {")", "]", ">", "typedef"})
 
     @functools.cached_property
+    def narrow(self) -> frozenset[str]:
+        """``half`` and ``bfloat`` if a source has both, else nothing."""
+        both, words = frozenset(("half", "bfloat")), {word.text for word in self.syntax.words}
+        return (
+            both if any("bfloat" in word for word in words) and any("half" in word for word in words) else frozenset()
+        )
+
+    @functools.cached_property
     def parameters(self) -> dict[str, list[tuple[int, int]]]:
         """Where each name is a type parameter of a template."""
         s, found = self.syntax, dict[str, list[tuple[int, int]]]()
@@ -113,9 +121,12 @@ class Source:
         return found
 
     def is_type(self, i: int) -> bool:
-        """Return whether a token names a type that may be a vector."""
+        """Return whether a token names a type that may be a vector, or half or bfloat if both are there.
+
+        C++ does not convert between these two.
+        """
         name = self.syntax[i]
-        if VECTOR.fullmatch(name) or name in self.aliases:
+        if VECTOR.fullmatch(name) or name in self.aliases or name in self.narrow:
             return True
         return any(first <= i <= last for first, last in self.parameters.get(name, ()))
 
@@ -420,39 +431,125 @@ def constructors(source: Source) -> Iterator[Edit]:
             last = s.angle(i + 1) or i
         elif not source.is_type(i):
             continue
-        if s[first - 1] in (".", "~", "::", "operator", "struct", "class", "new", ">") or i in source.initializers:
+        if s[first - 1] in (".", "~", "::", "operator", "struct", "class", "new") or i in source.initializers:
+            continue
+        if s[first - 1] == ">" and not _is_greater(s, first - 1):
             continue
         if s[last + 1] == "(" and not _follows_type(s, first) and not _is_pointer_to_function(s, last + 1):
-            yield source.edit(first, first, f"mpsref::construct<{s[first]}")
+            function = "construct_bool" if _is_bool_vector(s, last) else "construct"
+            yield source.edit(first, first, f"mpsref::{function}<{s[first]}")
             yield source.append(last, ">")
         elif _is_initialized(source, first, last):
-            name = " ".join(s.texts(first, last + 1))
-            yield source.append(last + 1, f" = mpsref::construct<{name}>")
+            name, function = (
+                " ".join(s.texts(first, last + 1)),
+                "construct_bool" if _is_bool_vector(s, last) else "construct",
+            )
+            yield source.append(last + 1, f" = mpsref::{function}<{name}>")
+
+
+def _is_greater(s: Syntax, i: int) -> bool:
+    """Return whether a ``>`` compares, and closes no template arguments."""
+    if s[i - 1] == "-":
+        return False
+    opening = next((k for k in range(i - 1, -1, -1) if s[k] in (";", "{", "}") or (s[k] == "<" and s.angle(k) == i)), 0)
+    return s[opening] != "<" or not {"&", "|"}.isdisjoint(s.texts(opening, i))
 
 
 def truths(source: Source) -> Iterator[Edit]:
-    """``float4(x > 0)`` has the values 0 and 1: clang's comparisons of vectors have -1 for true."""
+    """``float4(x > 0)`` and ``int(b.x)`` have the values 0 and 1: clang's comparisons of vectors have -1 for true."""
     s = source.syntax
     known = _bool_vectors(source)
-    for i in range(2, s.count):
-        if s[i] == "(" and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
+    returns = {
+        i
+        for one in source.bodies
+        if one.parameters - 1 in known
+        for i in range(one.opening, one.last)
+        if s[i] == "return"
+    }
+    for i in range(1, s.count):
+        if s[i] == "(" and i > 1 and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
             yield source.append(i, "mpsref::zero_or_one(")
             yield source.insert(s.partner[i], ")")
+        elif (s[i] == "=" and i - 1 in known and s[i + 1] != "=") or i in returns:  # of half they have vectors of short
+            end = next((k for k in s.top(i + 1, s.count) if s[k] in (",", ";") or s[k] in CLOSING), i)
+            if _is_truth(source, i + 1, end, known):
+                yield source.append(i, " mpsref::bools(")
+                yield source.insert(end, ")")
+        elif (s[i] == "." and s[i + 1] in COMPONENTS) or (s[i] == "[" and not s.is_attribute(i)):
+            yield from _component(source, i, known)
+
+
+def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Edit]:
+    """Yield the edits for the use of a component, ``.x`` or ``[0]`` at a token, of a vector of bool."""
+    s = source.syntax
+    last = i + 1 if s[i] == "." else s.partner[i]
+    is_set = s[last + 1] in ("=", "|", "&", "^") and "=" in s.texts(last + 1, last + 3)
+    if is_set and s[last + 1] + s[last + 2] != "==":
+        return
+    name = s.partner[i - 1] - 1 if s[i - 1] in (")", "]") else i - 1  # of a variable, an array or a function
+    if known.get(name) == (s[i - 1] == "]"):
+        first = name
+        while s[first - 1] == "." and (s.words[first - 2].is_name or s[first - 2] == "]"):
+            first = s.partner[first - 2] - 1 if s[first - 2] == "]" else first - 2
+    elif s[i - 1] == ")" and not _follows_type(s, name + 1) and _is_truth(source, name + 1, i, known):
+        first = name + 1
+    else:
+        return
+    yield source.insert(first, "mpsref::bool_component(")
+    yield source.append(last, ")")
 
 
 TRUTHS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isordered", "isunordered", "signbit"))
 """Functions whose results are vectors of bool."""
 BOOLS = frozenset(("bool2", "bool3", "bool4"))
+COMPONENTS = frozenset("xyzwrgba")
 
 
-def _bool_vectors(source: Source) -> frozenset[str]:
-    """Return the names that are declared as vectors of bool, and as nothing else."""
+def _is_bool_vector(s: Syntax, last: int) -> bool:
+    """Return whether a token ends the name of a type of vectors of bool."""
+    return s[last] in BOOLS or (s[last] == ">" and s.texts(last - 5, last - 2) == ["vec", "<", "bool"])
+
+
+def _bool_vectors(source: Source) -> dict[int, bool]:
+    """Return the uses of names that are declared as vectors of bool, and as nothing else; True for arrays of them.
+
+    Names of one function do not matter in another; those of members and functions are the same everywhere.
+    """
     s = source.syntax
-    declared: dict[str, set[bool]] = {}
+    scope = [-1] * s.count
+    for one in reversed(source.bodies):
+        inside = range(one.parameters, one.last + 1)
+        scope[inside.start : inside.stop] = [one.parameters] * len(inside)
+    declared: dict[tuple[int, str], set[bool | None]] = {}
     for i in range(1, s.count):
-        if s.words[i].is_name and source.is_type(i - 1):
-            declared.setdefault(s[i], set()).add(s[i - 1] in BOOLS)
-    return frozenset(name for name, kinds in declared.items() if kinds == {True})
+        last = i - 2 if s[i - 1] == "&" else i - 1  # of the type
+        if not s.words[i].is_name:
+            continue
+        is_vector = None
+        if s[i - 1] == "auto" and s[i + 1] == "=":
+            end = next((k for k in s.top(i, s.count) if s[k] in (";", ",")), i)
+            is_vector = _is_truth(source, i + 2, end, {}) or None
+        elif _is_bool_vector(s, last):
+            is_vector = True
+        elif not (_follows_type(s, i) or (last == i - 2 and source.is_type(last))):
+            continue
+        row = [i]
+        for k in s.top(i + 1, s.count) if is_vector and s[i + 1] != "(" else ():
+            if s[k] == ";" or s[k] in CLOSING:
+                break
+            if s[k] == "," and s.words[k + 1].is_name and not s.words[k + 2].is_name:
+                row.append(k + 1)
+        for k in row:
+            declared.setdefault((scope[i], s[k]), set()).add(is_vector and s[k + 1] == "[")
+    found = {key: kinds.pop() for key, kinds in declared.items() if len(kinds) == 1}
+    uses = dict[int, bool]()
+    for i in range(1, s.count):
+        place = (scope[i], s[i])
+        if s[i - 1] == "." or place not in declared:
+            place = (-1, s[i])
+        if (is_array := found.get(place)) is not None:
+            uses[i] = is_array
+    return uses
 
 
 def _is_conversion(source: Source, i: int) -> bool:
@@ -467,11 +564,15 @@ def _is_conversion(source: Source, i: int) -> bool:
     return source.is_type(i - 1) and s[i - 1] not in BOOLS
 
 
-def _is_truth(source: Source, first: int, end: int, known: frozenset[str]) -> bool:
+def _is_truth(source: Source, first: int, end: int, known: Mapping[int, bool]) -> bool:
     """Return whether an expression is a comparison, or made of such and of vectors of bool."""
     s = source.syntax
-    if end - first == 1:
-        return s[first] in known
+    if s[end - 2] == "." and set(s[end - 1]) <= COMPONENTS:  # `b.zw`
+        end -= 2
+    name = s.partner[end - 1] - 1 if s[end - 1] == "]" else end - 1
+    is_name = all(s.words[i].is_name or s[i] == "." for i in range(first, name + 1))
+    if first <= name and is_name and known.get(name) == (name < end - 1):
+        return True
     if s[first] == "(" and s.partner[first] == end - 1:
         return _is_truth(source, first + 1, end - 1, known)
     if s[first] in TRUTHS | BOOLS and s[first + 1] == "(" and s.partner[first + 1] == end - 1:

@@ -28,12 +28,22 @@ LIMITS = re.compile(
     r"\A\S+ error: (?:non-kernel function variable cannot be declared in local"
     r"|variables in the local address space can only|variable in constant address space must be initialized"
     r"|C-style cast from vector|scalar operand type has greater rank|too few elements in vector initialization"
-    r"|reference to overloaded function could not be|static assertion expression|no viable conversion"
+    r"|reference to overloaded function could not be|static assertion|no viable conversion|no matching literal operator"
     r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)'"
     r"|use of overloaded operator '\[\]' is ambiguous|invalid vector element type 'bool'"
+    r"|cannot initialize [\w ]+ of type '(?:const )?bool[234]'|assigning to 'bool[234]'"
     rf"|(?:binding reference|cannot initialize \w[\w ]*) of type '{OF_THREAD}' (?:to|with) .* type '{OF_THREAD}')"
 )
 """Errors about what C++ for OpenCL lacks, and of course about mistakes."""
+MEMORY = "device|threadgroup|constant"
+WRONG_SPACE = re.compile(
+    rf": note: candidate .*(?:cannot pass pointer to address space '(?:{MEMORY})' as a pointer"
+    rf"|no known conversion from '(?:const )?({MEMORY}) [^']*\]' to '(?!(?:const )?\1 )[^']*\*"
+    rf"|deduced type '(?:const )?(?:({MEMORY}) )?[^']*\*' of \w+ parameter does not match "
+    rf"adjusted type '(?:const )?(?!\2 )(?:{MEMORY}) [^']*\*')"
+)
+"""A candidate of a call that takes a pointer into another address space."""
+OTHER_CANDIDATE = re.compile(r": note: candidate (?:function|template)(?!.*requires \w+ (?:template )?argument)")
 FORBIDDEN = {
     "goto": "MSL has no goto",
     "virtual": "MSL has no virtual functions",
@@ -60,8 +70,9 @@ UNKNOWN = re.compile(
     r"(?:no template|unknown type|use of undeclared|no type|no member) (?:named? |identifier )?'(?:metal::)?(\w+)'.*"
 )
 UNSUPPORTED = {
-    "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*",
+    "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*|access",
     "samplers": r"sampler",
+    "command buffers": r"command_buffer|(render|compute)_(command|pipeline_state)",
     "arrays of references": r"array_ref",
     "image blocks": r"imageblock\w*",
     "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure",
@@ -78,8 +89,8 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
     """
     known = Source(syntax, {one.name: "" for one in constants(syntax)})
     found = diagnostics(toolchain.check(strictly_rewritten(known), options))
-    if any(map(LIMITS.search, found)):  # C++ for OpenCL may lack something: ask the language that kernels run in
-        found = [one for one in found if not LIMITS.search(one)]
+    if any(map(_may_be_legal, found)):  # C++ for OpenCL may lack something: ask the language that kernels run in
+        found = [one for one in found if not _may_be_legal(one)]
         found += diagnostics(toolchain.parse(rewritten(known), options))
     found = with_sources(found, files)
     included = files.keys() - {NAME} | {str(path) for path in (SHIM / "mpsref").iterdir()}
@@ -88,25 +99,45 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
         raise CompileError("\n".join(found))
 
 
+def _may_be_legal(error: str) -> bool:
+    """Return whether an error may be about what C++ for OpenCL lacks: no call of which the address space is wrong."""
+    notes = error.splitlines()[1:]
+    wrong = [bool(WRONG_SPACE.search(note)) for note in notes if OTHER_CANDIDATE.search(note)]
+    return bool(LIMITS.search(error)) and not (wrong and all(wrong))
+
+
 def diagnostics(text: str) -> list[str]:
     """Return the errors in the output of clang with their notes, without errors about copies that MSL allows."""
     blocks: list[list[str]] = []
-    is_error = False
+    is_error, included = False, ""
     for line in text.splitlines():
         if re.match(r"[^\s].*: (fatal )?error: |error: ", line):
+            if line.startswith(str(SHIM)) and included:  # `#error` in a header of Metal
+                line = f"{included}:1: error: {line.partition('error: ')[2]}\n      | "
             blocks.append([])
-            is_error = True
+            is_error, included = True, ""
+        elif from_file := re.match(r"In file included from (?!<stdin>)(.*:\d+):$", line):
+            included, is_error = from_file[1], False
         elif re.match(r"[^\s].*: warning: |In file included from |\d+ (?:warnings?|errors?) ", line):
             is_error = False
         if is_error:
             blocks[-1].append(msl_words(line))
     blocks = [_without_shim(block) for block in blocks]
+    known = [block for block in blocks if not block[0].startswith(str(SHIM))]
+    blocks = known or blocks  # an error in a header follows from one before it
     whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
     return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]
 
 
-SINCE = {"atomic_float": "3.0", "atomic_ulong": "2.4", "bfloat": "3.1"}
-"""Versions of MSL from which on types exist."""
+SINCE = {
+    "atomic": "2.4", "atomic_ulong": "2.4", "atomic_float": "3.0", "bfloat": "3.1",
+    **dict.fromkeys(("os_log", "os_log_default", "atomic_thread_fence", "thread_scope", "coherent"), "3.2"),
+    **{f"memory_order_{order}": "3.2" for order in ("acquire", "release", "acq_rel", "seq_cst")},
+    **dict.fromkeys(("tensor", "tensor_inline", "tensor_handle", "dextents", "extents", "cooperative_tensor"), "4.0"),
+    **{f"{lanes}_shuffle_and_fill_{way}": "2.4" for lanes in ("simd", "quad") for way in ("up", "down")},
+}  # fmt: skip
+"""Versions of MSL from which on names exist."""
+MISSING = re.compile(r"(?:unknown type name|no template named|use of undeclared identifier) '(\w+)'(?!; it needs).*")
 
 
 def _without_shim(block: list[str]) -> list[str]:
@@ -117,10 +148,29 @@ def _without_shim(block: list[str]) -> list[str]:
             is_shim = ": note: " in line and line.startswith((str(SHIM), "<scratch space>"))
         if not is_shim:
             kept.append(re.sub(r"\bmpsref_(atomic_\w+)", r"\1", line))
-    if missing := re.search(r"unknown type name '(\w+)'", kept[0]):
-        since = SINCE.get(missing[1])
-        kept[0] = f"{kept[0][: missing.end()]}; it needs version={since!r} or later" if since else kept[0]
-    return kept
+    if (missing := MISSING.search(kept[0])) and missing[1] in SINCE:
+        kept[0] = f"{kept[0][: missing.end(1) + 1]}; it needs version={SINCE[missing[1]]!r} or later"
+        kept = kept[:3]  # without "did you mean ...?"
+    if "unknown type name 'concept'" in kept[0]:
+        kept[0] = kept[0].replace(
+            "unknown type name 'concept'", "MSL has no concepts, which are C++20: use enable_if_t"
+        )
+    if "atomic<float>" in kept[0] and "cannot be used as the type of a kernel parameter" in kept[0]:
+        kept[0] += f"; it needs version={SINCE['atomic_float']!r} or later"
+    if "expected namespace name" in kept[0] and "raytracing" in "".join(kept[1:2]):
+        kept[0] = kept[0].replace("expected namespace name", f"raytracing: function tables and ray tracing {LACKING}")
+    return _of_the_user(kept)
+
+
+def _of_the_user(block: list[str]) -> list[str]:
+    """Return an error in a header of the shim as one of the line of the source that needs it, if a note names it."""
+    message = block[0].partition("error: ")[2]
+    for i, line in enumerate(block if block[0].startswith(str(SHIM)) else []):
+        place = PLACE.match(line)
+        if place and ": note: " in line and not line.startswith(str(SHIM)):
+            message = re.sub(r"static assertion failed due to requirement '.*?': ", "", message)
+            return [f"{place[1]}:{place[2]}:{place[3]}: error: {message}", *block[i + 1 :]]
+    return block
 
 
 PLACE = re.compile(r"(\S.*?):(\d+):(\d+)(: (?:fatal )?(?:error|note|warning): .*)")
@@ -174,6 +224,10 @@ def msl_words(line: str) -> str:
         line = re.sub(rf"\b{opencl}\b", metal, line)
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
+    line = line.replace(
+        "declaration requires a global constructor [-Werror,-Wglobal-constructors]",
+        "the value is not known to the compiler: it is no constant expression, or one that does not end",
+    )
     if unknown := UNKNOWN.search(line):
         kinds = (kind for kind, names in UNSUPPORTED.items() if re.fullmatch(names, unknown[1]))
         line = line[: unknown.start()] + next((f"{unknown[1]}: {kind} {LACKING}" for kind in kinds), unknown[0])
@@ -255,6 +309,7 @@ def locals_of(syntax: Syntax) -> Iterator[tuple[int, int]]:
         start = i
         while start and (words[start - 1].is_name or syntax[start - 1] == "::"):
             start -= 1
-        starts = start < i and syntax[start - 1] in ("{", "}", ";") and syntax[start] not in ("return", "case")
+        is_expression = not {"return", "case", "else", "do", "goto"}.isdisjoint(syntax.texts(start, i))
+        starts = start < i and syntax[start - 1] in ("{", "}", ";") and not is_expression
         if starts and syntax[i + 2] in ("=", ";") and is_bare(words[start : i + 2]):
             yield start, i + 2

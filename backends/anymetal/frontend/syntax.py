@@ -87,6 +87,22 @@ class Syntax:
         """The lines of the files of the text."""
         return Places(self.text)
 
+    @functools.cached_property
+    def aliases(self) -> dict[str, list[str]]:
+        """What ``using name = ...`` and ``typedef ... name`` outside of functions stand for, without brackets."""
+        found = dict[str, list[str]]()
+        for one in self.declarations:
+            first = one.first if self[one.first] != "template" else self.behind(one.first + 1)
+            if one.kind is Kind.OTHER and self[first] == "using" and self[first + 2] == "=":
+                name, start, end = self[first + 1], first + 3, one.last
+            elif one.kind is Kind.OTHER and self[first] == "typedef":
+                name, start, end = self[one.last - 1], first + 1, one.last - 1
+            else:
+                continue
+            words = (self[i] for i in self.top(start, end))
+            found[name] = [other for word in words for other in found.get(word, (word,))]
+        return found
+
     def error(self, position: int, message: str) -> CompileError:
         """Return an error at a token."""
         return CompileError(self.places.error(self.words[position].at, message))

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kernelcache.first_use import importing
@@ -76,6 +77,9 @@ def strict_flags(options: Options) -> tuple[str, ...]:
 
 LIMITS = {"MPSREF_COMPILE_SECONDS": 30, "MPSREF_COMPILE_MEMORY": 2048}
 """Environment variables with the processor time in seconds and the memory in MiB of a compilation; the defaults."""
+
+PREPROCESSING = {"MPSREF_COMPILE_SECONDS": 5, "MPSREF_COMPILE_MEMORY": 256}
+"""What they are at most for the preprocessor, which macros can keep busy without end."""
 
 LARGEST_TEXT, LARGEST_FILE = 4, 64
 """MiB of a source after the preprocessor, and of other files."""
@@ -137,7 +141,10 @@ class Toolchain:
         """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
         alone = headers_alone(files=options.files(source))
         include = *alone, *options.definitions, *options.macros, *options.folders
-        return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT)
+        try:
+            return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT, most=PREPROCESSING)
+        except cache.BuildError as error:
+            raise cache.BuildError(f"a macro expands to too much text, or the source has too much: {error}") from None
 
     def check(self, text: str, options: Options) -> str:
         """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails."""
@@ -169,10 +176,11 @@ class Toolchain:
         text: str = "",
         largest: int = LARGEST_FILE,
         variables: Mapping[str, str] | None = None,
+        most: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[int, str, str]:
         """Run a command on a text within limits; return its status and what it wrote to stdout and stderr."""
         environment = {**os.environ, **(variables or {})}
-        seconds, memory = map(limit, LIMITS)
+        seconds, memory = (min(limit(name), most.get(name, limit(name))) for name in LIMITS)
         stacks = 32 * (os.cpu_count() or 1)  # MiB of address space for the threads of zig and of the linker
         limits = map(str, (seconds, (memory + stacks) << 10, largest << 11))
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:  # the limit of files holds
@@ -191,7 +199,7 @@ class Toolchain:
             raise cache.BuildError(
                 f"{self.name} stopped with status {status}. A compilation may take {seconds} seconds of processor time "
                 f"(MPSREF_COMPILE_SECONDS), {memory} MiB of memory (MPSREF_COMPILE_MEMORY) and write {largest} MiB: "
-                f"simplify the source, or set these variables to larger numbers\n{message[-500:]}"
+                f"simplify the source{'' if most else ', or set these variables to larger numbers'}\n{message[-500:]}"
             )
         return status, written, message
 

@@ -195,6 +195,22 @@ template <class A> constexpr A zero_or_one(A a) {
     }
 }
 
+// A comparison as a vector of bool: those of half have vectors of short, of char and of long such.
+template <class A> constexpr auto bools(A a) {
+    if constexpr (shape<A>::is_vector && __is_integral(element<A>))
+        return __builtin_convertvector(a, vector<int, shape<A>::size>);
+    else
+        return a;
+}
+
+// A component of a vector of bool.
+template <class A> constexpr auto bool_component(A a) {
+    if constexpr (__is_integral(A))
+        return a != 0;
+    else
+        return a;
+}
+
 template <class V, class A> constexpr void append(thread V &v, thread int &at, A part) {
     MPSREF_UNROLLED for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
 }
@@ -238,6 +254,15 @@ template <class V, class A, class B, class... Parts> constexpr V construct(A a, 
         return V{a, b, parts...};
     }
 }
+
+// bool4(a, b.xyz), ...: -1 for true, as comparisons have.
+template <class A> constexpr auto all_or_none(A a) {
+    if constexpr (shape<A>::is_vector)
+        return __builtin_convertvector((typename shape<A>::whole)a != element<A>(0), vector<int, shape<A>::size>);
+    else
+        return a ? -1 : 0;
+}
+template <class V, class... A> constexpr V construct_bool(A... a) { return construct<V>(all_or_none(a)...); }
 
 template <class To, class From> constexpr To bits(From value) {
     static_assert(sizeof(To) == sizeof(From), "as_type needs two types of the same size");
