@@ -12,6 +12,9 @@ downloads two small packages of kernels into a folder, or takes what is there, a
 ``mpsref_collections``: kernels launched as their hosts do, on drawn arguments, under all checks and against NumPy.
 Folders of checkouts come before the packages.
 
+With `--launch`, compiled kernels of one result, arrays of numbers and at most one length run under all checks, by one
+threadgroup; errors of the checks are printed: the kernel's, or those of a launch that its host does not make.
+
 The column "accepted" counts every kernel: all instantiations of a file go through the front end of the compiler in one
 run, without code; where it reports errors, halves of the kernels, until each that fails is known with its cause. The
 column "compiled" counts a sample of each file, spread evenly, compiled to code, or with `--all` every kernel.
@@ -33,7 +36,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 import anymetal
+from anymetal.clang.findings import Finding
 from anymetal.frontend.kernels import Kernel, supported
 from anymetal.frontend.options import Options
 from anymetal.frontend.program import Program, checked
@@ -44,7 +50,9 @@ TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace 
 """A source of PyTorch that includes a header: its headers rely on what is in front of them."""
 
 
-COLUMNS = ("declared", "accepted", "tried", "compiled", "seconds")
+COLUMNS = ("declared", "accepted", "tried", "compiled", "launched", "reported", "seconds")
+LENGTHS = (1, 31, 33, 1000)
+"""Threads and elements of a launch."""
 MOST_AT_ONCE = 400
 """Kernels of a run of the front end."""
 
@@ -56,7 +64,7 @@ class Count:
     collection: str
     name: str
     kernels: Counter[str] = field(default_factory=Counter)
-    """Numbers of those declared, accepted, tried and compiled, and seconds of processor time: few if in the cache."""
+    """Numbers of those in the columns, and seconds of processor time: few if in the cache."""
     failed: Counter[str] = field(default_factory=Counter)
     """Kernels by cause, and files that the front end rejects as a whole."""
 
@@ -148,6 +156,27 @@ class Front:
             yield from self._failed(kernels[half:])
 
 
+def launched(kernel: anymetal.Kernel, length: int) -> Sequence[Finding] | None:
+    """Launch a kernel of one result, arrays of numbers and at most one length; return reports, None of others."""
+    arguments = kernel.describe()["arguments"]
+    is_number = ["&" in one["type"] for one in arguments]
+    numbers = [one for one, is_one in zip(arguments, is_number, strict=True) if is_one]
+    if any(one["kind"] != "buffer" or one["dtype"] in (None, "bfloat16") for one in arguments) or len(numbers) > 1:
+        return None
+    if sum(one["written"] for one in arguments) != 1 or any(np.dtype(one["dtype"]).kind not in "iu" for one in numbers):
+        return None
+    elements = np.random.default_rng(0).integers(0, 9, length)
+    arrays = [
+        np.dtype(one["dtype"]).type(length) if number else elements.astype(one["dtype"])
+        for one, number in zip(arguments, is_number, strict=True)
+    ]
+    arrays = [anymetal.undefined(a) if one["written"] else a for one, a in zip(arguments, arrays, strict=True)]
+    try:
+        return kernel(length, length, *arrays).findings
+    except anymetal.LaunchError as error:
+        return error.findings
+
+
 def count(found: Count, text: str, include: list[Path], options: argparse.Namespace, toolchain: Toolchain) -> Count:
     """Compile kernels of a source."""
     start = sum(os.times()[:4])
@@ -170,22 +199,27 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
     # Evenly: neighbours are instantiations of one template.
     chosen = [names[(k * len(names) + first) // number] for k in range(number)]
 
-    def compiled(share: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield the kernels of a share, with the reason for those that are not compiled."""
+    def compiled(share: Sequence[str]) -> Iterator[tuple[str, str, list[Sequence[Finding] | None]]]:
+        """Yield the kernels of a share, with the reason for those that are not compiled, and reports of launches."""
         library = anymetal.compile(
             text, version=options.version, include=include, constants=values, define=define, sanitize=not options.bare
         )
         for name in share:
             try:
-                library[name]
-                yield name, ""
+                kernel = library[name]
+                yield name, "", [launched(kernel, n) for n in LENGTHS] if options.launch else []
             except (anymetal.CompileError, anymetal.LaunchError) as error:
-                yield name, str(error)
+                yield name, str(error), []
 
     with ThreadPoolExecutor(options.jobs) as pool:  # a library compiles one kernel at a time
         shares = pool.map(lambda k: list(compiled(chosen[k :: options.jobs])), range(options.jobs))
-        for name, why in chain.from_iterable(shares):
+        for name, why, launches in chain.from_iterable(shares):
             found.kernels["compiled"] += not (why and note(found, name, why))
+            found.kernels["launched"] += any(one is not None for one in launches)
+            reports = {str(one) for several in launches for one in several or () if one.level == "error"}
+            found.kernels["reported"] += bool(reports)
+            for one in sorted(reports):
+                print(f"{found.name}: {name}: {one}", file=sys.stderr)
     found.kernels.update(declared=len(program.kernels), accepted=len(names), tried=len(chosen))
     found.kernels["seconds"] = round(sum(os.times()[:4]) - start)
     return found
@@ -282,6 +316,7 @@ def main() -> None:
     parser.add_argument("--bare", action="store_true", help="compile the sample without checks")
     parser.add_argument("--sample", type=int, default=4, metavar="N", help="kernels of each file")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--launch", action="store_true", help="run those of them that need arrays and a length only")
     parser.add_argument("--all", action="store_true", help="compile every kernel")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="kernels that are compiled at once")
     parser.add_argument("--json", action="store_true", help="write JSON")
@@ -294,9 +329,7 @@ def main() -> None:
     rows, sums = [], dict[str, Count]()
     if not options.json:
         print(
-            "| collection | file or version | kernels | accepted | tried | compiled | seconds | failed |\n"
-            + "| - " * 8
-            + "|"
+            f"| collection | file or version | {' | '.join(COLUMNS)} | failed |\n" + "| - " * (len(COLUMNS) + 3) + "|"
         )
     for collection, place, name, text, include in sources(options):
         rows.append(count(Count(collection, name), text, include, options, toolchain))

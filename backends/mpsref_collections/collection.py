@@ -264,15 +264,24 @@ class Draw:
             made.flat[random.integers(made.size)] = random.choice([np.nan, np.inf, -np.inf])
         return made
 
-    def strided(self, *shape: int, dtype: Any = np.float32, kind: str | None = None) -> Array:
-        """Return a view: axes in another order, every other row, or the array itself; the last axis is contiguous."""
-        how = self.choice("contiguous", "transposed", "every other")
-        if how == "transposed" and len(shape) > 2:
-            axes = (1, 0, *range(2, len(shape)))
+    def strided(
+        self, *shape: int, dtype: Any = np.float32, kind: str | None = None, rows: bool = True, signed: bool = False
+    ) -> Array:
+        """Return a view: dense, of axes in another order, every other, repeated, or if ``signed`` reversed.
+
+        With ``rows`` the last axis is contiguous.
+        """
+        how = self.choice("contiguous", "transposed", "every other", "repeated", *["reversed"] * signed)
+        axis = 0 if rows else len(shape) - 1
+        if how == "transposed" and (len(shape) > 2 or not rows):
+            axes = (1, 0, *range(2, len(shape))) if rows else tuple(reversed(range(len(shape))))
             return self.array(*(shape[i] for i in axes), dtype=dtype, kind=kind).transpose(axes)
-        if how == "every other" and len(shape) > 1:
-            return self.array(2 * shape[0], *shape[1:], dtype=dtype, kind=kind)[::2]
-        return self.array(*shape, dtype=dtype, kind=kind)
+        if len(shape) > rows and how == "every other":
+            size = [n * (1 + (i == axis)) for i, n in enumerate(shape)]
+            return self.array(*size, dtype=dtype, kind=kind)[(*[slice(None)] * axis, slice(None, None, 2))]
+        if len(shape) > rows and how == "repeated":
+            return np.broadcast_to(self.array(1, *shape[1:], dtype=dtype, kind=kind), shape)
+        return self.array(*shape, dtype=dtype, kind=kind)[:: -1 if how == "reversed" else 1]
 
 
 Case: TypeAlias = Callable[[Any, Draw], "Compared | Sequence[Compared]"]

@@ -276,6 +276,11 @@ class Mlx(Collection):
         """Return the reduction along (0, 1, 2), (2,), (0, 2), (1,) or (0, 1)."""
         kinds = f"{typed(x)}, {typed(x)}, {operation}<{typed(x)}>"
         headers = "atomic.h reduction/ops.h reduce.h"
+        if not x.size:
+            out = blank([n for i, n in enumerate(x.shape) if i not in axes], x.dtype)
+            grid, kernel = (out.size, 1, 1), f"init_reduce<{typed(x)}, {operation}<{typed(x)}>>"
+            self.run(headers, kernel, grid, block(grid), out)
+            return out
         if len(axes) == 3:
             return self._all(headers, kinds, x)
         return (self._rows if 2 in axes else self._columns)(headers, kinds, x, axes)
@@ -500,23 +505,14 @@ def block(grid: Sequence[int]) -> tuple[int, int, int]:
 # --- what NumPy computes ----------------------------------------------------------------------------------------------
 
 
-def views(draw: Draw, shape: Sequence[int], dtype: Any, kind: str | None = None) -> Array:
-    """Draw a view: dense, with axes in another order, reversed, every other, or repeated along an axis."""
-    how = draw.choice("dense", "transposed", "reversed", "every other", "repeated")
-    if how == "transposed":
-        return draw.array(*shape[::-1], dtype=dtype, kind=kind).transpose()
-    if how == "reversed":
-        return draw.array(*shape, dtype=dtype, kind=kind)[::-1]
-    if how == "every other":
-        return draw.array(*shape[:-1], 2 * shape[-1], dtype=dtype, kind=kind)[..., ::2]
-    if how == "repeated":
-        return np.broadcast_to(draw.array(1, *shape[1:], dtype=dtype, kind=kind), shape)
-    return draw.array(*shape, dtype=dtype, kind=kind)
+def views(draw: Draw, shape: Sequence[int], dtype: Any, kind: str | None = None, *, signed: bool = True) -> Array:
+    """Draw a view with strides of any kind along all axes."""
+    return draw.strided(*shape, dtype=dtype, kind=kind, rows=False, signed=signed)
 
 
 def shape(draw: Draw) -> tuple[int, ...]:
     """Draw the shape of an array of one to five axes."""
-    return (*(draw.number(1, 3) for _ in range(draw.number(0, 4))), draw.choice(1, 3, 8, 33, 70))
+    return (*(draw.number(1, 3) for _ in range(draw.number(0, 4))), draw.choice(1, 3, 8, 33, 70, 1025))
 
 
 def rounded(expected: Array, dtype: Any, error: Any = 0.0) -> tuple[Array, Array]:
@@ -760,16 +756,20 @@ def scan(mlx: Mlx, draw: Draw) -> Compared:
 
 
 def reduce(mlx: Mlx, draw: Draw, whole: tuple[int, ...] = ()) -> Compared:
-    """Sums, products, maxima and minima over all, rows or columns."""
+    """Sums, products, maxima and minima over all, rows or columns, and of nothing."""
     operation = draw.choice("Sum", "Prod", "Max", "Min")
     axes = (1,) if whole else draw.choice((0, 1, 2), (2,), (0, 2), (1,), (0, 1))
-    whole = whole or (draw.number(1, 40), draw.choice(1, 2, 31, 33, 300), draw.choice(1, 3, 8, 33, 65, 512))
+    rows = draw.choice(1, 2, 31, 33, 300, *[0] * (1 in axes))
+    whole = whole or (draw.number(1, 40), rows, draw.choice(1, 3, 8, 33, 65, 512))
     x = draw.array(*whole, kind=None if operation != "Prod" else "ties")
     if operation == "Prod":
         x = np.where(x == 0, 1, np.sign(x)).astype(np.float32)
-    functions: Mapping[str, Any] = {"Sum": np.sum, "Prod": np.prod, "Max": np.max, "Min": np.min}
+    functions: Mapping[str, Any] = {
+        "Sum": (np.sum, 0), "Prod": (np.prod, 1), "Max": (np.max, -np.inf), "Min": (np.min, np.inf),
+    }  # fmt: skip
+    function, first = functions[operation]
     with np.errstate(invalid="ignore"):
-        expected = functions[operation](x.astype(np.float64), axis=axes)
+        expected = function(x.astype(np.float64), axis=axes, initial=first)
         bound = EPSILON * 256 * np.abs(x.astype(np.float64)).sum(axes) * (operation == "Sum")
     return Compared(mlx.reduce(x, operation, axes).reshape(expected.shape), expected, np.nan_to_num(bound))
 

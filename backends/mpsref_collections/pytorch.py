@@ -24,6 +24,8 @@ TYPES = {"float32": "float", "float16": "half"}
 ROWS_OF_A_GRID = 65535
 CHUNK = 65536
 """Elements of a tensor that a threadgroup of an optimizer updates."""
+IGNORED = -100
+"""The class of rows that do not count."""
 
 
 def pair(value: Any) -> tuple[int, int]:
@@ -227,6 +229,51 @@ class Pytorch(Collection):
         self.run("LayerNorm.metal", kernel, (rows, 1, 1), *arguments, group=(threads, 1, 1), whole=True)
         return y, mean, rstd
 
+    def conv2d(
+        self, x: Array, weight: Array, bias: Array | None, out: Array, *, stride: Sequence[int],
+        padding: Sequence[int], dilation: Sequence[int], wide: bool | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        """Write a convolution of contiguous tensors; ``wide`` computes four columns in a thread."""
+        columns = -(-out.shape[3] // 4)
+        wide = out.size // out.shape[3] * columns >= 32768 if wide is None else wide
+        of_groups = {"C_in_per_group": weight.shape[1], "C_out_per_group": len(weight) * weight.shape[1] // x.shape[1]}
+        names = ("N", "C_in", "H", "W", "C_out", "outH", "outW", "kH", "kW", "sH", "sW", "padH", "padW", "dH", "dW")
+        numbers = (*x.shape, *out.shape[1:], *weight.shape[2:], *stride, *padding, *dilation)
+        values = dict(zip(names, numbers, strict=True)) | of_groups | {"has_bias": bias is not None}
+        params = self.struct("Convolution.h", "Conv2DParams", {}, 0, values)
+        threads = out.size // out.shape[3] * columns if wide else out.size
+        kernel = f"conv2d_r{4 if wide else 1}_i32_{TYPES[str(x.dtype)]}"
+        self.run("Convolution.metal", kernel, threads, x, weight, weight if bias is None else bias, out, params)
+
+    def cross_entropy(self, x: Array, target: Array, weight: Array | None, smoothing: float) -> tuple[Array, ...]:
+        """Return losses of rows, the logarithms of their sums, the weights of the targets, and a count of errors."""
+        loss, logarithm, weights = (blank((len(x),)) for _ in range(3))
+        errors = np.zeros(1 + 30 * 128, np.uint32)  # a count, and messages of 512 bytes
+        params, *of_weights = self._cross_entropy(x, weight, smoothing)
+        arguments = x, target, *of_weights, loss, logarithm, weights, params, errors
+        self._rows("cross_entropy_forward_float", len(x), *arguments)
+        return loss, logarithm, weights, errors[:1]
+
+    def cross_entropy_backward(
+        self, g: Array, x: Array, target: Array, weight: Array | None, logarithm: Array, smoothing: float
+    ) -> Array:
+        """Return the gradient of cross entropies."""
+        dx = blank(x.shape)
+        params, *of_weights = self._cross_entropy(x, weight, smoothing)
+        self._rows("cross_entropy_backward_float", len(x), g, x, target, *of_weights, logarithm, dx, params)
+        return dx
+
+    def _cross_entropy(self, x: Array, weight: Array | None, smoothing: float) -> tuple[Array, Array, Array]:
+        values = {"vocab_size": x.shape[1], "batch_size": len(x), "ignore_index": IGNORED, "label_smoothing": smoothing}
+        values["has_weight"] = weight is not None
+        given = np.zeros(1, np.float32) if weight is None else weight
+        params = self.struct("CrossEntropyKernel.h", "CrossEntropyParams", {}, 0, values)
+        return params, given, given.sum(keepdims=True, dtype=np.float32)
+
+    def _rows(self, kernel: str, count: int, *arguments: Any) -> None:
+        words: dict[str, Any] = {"group": (MOST_THREADS, 1, 1), "whole": True}
+        self.run("CrossEntropyKernel.metal", kernel, (count, 1, 1), *arguments, **words)
+
     def dropout(self, x: Array, p: float, seed: int, offset: int) -> tuple[Array, Array]:
         """Return x with elements dropped at random, and the mask."""
         y, mask = blank(x.shape), blank(x.shape, np.bool_)
@@ -259,11 +306,12 @@ class Pytorch(Collection):
 
 
 def image(draw: Draw, *, kind: str | None = None, dtype: Any = np.float32) -> Array:
-    """Draw a batch of images: dense, channels last, transposed, or every other row."""
+    """Draw a batch of images: channels last or transposed, every other row from either end, or a single one."""
     shape = (draw.number(1, 2), draw.choice(1, 3, 33), draw.choice(1, 2, 5, 9), draw.choice(1, 3, 8, 31))
     axes = draw.choice((0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 3, 2))
     x = draw.array(*(shape[i] * (1 + (i == 2)) for i in axes), kind=kind, dtype=dtype)
-    return x.transpose(np.argsort(axes))[:, :, :: draw.choice(2, -2)]
+    x = x.transpose(np.argsort(axes))[:, :, :: draw.choice(2, -2)]
+    return np.broadcast_to(x[:1], x.shape) if draw.choice(False, False, True) else x
 
 
 def windows(draw: Draw, x: Array, *, dilates: bool) -> tuple[dict[str, Any], tuple[int, ...]]:
@@ -421,7 +469,7 @@ def softmax(torch: Pytorch, draw: Draw) -> list[Compared]:
     rows = draw.choice((1,), (2,), (3, 2), (130,))
     shape = (*rows, draw.choice(1, 2, 31, 33, 1025)) if rows == (130,) else (*rows, draw.length())
     shape = (*rows, draw.choice(2049, 4200)) if draw.choice(False, False, True) else shape
-    x = draw.strided(*shape)
+    x = draw.strided(*shape, rows=draw.choice(True, False))
     axis = draw.number(0, x.ndim - 1)
     logarithmic, out = draw.choice(False, True), blank(x.shape)
     torch.softmax(x, out, axis, logarithmic=logarithmic)
@@ -490,6 +538,66 @@ def layer_norm(torch: Pytorch, draw: Draw) -> Compared:
         plain = (z - m) * r
         error = EPSILON * (64 + length / 16) * ((np.abs(m) * r + 1) * (1 + np.abs(plain)) * np.abs(weight)) * 4
     return Compared(y, plain * weight + bias, error + EPSILON * np.abs(bias))
+
+
+def conv2d(torch: Pytorch, draw: Draw) -> Compared:
+    """Convolution of all channels or of each, by either kernel; PyTorch launches it for filters from 256 on."""
+    x = np.ascontiguousarray(image(draw))
+    words, size = windows(draw, x, dilates=True)
+    groups, dtype = draw.choice(1, x.shape[1]), draw.choice(np.float32, np.float16)
+    x, per = x.astype(dtype), draw.number(1, 2)
+    weight = draw.array(groups * per, x.shape[1] // groups, *words["kernel_size"], kind="plain", dtype=dtype)
+    bias = draw.choice(None, draw.array(len(weight), kind="plain", dtype=dtype))
+    out = blank((len(x), len(weight), *size[2:]), dtype)
+    torch.conv2d(x, weight, bias, out, wide=draw.choice(False, True), **words)
+    with np.errstate(invalid="ignore"):
+        found, _ = taps(x.astype(np.float64), words, size, 0)
+        found = found.reshape(len(x), groups, -1, *size[2:], found.shape[-1])
+        factors = weight.astype(np.float64).reshape(groups, per, -1, found.shape[-1])
+        expected, total = (
+            np.einsum("ngihwk,goik->ngohw", *both).reshape(out.shape)
+            for both in ((found, factors), (np.abs(found), np.abs(factors)))
+        )
+        term = 0.0 if bias is None else bias.astype(np.float64)[:, None, None]
+        error = EPSILON * 64 * (total + np.abs(term)) + (dtype == np.float16) * (
+            2**-11 * np.abs(expected + term) + 2**-24
+        )
+    return Compared(out, expected + term, error)
+
+
+def cross_entropy(torch: Pytorch, draw: Draw, *, masked: bool = False) -> list[Compared]:
+    """Cross entropies with weights and smoothed labels, rows that do not count, and the gradient; or of -infinity."""
+    x = draw.array(draw.number(1, 3), 33 if masked else draw.length(), kind="plain" if masked else None)
+    count, classes = x.shape
+    x[:] = np.where(np.isneginf(x), 1, x)  # see FINDINGS
+    x[:, 32 if masked else classes :] = -np.inf
+    target = np.random.default_rng(draw.number(0, 99)).integers(0, min(classes, 32), count)
+    target[0] = target[0] if masked else draw.choice(target[0], IGNORED, classes)
+    weight = None if masked else draw.choice(None, np.abs(draw.array(classes, kind="plain")))
+    smoothing = 0.0 if masked else draw.choice(0.0, 0.1)
+    loss, logarithm, weights, errors = torch.cross_entropy(x, target, weight, smoothing)
+    g = draw.array(count, kind="plain")
+    dx = torch.cross_entropy_backward(g, x, target, weight, logarithm, smoothing)
+    counts, row = (target >= 0) & (target < classes), np.arange(count)
+    at, w = np.where(counts, target, 0), np.ones(classes) if weight is None else weight.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        z = x.astype(np.float64)
+        top = z.max(1)
+        total = np.log(np.exp(z - top[:, None]).sum(1)) + top
+        softmax = np.exp(z - total[:, None])
+        share = smoothing / classes
+        smooth = share * (w.sum() * total - (w * z).sum(1)) if share else 0.0
+        expected = (1 - smoothing) * w[at] * (total - z[row, at]) + smooth
+        gradient = (1 - smoothing) * w[at][:, None] * (softmax - (np.arange(classes) == at[:, None]))
+        gradient = gradient + share * (w.sum() * softmax - w)
+        unit = EPSILON * (64 + classes / 16) * (1 + np.abs(total) + np.abs(z).max(1, initial=0, where=np.isfinite(z)))
+        most = np.nan_to_num(unit * (1 + w[at] + share * w.sum()))
+    return [
+        Compared(loss, np.where(counts, expected, 0), most),
+        Compared(logarithm, np.where(counts, total, 0), np.nan_to_num(unit)),
+        Compared(weights, np.where(counts, w[at], 0)), Compared(errors, [np.sum(target == classes)]),
+        Compared(dx, np.where(counts[:, None], g[:, None] * gradient, 0), (most * np.abs(g))[:, None]),
+    ]  # fmt: skip
 
 
 def philox(seed: int, offset: int, count: int, rounds: int) -> Array:
@@ -563,6 +671,21 @@ def adam(torch: Pytorch, draw: Draw) -> list[Compared]:
     return compared
 
 
+def early_steps(torch: Pytorch, draw: Draw) -> Compared:
+    """The third step of Adam with a beta2 of 0.9999, within 1e-5."""
+    gradients, (m, v) = draw.array(3, 64, kind="plain"), np.zeros((2, 64), np.float32)
+    exact, p = np.zeros((2, 64)), m.copy()
+    for step, g in enumerate(gradients, 1):
+        p[:] = 0
+        lists = {"params": [p], "grads": [g.copy()], "exp_avgs": [m], "exp_avg_sqs": [v]}
+        lists["state_steps"] = [np.array([step], np.float32)]
+        numbers = map(np.float32, (1, 0.9, 0.9999, 0, 1e-8))
+        torch.optimizer("fused_adam_float_float", lists, *numbers, np.uint8(0))
+        exact += np.array([0.1, 0.0001])[:, None] * (np.array([g, g.astype(np.float64) ** 2]) - exact)
+    change = -exact[0] / (1 - 0.9**3) / np.sqrt(exact[1] / (1 - 0.9999**3))
+    return Compared(p, change, 1e-5 * np.abs(change) + 1e-6)
+
+
 def sgd(torch: Pytorch, draw: Draw) -> list[Compared]:
     """A step of gradient descent, with momentum or without."""
     n, decay, rate, maximize = draw.length(), draw.choice(0.0, 0.1), 0.1, draw.choice(0, 1)
@@ -619,6 +742,13 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
         lambda torch, draw: dropout(torch, draw, rounds=10),
         "philox4::rand stops after 9 of 10 rounds: other numbers than those of the generator that it is named after",
     ),
+    "adam of the first steps": (
+        early_steps, "1 - pow(beta2, step) is a difference of float32 numbers: up to 5e-5 of the step",
+    ),
+    "cross_entropy of -infinity": (
+        lambda torch, draw: cross_entropy(torch, draw, masked=True),
+        "NaN if the first classes of a thread are all -infinity: the maximum is subtracted from itself",
+    ),
     "group_norm far from zero": (
         far_from_zero, "the variance is the difference of two large numbers: wrong digits, and NaN if it is negative",
     ),
@@ -637,13 +767,14 @@ FILES = {
     "max_pool": "Pooling.metal", "avg_pool": "Pooling.metal", "adaptive": "AdaptivePooling.metal",
     "upsample": "UpSample.metal", "softmax": "SoftMax.metal", "group_norm": "GroupNorm.metal",
     "layer_norm": "LayerNorm.metal", "dropout": "Dropout.metal", "adam": "FusedOptimizerOps.metal",
-    "sgd": "FusedOptimizerOps.metal",
+    "sgd": "FusedOptimizerOps.metal", "conv2d": "Convolution.metal", "cross_entropy": "CrossEntropyKernel.metal",
 }  # fmt: skip
 """Files that a case needs, by the beginning of its name."""
 
 CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
-        max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd,
+        max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd, conv2d,
+        cross_entropy,
     )
 }  # fmt: skip

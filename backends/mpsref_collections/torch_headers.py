@@ -1,4 +1,4 @@
-"""The Metal headers in PyTorch's wheels: reductions, special functions, sorting and attention of one query.
+"""The Metal headers in PyTorch's wheels: reductions, special functions, sorting and attention.
 
 The wheels have no ``.metal`` files, but the headers that these include. ``c10/metal`` has functions for kernels: each
 is called by a small kernel here. Expected values of special functions are those of SciPy.
@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record, steps
 
 EPSILON = float(np.finfo(np.float32).eps)
 TYPES = {"float32": "float", "int32": "int", "int64": "long"}
+RADIX = {"float32": ("float", 512, 4, 8), "int32": ("int", 512, 4, 8), "float16": ("half", 1024, 4, 8)}
+RADIX["int8"] = "char", 512, 8, 4
+"""Types of radix sorts: their names, threads, elements of a thread, and bits of a digit."""
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n#include <c10/metal/utils.h>\n"
 
 
@@ -72,6 +75,52 @@ class TorchHeaders(Collection):
         arguments = at(x), values, places, np.int32(length), strides, np.bool_(descending)
         self.launch(source, kernel, (1, rows, 1), (threads, 1, 1), *arguments)
         return values, places
+
+    def radix_sort(self, x: Array, *, descending: bool, way: str) -> tuple[Array, Array]:
+        """Return sorted rows and where their elements were, by digits that are counted in one of three ways."""
+        kind, threads, each, bits = RADIX[str(x.dtype)]
+        (rows, length), group = x.shape, (threads, 1, 1)
+        blocks, size, passes = -(-length // (threads * each)), 1 << bits, 8 * x.itemsize // bits
+        source = "".join(f"#include <ATen/native/mps/kernels/{one}.h>\n" for one in ("SortMerge", "SortRadix"))
+        keys, places = x, np.zeros(1, np.uint16)
+        for i in range(passes):
+            dims = np.array([length, blocks, i * bits, 0], np.int32)
+            counts, is_descending = blank((rows, size * blocks), np.uint32), np.bool_(descending)
+            name = "radix_count_scan" if way == "count_scan" else "radix_count"
+            grid = (1 if way == "count_scan" else blocks, rows, 1)
+            kernel = f"{name}_{kind}_{bits}bit{'_mb4' * (way == 'count_scan')}"
+            self.launch(HEAD + source, kernel, grid, group, keys, counts, dims, is_descending)
+            if way == "scan":
+                numbers = counts, np.int32(size * blocks)
+                self.launch(HEAD + source, "radix_scan", (1, rows, 1), (1024, 1, 1), *numbers)
+            last = "_final" * (i == passes - 1)
+            results = blank(x.shape, x.dtype), blank(x.shape, np.int64 if last else np.uint16)
+            kernel = f"radix_scatter{'_fused' * (way == 'fused')}{last}_{kind}_{bits}bit_u16"
+            flags = np.array([descending, i == 0])
+            self.launch(HEAD + source, kernel, (blocks, rows, 1), group, keys, places, *results, counts, dims, flags)
+            keys, places = results
+        return keys, places
+
+    def prefill(self, q: Array, k: Array, v: Array, mask: Array | None, scale: float, *, causal: bool) -> Array:
+        """Return attention of many queries (batch, heads, count, size), by blocks."""
+        batch, heads, count, size = q.shape
+        out, (block, keys, simds) = blank(q.shape), {128: (32, 16, 4), 256: (16, 8, 2)}.get(size, (32, 32, 4))
+        path = self.include()[0] / "ATen/native/mps/kernels/PrefillAttention.h"
+        tensors = {"Q": q, "K": k, "V": v, "O": out}
+        values = {"B": batch, "H": heads, "D": size, "qL": count, "kL": k.shape[2], "gqa_factor": heads // k.shape[1]}
+        values |= {"scale": scale, "softcapping": 1, **{f"{n}_strides": steps(one)[:3] for n, one in tensors.items()}}
+        given = np.zeros((1, 1, 1, 1), np.float32) if mask is None else mask
+        text = path.read_text()
+        params = record(members(text, "PrefillAttnParams"), values)
+        of_mask = record(members(text, "PrefillAttnMaskParams"), {"M_strides": steps(given)})
+        kernel = (
+            f"prefill_attention_float32_bq{block}_bk{keys}_bd{size}_wm{simds}_wn1_hm{int(mask is not None)}"
+            f"_dc{int(causal)}_mask{'bool_' if given.dtype == bool else 'float32'}"
+        )
+        source = f"{HEAD}#include <ATen/native/mps/kernels/PrefillAttention.h>\n"
+        grid, arguments = (-(-count // block), heads, batch), (*map(at, (q, k, v)), out, params, of_mask, at(given))
+        self.launch(source, kernel, grid, (32, simds, 1), *arguments)
+        return out
 
     def attention(self, q: Array, k: Array, v: Array, mask: Array | None, scale: float, *, causal: bool) -> Array:
         """Return attention of a few queries (batch, heads, count, size)."""
@@ -178,9 +227,30 @@ def sort(torch: TorchHeaders, draw: Draw) -> list[Compared]:
     return [Compared(values, expected), Compared(places, order) if stable else Compared(there, expected)]
 
 
-def attention(torch: TorchHeaders, draw: Draw) -> Compared:
+def radix_sort(torch: TorchHeaders, draw: Draw, *, signed: bool = False) -> list[Compared]:
+    """Rows in either order, of one or several blocks; NaN are the largest, and equal elements keep their order."""
+    dtype, descending = draw.choice(np.float32, np.float16, np.int32, np.int8), draw.choice(False, True)
+    dtype, kind = (np.float32, "ties") if signed else (dtype, "ties" if dtype in (np.int32, np.int8) else None)
+    x = draw.array(draw.number(1, 2), 5 if signed else draw.choice(1, 2, 33, 2047, 2049, 4500), dtype=dtype, kind=kind)
+    x = np.where(x == 0, dtype(0), x)  # of one sign: see FINDINGS
+    if signed:
+        x[:, :2] = 0, -0.0
+    values, places = torch.radix_sort(x, descending=descending, way=draw.choice("scan", "fused", "count_scan"))
+    z = x.astype(np.float64)
+    rank = np.where(np.isnan(z), np.inf, z) * (-1 if descending else 1), np.isnan(z) != descending
+    order = np.stack([np.lexsort((rank[1][i], rank[0][i])) for i in range(len(x))])
+    return [Compared(values, np.take_along_axis(x, order, 1)), Compared(places, order)]
+
+
+def prefill(torch: TorchHeaders, draw: Draw) -> Compared:
+    """Attention of many queries, whose rows may be masked as a whole: then 0."""
+    return attention(torch, draw, blocks=True)
+
+
+def attention(torch: TorchHeaders, draw: Draw, *, blocks: bool = False) -> Compared:
     """Attention of a few queries with shared heads, masks or the causal order."""
-    batch, shared, count, keys = draw.number(1, 2), draw.choice(1, 2), draw.number(1, 3), draw.choice(1, 2, 31, 33, 70)
+    batch, shared, keys = draw.number(1, 2), draw.choice(1, 2), draw.choice(1, 2, 31, 33, 70)
+    count = draw.choice(1, 8, 31, 32, 33, 65) if blocks else draw.number(1, 3)
     heads, size = shared * draw.number(1, 2), draw.choice(64, 128)
     q = draw.array(batch, heads, count, size, kind="plain")
     k, v = (draw.array(batch, keys, heads // shared, size, kind="plain").transpose(0, 2, 1, 3) for _ in range(2))
@@ -188,19 +258,20 @@ def attention(torch: TorchHeaders, draw: Draw) -> Compared:
     mask = None
     if how == "bool":
         mask = draw.array(batch, 1, count, keys, kind="ties") > -2
-        mask[..., 0] = True
+        mask[..., 0] |= not blocks
     elif how == "float":
         mask = draw.array(batch, 1, count, keys, kind="plain")
     given = None if mask is None else np.broadcast_to(mask, (batch, heads, count, keys))
-    got = torch.attention(q, k, v, given, scale, causal=how == "causal")
+    got = (torch.prefill if blocks else torch.attention)(q, k, v, given, scale, causal=how == "causal")
     wide = [np.repeat(one, shared, 1).astype(np.float64) for one in (k, v)]
     scores = scale * np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), wide[0])
     if how == "causal":
         scores = np.where(np.arange(keys) <= np.arange(count)[:, None], scores, -np.inf)
     elif given is not None:
         scores = np.where(given, scores, -np.inf) if how == "bool" else scores + given
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = np.einsum("bhqk,bhkd->bhqd", powers / powers.sum(-1, keepdims=True), wide[1])
+    powers = np.exp(scores - scores.max(-1, keepdims=True, initial=-1e9))
+    total = powers.sum(-1, keepdims=True)
+    expected = np.einsum("bhqk,bhkd->bhqd", powers / np.where(total == 0, 1, total), wide[1])
     return Compared(got, expected, EPSILON * 256 * np.abs(v).max())
 
 
@@ -208,6 +279,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "sums and products of int64": (
         lambda torch, draw: reduction(torch, draw, "threadgroup_sum", "threadgroup_prod"),
         "the last step takes values of lanes that do not take part, unless there are 1024 threads",
+    ),
+    "radix sort of zeros of both signs": (
+        lambda torch, draw: radix_sort(torch, draw, signed=True),
+        "-0 comes before 0: a stable sort keeps the order of equal numbers",
     ),
 }
 """Cases in which the kernels differ from NumPy or stop, and why."""
@@ -220,4 +295,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 FILES: Mapping[str, str] = {}
 """Files that a case needs, of those that a package lacks."""
 
-CASES: Mapping[str, Case] = {case.__name__: case for case in (reduction, special_function, xlogy, sort, attention)}
+CASES: Mapping[str, Case] = {
+    case.__name__: case
+    for case in (reduction, special_function, xlogy, sort, radix_sort, attention, prefill)
+}  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 from mpsref import (
     Adam,
     Backend,
+    Convolution,
     Dropout,
     GroupNormalization,
     LogSoftMax,
@@ -55,7 +56,7 @@ class Launches:
             "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
             "upsample_nearest2d", "upsample_nearest2d_backward", "upsample_bilinear2d", "upsample_bilinear2d_backward",
             "_softmax", "_log_softmax", "_softmax_backward_data", "native_group_norm", "native_group_norm_backward",
-            "native_dropout_backward", "_fused_adam_", "_fused_sgd_",
+            "native_dropout_backward", "_fused_adam_", "_fused_sgd_", "convolution",
         }  # fmt: skip
         return {getattr(aten, name).default: self._counted(getattr(self, name.strip("_"))) for name in own}
 
@@ -148,6 +149,17 @@ class Launches:
         out = self._result(x, whole, zeros=backward)
         arrays = (_view(out)[:, :, None], _view(x)[:, :, None]) if backward else (_view(x), _view(out))
         self._kernels.upsample(name, *arrays, backward=backward, **words)
+        return out
+
+    def convolution(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
+        transposed: bool, more: Any, groups: int,
+    ) -> Tensor:  # fmt: skip
+        """Return a convolution, by the kernel for long filters."""
+        words, size = self._windows(x, (weight.shape[2:], stride, padding, dilation), False)
+        out = self._torch.empty([len(x), len(weight), *size[2:]])
+        arrays = _dense(x), _dense(weight), None if bias is None else _dense(bias)
+        self._kernels.conv2d(*arrays, _view(out), **words)
         return out
 
     def softmax(self, x: Tensor, dim: int, half_to_float: bool, *, logarithmic: bool = False) -> Tensor:
@@ -294,7 +306,12 @@ def table(run: Kernels) -> Table:
     chosen = {key: whole[key] for key in whole if key[0] in both}
     chosen |= {
         (kind, method): whole[kind, method]
-        for kind, method in ((LogSoftMax, "forward"), (Loss, "forward"), (Dropout, "gradient"))
+        for kind, method in (
+            (Convolution, "forward"),
+            (LogSoftMax, "forward"),
+            (Loss, "forward"),
+            (Dropout, "gradient"),
+        )
     }
     steps = ((kind, "step") for kind in (Adam, StochasticGradientDescent))
     return chosen | {key: stepping(whole[key]) for key in steps}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import anymetal
 from anymetal import clang
 from anymetal.frontend.options import Options
 from anymetal.frontend.program import checked
@@ -64,6 +65,25 @@ def test_kernels_that_the_compiler_rejects(scripts):
     front = scripts[0].Front(toolchain, options, known, {})
     failed = {kernel.name: scripts[0].cause(why) for kernel, why in front.failed(list(known.kernels.values()))}
     assert failed == {"f2": "use of undeclared identifier 'no_such_function'"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "is_launched"),
+    [
+        ("constant uint &n", True), ("constant ulong &m, constant uint &n", False), ("constant float &n", False),
+        ("constant Row &n", False), ("constant uint &n, device uint *z", False),
+    ],
+)  # fmt: skip
+def test_launches_without_a_host(scripts, parameters, is_launched):
+    text = SOURCE.partition("template")[0]
+    text += f"""
+    kernel void k(device const half *x, device float *y, {parameters}, uint i [[thread_position_in_grid]])
+    {{ y[i] = x[i]; }}
+    kernel void wrong(device const int *x, device int *y, constant uint &n, uint i [[thread_position_in_grid]])
+    {{ y[i] = x[i + n / 33]; }}"""
+    library, launched = anymetal.compile(text), scripts[0].launched
+    assert launched(library["k"], 33) == (() if is_launched else None)
+    assert [bool(launched(library["wrong"], length)) for length in (31, 33)] == [False, True]
 
 
 def metallib(path, **functions):

@@ -187,6 +187,22 @@ def test_views_are_bound_at_their_first_element(view):
 
 
 @pytest.mark.parametrize(
+    ("how", "rows", "strides"),
+    [
+        ("contiguous", True, [4, 1]), ("repeated", True, [0, 1]), ("every other", True, [8, 1]),
+        ("transposed", True, [4, 1]), ("reversed", True, [-4, 1]), ("every other", False, [8, 2]),
+        ("transposed", False, [1, 3]),
+    ],
+)  # fmt: skip
+def test_drawn_views(how, rows, strides):
+    answers = iter([how, 5])
+    view = Draw(lambda _: next(answers)).strided(3, 4, rows=rows, kind="plain", signed=True)
+    assert (view.shape, collection.steps(view)) == ((3, 4), strides)
+    plain = np.random.default_rng(5).standard_normal(48).astype(np.float32)
+    assert view[0, 0] == (plain[8] if how == "reversed" else plain[0])
+
+
+@pytest.mark.parametrize(
     ("got", "expected", "bound", "is_same"),
     [
         ([np.nan], [np.nan], 0, True), ([np.inf], [np.inf], 0, True), ([np.nan], [1], 1e9, False),
