@@ -595,7 +595,7 @@ def cross_entropy(torch: Pytorch, draw: Draw, *, masked: bool = False) -> list[C
     return [
         Compared(loss, np.where(counts, expected, 0), most),
         Compared(logarithm, np.where(counts, total, 0), np.nan_to_num(unit)),
-        Compared(weights, np.where(counts, w[at], 0)), Compared(errors, [np.sum(target == classes)]),
+        Compared(weights, np.where(counts, w[at], 0)), Compared(errors, np.array([np.sum(target == classes)])),
         Compared(dx, np.where(counts[:, None], g[:, None] * gradient, 0), (most * np.abs(g))[:, None]),
     ]  # fmt: skip
 
