@@ -66,7 +66,6 @@ def functions() -> dict[str, Function]:
         "exp": np.exp,
         "expm1": np.expm1,
         "log": np.log,
-        "log1p": np.log1p,
         "tanh": np.tanh,
         "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
         "reciprocal_root": lambda x: 1 / np.sqrt(x),
