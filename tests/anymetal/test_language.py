@@ -750,7 +750,8 @@ def test_forms_that_resemble_an_error():
         for (int k = 0; k < 8; k++) bits[k] = k < 2;
         if (i.x == 0) out[i.x] = half(narrow);
         else out[i.x] = half_of * x[i.x];
-        if (bits[1] && any(float4(x[i.x]) > float4(1, 2, 0, 4))) out[i.x] += best(table, 1);
+        const float2 first(1, 2), second(first);  // each is constructed
+        if (second.y == 2 && bits[1] && any(float4(x[i.x]) > float4(1, 2, 0, 4))) out[i.x] += best(table, 1);
     }
     template [[host_name("f")]] kernel void g<float>(pointer, numbers<float>, uint2);
     }"""

@@ -439,12 +439,15 @@ def constructors(source: Source) -> Iterator[Edit]:
             function = "construct_bool" if _is_bool_vector(s, last) else "construct"
             yield source.edit(first, first, f"mpsref::{function}<{s[first]}")
             yield source.append(last, ">")
-        elif _is_initialized(source, first, last):
+        elif s.words[last + 1].is_name and source.in_body[first] and _is_statement(s, first):
             name, function = (
                 " ".join(s.texts(first, last + 1)),
                 "construct_bool" if _is_bool_vector(s, last) else "construct",
             )
-            yield source.append(last + 1, f" = mpsref::{function}<{name}>")
+            end = next((k for k in s.top(last, s.count) if s[k] == ";" or s[k] in CLOSING), last)
+            for k in (last, *(k for k in s.top(last, end) if s[k] == ",")):  # `float4 v(a, b), w(c);`
+                if s[k + 2] == "(" and s[s.partner[k + 2] + 1] in (";", ",") and _are_values(source, k + 2):
+                    yield source.append(k + 1, f" = mpsref::{function}<{name}>")
 
 
 def _is_greater(s: Syntax, i: int) -> bool:
@@ -609,19 +612,10 @@ def _is_pointer_to_function(s: Syntax, opening: int) -> bool:
     return s[opening + 1] in ("*", "&") and s[close + 1] == "(" and s.words[close - 1].is_name
 
 
-def _is_initialized(source: Source, first: int, last: int) -> bool:
-    """Return whether a type begins a declaration such as ``float4 v(a, b);``."""
-    s = source.syntax
-    opening = last + 2
-    if s[opening] != "(" or not s.words[last + 1].is_name or not source.in_body[first]:
-        return False
-    return _is_statement(s, first) and s[s.partner[opening] + 1] in (";", ",") and _are_values(source, opening)
-
-
 def _is_statement(s: Syntax, i: int) -> bool:
     while s[i - 1] in ("const", "thread", "constexpr", "static"):
         i -= 1
-    return s[i - 1] in ("{", "}", ";", ")")
+    return s[i - 1] in ("{", "}", ";", ")") or s.texts(i - 2, i) == ["for", "("]
 
 
 def _are_values(source: Source, opening: int) -> bool:

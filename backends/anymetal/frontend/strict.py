@@ -223,6 +223,7 @@ def msl_words(line: str) -> str:
     for opencl, metal in (("__global", "device"), ("__local", "threadgroup"), ("__constant", "constant")):
         line = re.sub(rf"\b{opencl}\b", metal, line)
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
+    line = line.replace("bit-fields are not supported in OpenCL", "bit-fields are not supported")
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
     line = line.replace(
         "declaration requires a global constructor [-Werror,-Wglobal-constructors]",
