@@ -165,11 +165,11 @@ def launched(kernel: anymetal.Kernel, length: int) -> Sequence[Finding] | None:
         return None
     if sum(one["written"] for one in arguments) != 1 or any(np.dtype(one["dtype"]).kind not in "iu" for one in numbers):
         return None
-    elements = np.random.default_rng(0).integers(0, 9, length)
-    arrays = [
-        np.dtype(one["dtype"]).type(length) if number else elements.astype(one["dtype"])
-        for one, number in zip(arguments, is_number, strict=True)
-    ]
+    random, arrays = np.random.default_rng(0), []
+    for one, number in zip(arguments, is_number, strict=True):
+        kind = np.dtype(one["dtype"])
+        elements = random.integers(0, 9, length * one["bytes"] // kind.itemsize)  # of vectors several
+        arrays.append(kind.type(length) if number else elements.astype(kind))
     arrays = [anymetal.undefined(a) if one["written"] else a for one, a in zip(arguments, arrays, strict=True)]
     try:
         return kernel(length, length, *arrays).findings

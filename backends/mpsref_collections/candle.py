@@ -355,7 +355,19 @@ def largest_of_nan(candle: Candle, draw: Draw) -> Compared:
     return Compared(candle.binary("bmaximum", x, y, np.float32), np.full(2, np.nan))
 
 
+def wide_heads(candle: Candle, draw: Draw) -> Compared:
+    """The kernel for attention of float32 with heads of 256 is within the limits of a threadgroup."""
+    constants: dict[int | str, Any] = {200: True, 201: True, 300: False, 301: False}
+    library = candle.library(candle.marker_file.with_name("scaled_dot_product_attention.metal"), constants, True)
+    used = library["steel_attention_float32_bq32_bk16_bd256_wm4_wn1_maskfloat32"].describe()["threadgroup_bytes"]
+    return Compared(np.array([used <= 32768]), np.array([True]))
+
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
+    "attention of heads of 256": (
+        wide_heads,
+        "in float32 the kernel has more threadgroup memory than a threadgroup may have",
+    ),
     "mul_mv of rows that do not fill a tile": (
         lambda candle, draw: mul_mv(candle, draw, "q4_K", "q6_K", exact=True),
         "the K-quant kernels write all rows of a tile, also those behind the end of the result",

@@ -71,14 +71,14 @@ def test_kernels_that_the_compiler_rejects(scripts):
     ("parameters", "is_launched"),
     [
         ("constant uint &n", True), ("constant ulong &m, constant uint &n", False), ("constant float &n", False),
-        ("constant Row &n", False), ("constant uint &n, device uint *z", False),
+        ("constant Row &n", False), ("constant uint &n, device uint *z", False), ("device const float4 *z", True),
     ],
 )  # fmt: skip
 def test_launches_without_a_host(scripts, parameters, is_launched):
     text = SOURCE.partition("template")[0]
     text += f"""
     kernel void k(device const half *x, device float *y, {parameters}, uint i [[thread_position_in_grid]])
-    {{ y[i] = x[i]; }}
+    {{ y[i] = x[i]; {"y[i] += z[i].w;" if "float4" in parameters else ""} }}
     kernel void wrong(device const int *x, device int *y, constant uint &n, uint i [[thread_position_in_grid]])
     {{ y[i] = x[i + n / 33]; }}"""
     library, launched = anymetal.compile(text), scripts[0].launched
