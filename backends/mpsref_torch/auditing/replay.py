@@ -133,12 +133,13 @@ def _source(seen: Seen, g: Like, fresh: dict[str, Tensor], generator: torch.Gene
         return 2 * positive + torch.randint(-3, 5, g.shape, generator=generator)
     if seen.again == "pieces":
         return torch.randint(1, 4, g.shape, generator=generator).to(torch.float32)
-    found = _integers(g, generator, 3)
-    return torch.where(found == 0, 1.0, found) if found.numel() == 1 else found
+    return _integers(g, generator, 3)
 
 
 def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
-    return torch.randint(-most, most + 1, like.shape, generator=generator).to(torch.float32)
+    """Return integers without 0: no term of a sum may be left out without a change."""
+    found = torch.randint(-most, most, like.shape, generator=generator)
+    return (found + (found >= 0)).to(torch.float32)
 
 
 def _values(seen: Seen, like: Like, generator: torch.Generator) -> Tensor:
@@ -161,7 +162,7 @@ def _values(seen: Seen, like: Like, generator: torch.Generator) -> Tensor:
         return found.scatter(axis, winner.unsqueeze(axis), GAP)
     if kind in ("kl_div", "binary_cross_entropy_with_logits"):
         return (found > 0).to(torch.float32) if like.name == "target" else GAP * (2 * found + 1)
-    return torch.where(found == 0, 1.0, found) if kind == "prelu" else found  # not at the kink
+    return found
 
 
 def balanced(shape: tuple[int, ...], axes: tuple[int, ...], generator: torch.Generator) -> Tensor:
