@@ -105,6 +105,8 @@ def _weighted_sum(into, to, source, at, size, tap, weights, first, count):
     """
     if count == 2:
         _sum_vectors(into, to, source, at, size, tap, weights, first, 2)
+    elif count == 4:
+        _sum_vectors(into, to, source, at, size, tap, weights, first, 4)
     else:
         _sum_vectors(into, to, source, at, size, tap, weights, first, count)
 
