@@ -101,6 +101,13 @@ template <class T> struct lanes {
 #endif
         return (*this)[lane];
     }
+    // The same of a number in lanes from `start` on.
+    MPSREF_TOUCHES T of(uint start, uint number, uint width, mpsref_site here) const {
+#ifdef MPSREF_CHECKED
+        if (number >= width) mpsref_missing_lane(number, here);
+#endif
+        return of(start + number % width, number < width, here);
+    }
     bool has(uint lane) const { return lane < MPSREF_SIMD_WIDTH && (active >> lane & 1); }
     uint first(uint width) const { // active lane of this quadgroup or simdgroup
         const uint start = self & -width;
@@ -195,13 +202,13 @@ MPSREF_BOTH(MPSREF_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
     template <class T> MPSREF_TOUCHES T NAME(T v, ushort n, MPSREF_HERE) { \
         MPSREF_GATHER(v, WIDTH); \
         const uint width = WIDTH; \
-        return x.of(start + (SOURCE) % width, true, MPSREF_PLACE); \
+        return x.of(start, SOURCE, width, MPSREF_PLACE); \
     } \
     MPSREF_ALSO(NAME, (T v, ushort n, MPSREF_HERE), v, n)
 MPSREF_BOTH(MPSREF_MOVE, shuffle, n) MPSREF_BOTH(MPSREF_MOVE, broadcast, n)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_xor, rank ^ n) MPSREF_BOTH(MPSREF_MOVE, shuffle_up, rank >= n ? rank - n : rank)
 MPSREF_BOTH(MPSREF_MOVE, shuffle_down, rank + n < width ? rank + n : rank)
-MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, rank - n) MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, rank + n)
+MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_up, (rank - n) % width) MPSREF_BOTH(MPSREF_MOVE, shuffle_rotate_down, (rank + n) % width)
 
 #if __METAL_VERSION__ >= 240
 // Segments of `modulo` lanes, a power of two, take what they lack from `fill`.
