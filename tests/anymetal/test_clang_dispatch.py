@@ -232,8 +232,8 @@ def test_bfloat_rounds_to_8_bits(device):
     source = """
     kernel void f(constant bfloat* x [[buffer(0)]], device bfloat* y [[buffer(1)]],
                   uint i [[thread_position_in_grid]]) {
-        bfloat2 v = bfloat2(x[i], bfloat(1.0f));
-        y[i] = static_cast<bfloat>(float(v.x) * 3 + float(v.y) + float(numeric_limits<bfloat>::epsilon()));
+        float2 v = static_cast<float2>(bfloat2(x[i], bfloat(1.0f)));
+        y[i] = static_cast<bfloat>(v.x * 3 + v.y + float(numeric_limits<bfloat>::epsilon()));
     }"""
     x = np.array([1.0, -2.5, 0.015625, 300], np.float32)
     bits = (x.view(np.uint32) >> 16).astype(np.uint16)
