@@ -48,6 +48,7 @@ from mpsref.mps.core.properties import (
     PropertyHolder,
     at_least,
     backend_like,
+    constructor_parameters,
     describe_parameters,
     fix,
     initialize,
@@ -132,7 +133,7 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
         writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name not in UNSAVED]
         known = kind._coding.properties
         new = tuple(name for name in writable if name not in known)
-        accepted = inspect.signature(kind).parameters
+        accepted = [one.name for one in constructor_parameters(kind)]
         fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only and name in accepted)
         describe_parameters(kind)
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)

@@ -205,6 +205,12 @@ PARAMETERS = {
 """Documentation of the parameters of constructors that are no properties with a documentation of their own."""
 
 
+def constructor_parameters(kind: Any) -> list[inspect.Parameter]:
+    """Return the parameters of ``__init__``; the signature of a class is that of ``__new__`` in Python 3.11.2."""
+    _, *parameters = inspect.signature(kind.__init__).parameters.values()
+    return parameters
+
+
 def describe_parameters(kind: C) -> C:
     """Add the section "Parameters" to the documentation of a class, from its constructor and its properties.
 
@@ -214,7 +220,8 @@ def describe_parameters(kind: C) -> C:
     if own is None or re.search(r"Parameters\n *---", own):
         return kind
     lines = []
-    for name, one in inspect.signature(kind).parameters.items():
+    for one in constructor_parameters(kind):
+        name = one.name
         known = inspect.getattr_static(kind, name, None)
         text = PARAMETERS.get(name) if known is None else known.__doc__
         if text is None:
