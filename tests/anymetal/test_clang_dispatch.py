@@ -330,6 +330,11 @@ def test_files_of_named_folders_are_included(device, folder):
         device.kernel(USES)
 
 
+def test_a_name_may_lead_from_one_folder_into_another(device, folder):
+    (folder / "attention").mkdir()  # of a source, without files that it includes
+    device.kernel(USES.replace("<lib/twice.h>", '"../lib/twice.h"'), include=[folder, folder / "attention"])
+
+
 def test_a_changed_file_is_compiled_again(folder):
     assert run_included(clang.Device(), folder) == [0, 2, 4]
     (folder / "lib" / "factor.h").write_text("#pragma once\n#define FACTOR 3\n")

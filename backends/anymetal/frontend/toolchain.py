@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -139,7 +139,7 @@ class Toolchain:
 
     def preprocess(self, source: str, options: Options) -> tuple[int, str, str]:
         """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
-        alone = headers_alone(files=options.files(source))
+        alone = headers_alone(files=options.files(source), include=options.include)
         include = *alone, *options.definitions, *options.macros, *options.folders
         try:
             return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT, most=PREPROCESSING)
@@ -204,9 +204,14 @@ class Toolchain:
         return status, written, message
 
 
-def headers_alone(*paths: Path, files: Mapping[Path, str] | None = None) -> tuple[str, str]:
-    """Return the option that limits the files that clang finds: the headers of the shim, ``paths``, and ``files``."""
-    folders: dict[Path, list[dict[str, Any]]] = {}
+def headers_alone(
+    *paths: Path, files: Mapping[Path, str] | None = None, include: Iterable[Path] = ()
+) -> tuple[str, str]:
+    """Return the option that limits the files that clang finds: the headers of the shim, ``paths``, and ``files``.
+
+    The folders ``include`` exist, too, so that a name may lead out of one into another.
+    """
+    folders: dict[Path, list[dict[str, Any]]] = {folder: [] for folder in include}
     for path in [*sorted(path for path in SHIM.rglob("*") if path.is_file()), *paths]:
         entry = {"type": "file", "name": path.name, "external-contents": str(path)}
         folders.setdefault(path.parent, []).append(entry)
