@@ -374,7 +374,7 @@ class Process:
 
 
 @pytest.mark.parametrize(
-    ("lives", "growth", "started"), [(1 << 30, 1 << 40, 2), (1, 1 << 40, 3), (1 << 30, -1, 4)], ids=str
+    ("lives", "growth", "started"), [(1 << 30, 1 << 40, 2), (1, 1 << 40, 3), (1 << 30, -(1 << 40), 4)], ids=str
 )
 def test_processes_that_die_and_grow_are_replaced(monkeypatch, lives, growth, started):
     """A block that could not be handed out is not lost."""
