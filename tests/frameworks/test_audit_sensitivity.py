@@ -41,21 +41,23 @@ class Off(torch.autograd.Function):  # type: ignore[misc]
         return None, None, None, *scaled
 
 
-def off(module: Any, what: int, error: float) -> Any:
-    """Return a module of which the result (-1) or the gradient of an input or a parameter has a relative error."""
+def through(module: Any, call: Callable[..., Any]) -> Any:
+    """Return a module that computes ``call(function, x, *parameters)``, function being what it has computed."""
     own, names = type(module).forward, [name for name, _ in module.named_parameters()]
 
-    def forward(x: Any) -> Any:
-        def function(x: Any, *tensors: Any) -> Any:
-            clone = type(module).__new__(type(module))
-            clone.__dict__.update(module.__dict__)
-            clone._parameters = dict(module._parameters) | dict(zip(names, tensors, strict=True))
-            return own(clone, x)
+    def function(x: Any, *tensors: Any) -> Any:
+        clone = type(module).__new__(type(module))
+        clone.__dict__.update(module.__dict__)
+        clone._parameters = dict(module._parameters) | dict(zip(names, tensors, strict=True))
+        return own(clone, x)
 
-        return Off.apply(function, what, error, x, *module.parameters())
-
-    module.forward = forward
+    module.forward = lambda x: call(function, x, *module.parameters())
     return module
+
+
+def off(module: Any, what: int, error: float) -> Any:
+    """Return a module of which the result (-1) or the gradient of an input or a parameter has a relative error."""
+    return through(module, lambda function, *tensors: Off.apply(function, what, error, *tensors))
 
 
 MODULES: dict[str, Callable[[], Any]] = {

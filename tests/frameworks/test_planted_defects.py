@@ -14,6 +14,7 @@ import pytest
 
 from mpsref.conformance import run_case, wide
 from mpsref_torch import audit
+from tests.frameworks.test_audit_sensitivity import through
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
 
@@ -41,19 +42,7 @@ class Wrong(torch.autograd.Function):  # type: ignore[misc]
 
 def wrong(module: Any, change: Callable[..., Any]) -> Any:
     """Return the module, whose gradients are changed."""
-    own, names = type(module).forward, [name for name, _ in module.named_parameters()]
-
-    def forward(x: Any) -> Any:
-        def function(x: Any, *tensors: Any) -> Any:
-            clone = type(module).__new__(type(module))
-            clone.__dict__.update(module.__dict__)
-            clone._parameters = dict(module._parameters) | dict(zip(names, tensors, strict=True))
-            return own(clone, x)
-
-        return Wrong.apply(function, change, x, *module.parameters())
-
-    module.forward = forward
-    return module
+    return through(module, lambda function, *tensors: Wrong.apply(function, change, *tensors))
 
 
 class Residual(nn.Module):  # type: ignore[misc]
