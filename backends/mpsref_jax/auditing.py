@@ -20,24 +20,38 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from mpsref.conformance.audit import Audit, Check, Row, Step, smallest
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.audit import Audit, Check, Row, Step, filled, smallest, without_zeros
 from mpsref.frameworks.adapter import Tensor
+from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref.operations import Problem
 from mpsref_jax import RULES, backend
-from mpsref_jax.equations import EQUATIONS, Equation
+from mpsref_jax.custom import Recorder, argument_name, calling
+from mpsref_jax.equations import EQUATIONS, SUMS, Equation, integers
 
 MOVES = """
-    bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice
+    bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy debug_callback device_put dynamic_slice
     dynamic_update_slice expand_dims gather iota pad reshape rev select_n slice split squeeze stop_gradient transpose
     and eq ge gt is_finite le lt ne not or
     ceil clamp floor round sign
 """
 """Primitives that move or select elements, or decide on them: not listed as unknown."""
 
+UNITS = {"float32": UNIT_ROUNDOFF, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+"""Unit roundoff of the types that are compared."""
+
+STORED: dict[str, float | None] = dict.fromkeys(
+    ("exp2", "integer_pow", "logistic", "reduce_sum", "reduce_window_sum", "select_and_scatter_add")
+)
+"""How many partial results of an element are stored in a type that is less precise than float32; ``None``: all."""
+
+OVERFLOW = -np.log(65504.0, dtype=np.float32)
+"""The exponential of smaller numbers with the other sign is beyond the largest number of float16."""
+
 CASES_OF = frozenset({"conv_general_dilated", "reduce_window_max", "select_and_scatter_add", "tanh", "logistic", "exp"})
 """Primitives whose problems the backend ``jax`` computes by the same primitive."""
 
-LIBRARIES = str(Path(jax.__file__).parent), str(Path(np.__file__).parent), __file__, "<"
+LIBRARIES = str(Path(jax.__file__).parent), str(Path(np.__file__).parent), str(Path(__file__).parent), "<"
 STANDARD = sysconfig.get_path("stdlib")
 
 
@@ -48,6 +62,8 @@ class _Auditor:
         self.steps: dict[Any, Step] = {}
         self.others: Counter[tuple[str, str]] = Counter()
         self._rng = rng
+        self._repeated: set[object] = set()
+        """The equations that were run again on small integers, by their parameters, shapes and dtypes."""
 
     def evaluate(self, closed: ClosedJaxpr, arguments: Sequence[Tensor], caller: str = "-") -> list[Tensor]:
         """Return the results of a jaxpr, which ``caller`` calls."""
@@ -64,8 +80,7 @@ class _Auditor:
             if inner is not None:
                 results = self.evaluate(inner, operands[len(operands) - len(inner.jaxpr.invars) :], place)
             else:
-                found = bind(equation, operands)
-                results = found if equation.primitive.multiple_results else [found]
+                results = _listed(bind(equation, operands))
                 self._compare(equation, place, operands, results)
             known.update(zip(equation.outvars, results, strict=True))
             for one in unread[k]:
@@ -78,22 +93,47 @@ class _Auditor:
         numbers = sorted({str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)})
         if name in MOVES.split() or not numbers or 0 in itertools.chain(*map(np.shape, (*operands, *results))):
             return
-        if name not in EQUATIONS or numbers != ["float32"]:
+        if name not in EQUATIONS or not {*numbers} <= UNITS.keys():
             self.others[place, f"{name} of {', '.join(numbers)}"] += 1
             return
-        arrays, result = [np.asarray(one) for one in operands], np.asarray(results[0])
         what = "gradient" if "transpose" in str(equation.source_info.name_stack) else "result"
         function = f"{name} (gradient)" if what == "gradient" else name
-        key = place, function, *(array.shape for array in (*arrays, result))
-        new = Step(place, function, arrays[0].shape or result.shape, RULES, number=0)
-        step = self.steps.setdefault(key, new)
+        shapes = tuple(map(np.shape, (*operands, *results)))
+        new = Step(place, function, shapes[0] or shapes[-1], RULES, number=0)
+        step = self.steps.setdefault((place, function, *shapes, *numbers), new)
+        before = len(step.compared)
+        unit = UNITS.get(str(jnp.result_type(results[0])), UNIT_ROUNDOFF)
+        step.judge(self._checks(equation, operands, results[0], what), unit, lambda _: STORED.get(name, 0.0))
+        step.number += len(step.compared) - before
+        form = name, str(equation.params), *zip(shapes, dtypes, strict=True)
+        if name in SUMS and numbers == ["float32"] and form not in self._repeated:
+            self._repeated.add(form)
+            operands = integers(name, operands, self._rng)
+            (result,) = _listed(bind(equation, operands))
+            roundings = None if jax.default_backend() != "cpu" and name == "conv_general_dilated" else 0
+            step.judge(self._checks(equation, operands, result, what), again=True, roundings=roundings)
+
+    def _checks(self, equation: Any, operands: list[Tensor], result: Tensor, what: str) -> Callable[[], list[Check]]:
+        """Return what makes the check of an equation."""
+        arrays, y = [_array(one) for one in operands], _array(result)
+        if equation.primitive.name == "logistic" and jnp.result_type(result) == jnp.float16:
+            arrays = [np.where(one > OVERFLOW, one, np.nan) for one in arrays]  # these are not compared
 
         def checks() -> list[Check]:
-            check = EQUATIONS[name](Equation(equation.params, arrays, result, self._rng))
+            check = EQUATIONS[equation.primitive.name](Equation(equation.params, arrays, y, self._rng))
             return [replace(check, actual={what: actual}) for actual in check.actual.values()]
 
-        step.judge(checks)
-        step.number = len(step.compared)
+        return checks
+
+
+def _array(one: Tensor) -> Array:
+    """Return an array; numbers of types that are less precise than float32 in float32."""
+    found = np.asarray(one)
+    return found.astype(np.float32) if str(found.dtype) in UNITS else found
+
+
+def _listed(found: Any) -> list[Tensor]:
+    return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
 def _row(step: Step) -> Row:
@@ -146,7 +186,9 @@ def bind(equation: Any, operands: list[Tensor]) -> Any:
     return equation.primitive.bind(*operands, **equation.params)
 
 
-def audit(function: Callable[..., Any], *arguments: Any, gradient: bool = True, seed: int = 0) -> Audit:
+def audit(
+    function: Callable[..., Any], *arguments: Any, gradient: bool = True, seed: int = 0, as_is: bool = False
+) -> Audit:
     """Compare what the equations of a function and of its gradient return with the reference in float64.
 
     Parameters
@@ -160,18 +202,24 @@ def audit(function: Callable[..., Any], *arguments: Any, gradient: bool = True, 
         the results times random numbers.
     seed : int, optional
         Of these numbers, and of the parts of large equations that are compared.
+    as_is : bool, optional
+        Whether arrays that are 0 stay so: behind a gain of 0 all gradients are 0, and cannot be compared. By default
+        they are small random numbers in the audit.
 
     Returns
     -------
     Audit
-        A row for each equation of a place in the source; ``print(audit)`` shows the table. What mpsref cannot compute
-        is listed with its count.
+        A row for each equation of a place in the source, and for each ``jax.custom_vjp`` and ``jax.custom_jvp`` of your
+        own; ``ok`` if nothing is wrong and the gradients of all of these were compared. ``print(audit)`` shows the
+        table. What mpsref cannot compute is listed with its count.
 
     Notes
     -----
     Each equation is compiled and run alone, as JAX does outside of ``jit``; what the compiler changes where it fuses
-    equations of a whole program is not seen. Only float32 is compared. The bodies of functions under ``jit`` and
-    ``checkpoint``, and of those with rules of differentiation, are compared; loops and branches are counted.
+    equations of a whole program is not seen. Numbers in float32, bfloat16 and float16 are compared. The bodies of
+    functions under ``jit`` and ``checkpoint``, and of those with rules of differentiation, are compared; loops and
+    branches are counted. A function with a rule of its own is compared also in a loop: its gradient, from a random
+    gradient of its results, with the derivative of its own forward pass in float64.
 
     Examples
     --------
@@ -185,13 +233,29 @@ def audit(function: Callable[..., Any], *arguments: Any, gradient: bool = True, 
     """
     start = time.perf_counter()
     rng = np.random.default_rng(seed)
+    arguments, zeros = (arguments, []) if as_is else _without_zeros(arguments, rng)
     whole = _with_gradient(function, rng) if gradient else function
-    closed = jax.make_jaxpr(whole)(*arguments)
-    auditor = _Auditor(rng)
+    auditor, recorder = _Auditor(rng), Recorder()
+    with calling(recorder):
+        closed = jax.make_jaxpr(whole)(*arguments)
     auditor.evaluate(closed, jax.tree.leaves(arguments))
-    rows = tuple(map(_row, auditor.steps.values()))
+    rows = tuple(map(_row, (*auditor.steps.values(), *recorder.steps(rng))))
     others = tuple((place, name, count) for (place, name), count in auditor.others.items())
-    return Audit(rows, others, backend.device(), seed, RULES, time.perf_counter() - start)
+    remarks = (filled(zeros, "as_is=True"),) if zeros else ()
+    return Audit(rows, others, backend.device(), seed, RULES, time.perf_counter() - start, remarks)
+
+
+def _without_zeros(arguments: Any, rng: np.random.Generator) -> tuple[Any, list[str]]:
+    """Return the arguments without arrays that are 0, and the names of these."""
+    pairs, tree = jax.tree_util.tree_flatten_with_path(arguments)
+    leaves, names = [], []
+    for path, one in pairs:
+        is_number = isinstance(one, (jax.Array, np.ndarray)) and jnp.issubdtype(one.dtype, jnp.floating)
+        values = without_zeros(np.asarray(one), rng) if is_number and one.size else None
+        leaves.append(one if values is None else jnp.asarray(values))
+        if values is not None:
+            names.append(argument_name(path))
+    return jax.tree.unflatten(tree, leaves), names
 
 
 def _with_gradient(function: Callable[..., Any], rng: np.random.Generator) -> Callable[..., Any]:

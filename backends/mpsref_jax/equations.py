@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -433,3 +433,15 @@ EQUATIONS: Mapping[str, Make] = {
     "pow": _power,
 }
 """What makes the check of an equation, by its primitive."""
+
+
+SUMS = frozenset({"conv_general_dilated", "dot_general", "reduce_window_sum", "reduce_sum", "select_and_scatter_add"})
+"""Equations that are linear in their operands, and whose bounds grow with the number of terms of a sum."""
+
+
+def integers(name: str, operands: Sequence[Any], rng: np.random.Generator) -> list[Array]:
+    """Return other operands: small integers without 0, whose sums float32 computes exactly."""
+    found = [rng.choice(np.array([-2, -1, 1, 2], np.float32), np.shape(one)) for one in operands]
+    if name == "select_and_scatter_add":  # different numbers, so that no window has its maximum twice
+        found[1] = rng.permutation(found[1].size).reshape(found[1].shape).astype(np.float32)
+    return found

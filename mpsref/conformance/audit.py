@@ -554,6 +554,30 @@ class Audit:
         return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
+def without_zeros(values: Array, rng: np.random.Generator) -> Array | None:
+    """Return a parameter with small positive numbers in place of zeros behind which all gradients are 0.
+
+    A parameter of one axis may be a gain of which some are 0; of others the rows or columns that are 0 as a whole are
+    replaced. ``None``: there are none.
+    """
+    zero = values == 0
+    if values.ndim > 1:
+        rows, columns = zero.reshape(len(zero), -1).all(1), zero.reshape(-1, zero.shape[-1]).all(0)
+        zero = rows.reshape(-1, *(1,) * (zero.ndim - 1)) | np.broadcast_to(columns, zero.shape)
+    if not zero.any():
+        return None
+    most = min(0.2, (max(values.shape[0], values.shape[-1]) / values.size) ** 0.5) if values.ndim else 0.2
+    small = most * rng.uniform(0.25, 1.0, values.shape)
+    return np.where(zero, small, values).astype(values.dtype)
+
+
+def filled(names: Sequence[str], option: str) -> str:
+    """Return the remark on parameters that were changed; ``option`` leaves them as they are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown = ", ".join(names[:3])
+    return f"parameters that are 0 were small random numbers in this audit ({shown}{more}); {option} leaves them 0"
+
+
 SHORT = {
     "result": "y",
     "gradient for x": "dx",

@@ -863,17 +863,23 @@ OWN: dict[str, tuple[Any, Any, str]] = {
     "half seen": (lambda x: x * x.detach(), lambda x, g: 2 * x * g, "right"),
     "wrong in place": (lambda x: 1 * x, lambda x, g: g.mul_(2), "wrong"),
     "in place": (lambda x: x.relu(), lambda x, g: g.mul_(x > 0), "wrong"),
+    "at a kink": (lambda x: x.relu().clamp(min=0), lambda x, g: g * (x > 0), "right"),
+    "wrong at a kink": (lambda x: x.relu().clamp(min=0), lambda x, g: 1.01 * g * (x > 0), "wrong"),
+    "rounded inside": (lambda x: (x.bfloat16() ** 2).to(x.dtype), lambda x, g: 2 * x * g, "right"),
+    "wrong and rounded inside": (lambda x: (x.bfloat16() ** 2).to(x.dtype), lambda x, g: 3 * x * g, "wrong"),
 }
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_backward_pass_against_the_derivative_of_its_forward_pass(name: str) -> None:
     forward, backward, status = OWN[name]
-    report = audit(Applies(function_of(forward, backward).apply), None, images(2, 3, 9, 8))
+    own = function_of(forward, backward).apply
+    report = audit(Applies(lambda x: own(x.relu() if "kink" in name else x)), None, images(2, 3, 9, 8))
     (row,) = [row for row in report.rows if row.function == "Own"]
     assert row.status == status, str(report)
     assert report.ok == (status == "right")
-    assert ("central differences" in row.notes[0]) == (name in ("outside", "wrong outside", "half seen"))
+    assert ("central differences" in str(row.notes)) == (name in ("outside", "wrong outside", "half seen"))
+    assert ("are at a kink" in str(row.notes)) == ("kink" in name)
     assert ("shifted by one row" in row.message) == (name == "shifted")
     assert ("changes it in place" in row.message) == (name in ("in place", "wrong in place"))
     assert (dict(row.compared).get("gradient for argument 0", 2) > 1) == (status == "wrong" and name != "in place")

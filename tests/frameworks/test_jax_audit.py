@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpsref.conformance.audit import Audit, Row
+from mpsref.conformance.audit import Audit, Row, without_zeros
 from tests import few
 
 pytest.importorskip("jax", reason="JAX is not installed (the extra `jax`)")
@@ -140,7 +141,7 @@ def test_what_is_not_compared_is_listed() -> None:
 
     found = mpsref_jax.audit(function, normal(8), np.ones(8, np.float16), gradient=False)
     listed = {name: count for _, name, count in found.others}
-    assert {"scan of float32", "erf of float32", "mul of float16"} <= {*listed} | {"scan of float32"}
+    assert {"scan of float32", "erf of float32"} <= {*listed} | {"scan of float32"}
     assert any(name.startswith(("scan", "while")) for name in listed)
     (row,) = rows_of(found, "conv_general_dilated")
     assert row.status == "not compared"
@@ -159,29 +160,218 @@ def test_elements_that_are_not_finite_are_left_out() -> None:
     assert mpsref_jax.audit(lambda x: x[:0].sum() + x.sum(), normal(3)).ok
 
 
-def test_wrong_rules_of_differentiation_are_those_of_the_user() -> None:
-    """What a custom rule and a checkpoint compute is compared, equation by equation."""
-
-    @jax.custom_vjp
-    def exp(x: Any) -> Any:
-        return jnp.exp(x)
-
-    exp.defvjp(lambda x: (jnp.exp(x), x), lambda x, g: (g * jnp.tanh(x),))
-    found = mpsref_jax.audit(jax.checkpoint(lambda x: exp(x).sum()), normal(5))
-    assert found.ok
-    assert {"exp", "tanh"} <= {row.function for row in found.rows}
-
-
 def test_gradients_that_are_0_everywhere_are_not_compared() -> None:
-    found = mpsref_jax.audit(
-        lambda x, w, gain: (gain * (x @ w)).sum(), normal(4, 5), normal(5, 3), np.zeros(3, np.float32)
-    )
-    rows = rows_of(found, "dot_general")
-    assert [(row.function, row.status) for row in rows if row.status != "right"] == [
-        ("dot_general (gradient)", "not compared")
-    ] * 2
-    assert {reason for row in rows for reason in row.reasons} == {"gradient: 0 everywhere"}
+    """A sum is compared on small integers even then; other functions and parts are not."""
+    arguments = normal(4, 5), normal(5, 3), {"gain": np.zeros(3, np.float32)}
+    function = lambda x, w, p: (p["gain"] * jnp.tanh(x @ w)).sum()  # noqa: E731
+    found = mpsref_jax.audit(function, *arguments, as_is=True)
+    (row,) = [row for row in rows_of(found, "mul") if "gradient: 0 everywhere" in row.reasons]
+    assert row.status == "not compared"
     assert not found.complete
+    assert not found.remarks
+    found = mpsref_jax.audit(function, *arguments)
+    assert found.complete, found
+    assert "small random numbers in this audit (argument 2['gain]); as_is=True" in found.remarks[0].replace("']", "]")
+    assert not arguments[2]["gain"].any()
+
+
+def test_zeros_that_hide_gradients() -> None:
+    rng = np.random.default_rng(0)
+    matrix = np.arange(12, dtype=np.float32).reshape(3, 4) + 1
+    assert without_zeros(matrix, rng) is None
+    matrix[1], matrix[:, 2], matrix[0, 0] = 0, 0, 0
+    found = without_zeros(matrix, rng)
+    assert found is not None
+    assert (np.argwhere(found == 0) == [[0, 0]]).all()
+    assert found.dtype == np.float32
+    gain = without_zeros(np.array([0, 2, 0], jnp.bfloat16), rng)
+    assert gain is not None
+    assert (gain.astype(float) > 0).all()
+    assert gain.dtype == jnp.bfloat16
+    assert without_zeros(np.zeros((), np.float32), rng) is not None
+
+
+# --- functions with rules of their own --------------------------------------------------------------------------------
+
+
+def vjp(function: Any, backward: Any, forward: Any = None) -> Any:
+    own = jax.custom_vjp(function)
+    own.defvjp(lambda *x: ((forward or function)(*x), x), backward)
+    return own
+
+
+def jvp(function: Any, rule: Any) -> Any:
+    own = jax.custom_jvp(function)
+    own.defjvp(rule)
+    return own
+
+
+def outside(x: Any) -> Any:
+    """Return x**3 by NumPy, which JAX does not differentiate."""
+    return jax.pure_callback(lambda x: np.asarray(x) ** 3, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+@jax.custom_gradient
+def cubed(x: Any) -> Any:
+    return x**3, lambda g: 3 * x * x * g
+
+
+def rounded(x: Any) -> Any:
+    return jnp.square(x.astype(jnp.bfloat16)).astype(x.dtype)
+
+
+OWN: dict[str, tuple[Any, str]] = {
+    "right": (vjp(lambda x: x**3, lambda r, g: (3 * r[0] ** 2 * g,)), "right"),
+    "off by 1.01": (vjp(lambda x: x**3, lambda r, g: (3.03 * r[0] ** 2 * g,)), "wrong"),
+    "slightly off": (vjp(lambda x: x**3, lambda r, g: (3.0001 * r[0] ** 2 * g,)), "wrong"),
+    "twice": (vjp(lambda x: x**3, lambda r, g: (6 * r[0] ** 2 * g,)), "wrong"),
+    "zero": (vjp(lambda x: x**3, lambda r, g: (0 * g,)), "wrong"),
+    "wrong axis": (vjp(lambda x: x.cumsum(1), lambda r, g: (g[:, :, ::-1].cumsum(2)[:, :, ::-1],)), "wrong"),
+    "right axis": (vjp(lambda x: x.cumsum(1), lambda r, g: (g[:, ::-1].cumsum(1)[:, ::-1],)), "right"),
+    "another result": (vjp(lambda x: x**3, lambda r, g: (3 * r[0] ** 2 * g,), lambda x: x**3 + 1), "wrong"),
+    "jvp": (jvp(jnp.exp, lambda x, t: (jnp.exp(x[0]), t[0] * jnp.exp(x[0]))), "right"),
+    "wrong jvp": (jvp(jnp.exp, lambda x, t: (jnp.exp(x[0]), t[0] * jnp.exp(-x[0]))), "wrong"),
+    "outside": (vjp(outside, lambda r, g: (3 * r[0] ** 2 * g,)), "right"),
+    "wrong outside": (vjp(outside, lambda r, g: (3.03 * r[0] ** 2 * g,)), "wrong"),
+    "half seen": (vjp(lambda x: x * lax.stop_gradient(x), lambda r, g: (2 * r[0] * g,)), "right"),
+    "decorated": (cubed, "right"),
+    "at a kink": (vjp(lambda x: jnp.maximum(x, 0), lambda r, g: (jnp.where(r[0] > 0, g, 0),)), "right"),
+    "wrong at a kink": (vjp(lambda x: jnp.maximum(x, 0), lambda r, g: (jnp.where(r[0] > 0, 1.01 * g, 0),)), "wrong"),
+    "rounded inside": (vjp(rounded, lambda r, g: (2 * r[0] * g,)), "right"),
+    "wrong and rounded inside": (vjp(rounded, lambda r, g: (3 * r[0] * g,)), "wrong"),
+}
+
+
+@pytest.mark.parametrize("name", few([*OWN][::2] + [*OWN][1::2], 10))
+def test_a_rule_against_the_derivative_of_its_function(name: str) -> None:
+    function, status = OWN[name]
+    found = mpsref_jax.audit(
+        lambda x: function(jnp.maximum(x, -0.5) if "kink" not in name else jnp.maximum(x, 0)), IMAGE
+    )
+    (row,) = [row for row in found.rows if row.required]
+    assert row.status == status, str(found)
+    assert found.ok == (status == "right")
+    assert row.layer.startswith("test_jax_audit.py:")
+    assert ("central differences" in str(row.notes)) == (name in ("outside", "wrong outside", "half seen"))
+    assert ("exactly 2 times what is expected" in row.message) == (name == "twice")
+    assert ("are at a kink" in str(row.notes)) == ("kink" in name)
+    assert ("result of its rule" in row.message) == (name == "another result")
+
+
+def test_rules_in_a_step_of_training_in_a_loop_and_behind_a_trace() -> None:
+    """Where nothing in a jaxpr says that a rule was used."""
+    wrong, right = OWN["off by 1.01"][0], OWN["right"][0]
+    for function, status in ((wrong, "wrong"), (right, "right")):
+
+        @jax.jit
+        def step(x: Any, function: Any = function) -> Any:
+            body = jax.checkpoint(lambda y, _: (jnp.tanh(function(y)), None))
+            return x - jax.grad(lambda x: lax.scan(body, x, None, length=5)[0].sum())(x)
+
+        x = normal(3, 4)
+        before = step(x)
+        found = mpsref_jax.audit(step, x, gradient=False)
+        (row,) = [row for row in found.rows if row.required]
+        assert row.status == status, str(found)
+        assert "first 2 of" in row.notes[0]
+        assert "debug_callback" not in str(jax.make_jaxpr(step)(x))  # nothing of the audit is left
+        assert (step(x) == before).all()
+    assert jax.custom_vjp.__call__.__module__.startswith("jax.")
+
+
+def test_arguments_of_rules() -> None:
+    """Trees, numbers, functions and integers; each call of another shape has a row."""
+
+    @partial(jax.custom_vjp, nondiff_argnums=(0, 3))
+    def function(f: Any, x: Any, given: Any, power: float) -> Any:
+        return {"y": f(x) * given["gain"][given["index"]] ** power, "index": given["index"]}
+
+    def backward(f: Any, power: float, r: Any, g: Any) -> Any:
+        x, given = r
+        of = lambda x, gain: f(x) * gain[given["index"]] ** power  # noqa: E731
+        dx, dgain = jax.vjp(of, x, given["gain"])[1](g["y"])
+        return dx, {"gain": 1.5 * dgain, "index": np.zeros((), jax.dtypes.float0)}
+
+    function.defvjp(lambda f, x, given, power: (function(f, x, given, power), (x, given)), backward)
+
+    def loss(x: Any, gain: Any) -> Any:
+        given = {"gain": gain, "index": jnp.asarray(1)}
+        return function(jnp.tanh, x, given, 2.0)["y"].sum() + function(jnp.tanh, x[:2], given, power=3.0)["y"].sum()
+
+    found = mpsref_jax.audit(loss, normal(4, 3), normal(5))
+    rows = [row for row in found.rows if row.required]
+    assert [(row.shape, row.status) for row in rows] == [((4, 3), "wrong"), ((2, 3), "wrong")], str(found)
+    assert all(row.message.startswith("gradient for argument 2['gain']") for row in rows)
+    assert all(dict(row.compared)["gradient for argument 1"] <= 1 for row in rows)
+
+
+def test_a_rule_that_cannot_be_compared_is_counted() -> None:
+    calls: list[int] = []
+
+    def changing(x: Any) -> Any:
+        def outside(x: Any) -> Any:
+            calls.append(1)
+            return np.asarray(x) * np.asarray(len(calls), x.dtype)
+
+        return jax.pure_callback(outside, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    def closed(x: Any) -> Any:
+        return vjp(lambda y: y * x, lambda r, g: (g,))(lax.stop_gradient(x)).sum()
+
+    for function in (vjp(changing, lambda r, g: (g,)), closed):
+        found = mpsref_jax.audit(function, normal(3, 4), gradient=False)
+        assert [row.status for row in found.unchecked] == ["not compared"], str(found)
+        assert not found.ok
+        assert str(found).endswith("1 backward passes of your own not compared")
+
+
+# --- less precise types, and errors that are small --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_types_that_are_less_precise(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    parameters, image = jax.tree.map(lambda one: jnp.asarray(one, dtype), (PARAMETERS, IMAGE))
+
+    def function(parameters: Any, x: Any) -> Any:
+        return loss(parameters, x) + jax.nn.sigmoid(8 * x).sum()
+
+    found = mpsref_jax.audit(function, parameters, image)
+    assert found.ok, found
+    assert not found.others
+    assert {"conv_general_dilated", "select_and_scatter_add (gradient)"} <= {row.function for row in found.rows}
+    plain = auditing.bind
+
+    def wrong(equation: Any, operands: Any) -> Any:
+        found = plain(equation, operands)
+        return found * 1.05 if equation.primitive.name in ("conv_general_dilated", "tanh") else found
+
+    monkeypatch.setattr(auditing, "bind", wrong)
+    found = mpsref_jax.audit(function, parameters, image)
+    assert {row.function.partition(" ")[0] for row in found.wrong} == {"conv_general_dilated", "tanh"}
+    right = vjp(jnp.tanh, lambda r, g: (g * (1 - jnp.tanh(r[0]) ** 2),))
+    assert mpsref_jax.audit(right, image).rows[-1].status == "right"
+    off = vjp(jnp.tanh, lambda r, g: (1.5 * g * (1 - jnp.tanh(r[0]) ** 2),))
+    assert mpsref_jax.audit(off, image).rows[-1].status == "wrong"
+
+
+def test_a_tap_that_is_missing_in_a_gradient_for_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One product of 20,000 in each sum is within the bound for real numbers."""
+    plain = auditing.bind
+    x, w = normal(4, 72, 72, 2), normal(3, 3, 2, 3)
+
+    def dropped(equation: Any, operands: Any) -> Any:
+        if equation.primitive.name == "conv_general_dilated" and "transpose" in str(equation.source_info.name_stack):
+            operands = [operands[0], jnp.ravel(operands[1]).at[0].set(0).reshape(operands[1].shape)]
+        return plain(equation, operands)
+
+    def found() -> set[str]:
+        return {
+            row.function for row in mpsref_jax.audit(lambda w: jnp.tanh(conv(x, w, padding="VALID")).sum(), w).wrong
+        }
+
+    assert not found()
+    monkeypatch.setattr(auditing, "bind", dropped)
+    assert found() == {"conv_general_dilated (gradient)"}
 
 
 def test_integers_have_no_gradient() -> None:

@@ -78,7 +78,7 @@ def audit(
     """
     import torch
 
-    from mpsref.conformance.audit import Audit
+    from mpsref.conformance.audit import Audit, filled
     from mpsref.kernels.reference import UNIT_ROUNDOFF
     from mpsref_torch.auditing.custom import applying
     from mpsref_torch.auditing.sampled import Draw
@@ -126,7 +126,7 @@ def audit(
 
     rows = tuple(seen.row(partial(small, seen) if shrinks else None) for seen in watch.compared())
     others = tuple((layer, name, calls) for (layer, name), calls in watch.others.items())
-    remarks = (_said(zeros),) if zeros else ()
+    remarks = (filled(zeros, "--as-is"),) if zeros else ()
     return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start, remarks)
 
 
@@ -166,37 +166,27 @@ def _give_back(tensor: Tensor, values: Tensor) -> None:
 
 
 def _fill_zeros(model: Any, seed: int, stack: ExitStack) -> list[str]:
-    """Give parameters that are 0 small random numbers, which the stack undoes; return their names.
-
-    A parameter of one axis may be a gain of which some are 0, and of a matrix whole rows may be.
-    """
+    """Give parameters that are 0 small random numbers, which the stack undoes; return their names."""
+    import numpy as np
     import torch
     from torch.nn.parameter import is_lazy
 
-    generator = torch.Generator().manual_seed(seed)
+    from mpsref.conformance.audit import without_zeros
+    from mpsref_torch.auditing.sampled import array
+
+    rng = np.random.default_rng(seed)
     found = []
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if is_lazy(parameter) or not parameter.is_floating_point() or parameter.is_meta or not parameter.numel():
                 continue
-            zero = parameter == 0
-            if parameter.dim() > 1:
-                zero = zero.flatten(1).all(1).reshape(-1, *(1,) * (parameter.dim() - 1)).expand_as(parameter)
-            if not bool(zero.any()):
+            values = without_zeros(array(parameter), rng)
+            if values is None:
                 continue
             found.append(name)
             stack.callback(_give_back, parameter, parameter.detach().clone())
-            most = min(0.2, max(1, parameter.numel() // len(parameter)) ** -0.5) if parameter.dim() else 0.2
-            size = most * (0.25 + 0.75 * torch.rand(parameter.shape, generator=generator))
-            sign = 2.0 * torch.randint(0, 2, parameter.shape, generator=generator) - 1
-            parameter.copy_(torch.where(zero, (sign * size).to(parameter), parameter))
+            parameter.copy_(torch.as_tensor(values))
     return found
-
-
-def _said(zeros: Sequence[str]) -> str:
-    more = f" and {len(zeros) - 3} more" if len(zeros) > 3 else ""
-    names = ", ".join(zeros[:3])
-    return f"parameters that are 0 were small random numbers in this audit ({names}{more}); --as-is leaves them 0"
 
 
 def _called(model: Any, x: Any) -> Any:
