@@ -75,7 +75,7 @@ def functions() -> dict[str, Function]:
     for c in (0.6, -0.3, 1.5, 3.0, -3.0, 7.0, 30.0):
         below = -1.0 if c % 2 == 1 else 1.0 if c % 2 == 0 else math.nan
         found[f"power {c:g}"] = Function(looped(elementary.power, real(c), real(below)), _power(float(real(c))))
-    for c in (0.5, 0.75, 1.0, 2.0):
+    for c in (0.5, 0.75, 1.0, 2.0, 3.0, 5.0, 8.0):
         found[f"-{c:g}"] = Function(raised(c), _power(-c), (1e-45, math.inf))
     return found
 
@@ -123,7 +123,7 @@ def largest_error(function: Function, every: int = 1) -> tuple[float, float]:
 class Polynomial(NamedTuple):
     """A polynomial of elementary.py in place of ``exact`` between two numbers; errors times ``weight`` are relative."""
 
-    names: str
+    name: str
     low: float
     high: float
     exact: Callable[[Any], Any]
@@ -192,10 +192,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.polynomials:
         for one in polynomials():
-            used = [float(value) for name, value in sorted(vars(elementary).items()) if _is_of(one.names, name)]
+            used = list(map(float, getattr(elementary, one.name)))
             derived = fit(one, len(used) - 1)
             errors = (math.log2(relative_error(one, c)) for c in (derived, used))
-            print(one.names, derived, "relative error 2**{:.1f}, of those in use 2**{:.1f}".format(*errors))
+            print(one.name, derived, "relative error 2**{:.1f}, of those in use 2**{:.1f}".format(*errors))
         return 0
     wrong = 0
     for name, function in functions().items():
@@ -204,10 +204,6 @@ def main() -> int:
             wrong += not error <= LIMIT
             print(f"{name:16s} {error:.3f} at {x!r}", flush=True)
     return int(wrong > 0)
-
-
-def _is_of(polynomial: str, name: str) -> bool:
-    return name[0] == polynomial and name[1:].isdigit()
 
 
 if __name__ == "__main__":

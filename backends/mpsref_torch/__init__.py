@@ -56,6 +56,9 @@ RULES = (
     "NaN by another formula",
 )
 
+ON_CPU = ("functions within 2 units",)
+"""Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library."""
+
 
 def backend_on(
     name: str, device: str = "cpu", layouts: tuple[str, ...] = CONTIGUOUS, *, compiles: bool = False
@@ -83,7 +86,7 @@ def backend_on(
         named_only=True,
         distinct_problems=DISTINCT if compiles else None,
         dtypes=("float32",),
-        rules=RULES,
+        rules=(*RULES, *(ON_CPU if device == "cpu" else ())),
         timing=None if compiles else Timing(device),
     )
 
@@ -115,7 +118,7 @@ batch_norm = replace(
     name="torch:batch_norm",
     implementations=training.table(Torch()),
     layouts=CHANNELS_LAST,
-    rules=(*RULES, "plain means"),
+    rules=(*backend.rules, "plain means"),
 )
 """Batch normalization in training, see :mod:`mpsref_torch.training`."""
 half = replace(

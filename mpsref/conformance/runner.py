@@ -19,7 +19,7 @@ from mpsref.conformance.comparator import Comparison, Mismatch
 from mpsref.conformance.guards import GuardedArray
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.call_text import noted
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, Functions, functions
 from mpsref.registry import Backend, Problem
 
 Status: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted"]
@@ -190,13 +190,13 @@ def _expected(case: Case, current: tuple[str, ...]) -> tuple[tuple[Array, ErrorB
 
 def references(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
     """Return the results of the reference, in float64 and not rounded."""
-    found: tuple[Array, ...] = _evaluated("formula", problem, *map(_Contents.of, inputs))
+    found: tuple[Array, ...] = _evaluated("formula", None, problem, *map(_Contents.of, inputs))
     return found
 
 
 def terms(problem: Problem, *inputs: Array) -> tuple[ErrorBound, ...]:
     """Return for each result the terms of its error bound."""
-    found: tuple[ErrorBound, ...] = _evaluated("error_bound", problem, *map(_Contents.of, inputs))
+    found: tuple[ErrorBound, ...] = _evaluated("error_bound", functions(), problem, *map(_Contents.of, inputs))
     return rules.widened(problem, tuple(array.astype(np.float64) for array in inputs), found)
 
 
@@ -213,8 +213,13 @@ class _Contents(NamedTuple):
 
 
 @lru_cache(maxsize=128)
-def _evaluated(which: Literal["formula", "error_bound"], problem: Problem, *inputs: _Contents) -> Any:
-    """Evaluate a formula of the reference; all backends, and several properties, need the same."""
+def _evaluated(
+    which: Literal["formula", "error_bound"], accuracy: Functions | None, problem: Problem, *inputs: _Contents
+) -> Any:
+    """Evaluate a formula of the reference; all backends, and several properties, need the same.
+
+    Bounds are those for functions of this accuracy.
+    """
     arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
     found = getattr(problem.operation, which)(problem, *arrays)
     results = (found,) if isinstance(found, np.ndarray | ErrorBound) else tuple(found)

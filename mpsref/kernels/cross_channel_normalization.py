@@ -28,7 +28,7 @@ from mpsref.codecs import parameter
 from mpsref.geometry import Window
 from mpsref.kernels.normalization import RangedProblem, over_power
 from mpsref.kernels.one_image import ReadsPixels
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, functions
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
 from mpsref.operations import operation
 
@@ -112,17 +112,19 @@ def bases(problem: CrossChannelProblem, x: Array) -> Array:
 
 
 def base_error(problem: CrossChannelProblem, x: Array) -> tuple[Array, Array]:
-    """Return L and its relative error e: a sum of K squares, a product, an addition, and the start of the power."""
+    """Return L and its relative error e: a sum of K squares, a product, an addition, and what the power adds."""
     spec, base = problem.spec, bases(problem, x)
     squares = base - spec.delta
-    return base, growth(spec.kernel_size + 16) * (abs(spec.delta) + np.abs(squares)) / np.abs(base)
+    return base, growth(spec.kernel_size + 4 + functions().logarithm_of_base) * (
+        abs(spec.delta) + np.abs(squares)
+    ) / np.abs(base)
 
 
 def forward_bound(problem: CrossChannelForward, x: Array) -> ErrorBound:
-    """|y| (|beta| e + 48 u): the propagated error of L, 16 ulp for the power, and 3 for the division."""
-    beta = problem.spec.beta
+    """|y| (|beta| e + 48 u): the propagated error of L, the power, the division, and ten roundings."""
+    beta, own = problem.spec.beta, functions().power + functions().quotient + 10
     base, e = base_error(problem, x)
-    return ErrorBound(np.abs(x * over_power(base, beta)) * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
+    return ErrorBound(np.abs(x * over_power(base, beta)) * (abs(beta) * e + own * UNIT_ROUNDOFF))
 
 
 @operation(CrossChannelNormalization, problem=CrossChannelForward, bound=forward_bound)
@@ -132,7 +134,7 @@ def forward(problem: CrossChannelForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: CrossChannelGradient, g: Array, x: Array) -> ErrorBound:
-    """(Sum of |terms|) (G(K + 64) + (|beta| + 1) e), e being the maximum over the outputs involved."""
+    """(Sum of |terms|) (G(K + 32 + power) + (|beta| + 1) e), e being the maximum over the outputs involved."""
     spec = problem.spec
     base, e = base_error(problem, x)
     g, x = np.abs(g), np.abs(x)
@@ -141,7 +143,7 @@ def gradient_bound(problem: CrossChannelGradient, g: Array, x: Array) -> ErrorBo
     for q, window in problem.windows():
         magnitude[..., window] += x[..., window] * share[..., q, None]
         largest[..., window] = np.maximum(largest[..., window], e[..., q, None])
-    return ErrorBound(magnitude * (growth(spec.kernel_size + 64) + (abs(spec.beta) + 1) * largest))
+    return ErrorBound(magnitude * (growth(spec.kernel_size + 32 + functions().power) + (abs(spec.beta) + 1) * largest))
 
 
 @operation(CrossChannelNormalization, problem=CrossChannelGradient, bound=gradient_bound)

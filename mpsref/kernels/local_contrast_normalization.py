@@ -31,7 +31,7 @@ from mpsref.arguments.parameters import PairLike
 from mpsref.codecs import parameter
 from mpsref.kernels.normalization import over_power
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedNormalization
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, functions
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
 from mpsref.kernels.spatial_normalization import largest_around
 from mpsref.operations import operation
@@ -127,12 +127,13 @@ def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, know
 
 
 def forward_bound(problem: LocalContrastForward, x: Array) -> ErrorBound:
-    """The error of the difference, the propagated error of T, 16 ulp of the power, and the last two operations."""
+    """The error of the difference, the propagated error of T, that of the power, and sixteen roundings."""
     spec, known = problem.spec, contrast(problem, x)
     difference = problem.centres(x) - spec.p0 * known.mean
     _, e, a = errors(problem, x, known)
     y = spec.pm + spec.ps * difference * over_power(known.base, spec.beta)
-    scaled = abs(spec.ps) * over_power(known.base, spec.beta) * (a + np.abs(difference) * (abs(spec.beta) * e + 48 * u))
+    relative = abs(spec.beta) * e + (functions().power + 16) * u
+    scaled = abs(spec.ps) * over_power(known.base, spec.beta) * (a + np.abs(difference) * relative)
     return ErrorBound(scaled + u * (abs(spec.pm) + np.abs(y)))
 
 
@@ -144,7 +145,7 @@ def forward(problem: LocalContrastForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorBound:
-    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), and the propagated errors of both differences."""
+    """(Sum of |terms|) (G(N + 32 + power) + (|beta| + 1) e), and the propagated errors of both differences."""
     spec, known = problem.spec, contrast(problem, x)
     of_mean, e, a = errors(problem, x, known)
     mean, _, t = known
@@ -159,7 +160,7 @@ def gradient_bound(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorB
         window.of(of_differences)[...] += window.output(factor * a) * away + window.output(
             factor * difference * of_mean
         )
-    relative = growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)
+    relative = growth(spec.taps + 32 + functions().power) + (abs(spec.beta) + 1) * largest_around(problem, e)
     return ErrorBound(magnitude * relative + of_differences)
 
 

@@ -16,7 +16,7 @@ gradient is ``-t``; the sign of 0 is 0.
 
 The error of an element is the sum over the steps of its formula of their roundings, each relative to the result of
 that step: ``errors`` of the rows, in units of 2**-24, and four for the factors of the result. Functions and quotients
-have the errors of Metal's tables [math; costs of the functions: design error-bounds]. What softmax adds is its own
+have the errors that a backend states [math; costs of the functions: design error-bounds]. What softmax adds is its own
 bound.
 """
 
@@ -36,8 +36,8 @@ from mpsref.arguments.device import on_host
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.neuron import EXP, LOG, QUOTIENT
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.reference import ErrorBound, functions, gamma
+from mpsref.kernels.softmax import log_softmax_error, softmax_error
 from mpsref.operations import Argument, Arguments, ImageProblem, Spec, operation
 from mpsref.registry import call
 
@@ -98,13 +98,13 @@ def _size(v: Array) -> Array:
 
 def _of_logarithm(v: Array, roundings: int) -> Array:
     """Return the error of log(v) where v has so many roundings, and of a product with it."""
-    return roundings + (LOG + 1) * _size(v)
+    return roundings + (functions().log + 1) * _size(v)
 
 
 def _of_sigmoid(y: Array) -> Array:
     """Return the error of sigmoid(y), whose exponential has an error that grows with its argument."""
     s = sigmoid(y)
-    return np.asarray((EXP + 1 + QUOTIENT + np.abs(y) * (1 + 4 * sigmoid(-y))) * s)
+    return np.asarray((functions().exp + 1 + functions().quotient + np.abs(y) * (1 + 4 * sigmoid(-y))) * s)
 
 
 def _huber(size: Array, delta: float, offset: float) -> Array:
@@ -175,7 +175,7 @@ FUNCTIONS: Mapping[str, LossFunction] = {
                 2 * np.maximum(y, 0)
                 + 6 * np.abs(y) * t
                 + 2
-                + (EXP + LOG + 2 + np.abs(y)) * np.log1p(np.exp(-np.abs(y)))
+                + (functions().exp + functions().log + 2 + np.abs(y)) * np.log1p(np.exp(-np.abs(y)))
             ),
             lambda loss, y, t: _of_sigmoid(y) + 3 * t,
             lambda loss, y, t: np.abs(y),
@@ -189,7 +189,7 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         label_slope=lambda loss, y, t: -np.log(y),
         errors=(
             lambda loss, y, t: t * _of_logarithm(y, 0),
-            lambda loss, y, t: QUOTIENT * t / y,
+            lambda loss, y, t: functions().quotient * t / y,
             lambda loss, y, t: _of_logarithm(y, 0),
         ),
         predictions=Domain(0, 1, above=True),
@@ -240,7 +240,8 @@ FUNCTIONS: Mapping[str, LossFunction] = {
                 + np.abs(1 - t) * (_of_logarithm(1 - y + loss.epsilon, 3) + _size(1 - y + loss.epsilon))
             ),
             lambda loss, y, t: (
-                (QUOTIENT + 4) * np.abs(1 - t) / (1 - y + loss.epsilon) + (QUOTIENT + 2) * t / (y + loss.epsilon)
+                (functions().quotient + 4) * np.abs(1 - t) / (1 - y + loss.epsilon)
+                + (functions().quotient + 2) * t / (y + loss.epsilon)
             ),
             lambda loss, y, t: _of_logarithm(y + loss.epsilon, 2) + _of_logarithm(1 - y + loss.epsilon, 3),
         ),
@@ -253,9 +254,9 @@ FUNCTIONS: Mapping[str, LossFunction] = {
         slope=lambda loss, y, t: -t,
         label_slope=lambda loss, y, t: np.log(t) + 1 - y,
         errors=(
-            lambda loss, y, t: t * ((LOG + 2) * _size(np.where(t == 0, 1, t)) + 2 * np.abs(y)),
+            lambda loss, y, t: t * ((functions().log + 2) * _size(np.where(t == 0, 1, t)) + 2 * np.abs(y)),
             lambda loss, y, t: np.zeros_like(y),
-            lambda loss, y, t: (LOG + 2) * _size(t) + 2 + 2 * np.abs(y),
+            lambda loss, y, t: (functions().log + 2) * _size(t) + 2 + 2 * np.abs(y),
         ),
         predictions=Domain(-np.inf, 0),
         labels=UNIT,
@@ -620,9 +621,9 @@ def _softmax_error(derivative: str, y: Array, t: Array) -> Array:
     spread = y.max(axis=-1, keepdims=True) - y.min(axis=-1, keepdims=True)
     logarithm = log_softmax(y)
     if derivative == "slope":
-        return np.asarray(np.exp(logarithm) * gamma(channels + 2 * spread + 24) + 2.0**-126)
+        return softmax_error(channels, spread, np.exp(logarithm))
     shifted = y - y.max(axis=-1, keepdims=True)
-    of_logarithm = gamma(channels + spread + 16) + gamma(10) * (np.abs(shifted) + np.abs(shifted - logarithm))
+    of_logarithm = log_softmax_error(channels, spread, np.abs(shifted) + np.abs(shifted - logarithm))
     return np.asarray(of_logarithm * (t if derivative == "element" else 1))
 
 

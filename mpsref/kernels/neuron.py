@@ -32,7 +32,7 @@ from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.one_image import ReadsPixels
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.reference import ErrorBound, Functions, functions, gamma
 from mpsref.operations import ImageProblem, operation, vector
 from mpsref.registry import call
 
@@ -48,14 +48,10 @@ class Activation(NamedTuple):
     needs: Mapping[str, float] = {}
     """The parameters and their defaults."""
     affine: bool = False
-    roundings: tuple[int, int] = (1, 1)
-    """The roundings of value and slope, relative to them, before the last one."""
+    roundings: Callable[[Functions], tuple[int, int]] = lambda of: (1, 1)
+    """The roundings of value and slope, relative to them, before the last one, for these errors of functions."""
     moves: int = 0
     """The roundings of the argument, relative to its terms."""
-
-
-EXP, LOG, TANH, POWER, QUOTIENT = 8, 8, 10, 32, 6
-"""The errors of functions and quotients in units of 2**-24: 4, 4, 5, 16 and 3 ulp, as in the table of Metal [doc]."""
 
 
 def _tanh_slope(n: Neuron, x: Array) -> Array:
@@ -108,13 +104,13 @@ def _normal(x: Array) -> Array:
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
-    "none": Activation(lambda n, x: x, lambda n, x: np.ones_like(x), roundings=(0, 0)),
+    "none": Activation(lambda n, x: x, lambda n, x: np.ones_like(x), roundings=lambda of: (0, 0)),
     "relu": Activation(lambda n, x: _relu(n.a, x), lambda n, x: _relu_slope(n.a, x), {"a": 0.0}),
     "linear": Activation(lambda n, u: u, lambda n, u: np.full_like(u, n.a), {"a": 1.0, "b": 0.0}, affine=True, moves=3),
     "sigmoid": Activation(
         lambda n, x: _sigmoid(x),
         _sigmoid_slope,
-        roundings=(EXP + 1 + QUOTIENT, EXP + 2 * (1 + QUOTIENT) + 1),
+        roundings=lambda of: (of.exp + 1 + of.quotient, of.exp + 2 * (1 + of.quotient) + 1),
         moves=4,
     ),
     "hardsigmoid": Activation(
@@ -128,25 +124,27 @@ ACTIVATIONS: Mapping[str, Activation] = {
         lambda n, x: n.a * np.tanh(n.b * x),
         _tanh_slope,
         {"a": 1.0, "b": 1.0},
-        roundings=(TANH + 1, EXP + 2 * (1 + QUOTIENT) + 5),
+        roundings=lambda of: (of.tanh + 1, of.exp + 2 * (1 + of.quotient) + 5),
         moves=6,
     ),
-    "absolute": Activation(lambda n, x: abs(x), lambda n, x: np.sign(x), roundings=(0, 0)),
+    "absolute": Activation(lambda n, x: abs(x), lambda n, x: np.sign(x), roundings=lambda of: (0, 0)),
     "softplus": Activation(
         _softplus,
         lambda n, x: n.a * n.b * _sigmoid(n.b * x),
         {"a": 1.0, "b": 1.0},
-        roundings=(EXP + LOG + QUOTIENT + 2, EXP + 1 + QUOTIENT + 3),
+        roundings=lambda of: (of.exp + of.log + of.quotient + 2, of.exp + 1 + of.quotient + 3),
         moves=6,
     ),
     "softsign": Activation(
-        lambda n, x: x / (1 + abs(x)), lambda n, x: (1 / (1 + abs(x))) ** 2, roundings=(1 + QUOTIENT, 3 + 2 * QUOTIENT)
+        lambda n, x: x / (1 + abs(x)),
+        lambda n, x: (1 / (1 + abs(x))) ** 2,
+        roundings=lambda of: (1 + of.quotient, 3 + 2 * of.quotient),
     ),
     "elu": Activation(
         lambda n, x: np.where(x >= 0, x, n.a * np.expm1(np.minimum(x, 0))),
         lambda n, x: np.where(x >= 0, 1.0, n.a * np.exp(np.minimum(x, 0))),
         {"a": 1.0},
-        roundings=(2, EXP + 1),
+        roundings=lambda of: (2, of.exp + 1),
         moves=4,
     ),
     "prelu": Activation(
@@ -159,7 +157,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
         _power_slope,
         {"a": 1.0, "b": 0.0, "c": 1.0},
         affine=True,
-        roundings=(POWER, POWER + 3),
+        roundings=lambda of: (of.power, of.power + 3),
         moves=3,
     ),
     "exponential": Activation(
@@ -167,7 +165,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
         lambda n, u: n.a * n.log_base * np.exp(u * n.log_base),
         {"a": 1.0, "b": 0.0, "c": -1.0},
         affine=True,
-        roundings=(EXP, EXP + 3),
+        roundings=lambda of: (of.exp, of.exp + 3),
         moves=7,
     ),
     "logarithm": Activation(
@@ -175,13 +173,13 @@ ACTIVATIONS: Mapping[str, Activation] = {
         lambda n, u: n.a / (n.log_base * u),
         {"a": 1.0, "b": 0.0, "c": -1.0},
         affine=True,
-        roundings=(LOG + 1 + QUOTIENT, 3 + QUOTIENT),
+        roundings=lambda of: (of.log + 1 + of.quotient, 3 + of.quotient),
         moves=3,
     ),
     "gelu": Activation(
         lambda n, x: x * _normal(x),
         lambda n, x: _normal(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi),
-        roundings=(2, 1),
+        roundings=lambda of: (2, 1),
     ),
 }
 """Every type of neuron, in the order of Apple's numbers."""
@@ -227,11 +225,11 @@ def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     """Return how far a float32 result may be from the ``of`` ("value" or "slope") at ``x``, float64.
 
     The change of the function when its argument moves by the roundings of that, those that are relative to the result,
-    and those of a sum that cancels, relative to its terms. Functions and quotients have the errors of Metal's table
+    and those of a sum that cancels, relative to its terms. Functions and quotients have the stated errors
     [math, design error-bounds].
     """
     activation = ACTIVATIONS[neuron.type]
-    function, roundings = getattr(activation, of), activation.roundings[of == "slope"]
+    function, roundings = getattr(activation, of), activation.roundings(functions())[of == "slope"]
     x = np.clip(x, -(2.0**100), 2.0**100)  # the error of a function that is constant at infinity is finite there
     u = argument(neuron, x)
     magnitude = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
@@ -251,12 +249,16 @@ def _cancelled(neuron: Neuron, of: str, x: Array) -> Any:
         return gamma(1) * abs(neuron.a)
     if neuron.type == "elu" and of == "value":
         power = np.exp(np.minimum(x, 0))  # expm1 has the error of a function, which is relative to the difference
-        return np.where(x < 0, gamma(EXP) * abs(neuron.a) * np.maximum(power, 1 - power), 0)
+        return np.where(x < 0, gamma(functions().exp) * abs(neuron.a) * np.maximum(power, 1 - power), 0)
     if neuron.type != "gelu":
         return 0.0
     density = np.exp(-0.5 * x * x)
     of_distribution = gamma(5) + gamma(16) * density
-    return abs(x) * of_distribution if of == "value" else of_distribution + abs(x) * density * gamma(EXP + 2 + x * x)
+    return (
+        abs(x) * of_distribution
+        if of == "value"
+        else of_distribution + abs(x) * density * gamma(functions().exp + 2 + x * x)
+    )
 
 
 def _type_named(name: str, given: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,29 @@ def gamma(m: Any) -> Array:
     True
     """
     return np.asarray(m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF))
+
+
+class Functions(NamedTuple):
+    """The largest errors of functions and quotients in units of 2**-24, each half a unit in the last place or less.
+
+    By default 4, 4, 5, 16 and 3 ulp, as in the table of Metal [doc]. A rule of a backend that states smaller ones lets
+    :func:`functions` return them, see :mod:`mpsref.conformance.rules`.
+    """
+
+    exp: int = 8
+    log: int = 8
+    tanh: int = 10
+    power: int = 32
+    quotient: int = 6
+    logarithm_of_base: int = 12
+    """Relative, of what a power multiplies by its exponent."""
+
+
+OF_METAL = Functions()
+
+stated: ContextVar[Functions] = ContextVar("functions", default=OF_METAL)
+functions = stated.get
+"""Return the errors with which bounds are evaluated now."""
 
 
 class ErrorBound(NamedTuple):

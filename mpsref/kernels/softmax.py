@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Backend
 from mpsref.kernels.one_image import OneImage
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.reference import ErrorBound, functions, gamma
 from mpsref.operations import ImageProblem, operation
 from mpsref.registry import call
 
@@ -107,15 +107,25 @@ def spread(below: Array) -> Array:
     return np.asarray(-below.min(axis=3, keepdims=True, initial=0, where=np.isfinite(below)))
 
 
-# The bounds charge exp and log with 4 ulp and a division with 3, as Metal's tables do; an error of the argument of an
-# exponential, which is as large as the spread of the pixel, counts relative to the result [math, design error-bounds].
+# An error of the argument of an exponential, which is as large as the spread of the pixel, counts relative to the
+# result [math, design error-bounds].
+
+
+def softmax_error(channels: int, spread: Array, y: Array) -> Array:
+    """y * gamma(C + 2 * spread + 24) + 2**-126; the 24 are two exponentials, a division, and two roundings."""
+    return np.asarray(y * gamma(channels + 2 * spread + 2 * functions().exp + functions().quotient + 2) + 2.0**-126)
+
+
+def log_softmax_error(channels: int, spread: Array, terms: Array) -> Array:
+    """gamma(C + spread + 16) + gamma(10) * terms; the 16 are an exponential and a logarithm, the 10 a logarithm."""
+    of = functions()
+    return np.asarray(gamma(channels + spread + of.exp + of.log) + gamma(of.log + 2) * terms)
 
 
 def softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:
-    """y * gamma(C + 2 * spread + 24) + 2**-126, where the spread of a pixel is its largest finite m - x."""
+    """:func:`softmax_error`, where the spread of a pixel is its largest finite m - x."""
     below, powers, total = shifted(x)
-    m = x.shape[3] + 2 * spread(below) + 24
-    return ErrorBound(powers / total * gamma(m) + 2.0**-126)
+    return ErrorBound(softmax_error(x.shape[3], spread(below), powers / total))
 
 
 @operation(SoftMax, problem=ForwardProblem, bound=softmax_bound)
@@ -138,10 +148,9 @@ def softmax_gradient(problem: GradientProblem, g: Array, y: Array) -> Array:
 
 
 def log_softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:
-    """gamma(C + spread + 16) + gamma(10) * (|x - m| + ln(sum))."""
+    """:func:`log_softmax_error` of |x - m| + ln(sum)."""
     below, _, total = shifted(x)
-    m = x.shape[3] + spread(below) + 16
-    return ErrorBound(gamma(m) + gamma(10) * (-below + np.log(total)))
+    return ErrorBound(log_softmax_error(x.shape[3], spread(below), -below + np.log(total)))
 
 
 @operation(LogSoftMax, problem=ForwardProblem, bound=log_softmax_bound)
@@ -152,9 +161,9 @@ def log_softmax(problem: ForwardProblem, x: Array) -> Array:
 
 
 def log_softmax_gradient_bound(problem: GradientProblem, g: Array, y: Array) -> ErrorBound:
-    """gamma(C + 12) * (|g| + e**l * sum |g|)."""
+    """gamma(C + 12) * (|g| + e**l * sum |g|); the 12 are an exponential and four roundings."""
     scale = abs(g) + np.exp(y) * abs(g).sum(axis=3, keepdims=True)
-    return ErrorBound(gamma(y.shape[3] + 12) * scale)
+    return ErrorBound(gamma(y.shape[3] + functions().exp + 4) * scale)
 
 
 @operation(LogSoftMax, problem=GradientProblem, bound=log_softmax_gradient_bound)

@@ -32,7 +32,7 @@ from mpsref.kernels.normalization_windows import (
     WindowedNormalization,
     WindowedProblem,
 )
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, functions
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
 from mpsref.operations import operation
 
@@ -87,18 +87,18 @@ def bases(problem: SpatialForward | SpatialGradient, x: Array) -> Array:
 
 
 def base_error(problem: SpatialForward | SpatialGradient, x: Array) -> tuple[Array, Array]:
-    """Return T and its relative error e: a sum of N squares, a product, an addition, and the start of the power."""
+    """Return T and its relative error e: a sum of N squares, a product, an addition, and what the power adds."""
     spec, t = problem.spec, bases(problem, x)
     squares = t - spec.delta
-    return t, growth(spec.taps + 16) * (abs(spec.delta) + np.abs(squares)) / np.abs(t)
+    return t, growth(spec.taps + 4 + functions().logarithm_of_base) * (abs(spec.delta) + np.abs(squares)) / np.abs(t)
 
 
 def forward_bound(problem: SpatialForward, x: Array) -> ErrorBound:
-    """|y| (|beta| e + 48 u): the propagated error of T, 16 ulp for the power, and 3 for the division."""
-    beta = problem.spec.beta
+    """|y| (|beta| e + 48 u): the propagated error of T, the power, the division, and ten roundings."""
+    beta, own = problem.spec.beta, functions().power + functions().quotient + 10
     t, e = base_error(problem, x)
     y = np.abs(problem.centres(x) * over_power(t, beta))
-    return ErrorBound(y * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
+    return ErrorBound(y * (abs(beta) * e + own * UNIT_ROUNDOFF))
 
 
 @operation(SpatialNormalization, problem=SpatialForward, bound=forward_bound)
@@ -108,7 +108,7 @@ def forward(problem: SpatialForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: SpatialGradient, g: Array, x: Array) -> ErrorBound:
-    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), e being the maximum over the outputs involved."""
+    """(Sum of |terms|) (G(N + 32 + power) + (|beta| + 1) e), e being the maximum over the outputs involved."""
     spec = problem.spec
     t, e = base_error(problem, x)
     g, x = np.abs(g), np.abs(x)
@@ -116,7 +116,9 @@ def gradient_bound(problem: SpatialGradient, g: Array, x: Array) -> ErrorBound:
     magnitude = problem.at_centres(g * over_power(t, spec.beta))
     for window in problem.windows():
         window.of(magnitude)[...] += window.of(x) * window.output(share)
-    return ErrorBound(magnitude * (growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)))
+    return ErrorBound(
+        magnitude * (growth(spec.taps + 32 + functions().power) + (abs(spec.beta) + 1) * largest_around(problem, e))
+    )
 
 
 @operation(SpatialNormalization, problem=SpatialGradient, bound=gradient_bound)

@@ -30,9 +30,8 @@ from mpsref.codecs import parameter
 from mpsref.geometry import EDGE_MODES, EdgeMode
 from mpsref.kernels.interpolation import Sampling, WeightTable, sampled, spread_back
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.neuron import QUOTIENT
 from mpsref.kernels.one_image import OneImage
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.reference import ErrorBound, functions, gamma
 from mpsref.operations import ImageProblem, operation, shape_only
 from mpsref.registry import call
 
@@ -202,16 +201,13 @@ def _dyadic(axes: tuple[Sampling, Sampling]) -> bool:
     return all(axis.denominator & (axis.denominator - 1) == 0 for axis in axes)
 
 
-WEIGHT = QUOTIENT
-"""The error of a weight that is not 1: a quotient, or its difference from 1."""
-
-
 def bilinear_bound(
     axes: tuple[Sampling, Sampling], tables: Sequence[WeightTable], values: Array, terms: Any = 0
 ) -> ErrorBound:
     """Absolute errors of the weights, and for both axes a product and a sum; of ``terms``, as many sums in all.
 
-    Weights that are dyadic leave nothing to round where the pixels are small integers.
+    A weight that is not 1 has the error of a quotient, or of its difference from 1. Weights that are dyadic leave
+    nothing to round where the pixels are small integers.
     """
     y, x = (matrix(table, length) for table, length in zip(tables, values.shape[1:3], strict=True))
 
@@ -221,9 +217,9 @@ def bilinear_bound(
     size, unweighted = summed(y, x), summed(y > 0, x > 0)
     of_weights = summed((y > 0) & (y < 1), x) + summed(y, (x > 0) & (x < 1))
     finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger denominator gives no better bound
-    m = np.float64(4) + terms
+    m, weight = np.float64(4) + terms, functions().quotient
     return ErrorBound(
-        gamma(m) * size + gamma(WEIGHT) * of_weights, _dyadic(axes) & (unweighted * finest <= 2.0**24), m + WEIGHT
+        gamma(m) * size + gamma(weight) * of_weights, _dyadic(axes) & (unweighted * finest <= 2.0**24), m + weight
     )
 
 

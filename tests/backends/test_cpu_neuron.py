@@ -91,6 +91,9 @@ STATED = {
     "-0.75": 1.6,
     "-1": 0.5,
     "-2": 1.91,
+    "-3": 0.51,
+    "-5": 0.51,
+    "-8": 0.51,
 }
 """Those in the documentation of elementary.py."""
 

@@ -136,12 +136,12 @@ def raised() -> Any:
 
 @pytest.mark.parametrize("beta", [*(k / 4 for k in range(-12, 41)), 0.1, -2.3, 40.0])
 def test_powers_of_the_cpu_backend(beta: float) -> None:
-    """Roots and products for multiples of 1/4, and the general power: all well within 16 ulp."""
+    """Roots, products, and the general power: all within 2 units in the last place."""
     base = np.linspace(0.3, 3, 1000, dtype=np.float32)
     power = np.empty_like(base)
     raised()(beta, base, power)
     exact = base.astype(np.float64) ** -np.float64(np.float32(beta))
-    assert (np.abs(power - exact) <= 16 * np.spacing(exact.astype(np.float32))).all()
+    assert (np.abs(power - exact) <= 2 * np.spacing(exact.astype(np.float32))).all()
 
 
 @cache

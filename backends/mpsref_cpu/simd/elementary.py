@@ -3,19 +3,19 @@
 Library functions compute one value at a time. These are arithmetic without branches: the argument is reduced to a short
 interval by powers of two, and a polynomial is evaluated. All are for compiled code. NaN, infinities, zeros and
 subnormal numbers give what NumPy gives. The largest errors, in units in the last place of the exact result, over all
-float32 (``scripts/elementary.py`` measures them), and of powers over one of 211, with eleven exponents:
+float32 (``scripts/elementary.py`` measures them), and of powers over one of 211, with fourteen exponents:
 
     exp 1.02   expm1 1.51   log 0.81   log1p_below 1.28   tanh 1.46   sigmoid 1.97
     reciprocal_root 1.5
     power 0.55   raise_to_minus 1.91, of the exponents that take roots and products
     normal, of some million arguments: distribution 6.6, density 2.2
 
-Polynomials are nearly minimax (Lawson's algorithm on Chebyshev nodes), with coefficients rounded to float32. Terms of
-long ones are added up in pairs, to shorten chains of dependent operations.
+Polynomials are nearly minimax (Lawson's algorithm on Chebyshev nodes), with coefficients rounded to float32.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,46 +41,35 @@ LEAST_EXPONENT, MOST_EXPONENT = real(-104), real(89)
 """Below the first argument exp is 0, above the second one infinity."""
 SQRT_HALF_BITS = word(0x3F3504F3)
 LEAST_NORMAL, TWO_25 = real(2.0**-126), real(2.0**25)
-SIGN = word(-(2**31))
 FLT_MAX, INFINITY, NAN = np.finfo(np.float32).max, real(np.inf), real(np.nan)
 
-# (e**r - 1 - r) / r**2 on |r| <= ln(2)/2, relative error of e**r 2**-28
-E0, E1, E2, E3, E4 = map(
-    real, (0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.008368715643882751, 0.0013814599951729178)
-)
+
+def _floats(*numbers: float) -> Any:
+    return tuple(map(real, numbers))
+
+
+# Coefficients, that of the lowest power first. (e**r - 1 - r) / r**2 on |r| <= ln(2)/2, relative error of e**r 2**-28
+E = _floats(0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.008368715643882751, 0.0013814599951729178)
 # (log(1 + f) - f + f**2 / 2) / f**3 for 1 + f between sqrt(1/2) and sqrt(2), relative error of the logarithm 2**-30
-L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(
-    real,
-    (
-        *(0.3333331346511841, -0.25000008940696716, 0.2000207155942917, -0.16667988896369934, 0.14220358431339264),
-        *(-0.12406233698129654, 0.11883548647165298, -0.11670099198818207, 0.06749271601438522),
-    ),
+L = _floats(
+    *(0.3333331346511841, -0.25000008940696716, 0.2000207155942917, -0.16667988896369934, 0.14220358431339264),
+    *(-0.12406233698129654, 0.11883548647165298, -0.11670099198818207, 0.06749271601438522),
 )
 # (tanh(x) - x) / x**3 as a polynomial in x**2, for |x| <= 5/8, relative error 2**-27
-T0, T1, T2, T3, T4 = map(
-    real, (-0.3333328068256378, 0.13331405818462372, -0.05373651534318924, 0.02062816731631756, -0.0056922961957752705)
-)
+T = _floats(-0.3333328068256378, 0.13331405818462372, -0.05373651534318924, 0.02062816731631756, -0.0056922961957752705)
 TANH_SERIES = real(0.625)
 # (log(1 + x) - x) / x**2 on 0 <= x <= 1, relative error of log(1 + x) 2**-27
-H0, H1, H2, H3, H4, H5, H6, H7, H8 = map(
-    real,
-    (
-        *(-0.4999993145465851, 0.33330464363098145, -0.24958018958568573, 0.19692102074623108, -0.15344880521297455),
-        *(0.10661128163337708, -0.05745723098516464, 0.020086241886019707, -0.003290468594059348),
-    ),
+H = _floats(
+    *(-0.4999993145465851, 0.33330464363098145, -0.24958018958568573, 0.19692102074623108, -0.15344880521297455),
+    *(0.10661128163337708, -0.05745723098516464, 0.020086241886019707, -0.003290468594059348),
 )
-# 2 * artanh(s) / s - 2 over s**2 as a polynomial in s**2, float64, relative error of the logarithm 2**-37; E0 to E4
+# 2 * artanh(s) / s - 2 over s**2 as a polynomial in s**2, float64, relative error of the logarithm 2**-37; E
 LN2, WIDE_LOG2_E, WIDE_ROUNDER = 0.6931471805599453, 1.4426950408889634, 1.5 * 2.0**52
-P0, P1, P2, P3 = 0.6666666564510938, 0.40000335276522775, 0.28537302696466005, 0.23582269311073312
-Q0, Q1, Q2, Q3, Q4 = (
-    *(0.49999993448699287, 0.16666520645342162, 0.04166838788816945, 0.00836871521924785),
-    0.0013814601852383706,
-)
+P = 0.6666666564510938, 0.40000335276522775, 0.28537302696466005, 0.23582269311073312
+Q = 0.49999993448699287, 0.16666520645342162, 0.04166838788816945, 0.00836871521924785, 0.0013814601852383706
 # erfc(A) * e**(A*A) / 2 as a quotient of polynomials in sqrt(2) * A between 0 and 15, relative error 2**-26
-N1, N2, N3, N4 = map(real, (0.43858736753463745, 0.18342266976833344, 0.040688030421733856, 0.0041219815611839294))
-M1, M2, M3, M4, M5 = map(
-    real, (1.6750595569610596, 1.2033454179763794, 0.46995827555656433, 0.10199599713087082, 0.01033216156065464)
-)
+N = _floats(0.43858736753463745, 0.18342266976833344, 0.040688030421733856, 0.0041219815611839294)
+M = _floats(1.6750595569610596, 1.2033454179763794, 0.46995827555656433, 0.10199599713087082, 0.01033216156065464)
 INVERSE_ROOT_TWO_PI = real(0.3989422804014327)
 FARTHEST = real(15)
 """Number of standard deviations below the mean at which the normal distribution is 0 in float32."""
@@ -101,10 +90,16 @@ def reciprocal_root(x):
 
 
 @inlined
+def _in_pairs(x, z, c, last):
+    """Return ``c[0] + c[1] x + c[2] x**2 + c[3] x**3 + last x**4``, z being x**2, in a short chain of operations."""
+    return real(real(c[0] + x * c[1]) + z * real(real(c[2] + x * c[3]) + z * last))
+
+
+@inlined
 def _rest(r):
     """Return ``e**r - 1`` for ``|r| <= ln(2)/2``."""
     z = real(r * r)
-    return real(r + z * real(real(E0 + r * E1) + z * real(real(E2 + r * E3) + z * E4)))
+    return real(r + z * _in_pairs(r, z, E, E[4]))
 
 
 @inlined
@@ -158,9 +153,7 @@ def log(x):
     """Return the natural logarithm: -inf of 0, NaN of negative numbers."""
     e, f = _split(x)
     z = real(f * f)
-    high = real(real(real(L4 + f * L5) + z * real(real(L6 + f * L7) + z * L8)))
-    cubic = real(real(L0 + f * L1) + z * real(real(L2 + f * L3) + z * high))
-    tail = real(real(f * z) * cubic + real(e * LN2_LOW))
+    tail = real(real(f * z) * _in_pairs(f, z, L, _in_pairs(f, z, L[4:], L[8])) + real(e * LN2_LOW))
     found = real(e * LN2_HIGH + real(f - real(HALF * z - tail)))
     found = x if x > FLT_MAX else found
     found = -INFINITY if x == ZERO else found
@@ -171,8 +164,7 @@ def log(x):
 def log1p_below(x):
     """Return log(1 + x) for 0 <= x <= 1, without the rounding of the sum."""
     z = real(x * x)
-    high = real(real(H4 + x * H5) + z * real(real(H6 + x * H7) + z * H8))
-    return real(x + z * real(real(H0 + x * H1) + z * real(real(H2 + x * H3) + z * high)))
+    return real(x + z * _in_pairs(x, z, H, _in_pairs(x, z, H[4:], H[8])))
 
 
 @inlined
@@ -180,12 +172,10 @@ def tanh(x):
     """Return the hyperbolic tangent."""
     size = abs(x)
     z = real(x * x)
-    high = real(real(T2 + z * T3) + real(z * z) * T4)
-    small = real(size + real(size * z) * real(real(T0 + z * T1) + real(z * z) * high))
+    small = real(size + real(size * z) * _in_pairs(z, real(z * z), T, T[4]))
     e = exp_below(real(-TWO * size))
     large = real(ONE - quotient(real(e + e), real(ONE + e)))
-    found = small if size < TANH_SERIES else large
-    return word(real(found).view(word) | word(real(x).view(word) & SIGN)).view(real)
+    return math.copysign(small if size < TANH_SERIES else large, x)
 
 
 @inlined
@@ -212,8 +202,8 @@ def _bell(size):
 def normal(x):
     """Return the normal distribution at x, ``erfc(-x/sqrt(2)) / 2``, and its density."""
     size = real(min(abs(x), FARTHEST))
-    above = HALF + size * (N1 + size * (N2 + size * (N3 + size * N4)))
-    below = ONE + size * (M1 + size * (M2 + size * (M3 + size * (M4 + size * M5))))
+    above = HALF + size * (N[0] + size * (N[1] + size * (N[2] + size * N[3])))
+    below = ONE + size * (M[0] + size * (M[1] + size * (M[2] + size * (M[3] + size * M[4]))))
     bell = _bell(size)
     tail = real(quotient(real(above), real(below)) * bell)
     distribution = tail if x < ZERO else real(ONE - tail)
@@ -231,7 +221,7 @@ def power(u, c, below):
     e, f = np.float64(exponent), np.float64(fraction)
     s = quotient(f, f + 2.0)
     z = s * s
-    y = e * LN2 + s * (2.0 + z * (P0 + z * (P1 + z * (P2 + z * P3))))
+    y = e * LN2 + s * (2.0 + z * (P[0] + z * (P[1] + z * (P[2] + z * P[3]))))
     y = np.inf if size > FLT_MAX else y
     y = -np.inf if size == ZERO else y
     y = y * np.float64(c)
@@ -239,12 +229,11 @@ def power(u, c, below):
     y = -110.0 if y < -110.0 else y  # 0
     shifted = y * WIDE_LOG2_E + WIDE_ROUNDER
     r = y - (shifted - WIDE_ROUNDER) * LN2
-    rest = 1.0 + r + r * r * (Q0 + r * (Q1 + r * (Q2 + r * (Q3 + r * Q4))))
+    rest = 1.0 + r + r * r * (Q[0] + r * (Q[1] + r * (Q[2] + r * (Q[3] + r * Q[4]))))
     pattern = np.int64(np.float64(rest).view(np.int64) + (np.float64(shifted).view(np.int64) << 52))
     found = real(pattern.view(np.float64))
     found = u if u != u else found
-    odd = word(real(found).view(word) | word(real(u).view(word) & SIGN)).view(real)
-    found = odd if below < ZERO else found
+    found = math.copysign(found, u) if below < ZERO else found
     return NAN if (u < ZERO) & (size <= FLT_MAX) & (below != below) else found  # that of -infinity is never NaN
 
 
@@ -258,13 +247,9 @@ def _three_quarters(u):
     return better if better == better else found  # 0 times infinity
 
 
-MOST_FACTORS = 8
-"""The largest exponent that is a product. The default exponent of MPS is 5."""
-
-
 @uncounted
 def raise_to_minus(exponent, base, power_of, count):
-    """Set ``power_of[i] = base[i]**-exponent`` for ``i < count``, correct to float32: usual exponents take roots.
+    """Set ``power_of[i] = base[i]**-exponent`` for ``i < count``, within 2 units: usual exponents take roots.
 
     A run of float64 bases with one that is out of the range of float32 takes a library function.
     """
@@ -282,18 +267,18 @@ def raise_to_minus(exponent, base, power_of, count):
         for i in range(n):
             inverse = quotient(ONE, real(base[i]))
             power_of[i] = kind(inverse if exponent == 1 else inverse * inverse)
-    elif exponent == np.floor(exponent) and 2 < exponent <= MOST_FACTORS:
+    elif exponent == np.floor(exponent) and 0 <= exponent <= 8:  # a product in float64; the default of MPS is 5
+        factors = np.int64(exponent)
         for i in range(n):
-            power_of[i] = base[i]
-        for _ in range(np.int64(exponent) - 1):
-            for i in range(n):
-                power_of[i] *= base[i]
-        for i in range(n):
-            power_of[i] = quotient(kind(1), power_of[i])
+            u = np.float64(base[i])
+            square = u * u
+            fourth = square * square
+            product = (u if factors & 1 else 1.0) * (square if factors & 2 else 1.0) * (fourth if factors & 4 else 1.0)
+            power_of[i] = kind(quotient(1.0, product * (fourth * fourth if factors & 8 else 1.0)))
     else:
         below = real((-1 if exponent % 2 == 1 else 1) if exponent == np.floor(exponent) else np.nan)
         for i in range(n):
-            power_of[i] = kind(ONE if exponent == 0 else power(real(base[i]), -exponent, below))
+            power_of[i] = kind(power(real(base[i]), -exponent, below))
 
 
 @generic

@@ -35,6 +35,8 @@ def rules_on(device: Any) -> tuple[str, ...]:
     """Return the rules that concern a device, with its settings."""
     import torch
 
+    if device.type == "cpu":
+        return (*RULES, "functions within 2 units")
     if device.type != "cuda":
         return RULES
     convolutions = ("TF32 convolutions",) if torch.backends.cudnn.allow_tf32 else ()
