@@ -50,7 +50,9 @@ TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace 
 """A source of PyTorch that includes a header: its headers rely on what is in front of them."""
 
 
-COLUMNS = ("declared", "accepted", "tried", "compiled", "launched", "reported", "seconds")
+COLUMNS = ("functions", "declared", "accepted", "tried", "compiled", "launched", "of functions", "reported", "seconds")
+FUNCTION = re.compile(r"(?:\[\[\s*kernel\b[^\]]*\]\]|\bkernel)\s+void\s+([\w#]+)\s*\(")
+"""The beginning of a kernel function or of a template of one, which an instantiation has not."""
 LENGTHS = (1, 31, 33, 1000)
 """Threads and elements of a launch."""
 MOST_AT_ONCE = 400
@@ -72,6 +74,18 @@ class Count:
         causes = "; ".join(f"{count} {cause}" for cause, count in self.failed.most_common()).replace("|", "¦")
         numbers = " | ".join(f"{self.kernels[what]:,}" for what in COLUMNS)
         return f"| {self.collection} | {self.name} | {numbers} | {causes or '-'} |"
+
+
+def functions(text: str, toolchain: Toolchain | None, options: Options | None) -> dict[str, int]:
+    """Return the places in a text where kernel functions are written, by their names: in a macro one place has several.
+
+    Without options macros are not expanded.
+    """
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    marked = FUNCTION.sub(lambda one: f"mpsref_{one.start()} {one[0]}", text)
+    if toolchain and options:
+        _, marked, _ = toolchain.preprocess(marked, options)
+    return {one[2]: int(one[1]) for one in re.finditer(r"mpsref_(\d+) " + FUNCTION.pattern, marked)}
 
 
 def sources(options: argparse.Namespace) -> Iterator[tuple[str, Path, str, str, list[Path]]]:
@@ -195,7 +209,7 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
     }
     names = [name for name in program.kernels if name not in rejected]
     number = len(names) if options.all else min(options.sample, len(names))
-    first = random.Random(options.seed).randrange(len(names) or 1)
+    first = random.Random(options.seed or 1).randrange(len(names) or 1)
     # Evenly: neighbours are instantiations of one template.
     chosen = [names[(k * len(names) + first) // number] for k in range(number)]
 
@@ -211,15 +225,20 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
             except (anymetal.CompileError, anymetal.LaunchError) as error:
                 yield name, str(error), []
 
+    written, launched_of = functions(text, toolchain, flags), set[int | str]()
     with ThreadPoolExecutor(options.jobs) as pool:  # a library compiles one kernel at a time
         shares = pool.map(lambda k: list(compiled(chosen[k :: options.jobs])), range(options.jobs))
         for name, why, launches in chain.from_iterable(shares):
             found.kernels["compiled"] += not (why and note(found, name, why))
-            found.kernels["launched"] += any(one is not None for one in launches)
+            if any(one is not None for one in launches):
+                found.kernels["launched"] += 1
+                launched_of.add(written.get(function := program.kernels[name].function, function))
             reports = {str(one) for several in launches for one in several or () if one.level == "error"}
             found.kernels["reported"] += bool(reports)
             for one in sorted(reports):
                 print(f"{found.name}: {name}: {one}", file=sys.stderr)
+    all_of = {written.get(kernel.function, kernel.function) for kernel in program.kernels.values()}
+    found.kernels.update({"functions": len(all_of), "of functions": len(launched_of)})
     found.kernels.update(declared=len(program.kernels), accepted=len(names), tried=len(chosen))
     found.kernels["seconds"] = round(sum(os.times()[:4]) - start)
     return found
@@ -236,7 +255,10 @@ PACKAGES = (
     ("libggml-python", "libggml_python-0.20.2.post1.tar.gz", r"ggml-metal/.*\.(metal|h)$|ggml-common\.h$"),
     ("mlx-cpu", "mlx_cpu-0.32.4-py3-none-manylinux_2_35_x86_64.whl", r"metal/kernels/"),
 )
-RUN = "| collection | place | declared | run | agree with NumPy | reports by kind | not looked at | known to differ |"
+RUN = (
+    "| collection | place | functions | of them run | kernels | run | agree with NumPy | reports by kind | "
+    "not looked at | known to differ |"
+)
 
 
 def declared_in(path: Path, include: list[Path]) -> int:
@@ -249,25 +271,25 @@ def declared_in(path: Path, include: list[Path]) -> int:
         return 0
 
 
-def ran(folders: Sequence[Path], examples: int) -> Iterator[str]:
+def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iterator[str]:
     """Run the cases of the collections in some folders, else installed; yield the rows of a table."""
-    from mpsref_collections.collection import examine, find, kind_of, lacking, modules, unseen
+    from mpsref_collections import collection
+    from mpsref_collections.collection import examine, kind_of, lacking, modules, unseen
 
     for module in modules().values():
         kind = kind_of(module)
-        marker = find(kind, folders)
+        marker = collection.find(kind, folders)
         if marker is None:
-            yield f"| {kind.name} | not here: {kind.package} | | | | | | |"
+            yield f"| {kind.name} | not here: {kind.package} {'| ' * (RUN.count('|') - 3)}|"
             continue
         opened = kind(marker, keeps_on=True)
-        run, agree, kinds, new, known = set[str](), set[str](), set[str](), set[str](), list[str]()
-        for name, case in module.CASES.items():
-            if lacking(module, opened, name):
-                continue
-            outcome = examine(opened, case, examples)
+        run, agree, kinds, new, known = set[str](), set[str](), set[tuple[str, str]](), set[str](), list[str]()
+        skipped = [name for name in module.CASES if lacking(module, opened, name)]
+        for name in (name for name in module.CASES if name not in skipped):
+            outcome = examine(opened, module.CASES[name], examples, seed)
             run |= outcome.kernels
             agree |= outcome.kernels if outcome.difference is None else set()
-            kinds |= {f"{one.kind} in {kernel}" for kernel, one in outcome.reports}
+            kinds |= {(kernel, one.kind) for kernel, one in outcome.reports}
             new |= set(unseen(outcome.reports, module.REVIEWED))
             if outcome.difference is not None:
                 print(f"{kind.name}: {name}: {outcome.difference}", file=sys.stderr)
@@ -277,17 +299,26 @@ def ran(folders: Sequence[Path], examples: int) -> Iterator[str]:
             outcome = None if lacking(module, opened, name) else examine(opened, case, examples)
             if outcome and (outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))):
                 known.append(name)
-        files = [path for path in marker.parent.rglob("*.metal") if kind.name != "MLX"]
+        files = [path for path in opened.files() if path.suffix == ".metal" and kind.name != "MLX"]
         declared = sum(declared_in(path, opened.include()) for path in files)
-        reports = Counter(text.partition(" in ")[0] for text in kinds)
+        reports = Counter(what for _, what in kinds)
         shown = ", ".join(f"{count} {what}" for what, count in sorted(reports.items())) or "-"
+        written = dict[str, tuple[Path, int]]()
+        for path in opened.files():
+            expanded = path.suffix == ".metal"  # headers are no sources of their own
+            flags = Options.of(opened.version, opened.include(), False, opened.define()) if expanded else None
+            written |= {name: (path, place) for name, place in functions(path.read_text(), find(), flags).items()}
+        reached = {written[name] for name in opened.functions & written.keys()}
         yield (
-            f"| {kind.name} | {marker.parent} | {declared or 'templates'} | {len(run)} | {len(agree)} | {shown} | "
-            f"{len(new)} | {'; '.join(known) or '-'} |"
+            f"| {kind.name} | {marker.parent} | {len(set(written.values()))} | {len(reached)} | "
+            f"{declared or 'templates'} | {len(run)} | {len(agree)} | {shown} | {len(new)} | "
+            f"{'; '.join(known) or '-'} |"
         )
+        for start, what in () if skipped else collection.unused(module.REVIEWED, kinds):
+            print(f"{kind.name}: REVIEWED: no kernel {start}* had a report of the kind {what}", file=sys.stderr)
 
 
-def packages(folder: Path | None, checkouts: Sequence[Path], examples: int) -> None:
+def packages(folder: Path | None, checkouts: Sequence[Path], examples: int, seed: int | None) -> None:
     """Download the small packages that are not in a folder, and print the table."""
     from mpsref_collections.releases import Release
 
@@ -295,7 +326,7 @@ def packages(folder: Path | None, checkouts: Sequence[Path], examples: int) -> N
         if not (folder / file).is_dir():
             Release(package, file, folder).unpack(wanted)
     print(RUN + "\n" + "| - " * (RUN.count("|") - 1) + "|")
-    for row in ran([*checkouts, *([folder] if folder else [])], examples):
+    for row in ran([*checkouts, *([folder] if folder else [])], examples, seed):
         print(row, flush=True)
 
 
@@ -315,7 +346,7 @@ def main() -> None:
     parser.add_argument("--files", default="*.metal", metavar="PATTERN", help="files of a folder")
     parser.add_argument("--bare", action="store_true", help="compile the sample without checks")
     parser.add_argument("--sample", type=int, default=4, metavar="N", help="kernels of each file")
-    parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--seed", type=int, help="of the sample, and of the arguments and instantiations of cases")
     parser.add_argument("--launch", action="store_true", help="run those of them that need arrays and a length only")
     parser.add_argument("--all", action="store_true", help="compile every kernel")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="kernels that are compiled at once")
@@ -324,7 +355,7 @@ def main() -> None:
     if (toolchain := find()) is None:
         raise SystemExit(missing())
     if options.packages or options.checkout:
-        packages(options.packages, options.checkout, options.examples)
+        packages(options.packages, options.checkout, options.examples, options.seed)
         return
     rows, sums = [], dict[str, Count]()
     if not options.json:

@@ -381,6 +381,11 @@ class Library:
             for name, kernel in self._compiled.program.kernels.items()
         }
 
+    @property
+    def functions(self) -> Mapping[str, str]:
+        """The name of the function in the source, or of its template, for each kernel."""
+        return {name: kernel.function for name, kernel in self._compiled.program.kernels.items()}
+
     def __repr__(self) -> str:
         return f"anymetal.Library({', '.join(self)})"
 

@@ -13,7 +13,7 @@ import pkgutil
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -62,6 +62,8 @@ class Collection:
         """
         self.marker_file, self._keeps_on = marker, keeps_on
         self.launches = Counter[str]()
+        self.functions = set[str]()
+        """Kernel functions and templates of those that were launched."""
         self.reports = list[tuple[str, Finding]]()
         self._compiled: dict[Any, anymetal.Library] = {}
 
@@ -80,7 +82,9 @@ class Collection:
         self.launches[kernel] += 1
 
         def run(*, sanitize: bool) -> anymetal.Launch:
-            found = self.library(source, constants or {}, sanitize)[kernel]
+            library = self.library(source, constants or {}, sanitize)
+            self.functions.add(library.functions[kernel])
+            found = library[kernel]
             return (found.threadgroups if whole else found)(tuple(threads), tuple(group), *arguments, local=local)
 
         try:
@@ -104,6 +108,10 @@ class Collection:
     def include(self) -> list[Path]:
         """Return the folders that its sources include files of."""
         return [self.marker_file.parent]
+
+    def files(self) -> list[Path]:
+        """Return the files that have kernel functions."""
+        return [path for path in sorted(self.marker_file.parent.rglob("*")) if path.suffix in (".metal", ".h")]
 
     def define(self) -> dict[str, Any]:
         """Return the macros that its host defines."""
@@ -298,8 +306,9 @@ class Outcome:
     reports: list[tuple[str, Finding]] = field(default_factory=list)
 
 
-def examine(collection: Collection, case: Case, examples: int) -> Outcome:
-    """Run a case on drawn arguments, which are shrunk if the results differ."""
+def examine(collection: Collection, case: Case, examples: int, seed: int | None = None) -> Outcome:
+    """Run a case on drawn arguments, which are shrunk if the results differ; another ``seed`` draws others."""
+    import hypothesis
     from hypothesis import HealthCheck, Phase, given, settings, strategies
 
     outcome = Outcome()
@@ -312,11 +321,12 @@ def examine(collection: Collection, case: Case, examples: int) -> Outcome:
                 raise AssertionError(difference)
 
     quiet = settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink], print_blob=False, report_multiple_bugs=False,
+        max_examples=examples, deadline=None, derandomize=seed is None, database=None,
+        suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink], print_blob=False,
+        report_multiple_bugs=False,
     )  # fmt: skip
     try:
-        quiet(given(strategies.data())(run))()
+        quiet(hypothesis.seed(seed)(given(strategies.data())(run)))()
     except (AssertionError, anymetal.LaunchError) as error:
         kinds = sorted({one.kind for one in getattr(error, "findings", ()) if one.level == "error"})
         first = "".join(f"{kind}: " for kind in kinds) + str(error).splitlines()[0]
@@ -329,8 +339,17 @@ def examine(collection: Collection, case: Case, examples: int) -> Outcome:
 def unseen(reports: Sequence[tuple[str, Finding]], reviewed: Mapping[tuple[str, str], str]) -> Iterator[str]:
     """Yield reports that ``REVIEWED`` of a collection does not have."""
     for kernel, one in reports:
-        if not any(kernel.startswith(start) and one.kind == kind for start, kind in reviewed):
+        if not any(_is_of(entry, kernel, one.kind) for entry in reviewed):
             yield f"{kernel}: {one}"
+
+
+def unused(reviewed: Mapping[tuple[str, str], str], seen: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the entries of ``REVIEWED`` that no report has, of which the kernel and the kind are given."""
+    return [entry for entry in reviewed if not any(_is_of(entry, *one) for one in seen)]
+
+
+def _is_of(entry: tuple[str, str], kernel: str, kind: str) -> bool:
+    return kernel.startswith(entry[0]) and kind == entry[1]
 
 
 def _several(compared: Compared | Sequence[Compared]) -> Iterator[Compared]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, owner, record
 
 EPSILON = float(np.finfo(np.float32).eps)
 HALF = float(np.finfo(np.float16).eps)
@@ -27,8 +27,10 @@ LOOPED = 4096
 FOLDER = "mlx/backend/metal/kernels/"
 TYPES = {
     "float32": "float", "float16": "half", "int32": "int", "int64": "int64_t", "uint8": "uint8_t", "bool": "bool",
-    "uint32": "uint",
+    "uint32": "uint", "int8": "int8_t", "int16": "int16_t", "uint16": "uint16_t", "uint64": "uint64_t",
 }  # fmt: skip
+FLOATS = np.float32, np.float16
+INTEGERS = np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64
 
 
 def typed(array: Array) -> str:
@@ -50,13 +52,13 @@ class Mlx(Collection):
 
     def run(
         self, headers: str, kernel: str, threads: Sequence[int], group: Sequence[int], *arguments: Any,
-        whole: bool = False, constants: Mapping[int | str, Any] | None = None,
+        whole: bool = False, constants: Mapping[int | str, Any] | None = None, prefix: str = "",
     ) -> None:  # fmt: skip
-        """Launch an instantiation of a template in one of the headers."""
+        """Launch an instantiation of a template in one of the headers, behind a text that the host writes."""
         included = "".join(f'#include "{FOLDER}{one}"\n' for one in ("defines.h", "utils.h", *headers.split()))
         name = re.sub(r"\W+", "_", kernel)
         text = (
-            f"#include <metal_stdlib>\nusing namespace metal;\n{included}"
+            f"#include <metal_stdlib>\nusing namespace metal;\n{prefix}{included}"
             f'template [[host_name("{name}")]] [[kernel]] decltype({kernel}) {kernel};\n'
         )
         self.launch(text, name, threads, group, *arguments, whole=whole, constants=constants)
@@ -67,96 +69,110 @@ class Mlx(Collection):
 
     # --- elements -----------------------------------------------------------------------------------------------------
 
-    def unary(self, name: str, x: Array, out: Array, *, many: bool = False) -> Array:
+    def dense(self, headers: str, kernel: str, count: int, large: bool, *arguments: Any) -> None:
+        """Launch a thread for each of some elements, of arrays that a number of 32 bits counts unless ``large``."""
+        kernel = kernel.replace("<", "2<" if large else "<", 1)
+        grid = (count // 2, 2, 1) if large and count % 2 == 0 else (count, 1, 1)
+        self.run(headers, kernel, grid, (min(grid[0], MOST_THREADS), 1, 1), *arguments)
+
+    def general(self, headers: str, kernel: str, kinds: str, shape: Sequence[int], large: bool, arrays: Sequence[Any],
+                strides: Sequence[Any], *more: Any) -> None:  # fmt: skip
+        """Launch a thread for each element or few of views, by a kernel for their number of axes."""
+        ndim, kind = len(shape), "int64_t" if large else "int"
+        grid = lengths(shape)
+        if ndim <= 3:
+            strides = [np.int64(one[0]) if ndim == 1 else one for one in strides]
+            self.run(headers, f"{kernel}_nd{ndim}<{kinds}, {kind}>", grid, block(grid), *arrays, *strides, *more)
+            return
+        many = 4 if large else 2
+        wide, last = (-(-grid[0] // many), *grid[1:]), np.int32(ndim)
+        kernel = f"{kernel}<{kinds}, {many}, {kind}>"
+        self.run(headers, kernel, wide, block(wide), *arrays, ints(shape), *strides, last, *more)
+
+    def unary(self, name: str, x: Array, out: Array, *, many: bool = False, large: bool = False) -> Array:
         """Write a function of each element: of a dense array, several for each thread or not, or of a view."""
         kinds = f"{typed(x)}, {typed(out)}, {name}"
+        headers = "unary_ops.h unary.h"
         if x.flags.c_contiguous:
-            per = max(1, 8 // x.itemsize) if many else 1
-            threads = -(-x.size // per)
-            self.run(
-                "unary_ops.h unary.h", f"unary_v<{kinds}, {per}>", (threads, 1, 1), (min(threads, MOST_THREADS), 1, 1),
-                at(x), out, np.uint32(x.size),
-            )  # fmt: skip
+            per, size = max(1, 8 // x.itemsize) if many else 1, np.int64(x.size) if large else np.uint32(x.size)
+            self.dense(headers, f"unary_v<{kinds}, {per}>", -(-x.size // per), large, at(x), out, size)
             return out
-        grid = lengths(x)
-        shape, strides = ints(x.shape), steps(x)
-        self.run(
-            "unary_ops.h unary.h", f"unary_g<{kinds}, 1, int>", grid, block(grid), at(x), out, shape, strides,
-            np.array([x.ndim], np.int32),
+        grid = lengths(x.shape)
+        kernel, wide = (
+            (f"unary_g<{kinds}, 4, int64_t>", (-(-grid[0] // 4), *grid[1:])) if large
+            else (f"unary_g<{kinds}, 1, int>", grid)
         )  # fmt: skip
+        about = ints(x.shape), steps(x), np.array([x.ndim], np.int32)
+        self.run(headers, kernel, wide, block(wide), at(x), out, *about)
         return out
 
-    def binary(self, name: str, x: Array, y: Array, out: Array) -> Array:
-        """Write a function of two arrays: dense ones, scalars, or views of up to any number of axes."""
-        kinds = f"{typed(x)}, {typed(out)}, {name}"
+    def binary(self, name: str, x: Array, y: Array, *out: Array, many: bool = False, large: bool = False) -> Array:
+        """Write one or two functions of two arrays: dense ones, scalars, or views of up to any number of axes."""
+        kinds = f"{typed(x)}, {typed(out[0])}, {name}"
+        headers = f"binary_ops.h binary{'_two' * (len(out) - 1)}.h"
         which = "".join("s" if one.size == 1 else "v" for one in (x, y))
         if x.size == y.size == 1:
-            self.run("binary_ops.h binary.h", f"binary_ss<{kinds}>", (1, 1, 1), (1, 1, 1), at(x), at(y), out)
-            return out
-        if all(one.size == 1 or (one.flags.c_contiguous and one.shape == out.shape) for one in (x, y)):
-            group = (min(out.size, MOST_THREADS), 1, 1)
-            size = np.uint32(out.size)
-            self.run(
-                "binary_ops.h binary.h", f"binary_{which}<{kinds}, 1>", (out.size, 1, 1), group, at(x), at(y), out, size
-            )
-            return out
-        x, y = (np.broadcast_to(one, out.shape) for one in (x, y))
-        grid, ndim = lengths(out), out.ndim
-        if ndim <= 3:
-            strides = (np.int64(steps(x)[0]), np.int64(steps(y)[0])) if ndim == 1 else (steps(x), steps(y))
-            kernel = f"binary_g_nd{ndim}<{kinds}, int>"
-            self.run("binary_ops.h binary.h", kernel, grid, block(grid), at(x), at(y), out, *strides)
-            return out
-        wide = (-(-grid[0] // 2), *grid[1:])
-        self.run(
-            "binary_ops.h binary.h", f"binary_g<{kinds}, 2, int>", wide, block(wide), at(x), at(y), out,
-            ints(out.shape), steps(x), steps(y), np.int32(ndim),
-        )  # fmt: skip
-        return out
+            self.run(headers, f"binary_ss<{kinds}>", (1, 1, 1), (1, 1, 1), at(x), at(y), *out)
+        elif all(one.size == 1 or (one.flags.c_contiguous and one.shape == out[0].shape) for one in (x, y)):
+            count = out[0].size
+            per, size = max(1, 8 // x.itemsize) if many else 1, np.int64(count) if large else np.uint32(count)
+            kernel = f"binary_{which}<{kinds}, {per}>"
+            self.dense(headers, kernel, -(-count // per), large, at(x), at(y), *out, size)
+        else:
+            x, y = (np.broadcast_to(one, out[0].shape) for one in (x, y))
+            arrays = at(x), at(y), *out
+            self.general(headers, "binary_g", kinds, out[0].shape, large, arrays, [steps(x), steps(y)])
+        return out[0]
 
-    def select(self, condition: Array, x: Array, y: Array) -> Array:
-        """Return x where the condition holds, else y."""
+    def select(self, condition: Array, x: Array, y: Array, *, many: bool = False, large: bool = False) -> Array:
+        """Return x where the condition holds, else y, which may be scalars."""
         out = blank(condition.shape, x.dtype)
         kinds = f"{typed(x)}, Select"
         headers = "ternary_ops.h ternary.h"
         three = condition, x, y
-        if all(one.flags.c_contiguous and one.shape == out.shape for one in three):
-            size = np.uint32(out.size)
-            group = (min(out.size, MOST_THREADS), 1, 1)
-            kernel = f"ternary_v<{kinds}, false, false, 1>"
-            self.run(headers, kernel, (out.size, 1, 1), group, *map(at, three), out, size)
+        scalars = [one.size == 1 for one in three]
+        if condition.flags.c_contiguous and all(
+            one.size == 1 or (one.flags.c_contiguous and one.shape == out.shape) for one in (x, y)
+        ):
+            per, size = max(1, 8 // x.itemsize) if many else 1, np.int64(out.size) if large else np.uint32(out.size)
+            kernel = f"ternary_v<{kinds}, {str(scalars[1]).lower()}, {str(scalars[2]).lower()}, {per}>"
+            self.dense(headers, kernel, -(-out.size // per), large, *map(at, three), out, size)
             return out
         views = [np.broadcast_to(one, out.shape) for one in three]
-        grid, ndim = lengths(out), out.ndim
-        strides = [np.int64(steps(one)[0]) if ndim == 1 else steps(one) for one in views]
-        if ndim <= 3:
-            kernel = f"ternary_g_nd{ndim}<{kinds}, int>"
-            self.run(headers, kernel, grid, block(grid), *map(at, views), out, *strides)
-            return out
-        wide = (-(-grid[0] // 2), *grid[1:])
-        kernel, shape = f"ternary_g<{kinds}, 2, int>", ints(out.shape)
-        self.run(headers, kernel, wide, block(wide), *map(at, views), out, shape, *strides, np.int32(ndim))
+        self.general(
+            headers, "ternary_g", kinds, out.shape, large, [*map(at, views), out], [steps(one) for one in views]
+        )
         return out
 
-    def copy(self, x: Array, out: Array) -> Array:
-        """Write a view of any strides into another, with a conversion."""
+    def copy(self, x: Array, out: Array, *, many: bool = False, large: bool = False, dynamic: bool = False) -> Array:
+        """Write a scalar, or a view of any strides, into another, with a conversion; from offsets if ``dynamic``."""
         kinds = f"{typed(x)}, {typed(out)}"
-        if x.flags.c_contiguous and out.flags.c_contiguous:
-            group = (min(out.size, MOST_THREADS), 1, 1)
-            self.run("copy.h", f"copy_v<{kinds}, 1>", (out.size, 1, 1), group, at(x), at(out), np.uint32(out.size))
+        if out.flags.c_contiguous and not dynamic and (x.size == 1 or x.flags.c_contiguous):
+            per, size = max(1, 8 // out.itemsize) if many else 1, np.int64(out.size) if large else np.uint32(out.size)
+            kernel = f"copy_{'s' if x.size == 1 else 'v'}<{kinds}, {per}>"
+            self.dense("copy.h", kernel, -(-out.size // per), large, at(x), at(out), size)
             return out
-        grid, ndim, dense = lengths(out), out.ndim, out.flags.c_contiguous
-        both = [x] if dense else [x, out]
-        strides: list[Any] = [np.int64(steps(one)[0]) if ndim == 1 else steps(one) for one in both]
-        kind = "g" if dense else "gg"
-        if ndim <= 3:
-            self.run("copy.h", f"copy_{kind}_nd{ndim}<{kinds}, int>", grid, block(grid), at(x), at(out), *strides)
+        x = np.broadcast_to(x, out.shape)
+        if dynamic:
+            (memory, first), (there, second) = owner(x), owner(out)
+            arrays: list[Any] = [memory.view(x.dtype), there.view(out.dtype)]
+            # The shape is at index 2, strides at 3 and 4, the number of axes at 5.
+            several = x.ndim > 3
+            offsets = np.int64(first // x.itemsize), np.int64(second // out.itemsize)
+            strides = [np.int64(steps(one)[0]) if x.ndim == 1 else steps(one) for one in (x, out)]
+            given = {0: arrays[0], 1: arrays[1], 3: strides[0], 4: strides[1], 6: offsets[0], 7: offsets[1]}
+            given |= {2: ints(x.shape), 5: np.int32(x.ndim)} if several else {}
+            grid, kind = lengths(x.shape), "int64_t" if large else "int"
+            wide = (-(-grid[0] // 2), *grid[1:]) if several else grid
+            kernel = (
+                f"copy_gg_dynamic<{kinds}, 2, {kind}>" if several else f"copy_gg_dynamic_nd{x.ndim}<{kinds}, {kind}>"
+            )
+            self.run("copy.h", kernel, wide, block(wide), *(given[i] for i in sorted(given)))
             return out
-        wide = (-(-grid[0] // 2), *grid[1:])
-        self.run(
-            "copy.h", f"copy_{kind}<{kinds}, 2, int>", wide, block(wide), at(x), at(out), ints(out.shape), *strides,
-            np.int32(ndim),
-        )  # fmt: skip
+        both = [x] if out.flags.c_contiguous else [x, out]
+        self.general(
+            "copy.h", "copy_g" + "g" * (len(both) - 1), kinds, out.shape, large, [at(x), at(out)], [*map(steps, both)]
+        )
         return out
 
     # --- rows ---------------------------------------------------------------------------------------------------------
@@ -240,13 +256,86 @@ class Mlx(Collection):
         return out
 
     def sort(self, x: Array, *, indices: bool = False) -> Array:
-        """Return the rows of a matrix in ascending order, or the indices of it: one block for each row."""
-        length = x.shape[1]
-        block_threads = next(n for n in (32, 64, 128, 256, 512) if 4 * n >= length)
-        out = blank(x.shape, np.uint32 if indices else x.dtype)
-        kernel = f"block_sort<{typed(x)}, {typed(out)}, {str(indices).lower()}, {block_threads}, 4>"
-        one, row = np.int32(1), np.int32(length)
-        self.run("sort.h", kernel, (1, len(x), 1), (block_threads, 1, 1), x, out, row, one, one, row, row, whole=True)
+        """Return the rows of a view in ascending order, or the indices of it: one block for each row, or several."""
+        length = x.shape[-1]
+        threads = next((n for n in (32, 64, 128, 256) if 4 * n >= length), 256 if x.itemsize > 4 else 512)
+        out, flag = blank(x.shape, np.uint32 if indices else x.dtype), str(indices).lower()
+        row, (*rest, step) = np.int32(length), steps(x)
+        rows = x.size // length
+        if length > 4 * threads:
+            return self._merge_sort(x, threads, indices=indices)
+        one, kinds, numbers = np.int32(1), f"{typed(x)}, {typed(out)}, {flag}, {threads}, 4", list[Any]([row, np.int32(step)])
+        kernel, strides = "block_sort", [abs(one) for one in (*rest, step)]
+        if sorted(strides) == sorted(steps(np.empty(x.shape, x.dtype))) and min(steps(x)) > 0 and step == 1:
+            least = [min((n for n, many in zip(which, x.shape, strict=False) if many > 1), default=2**31 - 1)
+                     for which in (rest, steps(out)[:-1])]  # fmt: skip
+            numbers += [one, *map(np.int32, least)]
+        else:
+            kernel = "block_sort_nc"
+            numbers = [*numbers, one, np.int32(x.ndim - 1), ints(x.shape[:-1]), longs(rest), steps(out)[:-1]]
+        self.run("sort.h", f"{kernel}<{kinds}>", (1, rows, 1), (threads, 1, 1), at(x), out, *numbers, whole=True)
+        return out
+
+    def _merge_sort(self, x: Array, threads: int, *, indices: bool) -> Array:
+        length, (*rest, step) = x.shape[-1], steps(x)
+        rows, blocks = x.size // length, -(-length // (4 * threads))
+        kinds, row, group = f"{typed(x)}, uint, true, {threads}, 4", np.int32(length), (threads, 1, 1)
+        pairs = [(blank((rows, length), x.dtype), blank((rows, length), np.uint32)) for _ in range(2)]
+        about = row, np.int32(step), np.int32(x.ndim - 1), ints(x.shape[:-1]), longs(rest)
+        grid = (blocks, rows, 1)
+        self.run("sort.h", f"mb_block_sort<{kinds}>", grid, group, at(x), *pairs[0], *about, whole=True)
+        places, tiles = blank((rows, blocks + 1), np.uint32), 2
+        while tiles // 2 < blocks:
+            numbers, several = (row, np.int32(tiles), np.int32(blocks)), (min(blocks + 1, MOST_THREADS), 1, 1)
+            self.run(
+                "sort.h", f"mb_block_partition<{kinds}>", (1, rows, 1), several, places, *pairs[0], *numbers, whole=True
+            )
+            self.run(
+                "sort.h", f"mb_block_merge<{kinds}>", grid, group, places, *pairs[0], *pairs[1], *numbers, whole=True
+            )
+            pairs, tiles = pairs[::-1], 2 * tiles
+        return pairs[0][indices].reshape(x.shape)
+
+    def attention(
+        self, q: Array, k: Array, v: Array, mask: Array | None, sinks: Array | None, scale: float, *, causal: bool,
+        blocks: int = 0,
+    ) -> Array:  # fmt: skip
+        """Return attention of a few queries (batch, heads, count, size), by blocks of keys and twice if there are."""
+        batch, heads, count, size = q.shape
+        keys, wide, shared = k.shape[2], v.shape[3], heads // k.shape[1]
+        out, kind = blank((batch, heads, count, wide), q.dtype), typed(q)
+        if k.shape[1] == 1:  # the axis of heads has any stride
+            k, v = (one.transpose(1, 0, 2, 3) for one in (k, v))
+        numbers = [np.int32(keys), *(np.uint64(steps(one)[i]) for one in (k, v) for i in (1, 2)), np.float32(scale)]
+        is_bool = mask is not None and mask.dtype == bool
+        known: dict[int | str, Any] = {20: mask is not None, 21: False, 22: causal, 23: is_bool}
+        known |= {24: mask is not None and not is_bool, 25: sinks is not None}
+        more: list[Any] = []
+        if mask is not None:
+            of_mask = [int(n) if many > 1 else 0 for n, many in zip(steps(mask), mask.shape, strict=True)]
+            more = [at(mask), np.int32(of_mask[3]), np.int32(of_mask[2]), np.int32(of_mask[1] or of_mask[0])]
+        three, kinds = [*map(at, (q, k, v))], f"{kind}, {size}, {wide}"
+        if not blocks:
+            more += [] if sinks is None else [sinks, np.int32(heads)]
+            arguments = *three, out, np.int32(shared), *numbers, *more
+            grid = (batch * heads, count, 1)
+            kernel = f"sdpa_vector<{kinds}>"
+            self.run("sdpa_vector.h", kernel, grid, (1024, 1, 1), *arguments, whole=True, constants=known)
+            return out
+        known[26] = blocks
+        some, sums, maxima = (
+            blank((*out.shape[:3], blocks, wide), q.dtype),
+            *(blank((*out.shape[:3], blocks)) for _ in "12"),
+        )
+        more += [] if sinks is None else [sinks]
+        many = size == wide and shared == 8 and count == 1 and mask is sinks is None
+        kernel = f"sdpa_vector_2pass_1{f'_gqa<{kinds}, 8, {8 if size == 64 else 4}' if many else f'<{kinds}'}>"
+        grid = (heads // shared, batch, blocks)
+        arguments = *three, some, sums, maxima, *numbers, *more
+        self.run("sdpa_vector.h", kernel, grid, (32, shared, count), *arguments, whole=True, constants=known)
+        kernel, grid = f"sdpa_vector_2pass_2<{kind}, {wide}>", (batch * heads, count, 1)
+        arguments = some, sums, maxima, out, np.int32(blocks)
+        self.run("sdpa_vector.h", kernel, grid, (1024, 1, 1), *arguments, whole=True, constants=known)
         return out
 
     def scan(self, x: Array, operation: str, *, reverse: bool, inclusive: bool, strided: bool) -> Array:
@@ -408,6 +497,38 @@ class Mlx(Collection):
         )  # fmt: skip
         return out
 
+    def of_gemm(self, name: str, values: Mapping[str, int]) -> Array:
+        """Return a struct of arguments of the kernels of steel."""
+        header = self.marker_file.with_name("steel") / "gemm/params.h"
+        fields = members(header.read_text(), name)
+        return record(fields, {one: 0 for one, *_ in fields} | {"batch_ndim": 1} | dict(values))
+
+    def steel(
+        self, kernel: str, a: Array, b: Array, out: Array, *between: Any, flips: tuple[bool, bool],
+        blocks: Sequence[int], constants: Mapping[int | str, Any] | None = None,
+        more: Sequence[Any] = (), batch: int = 1, **values: int,
+    ) -> None:  # fmt: skip
+        """Launch a product of steel other than the plain one: blocks of rows, columns, terms, and two of simdgroups."""
+        m, n = out.shape[-2:]
+        k = a.shape[-2] if flips[0] else a.shape[-1]
+        bm, bn, bk, wm, wn = blocks
+        name = kernel.partition("<")[0]
+        tiles = {"tiles_n": -(-n // bn), "tiles_m": -(-m // bm)}
+        sizes = {"M": m, "N": n, "K": k, "lda": a.shape[-1], "ldb": b.shape[-1], "ldd": n, "ldc": n}
+        sizes |= {"gemm_k_iterations_aligned": k // bk, "batch_stride_d": m * n} | tiles | values
+        file = {"gather_mm": "gather", "gather_mm_rhs": "gather", "segmented_mm": "segmented", "gemm_splitk": "splitk"}
+        headers = f"steel/gemm/gemm.h steel/gemm/kernels/steel_gemm_{file.get(name, 'masked')}.h"
+        params = self.of_gemm("GEMMSpiltKParams" if name == "gemm_splitk" else "GEMMParams", sizes)
+        flags = ", ".join(str(one).lower() for one in flips)
+        first, _, last = kernel.partition("BLOCKS")
+        grid = (tiles["tiles_n"], tiles["tiles_m"], batch)
+        text = f"{first}{bm}, {bn}, {bk}, {wm}, {wn}, {flags}{last}"
+        aligned = {200: m % bm == 0, 201: n % bn == 0, 202: k % bk == 0}
+        of = {"gather_mm": 3, "gather_mm_rhs": 3, "segmented_mm": 2}
+        known: dict[int | str, Any] = {**dict([*aligned.items()][: of.get(name, 0)]), **(constants or {})}
+        buffers = at(a), at(b), *between, out, params, *more
+        self.run(headers, text, grid, (32, wn, wm), *buffers, whole=True, constants=known)
+
     def gemm(self, a: Array, b: Array, *, transpose_a: bool, transpose_b: bool) -> Array:
         """Return batches of products, of transposes or not, by the kernel of steel for blocks of 64 x 64."""
         batch, m, k = a.shape if not transpose_a else (a.shape[0], a.shape[2], a.shape[1])
@@ -420,8 +541,7 @@ class Mlx(Collection):
         values = {"M": m, "N": n, "K": k, "lda": a.shape[2], "ldb": b.shape[2], "ldd": n, "tiles_n": tiles_n}
         values |= {"tiles_m": tiles_m, "batch_stride_a": m * k, "batch_stride_b": n * k, "batch_stride_d": m * n}
         values |= {"swizzle_log": 0, "gemm_k_iterations_aligned": k // bk, "batch_ndim": 1}
-        header = self.marker_file.with_name("steel") / "gemm/params.h"
-        parameters = record(members(header.read_text(), "GEMMParams"), values)
+        parameters = self.of_gemm("GEMMParams", values)
         constants: dict[int | str, Any] = {10: False, 100: False, 110: False}
         constants |= {200: m % bm == 0, 201: n % bn == 0, 202: k % bk == 0}
         if "300" in re.findall(r"function_constant\((\d+)\)", self._fused()):
@@ -478,9 +598,9 @@ def steps(x: Array) -> Array:
     return longs([stride // x.itemsize for stride in x.strides])
 
 
-def lengths(x: Array) -> tuple[int, int, int]:
+def lengths(shape: Sequence[int]) -> tuple[int, int, int]:
     """Return a grid with a thread for each element: the last axis, the one before, and the rest."""
-    shape = (1, 1, *x.shape)
+    shape = (1, 1, *shape)
     return shape[-1], shape[-2], math.prod(shape[:-2])
 
 
@@ -533,16 +653,30 @@ UNARY: Mapping[str, Any] = {
     "Exp": np.exp, "Expm1": np.expm1, "Floor": np.floor, "Log": np.log, "Log2": np.log2, "Log1p": np.log1p,
     "Negative": np.negative, "Round": np.rint, "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Sign": np.sign,
     "Sin": np.sin, "Square": np.square, "Sqrt": np.sqrt, "Rsqrt": lambda x: 1 / np.sqrt(x), "Tan": np.tan,
-    "Tanh": np.tanh, "Sinh": np.sinh, "Cosh": np.cosh,
+    "Tanh": np.tanh, "Sinh": np.sinh, "Cosh": np.cosh, "ArcCos": np.arccos, "ArcSin": np.arcsin,
+    "ArcCosh": np.arccosh, "Log10": np.log10, "LogicalNot": np.logical_not, "BitwiseInvert": np.invert,
 }  # fmt: skip
 """Functions by the names of ``unary_ops.h``."""
 
 
+WHOLE = "Abs", "Negative", "Square", "Sign", "BitwiseInvert", "LogicalNot", "Ceil", "Floor"
+"""Those that integers have."""
+
+
+def sized(draw: Draw) -> dict[str, bool]:
+    """Draw whether a thread has several elements, and whether the sizes have 64 bits."""
+    return {name: draw.choice(False, True) for name in ("many", "large")}
+
+
 def unary(mlx: Mlx, draw: Draw) -> Compared:
     """A function of each element of a view."""
-    name, dtype = draw.choice(*UNARY), draw.choice(np.float32, np.float16)
-    x = views(draw, shape(draw), dtype)
-    got = mlx.unary(name, x, blank(x.shape, dtype), many=draw.choice(False, True))
+    dtype = draw.choice(*FLOATS, *FLOATS, *INTEGERS)
+    is_whole = dtype not in FLOATS
+    name = draw.choice(*(WHOLE if is_whole else [one for one in UNARY if one not in ("BitwiseInvert", "LogicalNot")]))
+    x = views(draw, shape(draw), dtype, "ties" if is_whole else None)
+    got = mlx.unary(name, x, blank(x.shape, np.bool_ if name == "LogicalNot" else dtype), **sized(draw))
+    if is_whole:
+        return Compared(got, UNARY[name](x))
     with np.errstate(all="ignore"):
         expected = UNARY[name](x.astype(np.float64))
         if name == "Sign":
@@ -556,43 +690,89 @@ def unary(mlx: Mlx, draw: Draw) -> Compared:
 BINARY: Mapping[str, Any] = {
     "Add": np.add, "Subtract": np.subtract, "Multiply": np.multiply, "Divide": np.divide, "Maximum": np.maximum,
     "Minimum": np.minimum, "ArcTan2": np.arctan2, "Equal": np.equal, "Greater": np.greater, "LessEqual": np.less_equal,
-    "NotEqual": np.not_equal, "LogAddExp": np.logaddexp,
+    "NotEqual": np.not_equal, "LogAddExp": np.logaddexp, "Less": np.less, "GreaterEqual": np.greater_equal,
+    "LogicalAnd": np.logical_and, "LogicalOr": np.logical_or, "FloorDivide": lambda x, y: np.floor(x / y),
+    "NaNEqual": lambda x, y: (x == y) | (np.isnan(x) & np.isnan(y)), "Remainder": np.mod,
+}  # fmt: skip
+OF_INTEGERS: Mapping[str, Any] = {
+    **{name: BINARY[name] for name in ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Equal", "Less")},
+    "FloorDivide": np.floor_divide, "Remainder": np.mod, "Power": np.power, "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor, "LeftShift": np.left_shift,
+    "RightShift": np.right_shift,
 }  # fmt: skip
 """Functions by the names of ``binary_ops.h``."""
 
 
+def operands(draw: Draw, dtype: Any, *names: str) -> tuple[str, Array, Array]:
+    """Draw a function and two arrays, views or scalars; integers are legal for it."""
+    name, whole, is_whole = draw.choice(*names), shape(draw), dtype not in FLOATS
+    kind = "ties" if is_whole else None
+    x, y = views(draw, whole, dtype, kind), views(draw, whole, dtype, kind)
+    scalar = draw.choice("none", "none", "x", "y", "both")
+    x = draw.array(1, dtype=dtype, kind=kind) if scalar in ("x", "both") else x
+    y = draw.array(1, dtype=dtype, kind=kind) if scalar in ("y", "both") else y
+    if is_whole and name in ("FloorDivide", "Remainder", "DivMod"):
+        y = np.where(y == 0, dtype(3), y)
+    if is_whole and name in ("Power", "LeftShift", "RightShift"):
+        y = np.where((y < 0) | (y > 2), dtype(2), y)
+        x = np.abs(x) if name == "LeftShift" else x
+    return name, x, y
+
+
 def binary(mlx: Mlx, draw: Draw) -> Compared:
     """A function of two arrays, views or scalars."""
-    name = draw.choice(*BINARY)
-    whole = shape(draw)
-    x, y = views(draw, whole, np.float32), views(draw, whole, np.float32)
-    scalar = draw.choice("none", "none", "x", "y", "both")
-    x = draw.array(1) if scalar in ("x", "both") else x
-    y = draw.array(1) if scalar in ("y", "both") else y
+    dtype = draw.choice(np.float32, np.float32, *INTEGERS)
+    functions = BINARY if dtype == np.float32 else OF_INTEGERS
+    name, x, y = operands(draw, dtype, *functions)
     with np.errstate(all="ignore"):
-        expected = BINARY[name](x.astype(np.float64), y.astype(np.float64))
+        if dtype != np.float32:
+            whole = functions[name](x, y)
+            return Compared(mlx.binary(name, x, y, blank(whole.shape, whole.dtype), **sized(draw)), whole)
+        rounds = name in ("FloorDivide", "LogicalAnd", "LogicalOr")  # of the rounded quotient; NaN is true
+        expected = functions[name](*((x, y) if rounds else (x.astype(np.float64), y.astype(np.float64))))
         bound = EPSILON * 8 * np.abs(expected.astype(np.float64)) + EPSILON * (name == "LogAddExp")
+        bound = bound + EPSILON * np.abs(y) * (name == "Remainder")
     out = blank(expected.shape, np.bool_ if expected.dtype == np.bool_ else np.float32)
-    return Compared(mlx.binary(name, x, y, out), expected, bound)
+    return Compared(mlx.binary(name, x, y, out, **sized(draw)), expected, bound)
+
+
+def div_mod(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """Quotients and remainders at once."""
+    dtype = draw.choice(*INTEGERS)
+    _, x, y = operands(draw, dtype, "DivMod")
+    expected = np.divmod(x, y)
+    out = [blank(one.shape, dtype) for one in expected]
+    mlx.binary("DivMod", x, y, *out, **sized(draw))
+    return [Compared(*pair) for pair in zip(out, expected, strict=True)]
 
 
 def select(mlx: Mlx, draw: Draw) -> Compared:
-    """Elements of two arrays by a condition."""
-    whole = shape(draw)
+    """Elements of two arrays or scalars by a condition."""
+    whole, dtype = shape(draw), draw.choice(*FLOATS, *INTEGERS)
     condition = views(draw, whole, np.int32, "ties") > 0
-    x, y = views(draw, whole, np.float32), views(draw, whole, np.float32)
-    return Compared(mlx.select(condition, x, y), np.where(condition, x, y))
+    condition = condition[..., ::-1] if draw.choice(False, True) else condition
+    kind = None if dtype in FLOATS else "ties"
+    x, y = (
+        draw.array(1, dtype=dtype, kind=kind) if draw.choice(False, False, True) else views(draw, whole, dtype, kind)
+        for _ in range(2)
+    )
+    return Compared(mlx.select(condition, x, y, **sized(draw)), np.where(condition, x, y))
 
 
 def copy(mlx: Mlx, draw: Draw) -> Compared:
-    """A view copied into a dense array or another view, as the same or another type."""
-    kind, other = draw.choice(*((a, b) for a in (np.float32, np.float16, np.int32) for b in (np.float32, np.int32)))
+    """A scalar or a view copied into a dense array or another view, as the same or another type."""
+    every = *FLOATS, *INTEGERS, np.bool_
+    kind, other = draw.choice(*every), draw.choice(*every)
     whole = shape(draw)
-    x = views(draw, whole, kind, "ties" if np.int32 in (kind, other) else None)
-    out = blank(whole, other)
+    has_whole = not {kind, other} <= {*FLOATS}
+    x = views(draw, whole, kind, "ties" if has_whole else None)
+    x = draw.array(1, dtype=kind, kind="ties") if draw.choice(False, False, True) else x
+    # Negative numbers of a floating-point type have no value of an unsigned one.
+    x = np.abs(x) if kind in FLOATS and np.dtype(other).kind == "u" else x
+    out, dynamic = blank(whole, other), draw.choice(False, False, True)
     if draw.choice(False, True):
         out = blank(whole[::-1], other).transpose()
-    return Compared(mlx.copy(x, out), x.astype(other))
+    return Compared(mlx.copy(x, out, **sized(draw), dynamic=dynamic), np.broadcast_to(x.astype(other), whole))
 
 
 def rows(draw: Draw) -> tuple[int, int]:
@@ -713,15 +893,159 @@ def arg_reduce(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(got, (np.argmax if largest else np.argmin)(x, axis))
 
 
-def sort(mlx: Mlx, draw: Draw) -> Compared:
+def sort(mlx: Mlx, draw: Draw, *, several: bool = False) -> Compared:
     """Rows in order, NaN last; and the indices of it, of which equal elements may have any order."""
-    x = draw.array(draw.number(1, 3), draw.choice(1, 2, 5, 127, 128, 129, 600, 1023, 1025, 2048))
+    dtype = draw.choice(*FLOATS, *INTEGERS)
+    length = draw.choice(2049, 4100, 9000) if several else draw.choice(1, 2, 5, 127, 128, 129, 600, 1023, 1025, 2048)
+    length = min(length, 1024) if np.dtype(dtype).itemsize == 8 and not several else length
+    x = draw.array(draw.number(1, 2), draw.number(1, 3), length, dtype=dtype, kind=None if dtype in FLOATS else "ties")
+    how = draw.choice("plain", "axes", "axes", "reversed", "every other")
+    x = {"plain": x, "axes": np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0)}.get(
+        how, x[::-1, :, ::-1] if how == "reversed" else np.repeat(x, 2, 1)[:, ::2]
+    )
     if draw.choice(False, True):
         indices = mlx.sort(x, indices=True)
-        legal = np.sort(indices, 1) == np.arange(x.shape[1])
-        got = np.where(legal, np.take_along_axis(x, np.where(legal, indices, 0).astype(np.int64), 1), np.nan)
-        return Compared(got, np.sort(x, 1))
-    return Compared(mlx.sort(x), np.sort(x, 1))
+        legal = np.sort(indices, -1) == np.arange(length)
+        there = np.take_along_axis(x, np.where(legal, indices, 0).astype(np.int64), -1).astype(np.float64)
+        return Compared(np.where(legal, there, np.nan), np.where(legal, np.sort(x, -1), 0))
+    return Compared(mlx.sort(x), np.sort(x, -1))
+
+
+def merge_sort(mlx: Mlx, draw: Draw) -> Compared:
+    """The same of rows of several blocks."""
+    return sort(mlx, draw, several=True)
+
+
+def arange(mlx: Mlx, draw: Draw) -> Compared:
+    """Numbers at equal distances; the index is a number of their type."""
+    dtype, count = draw.choice(*FLOATS, *INTEGERS), draw.length()
+    start, step = (np.array([draw.number(0, 5)], dtype) for _ in range(2))
+    out, kernel = blank((count,), dtype), f"arange<{typed(start)}>"
+    mlx.run("arange.h", kernel, (count, 1, 1), (min(count, MOST_THREADS), 1, 1), start, step, out)
+    whole = int(start[0]) + np.arange(count) * int(step[0])
+    return Compared(out, whole if dtype in FLOATS else whole.astype(dtype), whole * HALF * 2 * (dtype == np.float16))
+
+
+def searchsorted(mlx: Mlx, draw: Draw) -> Compared:
+    """Positions in a sorted view at which elements keep the order, NaN last."""
+    dtype, right = draw.choice(*FLOATS, *INTEGERS), draw.choice(False, True)
+    kind = None if dtype in FLOATS else "ties"
+    a = np.sort(draw.array(draw.length(), dtype=dtype, kind=kind))
+    a = {"every other": np.repeat(a, 2)[::2], "reversed": a[::-1].copy()[::-1]}.get(
+        draw.choice("", "every other", "reversed"), a
+    )
+    v = draw.array(draw.number(1, 3), draw.length(), dtype=dtype, kind=kind)
+    out, kernel = blank(v.shape, np.uint32), f"searchsorted<{typed(v)}, {str(right).lower()}>"
+    arguments = at(a), v, out, np.uint32(a.size), np.int64(steps(a)[0])
+    mlx.run("sort.h searchsorted.h", kernel, (v.size, 1, 1), (min(v.size, MOST_THREADS), 1, 1), *arguments)
+    return Compared(out, np.searchsorted(a, v, "right" if right else "left"))
+
+
+def threefry(key: Array, counts: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return Threefry 2x32 of 20 rounds."""
+    keys = [key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA)]
+    x, y = counts[0] + keys[0], counts[1] + keys[1]
+    for i in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x = x + y
+            y = (y << np.uint32(turn) | y >> np.uint32(32 - turn)) ^ x
+        x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + np.uint32(i + 1)
+    return x, y
+
+
+def random_bits(mlx: Mlx, draw: Draw, *, short: bool = False, back: bool = False) -> Compared:
+    """Bytes of each of several keys; if ``short`` less than four, if ``back`` of keys in reverse order."""
+    count, size = (
+        draw.number(2, 4) if short or back else draw.number(1, 4),
+        draw.choice(1, 2, 3) if short else draw.number(4, 70),
+    )
+    words = np.random.default_rng(draw.number(0, 2**16)).integers(0, 2**32, (2 * count, 2), np.uint32)
+    keys = words[count - 1 :: -1] if back else words[::2] if draw.choice(False, True) else words[:count].copy()
+    high, odd = -(-size // 8) if size % 8 else size // 8, -(-size // 4) % 2
+    first = np.arange(high, dtype=np.uint32)
+    with np.errstate(over="ignore"):
+        second = np.where(first == high - odd, 0, first + high).astype(np.uint32)
+        pairs = [threefry(key, (first, second)) for key in keys]
+    expected = np.stack([np.concatenate((x, y[: high - odd])).view(np.uint8)[:size] for x, y in pairs])
+    out, grid = blank((count, size), np.uint8), (count, high, 1)
+    more = [] if keys.flags.c_contiguous else [np.int32(2), ints(keys.shape), steps(keys)]
+    kernel = "rbits" if more else "rbitsc"
+    arguments = at(keys), out.view(np.int8), np.bool_(odd), np.uint64(size), *more
+    mlx.launch(mlx.file("random.metal"), kernel, grid, block(grid), *arguments, whole=False)
+    return Compared(out, expected)
+
+
+def rope(mlx: Mlx, draw: Draw) -> Compared:
+    """Rotations of pairs, neighbours or halves, of several offsets and frequencies, or their inverse."""
+    dtype, traditional, forward = draw.choice(*FLOATS), draw.choice(False, True), draw.choice(False, True)
+    batch, heads, tokens, half = draw.number(1, 2), draw.number(1, 6), draw.number(1, 5), draw.choice(1, 3, 16, 33)
+    x = draw.array(batch, heads, tokens, 2 * half, dtype=dtype, kind="plain")
+    swapped = tokens > 1 and draw.choice(False, True)
+    x = np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3) if swapped else x
+    offset = np.random.default_rng(draw.number(0, 99)).integers(0, 50, draw.choice(1, batch), np.int32)
+    single, scale = tokens == 1 and offset.size == 1, draw.choice(1.0, 0.5)
+    freqs = np.abs(draw.array(half, kind="plain")) + 1 if draw.choice(False, True) else None
+    inverse = 10000.0 ** (-np.arange(half) / half) if freqs is None else 1 / freqs.astype(np.float64)
+    at_token = scale * (np.arange(tokens) + np.broadcast_to(offset[:, None], (batch, tokens)))
+    theta = (at_token[..., None] * inverse)[:, None]
+    pairs = (np.s_[..., ::2], np.s_[..., 1::2]) if traditional else (np.s_[..., :half], np.s_[..., half:])
+    a, b, sign = *(x[one].astype(np.float64) for one in pairs), 1 if forward else -1
+    expected, bound, out = np.zeros(x.shape), np.zeros(x.shape), blank(x.shape, dtype)
+    expected[pairs[0]] = a * np.cos(theta) - sign * b * np.sin(theta)
+    expected[pairs[1]] = sign * a * np.sin(theta) + b * np.cos(theta)
+    for one in pairs:
+        bound[one] = EPSILON * (8 + 8 * theta) * (np.abs(a) + np.abs(b))
+    name = f"rope_{'single_' * single}{'freqs_' * (freqs is not None)}{dtype.__name__}"
+    strides = [int(n) for n in steps(x)]
+    three = longs([strides[1] if swapped else tokens * 2 * half, *strides[2:]])
+    numbers = [longs([2 * half])] if single else [three, steps(out)[1:], np.int64(offset.size > 1), np.int32(heads)]
+    last = {10: np.float32(math.log2(10000)) if freqs is None else freqs} | ({} if freqs is None else {11: np.int64(1)})
+    grid = (half, batch * heads, 1) if single else (half, tokens, batch * -(-heads // 4))
+    known: dict[int | str, Any] = {1: forward, 2: traditional, 3: swapped}
+    given = at(x), out, offset, np.float32(scale), *numbers, *(last[i] for i in sorted(last))
+    mlx.launch(mlx.file("rope.metal"), name, grid, block(grid), *given, whole=False, constants=known)
+    return Compared(out, *rounded(expected, dtype, bound))
+
+
+def attention(mlx: Mlx, draw: Draw) -> Compared:
+    """Attention of a few queries, also by blocks of keys, with masks, the causal order, sinks and shared heads."""
+    dtype, size = draw.choice(*FLOATS), draw.choice(64, 96, 128, 192, 256)
+    shared, blocks = draw.choice(1, 2, 8), draw.choice(0, 32, 64)
+    count, keys = draw.choice(1, 1, 2, 4), draw.choice(4, 31, 33, 70, 130)
+    batch, of = draw.number(1, 2), draw.number(1, 2)
+    wide = 128 if size == 192 and draw.choice(False, True) else size
+    # Before 0.32.4 the kernel for eight queries of a head takes the keys of the first batch for all.
+    is_old = "keys + kv_head_idx * k_head_stride + s0" in mlx.marker_file.with_name("sdpa_vector.h").read_text()
+    batch = 1 if is_old and shared == 8 else batch
+    q = draw.array(batch, of * shared, count, size, dtype=dtype, kind="plain")
+    k, v = (draw.array(batch, of, keys, n, dtype=dtype, kind="plain") for n in (size, wide))
+    how, scale = draw.choice("none", "none", "causal", "bool", "float"), 1 / math.sqrt(size)
+    mask = None
+    if how in ("bool", "float"):
+        mask = draw.array(
+            batch,
+            draw.choice(1, of * shared) if batch == 1 else of * shared,
+            draw.choice(1, count),
+            keys,
+            dtype=dtype,
+            kind="plain",
+        )
+        mask = mask > 0 if how == "bool" else mask
+    sinks = draw.choice(None, draw.array(of * shared, dtype=dtype, kind="plain"))
+    got = mlx.attention(q, k, v, mask, sinks, scale, causal=how == "causal", blocks=blocks)
+    left, right = (np.repeat(one, shared, 1).astype(np.float64) for one in (k, v))
+    scores = scale * np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), left)
+    if how == "causal":
+        scores = np.where(np.arange(keys) <= keys - count + np.arange(count)[:, None], scores, -np.inf)
+    elif mask is not None:
+        scores = np.where(mask, scores, -np.inf) if how == "bool" else scores + mask
+    least = np.full((1, of * shared, 1, 1), -1e9) if sinks is None else sinks.astype(np.float64)[None, :, None, None]
+    top = np.maximum(scores.max(-1, keepdims=True), least)
+    powers = np.exp(scores - top)
+    total = powers.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(least - top))
+    expected = np.einsum("bhqk,bhkd->bhqd", powers / np.where(total == 0, 1, total), right)
+    error = (EPSILON * 256 + HALF * 4 * (dtype == np.float16 and blocks > 0)) * np.abs(right).max()
+    return Compared(got, *rounded(expected, dtype, error))
 
 
 def scan(mlx: Mlx, draw: Draw) -> Compared:
@@ -813,6 +1137,252 @@ def gemm(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(got, *rounded(left @ right, dtype, EPSILON * 64 * (np.abs(left) @ np.abs(right))))
 
 
+def other_gemm(mlx: Mlx, draw: Draw, *, back: bool = False) -> Compared:
+    """Products by gathered matrices, of segments or of parts of the terms, and with masks of blocks."""
+    name = (
+        "gather_mm"
+        if back
+        else draw.choice("gather_mm", "gather_mm_rhs", "segmented_mm", "gemm_splitk", "block_masked_gemm")
+    )
+    dtype, flips = (
+        draw.choice(*FLOATS),
+        (name != "gather_mm_rhs" and draw.choice(False, True), draw.choice(False, True)),
+    )
+    m, n, k = (draw.choice(1, 15, 17, 64, 65) for _ in range(3))
+    k, many = k if name != "gemm_splitk" else draw.choice(40, 64, 100, 513), draw.number(1, 3)
+    random, kind, batched = (
+        np.random.default_rng(draw.number(0, 2**16)),
+        TYPES[np.dtype(dtype).name],
+        name == "gather_mm",
+    )
+    b = draw.array(many, *((n, k) if flips[1] else (k, n)), dtype=dtype, kind="plain")
+    a = draw.array(*([many] if batched else []), *((k, m) if flips[0] else (m, k)), dtype=dtype, kind="plain")
+    left, right = (
+        one.astype(np.float64).swapaxes(-1, -2) if flip else one.astype(np.float64)
+        for one, flip in zip((a, b), flips, strict=True)
+    )
+    words: dict[str, Any] = {"flips": flips}
+    if name == "gather_mm":
+        pairs = random.integers(0, many, (2, 4), np.uint32)
+        if back:
+            b, right, many = np.concatenate((b, b))[::-1], np.concatenate((right, right))[::-1], 2 * many
+        out = blank((4, m, n), dtype)
+        about = [x for one in (a, b) for x in (np.int32(1), ints([len(one)]), steps(one)[:1])]
+        words |= {
+            "blocks": (64, 64, 16, 2, 2),
+            "constants": {10: False},
+            "batch": 4,
+            "batch_stride_a": 1,
+            "batch_stride_b": 1,
+        }
+        more = [ints([4]), longs([1]), longs([1]), *about]
+        mlx.steel(f"gather_mm<{kind}, BLOCKS>", a, b, out, *pairs, more=more, **words)
+        x, y = left[pairs[0]], right[pairs[1]]
+    elif name == "gather_mm_rhs":
+        indices, out = np.sort(random.integers(0, many, m, np.uint32)), blank((m, n), dtype)
+        words |= {"blocks": (16, 64, 16, 1, 2), "batch_stride_b": b[0].size}
+        mlx.steel(f"gather_mm_rhs<{kind}, BLOCKS>", a, b, out, indices, **words)
+        x, y = left[:, None], right[indices]
+    elif name == "segmented_mm":
+        ends, out = np.sort(random.integers(0, k + 1, (many, 2)).astype(np.uint32), 1), blank((many, m, n), dtype)
+        words |= {"blocks": (64, 64, 16, 2, 2), "constants": {199: True}, "batch": many}
+        mlx.steel(f"segmented_mm<{kind}, BLOCKS>", a, b[0], out, ends, **words)
+        inside = [(np.arange(k) >= first) & (np.arange(k) < last) for first, last in ends]
+        x, y = np.stack([left * one for one in inside]), right[0]
+    elif name == "gemm_splitk":
+        out, x, y = blank((m, n), dtype), left, right[0]
+        sides, parts = [16 if one < 40 else 32 for one in (m, n)], draw.choice(2, 4)
+        some, size = blank((parts, m, n)), k // 16 // parts * 16
+        aligned = ", ".join(str(one).lower() for one in (m % sides[0] == n % sides[1] == 0, k % 16 == 0))
+        words |= {
+            "blocks": (*sides, 16, 2, 2),
+            "batch": parts,
+            "split_k_partitions": parts,
+            "gemm_k_iterations_aligned": size // 16,
+        }
+        words |= {"split_k_partition_stride": m * n, "split_k_partition_size": size}
+        mlx.steel(f"gemm_splitk<{kind}, float, BLOCKS, {aligned}>", a, b[0], some, **words)
+        headers, grid = "steel/gemm/gemm.h steel/gemm/kernels/steel_gemm_splitk.h", (n, m, 1)
+        numbers, more = (np.int32(parts), np.int32(m * n), np.int32(n)), draw.choice(False, True)
+        c, scales = draw.array(m, n, dtype=dtype, kind="plain"), (np.float32(0.5), np.float32(2))
+        rest = (c, np.int32(n), np.int32(1), *scales) if more else ()
+        kernel = f"gemm_splitk_accum{'_axpby' * more}<float, {kind}>"
+        mlx.run(headers, kernel, grid, block(grid), some, out, *numbers, *rest)
+        size_of = np.abs(x) @ np.abs(y) + np.abs(c) * more
+        error = EPSILON * 64 * size_of + HALF * 4 * size_of * more * (dtype == np.float16)
+        return Compared(out, *rounded(0.5 * (x @ y) + 2.0 * c if more else x @ y, dtype, error))
+    else:
+        out, side = blank((many, m, n), dtype), draw.choice(32, 64)
+        masks = [random.integers(0, 2, (-(-i // side), -(-j // side))) > 0 for i, j in ((m, n), (m, k), (k, n))]
+        whole = [
+            one.repeat(side, 0).repeat(side, 1)[:i, :j]
+            for one, (i, j) in zip(masks, ((m, n), (m, k), (k, n)), strict=True)
+        ]
+        aligned = ", ".join(str(one).lower() for one in (m % side == n % side == 0, k % 16 == 0))
+        strides = ints([i for one in masks for i in (1, one.shape[1])])
+        batch = [ints([many]), longs([0, b[0].size, 0, 0, 0]), *masks, strides]
+        words |= {"blocks": (side, side, 16, 2, 2), "batch": many, "batch_stride_b": b[0].size}
+        mlx.steel(f"block_masked_gemm<{kind}, bool, bool, BLOCKS, {aligned}>", a, b, out, more=batch, **words)
+        x, y = left * whole[1], right * whole[2]
+        return Compared(out, *rounded((x @ y) * whole[0], dtype, EPSILON * 64 * (np.abs(x) @ np.abs(y))))
+    expected, size_of = (x @ y).reshape(out.shape), (np.abs(x) @ np.abs(y)).reshape(out.shape)
+    return Compared(out, *rounded(expected, dtype, EPSILON * 64 * size_of))
+
+
+def dot(mlx: Mlx, draw: Draw) -> Compared:
+    """Products of two vectors by several threadgroups."""
+    dtype, n = draw.choice(*FLOATS), draw.choice(1, 3, 8, 33, 1025, 4100, 16385, 40000)
+    a, b = (draw.array(n, dtype=dtype, kind="plain") for _ in range(2))
+    out = blank((-(-n // 16384),))
+    mlx.run(
+        "dot.h", f"dot_product<{typed(a)}, 32, 512, 16>", (out.size * 512, 1, 1), (512, 1, 1), a, b, out, np.int32(n)
+    )
+    terms = a.astype(np.float64) * b
+    return Compared(out.sum(dtype=np.float64)[None], terms.sum()[None], EPSILON * 64 * np.abs(terms).sum())
+
+
+def hadamard(mlx: Mlx, draw: Draw) -> Compared:
+    """Products with matrices of Sylvester, of rows or of strided elements, and with one that the host writes."""
+    dtype, power, batch = draw.choice(*FLOATS), draw.choice(1, 3, 4, 6, 10, 11), draw.number(1, 2)
+    n, step, scale = 1 << power, draw.choice(1, 1, 4), np.float32(0.25)
+    x = draw.array(batch, n, step, dtype=dtype, kind="plain")
+    sign, out, radix = np.ones((1, 1)), blank(x.shape, dtype), min(n, 16)
+    for _ in range(power):
+        sign = np.block([[sign, sign], [sign, -sign]])
+    read = 2 if n == 2 else 4
+    kernel = f"hadamard_n<{typed(x)}, {n}, {radix}, {read}, {step}>"
+    grid, group = (n // radix, batch, step), (n // radix, 1, 1)
+    text = "hadamard.h"
+    mlx.run(
+        text,
+        kernel,
+        grid,
+        group,
+        x,
+        out,
+        scale if step == 1 else np.float32(1),
+        prefix="void hadamard_radix_m(thread float *);\n",
+    )
+    expected = np.einsum("ij,bjs->bis", sign, x.astype(np.float64)) * (scale if step == 1 else 1)
+    size = np.abs(x.astype(np.float64)).sum(1, keepdims=True)
+    if step > 1 or n > 64:
+        return Compared(out, *rounded(expected, dtype, (EPSILON if dtype == np.float32 else HALF * power) * 16 * size))
+    m = draw.choice(12, 20, 28)
+    signs = np.random.default_rng(m).choice([-1, 1], (m, m))
+    terms = [" ".join(f"{'-+'[int(one > 0)]} x[{j}]" for j, one in enumerate(row)) for row in signs]
+    lines = "".join(f"t[{i}] = {one};\n" for i, one in enumerate(terms))
+    codelet = f"void hadamard_radix_m(thread float *x) {{ float t[{m}];\n{lines}"
+    codelet += f"for (int i = 0; i < {m}; i++) x[i] = t[i]; }}\n"
+    y = draw.array(batch, m, n, dtype=dtype, kind="plain")
+    read, out = 2 if n == 2 or m == 28 else 4, blank(y.shape, dtype)
+    group = (min(n // read, 256), 1, 1)
+    grid = (group[0], y.size // m // read // group[0], 1)
+    mlx.run(text, f"hadamard_m<{typed(y)}, {n}, {m}, {read}>", grid, group, y, out, scale, prefix=codelet)
+    expected = np.einsum("ij,bjn->bin", signs, y.astype(np.float64)) * scale
+    return Compared(out, *rounded(expected, dtype, EPSILON * 64 * np.abs(y.astype(np.float64)).sum(1, keepdims=True)))
+
+
+def indexing(mlx: Mlx, draw: Draw) -> Compared:
+    """Elements of an axis, of rows and behind a mask, read and written by indices, also negative ones."""
+    name = draw.choice("gather_axis", "gather_front", "scatter_axis", "masked_assign_impl", "slice_update_op_impl")
+    dtype, index = draw.choice(*FLOATS, np.int32, np.uint32), draw.choice(np.int32, np.uint32, np.int64, np.uint8)
+    kind, large = "ties" if dtype not in FLOATS else None, draw.choice("int", "int64_t")
+    random, pre, post = np.random.default_rng(draw.number(0, 2**16)), draw.number(1, 3), draw.choice(1, 3, 33, 70)
+    rows, count = draw.number(1, 9), draw.number(1, 12)
+    headers, t, i = (
+        f"atomic.h reduction/ops.h indexing/{name.replace('_impl', '').replace('assign', 'scatter')}.h",
+        TYPES[np.dtype(dtype).name],
+        TYPES[np.dtype(index).name],
+    )
+    src = draw.array(pre, rows, post, dtype=dtype, kind=kind)
+    least = 0 if np.dtype(index).kind == "u" else -rows
+    where = random.integers(least, rows, (pre, count, post)).astype(index)
+    if name == "gather_front":
+        many = 2 if post > 8 and np.dtype(dtype).itemsize < 4 else 1
+        flat, out = where[:, :, 0].ravel(), blank((pre * count, post), dtype)
+        grid = (-(-post // many), flat.size, 1)
+        arguments = src[0].copy(), flat, out, np.int64(post), np.int32(rows)
+        mlx.run(headers, f"gather_front<{t}, {i}, {large}, {many}>", grid, block(grid), *arguments)
+        return Compared(out, src[0][flat.astype(np.int64)])
+    if name in ("gather_axis", "scatter_axis"):
+        swapped = [draw.choice(False, True) for _ in range(2)]
+        data = src if name == "gather_axis" else draw.array(*where.shape, dtype=dtype, kind=kind)
+        if name == "scatter_axis":  # each place once
+            where = np.argsort(random.random((pre, max(count, rows), post)), 1)[:, :count].astype(index) % rows
+            where, data = where[:, : min(count, rows)], data[:, : min(count, rows)]
+            where = np.argsort(random.random((pre, rows, post)), 1)[:, : where.shape[1]].astype(index)
+        pair = [
+            np.ascontiguousarray(one.transpose(2, 1, 0)).transpose(2, 1, 0) if flip else np.ascontiguousarray(one)
+            for one, flip in zip((data, where), swapped, strict=True)
+        ]
+        out = blank(where.shape, dtype) if name == "gather_axis" else src.copy()
+        flags = ", ".join(str(one.flags.c_contiguous).lower() for one in pair)
+        rest = [np.delete(one, 1) for one in (ints(where.shape), steps(pair[0]), steps(pair[1]))]
+        ends = [np.uint64(steps(one)[1]) for one in pair]
+        numbers = np.uint64(2), np.int32(1), np.int32(rows), *ends
+        grid = (post, where.shape[1], pre)
+        adds = name == "scatter_axis" and draw.choice(False, True)
+        op = "" if name == "gather_axis" else f"Sum<{t}>, " if adds else "None, "
+        kernel = f"{name}<{t}, {i}, {large}, {op}{flags}>"
+        mlx.run(headers, kernel, grid, block(grid), *map(at, pair), out, *rest, *numbers)
+        at_index = where.astype(np.int64) % rows
+        if name == "gather_axis":
+            return Compared(out, np.take_along_axis(src, at_index, 1))
+        with np.errstate(all="ignore"):
+            expected = src.copy()
+            before = np.take_along_axis(src, at_index, 1)
+            np.put_along_axis(expected, at_index, before + data if adds else data, 1)
+        return Compared(out, expected)
+    if name == "masked_assign_impl":
+        mask, out = random.integers(0, 2, (pre, rows * post)) > 0, src.reshape(pre, -1).copy()
+        offsets: Array = (np.cumsum(mask, 1) - mask).astype(np.uint32)
+        size = max(1, int(mask.sum(1).max()))
+        values = (
+            draw.array(size, pre, dtype=dtype, kind=kind).T
+            if draw.choice(False, True)
+            else draw.array(pre, size, dtype=dtype, kind=kind)
+        )
+        about = ints(values.shape), steps(values), np.int32(2), np.int64(size), np.int64(rows * post)
+        kernel, grid = f"masked_assign_impl<{t}, {str(values.flags.c_contiguous).lower()}>", (mask.size, 1, 1)
+        mlx.run(headers, kernel, grid, block(grid), mask, offsets, at(values), out, *about)
+        taken = np.take_along_axis(values, np.minimum(offsets, size - 1).astype(np.int64), 1)
+        return Compared(out, np.where(mask, taken, src.reshape(pre, -1)))
+    axes = draw.number(1, 4)
+    room = *(draw.number(1, 4) for _ in range(axes - 1)), draw.choice(1, 2, 6, 8, 33)
+    target = draw.array(*(2 * n for n in room), dtype=dtype, kind=kind)
+    view = target[tuple(slice(draw.choice(0, 1), None, 2) for _ in room)]
+    view = view[..., ::-1] if draw.choice(False, True) else view
+    update, scalar = views(draw, room, dtype, kind), draw.choice(False, False, True)
+    update = draw.array(*[1] * axes, dtype=dtype, kind=kind) if scalar else update
+    operation, function = draw.choice(("Sum", np.add), ("Max", np.maximum), ("Min", np.minimum), ("Prod", np.multiply))
+    with np.errstate(all="ignore"):
+        expected = target.copy()
+        there = np.ndarray(view.shape, dtype, expected, owner(view)[1], view.strides)
+        there[...] = function(there, update)
+    many, last = 4 if room[-1] % 4 == 0 else 2 if room[-1] % 2 == 0 else 1, room[-1]
+    ndim, dense = 0 if axes > 3 else axes, update.flags.c_contiguous
+    flags = f"false, {str(dense).lower()}, {str(scalar).lower()}, {many}, {ndim}"
+    grid = (last // many, *lengths(room)[1:])
+    numbers = (
+        ints(room),
+        steps(np.broadcast_to(update, room)),
+        np.int32(axes),
+        np.int64(math.prod(room)),
+        steps(view),
+        np.int64(owner(view)[1] // view.itemsize),
+    )
+    mlx.run(
+        headers.replace("slice_update_op", "scatter"),
+        f"slice_update_op_impl<{t}, {large}, {operation}<{t}>, {flags}>",
+        grid,
+        block(grid),
+        at(update),
+        target,
+        *numbers,
+    )
+    return Compared(target, expected)
+
+
 def quantized(mlx: Mlx, draw: Draw) -> Compared:
     """Products with weights of 4 or 8 bits in groups."""
     bits, group, matrix = draw.choice(4, 8), draw.choice(32, 64), draw.choice(False, True)
@@ -853,6 +1423,18 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
         lambda mlx, draw: gemv_masked(mlx, draw, 33, 34, 67),
         "the last thread computes 4 rows, some of them of the block before, with the masks of its own block",
     ),
+    "random bits of less than 4 bytes": (
+        lambda mlx, draw: random_bits(mlx, draw, short=True),
+        "4 bytes are written for each key, over those of the next one, or behind the end",
+    ),
+    "random bits of keys in reverse order": (
+        lambda mlx, draw: random_bits(mlx, draw, back=True),
+        "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative",
+    ),
+    "gather_mm of a batch in reverse order": (
+        lambda mlx, draw: other_gemm(mlx, draw, back=True),
+        "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative",
+    ),
     "sort of rows of more than 1023 blocks": (
         partition, "the places of a row begin at a multiple of 1024 and are read at a multiple of one more",
     ),
@@ -861,22 +1443,33 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
 
 REVIEWED: Mapping[tuple[str, str], str] = {
     ("unary_g", "out-of-bounds"): "the stride before the first is read for one axis, and multiplied by 0",
+    ("unary_", "truncation"): "integers of 8 and 16 bits wrap, as in NumPy",
+    ("binary_", "truncation"): "integers of 8 and 16 bits wrap, as in NumPy",
     ("unary_", "float-cast"): "expm1 converts NaN and large numbers to int; the result does not depend on it",
     ("contiguous_scan", "uninitialized"): "sums of simdgroups that do not exist; no result depends on them",
     ("gemv", "inactive-lane"): "lanes of rows behind the last one have returned; the sums with them are dropped",
     ("gemv", "same-value"): "the last thread repeats rows of the one before",
     ("row_reduce_simple", "same-value"): "the last threadgroup repeats rows of the one before",
+    ("gather_mm_rhs", "fence"): "blocks are overwritten behind a barrier with mem_none, after all have read them",
+    ("slice_update", "uncovered"): "a part of the array is written",
     ("affine_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
 
-FILES = {"layer_norm": "layer_norm.metal", "rms_norm": "rms_norm.metal", "arg_reduce": "arg_reduce.metal"}
+FILES = {
+    "layer_norm": "layer_norm.metal",
+    "rms_norm": "rms_norm.metal",
+    "arg_reduce": "arg_reduce.metal",
+    "random": "random.metal",
+    "rope": "rope.metal",
+}
 """Files that a case needs, of those that a wheel lacks, by the beginning of its name."""
 
 CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
-        unary, binary, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,
-        arg_reduce, sort, scan, reduce, gemv, gemv_masked, gemm, quantized,
+        unary, binary, div_mod, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,
+        arg_reduce, sort, merge_sort, scan, reduce, gemv, gemv_masked, gemm, other_gemm, quantized, arange,
+        searchsorted, random_bits, rope, attention, dot, hadamard, indexing,
     )
 }  # fmt: skip

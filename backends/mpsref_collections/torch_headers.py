@@ -35,6 +35,11 @@ class TorchHeaders(Collection):
         """Return the folder of ``c10`` and ``ATen``."""
         return [self.marker_file.parents[2]]
 
+    def files(self) -> list[Path]:
+        """Return the headers of both folders."""
+        places = self.marker_file.parent, self.include()[0] / "ATen/native/mps/kernels"
+        return [path for place in places for path in sorted(place.glob("*.h"))]
+
     def reduce(self, function: str, x: Array) -> Array:
         """Return what each thread of a threadgroup gets for its elements."""
         kind, result = TYPES[str(x.dtype)], "int" if "arg" in function else TYPES[str(x.dtype)]

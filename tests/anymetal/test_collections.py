@@ -67,6 +67,35 @@ def test_kernels_that_the_compiler_rejects(scripts):
     assert failed == {"f2": "use of undeclared identifier 'no_such_function'"}
 
 
+WRITTEN = """
+template <class T> [[kernel]] void f(device T *x) {}
+template <class T> kernel void g(device T *x) {}  // kernel void no(
+template [[host_name("g1")]] kernel void g<int>(device int *);
+template [[host_name("g2")]] [[kernel]] decltype(g<vec<float, 2>>) g<vec<float, 2>>;
+#define H(NAME, T) kernel void NAME(device T *x) {} \\
+                   [[kernel, max_total_threads_per_threadgroup(32)]] void NAME##_s(device T *x) {}
+#define HS(NAME) H(NAME##_int, int) H(NAME##_float, float)
+HS(h)
+/* kernel void no() */ kernel void i(device int *x) {}
+"""
+
+
+def test_functions_are_counted_where_they_are_written(scripts):
+    """Instantiations are of one function, and so are the functions of a macro."""
+    toolchain, options, checked_program = program(WRITTEN)
+    found = scripts[0].functions(WRITTEN, toolchain, options)
+    assert found.keys() == {"f", "g", "h_int", "h_int_s", "h_float", "h_float_s", "i"}
+    assert len(set(found.values())) == 5
+    assert found["h_int"] == found["h_float"] != found["h_int_s"] == found["h_float_s"]
+    assert {name: one.function for name, one in checked_program.kernels.items()} == {
+        "g1": "g", "g2": "g", "h_int": "h_int", "h_int_s": "h_int_s", "h_float": "h_float", "h_float_s": "h_float_s",
+        "i": "i",
+    }  # fmt: skip
+    assert scripts[0].functions(WRITTEN, toolchain, None).keys() >= {"f", "g", "i"}
+    library = anymetal.compile(WRITTEN)
+    assert library.functions["g2"] == "g"
+
+
 @pytest.mark.parametrize(
     ("parameters", "is_launched"),
     [

@@ -158,6 +158,12 @@ def test_a_right_kernel(small):
     assert outcome == Outcome(10, None, frozenset({"scaled"}), [])
 
 
+def test_functions_of_launches(small):
+    made = small()
+    examine(made, scaled(), 2)
+    assert made.functions == {"scaled"}
+
+
 def test_a_wrong_result_is_shrunk(small):
     outcome = examine(small(), scaled(factor=2.5), 10)
     assert re.match(r"element \[\d+\] is .*, not ", outcome.difference)
@@ -173,6 +179,28 @@ def test_a_report_does_not_hide_the_results(small):
     assert not list(unseen(outcome.reports, {("scal", "fence"): ""}))
     outcome = examine(small(), scaled(barrier="threadgroup_barrier(mem_flags::mem_none);"), 10)
     assert "fence" in outcome.difference
+
+
+def test_reports_that_were_looked_at():
+    reviewed = {("f", "race"): "", ("f_big", "race"): "", ("", "fence"): "", ("g", "race"): ""}
+    assert collection.unused(reviewed, [("f_1", "race"), ("h", "fence")]) == [("f_big", "race"), ("g", "race")]
+
+
+def test_another_seed_draws_other_arguments(small):
+    drawn = []
+
+    def case(made, draw):
+        drawn.append(draw.number(0, 10**6))
+        return Compared(np.zeros(1), np.zeros(1))
+
+    runs = []
+    for seed in (None, None, 1, 1, 2):
+        examine(small(), case, 5, seed)
+        runs.append(tuple(drawn))
+        drawn.clear()
+    assert runs[0] == runs[1]
+    assert runs[2] == runs[3]
+    assert len(set(runs)) == 3
 
 
 @pytest.mark.parametrize(

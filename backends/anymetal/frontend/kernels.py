@@ -94,6 +94,8 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     names_threads: bool
     """Whether it has the attribute ``max_total_threads_per_threadgroup``."""
+    function: str
+    """The name of the function, or of the template that it instantiates."""
 
     @property
     def axes(self) -> int:
@@ -313,6 +315,7 @@ def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Decla
         syntax.words[_outermost_class(place).last].end,
         tuple(_parameters(syntax, one, name, structs)),
         "max_total_threads_per_threadgroup" in marks,
+        syntax[one.parameters - 1],
     )
 
 
