@@ -397,7 +397,8 @@ class Ggml(Collection):
             local = ROW * each
         else:
             groups, each = self.number(f"N_SG_{kind.upper()}"), self.number(f"N_R0_{kind.upper()}")
-            local = {"q8_0": ROW * each, "q4_0": 16}.get(kind, 0)  # that of q4_0 is declared and not used
+            # That of the formats of 32 elements is declared and not used.
+            local = {"q8_0": ROW * each, "iq4_nl": ROW, "iq4_xs": ROW, "mxfp4": ROW}.get(kind, 16 * (kind in UNUSED))
         values = self._product(weights, kind, x, out) | {"nr0": each}
         # Rows of a last tile that is not full are read, and their products dropped: see FINDINGS.
         tail = np.zeros(0 if exact else 2 * each * groups * weights.strides[2], np.int8)
@@ -477,8 +478,18 @@ def windows(
 # --- blocks of quantized weights --------------------------------------------------------------------------------------
 
 ELEMENTS: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "i32": np.int32}
-BLOCKS = {"q4_0": (32, 18), "q8_0": (32, 34), "q4_K": (256, 144), "q6_K": (256, 210)}
+BLOCKS = {
+    "q4_0": (32, 18), "q8_0": (32, 34), "q4_K": (256, 144), "q6_K": (256, 210), "q4_1": (32, 20), "q5_0": (32, 22),
+    "q5_1": (32, 24), "iq4_nl": (32, 18), "mxfp4": (32, 17), "q2_K": (256, 84), "q3_K": (256, 110), "q5_K": (256, 176),
+    "tq2_0": (256, 66), "iq4_xs": (256, 136), "q1_0": (128, 18),
+}  # fmt: skip
 """Elements and bytes of a block."""
+SCALES = {"q4_K": [0, 2], "q5_K": [0, 2], "q4_1": [0, 2], "q5_1": [0, 2], "q6_K": [208], "q2_K": [80, 82]}
+UNUSED = "q4_0", "q4_1", "q5_0", "q5_1", "q1_0"
+SCALES |= {"q3_K": [108], "tq2_0": [64], "mxfp4": []}
+"""Bytes at which numbers of a block's scales begin, for formats in which it is not the first only."""
+NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float64)
+MICRO = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
 def halves(data: Array) -> Any:
@@ -520,13 +531,80 @@ def q6_k(blocks: Array) -> Any:
     return scaled.reshape(*blocks.shape[:-1], 256) * halves(blocks[..., 208:])
 
 
+def nibbles(data: Array) -> Array:
+    """Return the low and then the high 4 bits of bytes."""
+    return np.concatenate((data & 15, data >> 4), -1)
+
+
+def fields_of(data: Array, shifts: Sequence[int], mask: int) -> Array:
+    """Return bits of bytes (..., n) as (..., shifts, n)."""
+    return data[..., None, :] >> np.array(shifts, np.uint8)[:, None] & mask
+
+
+def fives(blocks: Array, first: int) -> Any:
+    """Return 32 numbers of 5 bits: 4 bytes of high bits, and 16 bytes of two numbers without it."""
+    high = np.unpackbits(blocks[..., first : first + 4], axis=-1, bitorder="little")
+    return nibbles(blocks[..., first + 4 :]).astype(np.float64) + 16.0 * high
+
+
+def q5_k(blocks: Array) -> Any:
+    """Return the elements of blocks (..., 176): those of q4_K with a bit more."""
+    plain = np.concatenate((blocks[..., :16], blocks[..., 48:]), -1)
+    bits = fields_of(blocks[..., 16:48], range(8), 1).reshape(*blocks.shape[:-1], 256)
+    ones = np.concatenate((blocks[..., :2], 0 * blocks[..., 2:4], blocks[..., 4:16], 0 * blocks[..., 48:] + 17), -1)
+    return q4_k(plain) + 16.0 * bits * q4_k(ones)
+
+
+def q3_k(blocks: Array) -> Any:
+    """Return the elements of blocks (..., 110): high bits, 2 bits, 16 scales of 6 bits, and a scale of all."""
+    shape, packed = blocks.shape[:-1], blocks[..., 96:108]
+    high = fields_of(packed[..., 8:], (0, 2, 4, 6), 3).reshape(*shape, 16)
+    scales = (nibbles(packed[..., :8]) | high << 4).astype(np.float64) - 32
+    low = fields_of(blocks[..., 32:96].reshape(*shape, 2, 32), (0, 2, 4, 6), 3).reshape(*shape, 256)
+    bit = fields_of(blocks[..., :32], range(8), 1).reshape(*shape, 256)
+    elements = (low.astype(np.float64) - 4.0 * (bit == 0)).reshape(*shape, 16, 16)
+    return (halves(blocks[..., 108:])[..., None] * scales[..., None] * elements).reshape(*shape, 256)
+
+
+def q2_k(blocks: Array) -> Any:
+    """Return the elements of blocks (..., 84): 16 pairs of a scale and a minimum of 4 bits, 2 bits, two scales."""
+    shape, pairs = blocks.shape[:-1], blocks[..., :16, None].astype(np.float64)
+    low = fields_of(blocks[..., 16:80].reshape(*shape, 2, 32), (0, 2, 4, 6), 3).reshape(*shape, 16, 16)
+    scaled = halves(blocks[..., 80:82])[..., None] * (pairs % 16) * low
+    return (scaled - halves(blocks[..., 82:84])[..., None] * (pairs // 16)).reshape(*shape, 256)
+
+
+def iq4_xs(blocks: Array) -> Any:
+    """Return the elements of blocks (..., 136): a scale, 8 scales of 6 bits, and indices of values of 4 bits."""
+    shape = blocks.shape[:-1]
+    high = fields_of(blocks[..., 2:4], (0, 2, 4, 6), 3).swapaxes(-1, -2).reshape(*shape, 8)
+    low = fields_of(blocks[..., 4:8], (0, 4), 15).swapaxes(-1, -2).reshape(*shape, 8)
+    scales = halves(blocks[..., :2]) * ((low | high << 4).astype(np.float64) - 32)
+    values = NON_LINEAR[nibbles(blocks[..., 8:].reshape(*shape, 8, 16))]
+    return (scales[..., None] * values).reshape(*shape, 256)
+
+
+FORMATS: Mapping[str, Any] = {
+    "q4_0": q4_0, "q8_0": q8_0, "q4_K": q4_k, "q6_K": q6_k, "q5_K": q5_k, "q3_K": q3_k, "q2_K": q2_k, "iq4_xs": iq4_xs,
+    "q4_1": lambda one: halves(one[..., :2]) * nibbles(one[..., 4:]) + halves(one[..., 2:4]),
+    "q5_0": lambda one: halves(one[..., :2]) * (fives(one, 2) - 16),
+    "q5_1": lambda one: halves(one[..., :2]) * fives(one, 4) + halves(one[..., 2:4]),
+    "iq4_nl": lambda one: halves(one[..., :2]) * NON_LINEAR[nibbles(one[..., 2:])],
+    "mxfp4": lambda one: 2.0 ** (one[..., :1].astype(np.float64) - 127) * MICRO[nibbles(one[..., 1:])],
+    "tq2_0": lambda one: halves(one[..., 64:]) * (
+        fields_of(one[..., :64].reshape(*one.shape[:-1], 2, 32), (0, 2, 4, 6), 3).reshape(*one.shape[:-1], 256) - 1.0
+    ),
+    "q1_0": lambda one: halves(one[..., :2]) * (np.unpackbits(one[..., 2:], axis=-1, bitorder="little") * 2.0 - 1),
+}  # fmt: skip
+"""Functions of blocks."""
+
+
 def dequantized(x: Array, kind: str) -> Any:
     """Return rows of elements or of blocks in float64."""
     if kind in ELEMENTS:
         return x.astype(np.float64)
     _, size = BLOCKS[kind]
-    function = {"q4_0": q4_0, "q8_0": q8_0, "q4_K": q4_k, "q6_K": q6_k}[kind]
-    return function(x.reshape(*x.shape[:-1], -1, size)).reshape(*x.shape[:-1], -1)
+    return FORMATS[kind](x.reshape(*x.shape[:-1], -1, size)).reshape(*x.shape[:-1], -1)
 
 
 def weights(draw: Draw, kind: str, *shape: int) -> Array:
@@ -536,9 +614,11 @@ def weights(draw: Draw, kind: str, *shape: int) -> Array:
     per, size = BLOCKS[kind]
     random = np.random.default_rng(draw.number(0, 2**16))
     made = random.integers(0, 256, (*shape[:-1], shape[-1] // per, size), np.uint8)
-    for first in {"q4_0": [0], "q8_0": [0], "q4_K": [0, 2], "q6_K": [208]}[kind]:
+    for first in SCALES.get(kind, [0]):
         scales = random.uniform(-0.05, 0.05, made.shape[:-1]).astype(np.float16)
         made[..., first : first + 2] = scales[..., None].view(np.uint8)
+    if kind == "mxfp4":
+        made[..., 0] = random.integers(118, 128, made.shape[:-1])
     return made.reshape(*shape[:-1], -1)
 
 
@@ -902,11 +982,16 @@ def get_rows(ggml: Ggml, draw: Draw) -> Compared:
     return Compared(ggml.get_rows(table, kind, indices), expected, 0 if kind in ELEMENTS else EPSILON * 8 * 128)
 
 
+STEPS = {"q8_0": (127, 0.51), "q4_0": (8, 1.01), "q5_0": (16, 1.01), "q4_1": (15, 0.51), "q5_1": (31, 0.51)}
+"""Steps between 0 or the least and the largest number of a block, and how much of one a rounding may be."""
+
+
 def cpy(ggml: Ggml, draw: Draw) -> Compared:
     """Copies of views as other types; of blocks; and to blocks, within half a step of each."""
     kind, other = draw.choice(
         ("f32", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "f16"), ("f32", "i32"), ("i32", "f32"),
-        ("q4_0", "f32"), ("q8_0", "f32"), ("q8_0", "f16"), ("f32", "q8_0"), ("f32", "q4_0"),
+        *((one, other) for one in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0") for other in ("f32", "f16")), ("i32", "i32"),
+        *(("f32", one) for one in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")),
     )  # fmt: skip
     n3, n2, n1, n0 = shape(draw)
     if kind in BLOCKS or other in BLOCKS:
@@ -926,8 +1011,9 @@ def cpy(ggml: Ggml, draw: Draw) -> Compared:
             )
     z = x.astype(np.float64).reshape(*x.shape[:3], -1, 32)
     # A step is the largest element divided by 127 or 8, rounded to float16; of q4_0 there is none for its negative.
-    step = np.abs(z).max(-1, keepdims=True) / (127 if other == "q8_0" else 8)
-    bound = step * (0.51 if other == "q8_0" else 1.01) + np.abs(z) * HALF + 2**-20
+    step, (count, most) = np.abs(z).max(-1, keepdims=True), STEPS[other]
+    step = (z.max(-1, keepdims=True) - z.min(-1, keepdims=True) if other.endswith("1") else step) / count
+    bound = step * most + (np.abs(z) + count * step) * HALF + 2**-20
     return Compared(dequantized(got, other).reshape(z.shape), z, bound)
 
 
@@ -948,7 +1034,7 @@ def product(ggml: Ggml, draw: Draw, *, matrix: bool, **odd: Any) -> Compared:
     magnitude = np.einsum("abik,abjk->abij", np.abs(x.astype(np.float64)), np.abs(z))
     # Blocks are rounded to float16, and so are products of two such numbers.
     rounding = 2 * HALF * (matrix or dtype == np.float16) + EPSILON * (length / 8 + 64)
-    if kind in ("q4_K", "q4_0", "q6_K"):  # sums of the two parts of differences
+    if kind not in ("f32", "f16", "q8_0"):  # sums of the two parts of differences
         magnitude = magnitude + np.abs(x).sum(-1, dtype=np.float64)[..., None] * 4
     got = ggml.mul_mm(w, kind, x) if matrix else ggml.mul_mv(w, kind, x, **odd)
     return Compared(got, expected, rounding * magnitude + 2**-24)
@@ -964,6 +1050,295 @@ def mul_mm(ggml: Ggml, draw: Draw) -> Compared:
     return product(ggml, draw, matrix=True)
 
 
+GATED: Mapping[str, Any] = {
+    "reglu": lambda x: np.where(x > 0, x, 0), "geglu": gelu, "swiglu": lambda x: x / (1 + np.exp(-x)),
+    "geglu_erf": gelu_erf, "geglu_quick": lambda x: x / (1 + np.exp(-1.702 * x)),
+}  # fmt: skip
+
+
+def gated(ggml: Ggml, draw: Draw, *only: str) -> Compared:
+    """A function of the one half of rows times the other half, or of two arrays."""
+    name, dtype = draw.choice(*(only or (*GATED, "swiglu_oai"))), draw.choice(np.float32, np.float16)
+    rows, length, one = draw.number(1, 4), draw.length(), draw.choice(False, True)
+    x = draw.array(rows, length * (1 + one), dtype=dtype, kind="special" if only else "plain")
+    y = x if one else draw.array(rows, length, dtype=dtype, kind="plain")
+    out, at_y = blank((rows, length), dtype), length * one
+    values = {"ne00": x.shape[1], "nb01": x.strides[0], "ne10": y.shape[1], "nb11": y.strides[0], "ne0": length}
+    values |= {"nb1": out.strides[0], "i00": 0, "i10": at_y, "alpha": 1.5, "limit": 1.0}
+    kernel, three = f"kernel_{name}_{TYPES[np.dtype(dtype).name]}", [raw(x), raw(y), raw(out)]
+    ggml.call(kernel, "glu", values, three, (rows, 1, 1), (min(length, MOST_THREADS), 1, 1))
+    with np.errstate(all="ignore"):
+        a, b = x[:, :length].astype(np.float64), y[:, at_y : at_y + length].astype(np.float64)
+        if name == "swiglu_oai":
+            a, b = np.minimum(a, 1), 1 + np.clip(b, -1, 1)
+        first = a / (1 + np.exp(-1.5 * a)) if name == "swiglu_oai" else GATED[name](a)
+        bound = EPSILON * 8 * (1 + np.abs(a)) * np.abs(b) + (HALF * 2 * np.abs(first * b) + 2**-24) * (
+            dtype == np.float16
+        )
+        return Compared(out, first * b, bound)
+
+
+def movement(ggml: Ggml, draw: Draw) -> Compared:
+    """Tensors that are repeated, joined, rolled, reflected at their ends, put on a diagonal or written to rows."""
+    name = draw.choice("repeat", "concat", "roll", "pad_reflect_1d", "diag", "set_rows", "add_id", "arange", "memset")
+    n3, n2, n1, n0 = size = shape(draw)
+    x = draw.strided(*size, kind="plain") if name != "roll" else draw.array(*size)
+    groups, threads = (n1, n2, n3), (min(n0, MOST_THREADS), 1, 1)
+    values, kernel, more = fields("0", x), f"kernel_{name}_f32", []
+    if name == "repeat":
+        expected = np.tile(x, [draw.number(1, 3) for _ in size])
+    elif name == "concat":
+        axis, y = draw.number(0, 3), draw.array(*size, kind="plain")
+        expected, more = np.concatenate((x, y), axis), [raw(y)]
+        values |= fields("1", y) | {"dim": 3 - axis}
+    elif name == "roll":
+        shifts = [draw.number(1 - n, n - 1) for n in size]
+        expected = np.roll(x, shifts, (0, 1, 2, 3))
+        values |= {f"s{i}": shifts[3 - i] for i in range(4)}
+    elif name == "pad_reflect_1d":
+        pair = [draw.number(0, min(3, n0 - 1)) for _ in range(2)]
+        expected = np.pad(x, [(0, 0)] * 3 + [tuple(pair)], "reflect")
+        values |= {"p0": pair[0], "p1": pair[1]}
+    elif name == "diag":
+        x = draw.array(n3, n2, 1, min(n0, 70))
+        expected = np.where(np.eye(x.shape[3], dtype=bool), x, 0)
+        values, threads = {**fields("0", x), "nb01": 4 * x.shape[3]}, (32, 1, 1)
+    elif name == "set_rows":
+        kind, many = draw.choice(np.int32, np.int64), n1 + draw.number(0, 3)
+        indices = np.stack([np.random.default_rng(i).permutation(many)[:n1] for i in range(n3 * n2)]).reshape(
+            1, n3, n2, n1
+        )
+        indices, more = indices.astype(kind), []
+        expected = draw.array(n3, n2, many, n0, kind="plain", dtype=draw.choice(np.float32, np.float16))
+        out = expected.copy()
+        np.put_along_axis(expected, indices[0][..., None].astype(np.int64), x.astype(expected.dtype), 2)
+        values |= fields("1", indices) | fields("", out) | {"nk0": n0}
+        kernel = f"kernel_set_rows_f32_{'i64' if kind == np.int64 else 'i32'}_{TYPES[str(out.dtype)]}"
+        buffers = [anytype(x), anytype(indices), at(out, np.float32)]
+        ggml.call(kernel, "set_rows", values, buffers, (n1, n2, n3), threads)
+        return Compared(out, expected)
+    elif name == "add_id":
+        x, rows = np.ascontiguousarray(x[0]), draw.number(1, 4)
+        table, which = (
+            draw.array(rows, n0, kind="plain"),
+            np.random.default_rng(n0).integers(0, rows, (n2, n1), np.int32),
+        )
+        values = {"ne0": n0, "ne1": n1, "nb01": x.strides[1], "nb02": x.strides[0], "nb11": table.strides[0]}
+        values, kernel = values | {"nb21": which.strides[0]}, "kernel_add_id"
+        expected, more, groups = x + table[which], [raw(table), raw(which)], (n1, n2, 1)
+    else:
+        values, groups = (
+            ({"ne0": n0, "start": 2, "step": 0.5}, (1, 1, 1)) if name == "arange" else ({"val": 7}, (n0, 1, 1))
+        )
+        threads, kernel = (threads, kernel) if name == "arange" else ((1, 1, 1), "kernel_memset_i64")
+        expected = 2 + 0.5 * np.arange(n0) if name == "arange" else np.full(n0, 7)
+        out = blank((n0,), np.float32 if name == "arange" else np.int64)
+        ggml.call(kernel, name, values, [raw(out) if name == "arange" else out], groups, threads)
+        return Compared(out, expected)
+    out = blank(expected.shape)
+    if out.ndim == 4:
+        values |= fields("", out)
+        groups = (out.shape[2], out.shape[1], out.shape[0])
+    ggml.call(kernel, name, values, [raw(x), *more, raw(out)], groups, threads)
+    return Compared(out, expected)
+
+
+def tri(ggml: Ggml, draw: Draw) -> Compared:
+    """The elements on one side of the diagonal."""
+    x, which = draw.array(1, 1, draw.number(1, 5), draw.number(1, 5), kind="plain"), draw.number(0, 3)
+    i, j, out = *np.indices(x.shape[2:]), blank(x.shape)
+    values, group = fields("0", x) | fields("", out), (x.shape[3], 1, 1)
+    ggml.call(f"kernel_tri_f32_{which}", "tri", values, [raw(x), raw(out)], (x.shape[2], 1, 1), group)
+    return Compared(out, np.where([j >= i, j > i, j <= i, j < i][which], x, 0))
+
+
+def argsort(ggml: Ggml, draw: Draw) -> Compared:
+    """Positions of the numbers of rows in order, or of the first of them: of blocks, which are merged."""
+    n3, n2, n1 = (draw.number(1, 2) for _ in range(3))
+    n0, order, limit = (
+        draw.choice(1, 2, 33, 70, 128, 1000, 1025, 2500),
+        draw.choice("asc", "desc"),
+        draw.choice(128, 1024),
+    )
+    x = draw.array(n3, n2, n1, n0, kind=draw.choice("plain", "ties"))
+    threads = 1
+    while threads < n0 and 2 * threads <= limit:
+        threads *= 2
+    blocks = -(-n0 // threads)
+    top = n0 if order == "asc" else draw.choice(n0, min(n0, threads, 5))
+    per = min(top, threads)
+    whole = (blocks - 1) * per + min(n0 - (blocks - 1) * threads, per)
+    some, other = (blank((n3, n2, n1, whole), np.int32) for _ in range(2))
+    values = fields("0", x) | fields("", some) | {"top_k": per}
+    groups = (n1 * blocks, n2, n3)
+    ggml.call(
+        f"kernel_argsort_f32_i32_{order}", "argsort", values, [raw(x), some], groups, (threads, 1, 1), 4 * threads
+    )
+    length = per
+    while length < whole:
+        last = 2 * length >= whole
+        values = fields("0", x) | {f"ne{i}": some.shape[3 - i] for i in range(4)} | {"top_k": top if last else whole}
+        values["len"] = length
+        other = blank((n3, n2, n1, top if last else whole), np.int32)
+        merged = -(-whole // (2 * length))
+        ggml.call(
+            f"kernel_argsort_merge_f32_i32_{order}", "argsort_merge", values, [raw(x), some, other],
+            (merged * n1, n2, n3), (min(512, -(-whole // 32) * 32), 1, 1),
+        )  # fmt: skip
+        some, length = other, 2 * length
+    some = some[..., :top]
+    legal = (some >= 0) & (some < n0)
+    distinct = np.sort(some, -1)
+    legal = legal & np.concatenate((np.ones((n3, n2, n1, 1), bool), distinct[..., 1:] != distinct[..., :-1]), -1).all(
+        -1, keepdims=True
+    )
+    got = np.where(legal, np.take_along_axis(x, np.where(legal, some, 0).astype(np.int64), -1), np.nan)
+    return Compared(got, (np.sort(x, -1) if order == "asc" else -np.sort(-x, -1))[..., :top])
+
+
+def other_sums(ggml: Ggml, draw: Draw) -> list[Compared]:
+    """Rows divided by their lengths, a Hadamard transform, equal elements, and the embedding of times."""
+    size = shape(draw)
+    n3, n2, n1, n0 = size
+    x, y = draw.strided(*size, kind="plain"), blank(size)
+    is_vector = n0 % 4 == 0
+    values, threads = fields("0", x) | fields("", y) | {"eps": 1e-6, "ne00": n0 // (4 if is_vector else 1)}, 32
+    while threads < values["ne00"] and threads < MOST_THREADS:
+        threads *= 2
+    kernel = f"kernel_l2_norm_f32_f32{'_4' * is_vector}"
+    ggml.call(kernel, "l2_norm", values, [raw(x), raw(y)], (n1, n2, n3), (threads, 1, 1), ROW)
+    z = x.astype(np.float64)
+    unit = z / np.maximum(np.sqrt((z**2).sum(-1, keepdims=True)), 1e-6)
+    made = [Compared(y, unit, EPSILON * 64)]
+    count, rows = draw.choice(64, 128, 256), draw.number(1, 5)
+    h, out, sign = draw.array(rows, count, kind="plain"), blank((rows, count)), np.ones((1, 1))
+    while len(sign) < count:
+        sign = np.block([[sign, sign], [sign, -sign]])
+    ggml.call(f"kernel_fwht_f32_{count}", "fwht", {"nrows": rows}, [h, out], (-(-rows // 2), 1, 1), (64, 1, 1))
+    transform = h.astype(np.float64) @ sign / math.sqrt(count)
+    made.append(Compared(out, transform, EPSILON * 64 * np.abs(h.astype(np.float64)).sum(-1, keepdims=True)))
+    a, b = (draw.array(*size, dtype=np.int32, kind="ties") for _ in range(2))
+    equal, group = np.zeros(1, np.int32), min(1024, -(-n0 // 32) * 32)
+    values = fields("0", a) | fields("1", b)
+    nsg = {"FC_COUNT_EQUAL": [group // 32]}
+    three = [raw(a), raw(b), equal]
+    ggml.call("kernel_count_equal_i32", "count_equal", values, three, (n1, n2, n3), (group, 1, 1), 4 * 32, nsg)
+    made.append(Compared(equal, np.array([(a == b).sum()])))
+    times, dim = draw.array(draw.number(1, 4), kind="ties"), draw.choice(1, 2, 5, 64, 70)
+    embedded = blank((times.size, dim))
+    values = {"nb1": 4 * dim, "dim": dim, "max_period": 100}
+    groups, half = (times.size, 1, 1), dim // 2
+    buffers = [raw(times), raw(embedded)]
+    ggml.call(
+        "kernel_timestep_embedding_f32", "timestep_embedding", values, buffers, groups, (min(1024, max(half, 1)), 1, 1)
+    )
+    angles = times[:, None] * np.exp(-math.log(100) * np.arange(half) / max(half, 1))
+    zeros = np.zeros((times.size, dim % 2))
+    return [*made, Compared(embedded, np.concatenate((np.cos(angles), np.sin(angles), zeros), 1), EPSILON * 16)]
+
+
+def one_dimensional(ggml: Ggml, draw: Draw) -> list[Compared]:
+    """Pooling, transposed convolution and sums of columns along one axis, and a periodic activation."""
+    rows, length, k, stride, padding = (
+        draw.number(1, 3),
+        draw.choice(1, 5, 33, 70),
+        draw.number(1, 4),
+        draw.number(1, 3),
+        0,
+    )
+    x = draw.array(rows, length, kind="plain")
+    k = min(k, length)
+    padding = draw.number(0, k // 2)
+    count = (length + 2 * padding - k) // stride + 1
+    at_tap = np.arange(count)[:, None] * stride - padding + np.arange(k)
+    inside, taken = (at_tap >= 0) & (at_tap < length), x.astype(np.float64)[:, np.clip(at_tap, 0, length - 1)]
+    values, made = {"k0": k, "s0": stride, "p0": padding, "IW": length, "OW": count, "np": rows * count}, []
+    sums = {"max": np.where(inside, taken, -np.inf).max(-1), "avg": (taken * inside).sum(-1) / inside.sum(-1)}
+    for kind, expected in sums.items():
+        out, threads = blank((rows, count)), min(MOST_THREADS, rows * count)
+        ggml.call(
+            f"kernel_pool_1d_{kind}_f32", "pool_1d", values, [x, out], (-(-out.size // threads), 1, 1), (threads, 1, 1)
+        )
+        made.append(Compared(out, expected, EPSILON * 8 * np.abs(taken).max()))
+    features, dtype = draw.number(1, 3), draw.choice(np.float32, np.float16)
+    w = draw.array(rows, features, k, dtype=dtype, kind="plain")
+    wide = (length - 1) * stride + k
+    out, expected, columns = blank((features, wide)), np.zeros((features, wide)), w.astype(np.float64)
+    for j in range(k):
+        expected[:, j : j + (length - 1) * stride + 1 : stride] += np.einsum("il,io->ol", x, columns[:, :, j])
+    values = {"IC": rows, "IL": length, "K": k, "s0": stride, "nb0": 4, "nb1": 4 * wide}
+    kernel = f"kernel_conv_transpose_1d_{TYPES[np.dtype(dtype).name]}_f32"
+    ggml.call(kernel, "conv_transpose_1d", values, [w, x, raw(out)], (wide, features, 1), (1, 1, 1))
+    made.append(Compared(out, expected, EPSILON * 64 * rows * k * np.abs(x).max() * np.abs(columns).max()))
+    column, crop = draw.array(length, features, k, kind="plain"), draw.number(0, min(2, (wide - 1) // 2))
+    added, out = np.zeros((features, wide)), blank((features, wide - 2 * crop))
+    for j in range(k):
+        added[:, j : j + (length - 1) * stride + 1 : stride] += column[:, :, j].T
+    values = {
+        "T_in": length,
+        "T_out": out.shape[1],
+        "OC": features,
+        "K": k,
+        "K_OC": k * features,
+        "s0": stride,
+        "p0": crop,
+    }
+    ggml.call("kernel_col2im_1d_f32", "col2im_1d", values, [column, out], (-(-out.size // 64), 1, 1), (64, 1, 1))
+    made.append(Compared(out, added[:, crop : wide - crop], EPSILON * 8 * k * np.abs(column).max()))
+    a, b, out = draw.array(rows, kind="plain"), draw.array(rows, kind="plain"), blank(x.shape)
+    ggml.call(
+        "kernel_snake_f32", "snake", {"T": length, "C": rows}, [x, a, b, out], (-(-x.size // 64), 1, 1), (64, 1, 1)
+    )
+    sine = np.sin(a[:, None].astype(np.float64) * x) ** 2 * b[:, None]
+    return [*made, Compared(out, x + sine, EPSILON * 16 * (1 + np.abs(x)) * (1 + np.abs(a * b)).max())]
+
+
+def optimizers(ggml: Ggml, draw: Draw) -> list[Compared]:
+    """Steps of AdamW and SGD, and the gradient of SiLU."""
+    n = draw.length()
+    x, g, m = (draw.array(n, kind="plain") for _ in range(3))
+    v, group = np.abs(draw.array(n, kind="plain")), (min(n, 256), 1, 1)
+    numbers = np.array([0.01, 0.9, 0.99, 1e-8, 0.1, 2, 3], np.float32)
+    alpha, beta1, beta2, eps, decay, first, second = numbers.astype(np.float64)
+    mean, square = m * beta1 + g * (1 - beta1), v * beta2 + g.astype(np.float64) ** 2 * (1 - beta2)
+    new = x * (1 - alpha * decay) - alpha * mean * first / (np.sqrt(square * second) + eps)
+    plain, groups = x.copy(), (-(-n // group[0]), 1, 1)
+    ggml.call("kernel_opt_step_adamw_f32", "opt_step_adamw", {"np": n}, [x, g, m, v, numbers], groups, group)
+    made = [
+        Compared(x, new, EPSILON * 32 * (1 + np.abs(new))),
+        Compared(m, mean, EPSILON * 8),
+        Compared(v, square, EPSILON * 8 * (1 + square)),
+    ]
+    expected = plain * (1 - alpha * beta1) - alpha * g
+    ggml.call("kernel_opt_step_sgd_f32", "opt_step_sgd", {"np": n}, [plain, g, numbers], groups, group)
+    z, out = draw.array(n, kind="plain"), blank((n,))
+    ggml.call("kernel_silu_back_f32", "silu_back", {"ne": n}, [g, z, out], groups, group)
+    s = sigmoid(z.astype(np.float64))
+    gradient = g * s * (1 + z * (1 - s))
+    return [
+        *made,
+        Compared(plain, expected, EPSILON * 8),
+        Compared(out, gradient, EPSILON * 16 * (1 + np.abs(g)) * (1 + np.abs(z))),
+    ]
+
+
+def solve_tri(ggml: Ggml, draw: Draw, n: int = 0) -> Compared:
+    """Solutions of triangular systems, a column for each simdgroup."""
+    n, columns, batch = n or draw.choice(32, 64), draw.choice(1, 3, 8, 9), draw.number(1, 2)
+    a = np.tril(draw.array(batch, 1, n, n, kind="plain") * 0.1, -1) + 2 * np.eye(n, dtype=np.float32)
+    b, out = draw.array(batch, 1, n, columns, kind="plain"), np.zeros((batch, 1, n, columns), np.float32)
+    values, nsg = fields("0", a) | fields("1", b) | fields("", out), 8
+    constants = {"FC_SOLVE_TRI": [nsg, n, columns]}
+    groups, local = (-(-columns // nsg), 1, batch), 4 * nsg * (-(-n // 32) * 32)
+    out[...] = np.nan if n % 32 else 0
+    ggml.call(
+        "kernel_solve_tri_f32", "solve_tri", values, [raw(a), raw(b), raw(out)], groups, (32, nsg, 1), local, constants
+    )
+    return Compared(
+        out, np.linalg.solve(a.astype(np.float64), b.astype(np.float64)), EPSILON * 64 * n * np.abs(b).max()
+    )
+
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
     "group_norm of several images": (
         lambda ggml, draw: group_norm(ggml, draw, 2),
@@ -974,6 +1349,18 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     ),
     "leaky_relu of infinity": (
         lambda ggml, draw: unary(ggml, draw, "LEAKY_RELU"), "it adds 0 * infinity: NaN instead of infinity",
+    ),
+    "reglu of infinity": (
+        lambda ggml, draw: gated(ggml, draw, "reglu"), "it multiplies by 0 where x is negative: NaN for -infinity",
+    ),
+    "tri": (tri, "the result is declared as const, and written through a pointer from which the cast removes it"),
+    "solve_tri": (
+        solve_tri,
+        "lanes read what lane 0 has just written to device memory; no barrier with mem_device is between",
+    ),
+    "solve_tri of a size that is no multiple of 32": (
+        lambda ggml, draw: solve_tri(ggml, draw, 33),
+        "elements behind a row are read and multiplied by 0, also unwritten ones of the result: NaN stays NaN",
     ),
     "mul_mm of rows that are no multiple of 4": (
         lambda ggml, draw: product(ggml, draw, matrix=True, odd=True),
@@ -989,6 +1376,8 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
 REVIEWED: Mapping[tuple[str, str], str] = {
     ("kernel_soft_max", "fence"): "maxima are overwritten behind a barrier with mem_none, after all have read them",
     ("kernel_cumsum_blk", "uninitialized"): "sums of simdgroups that do not exist; no result depends on them",
+    ("kernel_mul_mv", "same-value"): "each simdgroup of a threadgroup copies the same table of values",
+    ("kernel_set_rows", "uncovered"): "rows without an index are not written",
     ("kernel_argmax", "same-value"): "all threads of a row store its index",
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
@@ -1000,6 +1389,7 @@ CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
         soft_max, norm, rms_norm, group_norm, sums, cumsum, argmax, rope, unary, binary, pool_2d, im2col, conv_2d,
-        conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm,
+        conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, argsort, other_sums,
+        one_dimensional, optimizers,
     )
 }  # fmt: skip

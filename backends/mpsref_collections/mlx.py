@@ -264,9 +264,14 @@ class Mlx(Collection):
         rows = x.size // length
         if length > 4 * threads:
             return self._merge_sort(x, threads, indices=indices)
-        one, kinds, numbers = np.int32(1), f"{typed(x)}, {typed(out)}, {flag}, {threads}, 4", list[Any]([row, np.int32(step)])
-        kernel, strides = "block_sort", [abs(one) for one in (*rest, step)]
-        if sorted(strides) == sorted(steps(np.empty(x.shape, x.dtype))) and min(steps(x)) > 0 and step == 1:
+        one, kinds, numbers = (
+            np.int32(1),
+            f"{typed(x)}, {typed(out)}, {flag}, {threads}, 4",
+            list[Any]([row, np.int32(step)]),
+        )
+        kernel, all_steps = "block_sort", steps(x)
+        is_dense = min(all_steps) > 0 and x.transpose(np.argsort(-all_steps, kind="stable")).flags.c_contiguous
+        if is_dense and step in (min(all_steps), max(all_steps)):
             least = [min((n for n, many in zip(which, x.shape, strict=False) if many > 1), default=2**31 - 1)
                      for which in (rest, steps(out)[:-1])]  # fmt: skip
             numbers += [one, *map(np.int32, least)]
@@ -893,13 +898,16 @@ def arg_reduce(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(got, (np.argmax if largest else np.argmin)(x, axis))
 
 
-def sort(mlx: Mlx, draw: Draw, *, several: bool = False) -> Compared:
+def sort(mlx: Mlx, draw: Draw, *, several: bool = False, swapped: bool = False) -> Compared:
     """Rows in order, NaN last; and the indices of it, of which equal elements may have any order."""
     dtype = draw.choice(*FLOATS, *INTEGERS)
     length = draw.choice(2049, 4100, 9000) if several else draw.choice(1, 2, 5, 127, 128, 129, 600, 1023, 1025, 2048)
     length = min(length, 1024) if np.dtype(dtype).itemsize == 8 and not several else length
     x = draw.array(draw.number(1, 2), draw.number(1, 3), length, dtype=dtype, kind=None if dtype in FLOATS else "ties")
-    how = draw.choice("plain", "axes", "axes", "reversed", "every other")
+    if swapped:
+        x = np.concatenate((x, x[::-1]))
+        return Compared(mlx.sort(np.ascontiguousarray(x.transpose(1, 0, 2)).transpose(1, 0, 2)), np.sort(x, -1))
+    how = draw.choice("plain", "axes", "reversed", "every other")
     x = {"plain": x, "axes": np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0)}.get(
         how, x[::-1, :, ::-1] if how == "reversed" else np.repeat(x, 2, 1)[:, ::2]
     )
@@ -1334,8 +1342,9 @@ def indexing(mlx: Mlx, draw: Draw) -> Compared:
             np.put_along_axis(expected, at_index, before + data if adds else data, 1)
         return Compared(out, expected)
     if name == "masked_assign_impl":
-        mask, out = random.integers(0, 2, (pre, rows * post)) > 0, src.reshape(pre, -1).copy()
-        offsets: Array = (np.cumsum(mask, 1) - mask).astype(np.uint32)
+        mask: Array = random.integers(0, 2, (pre, rows * post)) > 0
+        out = src.reshape(pre, -1).copy()
+        offsets = (np.cumsum(mask, 1) - mask).astype(np.uint32)
         size = max(1, int(mask.sum(1).max()))
         values = (
             draw.array(size, pre, dtype=dtype, kind=kind).T
@@ -1434,6 +1443,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "gather_mm of a batch in reverse order": (
         lambda mlx, draw: other_gemm(mlx, draw, back=True),
         "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative",
+    ),
+    "sort of an array whose first axes are exchanged": (
+        lambda mlx, draw: sort(mlx, draw, swapped=True),
+        "rows are read in the order of the memory, and written in the order of the axes",
     ),
     "sort of rows of more than 1023 blocks": (
         partition, "the places of a row begin at a multiple of 1024 and are read at a multiple of one more",
