@@ -274,6 +274,33 @@ class Pytorch(Collection):
         words: dict[str, Any] = {"group": (MOST_THREADS, 1, 1), "whole": True}
         self.run("CrossEntropyKernel.metal", kernel, (count, 1, 1), *arguments, **words)
 
+    def ctc(self, log_probs: Array, targets: Array, lengths: Array, of_targets: Array, g: Array) -> tuple[Array, ...]:
+        """Return losses of a batch (time, batch, label) of logarithms, and the gradient: blanks are 0."""
+        time, batch, labels = log_probs.shape
+        most = targets.shape[1]
+        states, offsets = 2 * most + 1, (np.arange(batch) * most).astype(np.int32)
+        loss, alpha, dx = blank((batch,)), blank((batch, time, states)), np.full(log_probs.shape, -np.inf, np.float32)
+        beta = np.full(alpha.shape, -np.inf, np.float32)
+        values = {"BLANK": 0, "max_input_length": time, "max_target_length": most, "batch_size": batch}
+        values |= {"tg_target_stride": 1, "num_labels": labels, "grad_out_batch_stride": 1, "zero_infinity": False}
+        for name, array, axes in (
+            ("log_probs", log_probs, "time batch token"), ("grad", dx, "time batch token"),
+            ("log_alpha", alpha, "batch time target"), ("log_alpha_beta", alpha, "batch time target"),
+        ):  # fmt: skip
+            values |= {f"{name}_{axis}_stride": n for axis, n in zip(axes.split(), steps(array), strict=True)}
+        params, collect = (
+            self.struct("LossOps.h", name, {"index_t": "int32_t"}, 0, values)
+            for name in ("CTCLossParams", "CTCLossBackwardCollectParams")
+        )
+        about, kind = (at(log_probs), targets, lengths, of_targets, offsets, params), "float_int_int32_t"
+        words: dict[str, Any] = {"group": (min(MOST_THREADS, states), 1, 1), "whole": True}
+        self.run("LossOps.metal", f"ctc_loss_{kind}", (batch, 1, 1), loss, alpha, *about, **words)
+        self.run("LossOps.metal", f"ctc_loss_backward_log_beta_{kind}", (batch, 1, 1), beta, *about, **words)
+        arrays = dx, g, alpha, beta, at(log_probs), targets, lengths, of_targets, loss, offsets, collect
+        grid, group = (time, batch, 1), (min(time, MOST_THREADS), 1, 1)
+        self.run("LossOps.metal", f"ctc_loss_backward_collect_{kind}", grid, *arrays, group=group)
+        return loss, dx
+
     def dropout(self, x: Array, p: float, seed: int, offset: int) -> tuple[Array, Array]:
         """Return x with elements dropped at random, and the mask."""
         y, mask = blank(x.shape), blank(x.shape, np.bool_)
@@ -733,7 +760,54 @@ def far_from_zero(torch: Pytorch, draw: Draw) -> Compared:
     return Compared(y, expected.reshape(x.shape), 1e-3 * (1 + np.abs(expected).reshape(x.shape)))
 
 
+def ctc(pytorch: Pytorch, draw: Draw, *, long: bool = False) -> list[Compared]:
+    """Connectionist temporal classification and its gradient, of sequences of several lengths, also impossible ones."""
+    time, batch, labels = draw.choice(1, 2, 5, 12), draw.number(1, 3), draw.choice(2, 3, 30)
+    most = draw.choice(1, 2, 5, 20)
+    if long:  # more than 1024 states
+        time, batch, labels, most = 600, 1, 30, 513
+    random = np.random.default_rng(draw.number(0, 2**16))
+    x = draw.array(time, batch, labels, kind="plain").astype(np.float64)
+    logs = (x - np.log(np.exp(x).sum(-1, keepdims=True))).astype(np.float32)
+    targets = random.integers(1, labels, (batch, most), np.int32)
+    lengths = random.integers(1, time + 1, batch, np.int32)
+    possible = draw.choice(True, True, False)
+    of_targets = random.integers(0, (np.minimum(lengths, most) if possible else most) + 1, batch, np.int32)
+    if long:
+        lengths[:], of_targets[:] = time, most
+    g = draw.array(batch, kind="plain")
+    losses, gradient = np.zeros(batch), np.zeros(x.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for b in range(batch):
+            n, t = 2 * int(of_targets[b]) + 1, int(lengths[b])
+            states = np.zeros(n, int)
+            states[1::2] = targets[b, : of_targets[b]]
+            skips = (np.arange(n) > 1) & (states != np.roll(states, 2)) & (states != 0)
+            steps_of = np.eye(n) + np.eye(n, k=1) + np.eye(n, k=2) * skips
+            p = np.exp(logs[:t, b].astype(np.float64))[:, states]
+            ends, logarithm, forth, back = np.arange(n) >= n - 2, 0.0, [p[0] * (np.arange(n) < 2)], [p[-1]]
+            back[0] = back[0] * ends
+            for i in range(1, t):
+                forth.append(forth[-1] @ steps_of * p[i])
+                back.append(steps_of @ back[-1] * p[t - 1 - i])
+                for one in (forth, back):  # their logarithm may be below that of the least number
+                    size = one[-1].max() or 1.0
+                    one[-1], logarithm = one[-1] / size, logarithm + (math.log(size) if one is forth else 0)
+            losses[b] = -np.log((forth[-1] * ends).sum()) - logarithm
+            through = np.stack(forth) * np.stack(back[::-1]) / p
+            through = through / through.sum(1, keepdims=True)
+            counts = np.stack([through[:, states == c].sum(1) for c in range(labels)], 1)
+            gradient[:t, b] = g[b] * (np.exp(logs[:t, b]) - counts)
+    got, dx = pytorch.ctc(logs, targets, lengths, of_targets, g)
+    error = EPSILON * 256 * (1 + time) * np.abs(g).max()
+    return [Compared(got, losses, EPSILON * 64 * (1 + np.abs(losses))), Compared(dx, gradient, error)]
+
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
+    "ctc of targets of more than 511 labels": (
+        lambda pytorch, draw: ctc(pytorch, draw, long=True),
+        "the states of the gradient are computed in blocks of 1024 from the first on, and need those behind them",
+    ),
     "max_pool of windows beside the image": (
         beside, "the first tap is read even if it lies behind the image: another element, or memory behind the buffer",
     ),
@@ -768,6 +842,7 @@ FILES = {
     "upsample": "UpSample.metal", "softmax": "SoftMax.metal", "group_norm": "GroupNorm.metal",
     "layer_norm": "LayerNorm.metal", "dropout": "Dropout.metal", "adam": "FusedOptimizerOps.metal",
     "sgd": "FusedOptimizerOps.metal", "conv2d": "Convolution.metal", "cross_entropy": "CrossEntropyKernel.metal",
+    "ctc": "LossOps.metal",
 }  # fmt: skip
 """Files that a case needs, by the beginning of its name."""
 
@@ -775,6 +850,6 @@ CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
         max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd, conv2d,
-        cross_entropy,
+        cross_entropy, ctc,
     )
 }  # fmt: skip

@@ -185,9 +185,13 @@ static inline void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint3
     if (s->vector.found.bytes) {
         const mpsref_finding *found = &s->vector.found;
         const int is_write = access == IS_WRITE && bytes == found->bytes && found->thread_index == r->thread;
-        if (is_write && !s->vector.is_stored && !s->vector.copy_count && p == s->vector.at)
+        // Only the component, if the compiler has read the vector for its next stores.
+        const int is_part = access == IS_WRITE && bytes < found->bytes && found->thread_index == r->thread &&
+                            (uint64_t)(p - s->vector.at) < found->bytes;
+        if ((is_part || (is_write && p == s->vector.at)) && !s->vector.is_stored && !s->vector.copy_count)
             s->vector.is_stored = 1;
-        else if (is_write && s->vector.what == MPSREF_OF_CLASS && s->vector.copy_count < 4 && is_on_stack(r, p))
+        else if (is_write && p != s->vector.at && s->vector.what == MPSREF_OF_CLASS && s->vector.copy_count < 4 &&
+                 is_on_stack(r, p))
             s->vector.copies[s->vector.copy_count++] = p;
         else
             settle_vector(r);
