@@ -363,6 +363,211 @@ def wide_heads(candle: Candle, draw: Draw) -> Compared:
     return Compared(np.array([used <= 32768]), np.array([True]))
 
 
+TYPES_OF_CASTS = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "u32": np.uint32, "i64": np.int64}
+
+
+def elementwise(candle: Candle, draw: Draw) -> Compared:
+    """Affine functions, powers, ELU and casts of a view."""
+    name, dtype = draw.choice("affine", "powf", "elu", "cast"), draw.choice(np.float32, np.float16)
+    other = draw.choice(*TYPES_OF_CASTS) if name == "cast" else TYPES[np.dtype(dtype).name]
+    x = np.abs(views(draw, shape(draw), dtype, draw.choice("plain", "ties"), signed=False))
+    x = x - dtype(1) if name == "elu" else x
+    numbers = {"affine": (2.5, -1.0), "powf": (1.5,), "elu": (0.5,), "cast": ()}[name]
+    z, out = x.astype(np.float64), blank(x.shape, TYPES_OF_CASTS[other])
+    expected = {
+        "affine": lambda: z * 2.5 - 1, "powf": lambda: z**1.5, "elu": lambda: np.where(z > 0, z, 0.5 * np.expm1(z)),
+        "cast": lambda: np.trunc(z) if other[0] in "ui" else z,
+    }[name]()  # fmt: skip
+    kind, arguments = TYPES[np.dtype(dtype).name], [*map(np.float32, numbers), at(x), out]
+    file, kernel = f"{'affine' if name != 'cast' else 'cast'}.metal", f"{name}_{kind}{f'_{other}' * (name == 'cast')}"
+    if x.flags.c_contiguous:
+        candle.split(file, kernel, -(-x.size // max(1, 8 // x.itemsize)), np.uint64(x.size), *arguments)
+    else:
+        about = np.uint64(x.size), np.uint64(x.ndim), sizes(x.shape), sizes(steps(x))
+        candle.split(file, f"{kernel}_strided", x.size, *about, *arguments)
+    unit = HALF if np.float16 in (dtype, TYPES_OF_CASTS[other]) else EPSILON
+    return Compared(out, expected, 0 if name == "cast" and other != "f16" else unit * 16 * (1 + np.abs(expected)))
+
+
+def selected(candle: Candle, draw: Draw) -> Compared:
+    """Elements of two views by a condition, constants, and parts of matrices."""
+    name, dtype = draw.choice("where", "fill", "const_set", "copy2d"), draw.choice(*TYPES_OF_CASTS)
+    kind = draw.choice("u8", "u32", "i64")
+    whole, real = shape(draw), TYPES_OF_CASTS[dtype]
+    if name == "where":
+        ids = np.abs(views(draw, whole, TYPES_OF_CASTS["i64"], "ties", signed=False)).astype(TYPES_OF_CASTS[kind])
+        x, y = (np.abs(views(draw, whole, real, "ties", signed=False)) for _ in range(2))
+        out, about = blank(whole, real), (np.uint64(ids.size), np.uint64(ids.ndim), sizes(whole))
+        strides = [sizes(steps(one)) for one in (ids, x, y)]
+        per, flags = max(1, 8 // out.itemsize), [one.flags.c_contiguous for one in (ids, x, y)]
+        known: dict[int | str, Any] = dict(enumerate(flags))
+        width = min(MOST_THREADS, -(-ids.size // per))
+        grid = (-(-ids.size // (per * width)), 1, 1)
+        candle.launch(
+            candle.marker_file.with_name("ternary.metal"), f"where_{kind}_{dtype}", grid, (width, 1, 1), *about,
+            *strides, *map(at, (ids, x, y)), out, constants=known,
+        )  # fmt: skip
+        return Compared(out, np.where(ids != 0, x, y))
+    value = np.array([5], real)
+    if name == "fill":
+        out = blank((draw.length(),), real)
+        candle.split("fill.metal", f"fill_{dtype}", out.size, out, value, np.uint64(out.size))
+        return Compared(out, np.full(out.shape, 5))
+    if name == "const_set":
+        out = np.zeros(whole, real)
+        view, threads = out[..., :: draw.choice(1, 2)], out.size
+        about, threads = [np.uint64(view.size)], -(-view.size // max(1, 8 // out.itemsize))
+        if not view.flags.c_contiguous:
+            about, threads = [*about, np.uint64(view.ndim), sizes(view.shape), sizes(steps(view))], view.size
+        kernel = f"const_set_{dtype}{'_strided' * (not view.flags.c_contiguous)}"
+        candle.split("unary.metal", kernel, threads, *about, value, at(view))
+        expected = np.zeros(whole)
+        expected[..., :: 1 if view.flags.c_contiguous and view.shape == out.shape else 2] = 5
+        return Compared(out, expected)
+    d1, d2 = draw.number(1, 5), draw.length()
+    x, out = np.abs(draw.array(d1, d2 + 2, kind="ties")).astype(real), np.zeros((d1, d2 + 3), real)
+    numbers, grid = map(np.int64, (d1, d2, d2 + 2, d2 + 3)), (d1, d2, 1)
+    source = candle.marker_file.with_name("unary.metal")
+    candle.launch(source, f"copy2d_{dtype}", grid, (min(d1, 8), min(d2, 32), 1), *numbers, x, out, whole=False)
+    expected = np.zeros(out.shape)
+    expected[:, :d2] = x[:, :d2]
+    return Compared(out, expected)
+
+
+def indexed(candle: Candle, draw: Draw, *, dense: bool = True) -> Compared:
+    """Elements of an axis taken, put and added by indices."""
+    name = draw.choice("is", "gather", "s", "sa", "ia") if dense else "is"
+    kind, (left, rows, right) = (
+        draw.choice("u8", "u32", "i64"),
+        (draw.number(1, 3), draw.number(1, 9), draw.choice(1, 3, 33)),
+    )
+    count = draw.number(1, 12)
+    random, dtype = np.random.default_rng(draw.number(0, 2**16)), TYPES_OF_CASTS[kind]
+    x = draw.array(left, rows, right, kind="plain")
+    if name == "is":
+        ids, out = random.integers(0, rows, count).astype(dtype), blank((left, count, right))
+        view = x if dense else np.ascontiguousarray(x.transpose(1, 0, 2)).transpose(1, 0, 2)
+        numbers = [*map(np.uint64, (out.size, left, rows, right, count)), np.bool_(view.flags.c_contiguous)]
+        strides = sizes(view.shape), sizes(steps(view))
+        candle.split("indexing.metal", f"is_{kind}_f32", out.size, *numbers, *strides, at(view), ids, out)
+        return Compared(out, x[:, ids.astype(int)])
+    if name == "gather":
+        ids, out = random.integers(0, rows, (left, count, right)).astype(dtype), blank((left, count, right))
+        numbers = map(np.uint64, (out.size, left, rows, right, count))
+        candle.split("indexing.metal", f"gather_{kind}_f32", out.size, *numbers, x, ids, out)
+        return Compared(out, np.take_along_axis(x, ids.astype(int), 1))
+    many = draw.number(1, 9)
+    out = draw.array(left, many, right, kind="plain")
+    expected, z = out.astype(np.float64), np.indices(x.shape)
+    if name == "ia":
+        ids = random.integers(0, many, rows).astype(dtype)
+        where = np.broadcast_to(ids[None, :, None].astype(int), x.shape)
+    else:
+        ids = random.integers(0, many, x.shape).astype(dtype)
+        where = ids.astype(int)
+    if name == "s":
+        for j in range(rows):  # the last one stays
+            expected[z[0][:, j], where[:, j], z[2][:, j]] = x[:, j]
+    else:
+        np.add.at(expected, (z[0], where, z[2]), x)
+    numbers = [left * right, left, rows, right, many, *[rows] * (name == "ia")]
+    kernel = f"{name}_{kind}_f32"
+    candle.split("indexing.metal", kernel, left * right, *map(np.uint64, numbers), x, ids, out)
+    return Compared(out, expected, 0 if name == "s" else EPSILON * 64)
+
+
+def arg_sort(candle: Candle, draw: Draw) -> Compared:
+    """Positions of the numbers of rows in order."""
+    rows, length, order = draw.number(1, 3), draw.choice(1, 2, 5, 33, 100, 700, 1024), draw.choice("asc", "desc")
+    kind = draw.choice(*TYPES_OF_CASTS)
+    x = draw.array(rows, length, kind="ties" if kind[0] in "ui" else draw.choice("plain", "ties"))
+    x = (np.abs(x) if kind[0] in "u" else x).astype(TYPES_OF_CASTS[kind])
+    padded, out = 1 << (length - 1).bit_length(), blank((rows, length), np.uint32)
+    candle.launch(
+        candle.marker_file.with_name("sort.metal"), f"asort_{order}_{kind}", (1, rows, 1), (padded, 1, 1), x, out,
+        np.int64(length), np.int64(padded), local={0: max(16, 4 * padded)},
+    )  # fmt: skip
+    legal = np.sort(out, 1) == np.arange(length)
+    there = np.take_along_axis(x, np.where(legal, out, 0).astype(int), 1).astype(np.float64)
+    z = x.astype(np.float64)
+    return Compared(np.where(legal, there, np.nan), np.sort(z, 1) if order == "asc" else -np.sort(-z, 1))
+
+
+def rope(candle: Candle, draw: Draw) -> Compared:
+    """Rotations of halves, of neighbours, and of heads behind the tokens."""
+    name, dtype = draw.choice("rope", "rope_i", "rope_thd"), draw.choice(np.float32, np.float16)
+    b, h, t, d, batched = (
+        draw.number(1, 2),
+        draw.number(1, 3),
+        draw.number(1, 5),
+        2 * draw.number(1, 17),
+        draw.choice(False, True),
+    )
+    x = draw.array(b, *((t, h) if name == "rope_thd" else (h, t)), d, dtype=dtype, kind="plain")
+    cos, sin = (draw.array(*[b] * batched, t, d // 2, dtype=dtype, kind="plain") for _ in range(2))
+    stride = h * t * d if batched else 0
+    numbers = {"rope": (b * h, t * d, d, stride), "rope_i": (b * h, t * d, stride), "rope_thd": (b, t, h, d, stride)}[
+        name
+    ]
+    out, kernel = blank(x.shape, dtype), f"{name}_{TYPES[np.dtype(dtype).name]}"
+    candle.split("reduce.metal", kernel, x.size // 2, *map(np.uint64, numbers), x, cos, sin, out)
+    c, s = (np.expand_dims(one.astype(np.float64), -2 if name == "rope_thd" else -3) for one in (cos, sin))
+    pairs = (np.s_[..., ::2], np.s_[..., 1::2]) if name == "rope_i" else (np.s_[..., : d // 2], np.s_[..., d // 2 :])
+    first, second = (x[one].astype(np.float64) for one in pairs)
+    expected = np.zeros(x.shape)
+    expected[pairs[0]], expected[pairs[1]] = first * c - second * s, first * s + second * c
+    unit = EPSILON if dtype == np.float32 else HALF * 4
+    return Compared(out, expected, unit * 4 * (1 + np.abs(x).max() * max(np.abs(cos).max(), np.abs(sin).max())))
+
+
+def one_dimensional(candle: Candle, draw: Draw) -> list[Compared]:
+    """Taps of windows, sums of columns, and transposed convolution along one axis."""
+    b, c, length, k = draw.number(1, 2), draw.number(1, 3), draw.choice(1, 5, 33), draw.number(1, 4)
+    stride, dilation, features = draw.number(1, 3), draw.number(1, 2), draw.number(1, 3)
+    padding = draw.number(0, 2) + max(0, dilation * (k - 1) + 1 - length)
+    x = draw.array(b, c, length, kind="plain")
+    x = np.asfortranarray(x) if draw.choice(False, True) else x
+    count = (length + 2 * padding - dilation * (k - 1) - 1) // stride + 1
+    where = np.arange(count)[:, None] * stride - padding + np.arange(k) * dilation
+    inside = (where >= 0) & (where < length)
+    taken = np.where(inside, x[:, :, np.clip(where, 0, length - 1)], 0).transpose(0, 2, 1, 3)
+    out = blank(taken.shape)
+    numbers = map(np.uint64, (out.size, count, k, stride, padding, dilation))
+    candle.split("conv.metal", "im2col1d_f32", out.size, *numbers, sizes(x.shape), sizes(steps(x)), at(x), out)
+    made = [Compared(out, taken)]
+    wide = (length - 1) * stride + k
+    columns, out, added = draw.array(b, length, c, k, kind="plain"), blank((b, c, wide)), np.zeros((b, c, wide))
+    for j in range(k):
+        added[:, :, j : j + (length - 1) * stride + 1 : stride] += columns[..., j].transpose(0, 2, 1)
+    numbers = map(np.uint64, (out.size, wide, length, c, k, stride))
+    candle.split("conv.metal", "col2im1d_f32", out.size, *numbers, columns, out)
+    made.append(Compared(out, added, EPSILON * 16 * k * np.abs(columns).max()))
+    weights, crop = draw.array(c, features, k, kind="plain"), draw.number(0, 1)
+    wide = (length - 1) * stride + dilation * (k - 1) + 1
+    if wide <= 2 * crop:
+        return made
+    full = np.zeros((b, features, wide))
+    for j in range(k):
+        part = np.einsum("bil,io->bol", x.astype(np.float64), weights[:, :, j].astype(np.float64))
+        full[:, :, j * dilation : j * dilation + (length - 1) * stride + 1 : stride] += part
+    out = blank((b, features, wide - 2 * crop))
+    about = [one for y in (x, weights) for one in (sizes(y.shape), sizes(steps(y)))]
+    numbers = map(np.uint64, (out.shape[2], stride, crop, 0, dilation))
+    candle.split("conv.metal", "conv_transpose1d_f32", out.size, *numbers, *about, at(x), weights, out)
+    bound = EPSILON * 64 * np.abs(x).max() * np.abs(weights).max() * c * k
+    return [*made, Compared(out, full[:, :, crop : wide - crop], bound)]
+
+
+def random(candle: Candle, draw: Draw, *counts: int) -> Compared:
+    """Uniform numbers are in the interval, and all are written."""
+    n, dtype = draw.choice(*(counts or (1, 2, 5, 33, 1000, 2048))), draw.choice(np.float32, np.float16)
+    out, seed = blank((n,), dtype), np.array([299792458, 7], np.uint32)
+    kernel = f"rand_uniform_{TYPES[np.dtype(dtype).name]}"
+    threads, numbers = n // 2 + n % 2, (np.uint64(n), np.float32(-2), np.float32(3))
+    candle.split("random.metal", kernel, threads, *numbers, seed, out)
+    return Compared((out >= -2) & (out <= 3), np.ones(n))
+
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
     "attention of heads of 256": (
         wide_heads,
@@ -375,6 +580,14 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "mul_mv of float32": (
         lambda candle, draw: mul_mv(candle, draw, "f32"),
         "a threadgroup computes one row, and the host launches one for 8 rows: the others are not written",
+    ),
+    "index_select of a view": (
+        lambda candle, draw: indexed(candle, draw, dense=False),
+        "the length of the axis is passed to `get_strided_index` as the number of axes",
+    ),
+    "random numbers of more than 2048": (
+        lambda candle, draw: random(candle, draw, 3000, 4097),
+        "threads of the last threadgroup that are too many write numbers of others again, without an order",
     ),
     "maximum of NaN": (
         largest_of_nan,
@@ -389,6 +602,8 @@ REVIEWED: Mapping[tuple[str, str], str] = {
         "",
         "inactive-lane",
     ): "with less than 32 threads all but the first lane add lanes that do not exist; only it counts",
+    ("", "same-value"): "threads of the last threadgroup that are too many repeat elements of others",
+    **{(one, "uncovered"): "a part of the array is written" for one in ("const_set", "copy2d", "s_", "sa_", "ia_")},
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
 
@@ -399,5 +614,6 @@ CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
         unary, binary, reduce, softmax, layer_norm, rms_norm, pool, im2col, upsample, conv_transpose, mul_mv,
+        elementwise, selected, indexed, arg_sort, rope, one_dimensional, random,
     )
 }  # fmt: skip
