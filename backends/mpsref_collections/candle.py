@@ -374,10 +374,11 @@ def elementwise(candle: Candle, draw: Draw) -> Compared:
     x = x - dtype(1) if name == "elu" else x
     numbers = {"affine": (2.5, -1.0), "powf": (1.5,), "elu": (0.5,), "cast": ()}[name]
     z, out = x.astype(np.float64), blank(x.shape, TYPES_OF_CASTS[other])
-    expected = {
-        "affine": lambda: z * 2.5 - 1, "powf": lambda: z**1.5, "elu": lambda: np.where(z > 0, z, 0.5 * np.expm1(z)),
-        "cast": lambda: np.trunc(z) if other[0] in "ui" else z,
-    }[name]()  # fmt: skip
+    results: Mapping[str, Any] = {
+        "affine": z * 2.5 - 1, "powf": np.abs(z) ** 1.5, "elu": np.where(z > 0, z, 0.5 * np.expm1(z)),
+        "cast": np.trunc(z) if other[0] in "ui" else z,
+    }  # fmt: skip
+    expected = results[name]
     kind, arguments = TYPES[np.dtype(dtype).name], [*map(np.float32, numbers), at(x), out]
     file, kernel = f"{'affine' if name != 'cast' else 'cast'}.metal", f"{name}_{kind}{f'_{other}' * (name == 'cast')}"
     if x.flags.c_contiguous:
@@ -397,7 +398,7 @@ def selected(candle: Candle, draw: Draw) -> Compared:
     if name == "where":
         ids = np.abs(views(draw, whole, TYPES_OF_CASTS["i64"], "ties", signed=False)).astype(TYPES_OF_CASTS[kind])
         x, y = (np.abs(views(draw, whole, real, "ties", signed=False)) for _ in range(2))
-        out, about = blank(whole, real), (np.uint64(ids.size), np.uint64(ids.ndim), sizes(whole))
+        out, about = blank(whole, real), list[Any]([np.uint64(ids.size), np.uint64(ids.ndim), sizes(whole)])
         strides = [sizes(steps(one)) for one in (ids, x, y)]
         per, flags = max(1, 8 // out.itemsize), [one.flags.c_contiguous for one in (ids, x, y)]
         known: dict[int | str, Any] = dict(enumerate(flags))
@@ -453,8 +454,8 @@ def indexed(candle: Candle, draw: Draw, *, dense: bool = True) -> Compared:
         return Compared(out, x[:, ids.astype(int)])
     if name == "gather":
         ids, out = random.integers(0, rows, (left, count, right)).astype(dtype), blank((left, count, right))
-        numbers = map(np.uint64, (out.size, left, rows, right, count))
-        candle.split("indexing.metal", f"gather_{kind}_f32", out.size, *numbers, x, ids, out)
+        of_gather = map(np.uint64, (out.size, left, rows, right, count))
+        candle.split("indexing.metal", f"gather_{kind}_f32", out.size, *of_gather, x, ids, out)
         return Compared(out, np.take_along_axis(x, ids.astype(int), 1))
     many = draw.number(1, 9)
     out = draw.array(left, many, right, kind="plain")
@@ -470,9 +471,9 @@ def indexed(candle: Candle, draw: Draw, *, dense: bool = True) -> Compared:
             expected[z[0][:, j], where[:, j], z[2][:, j]] = x[:, j]
     else:
         np.add.at(expected, (z[0], where, z[2]), x)
-    numbers = [left * right, left, rows, right, many, *[rows] * (name == "ia")]
+    lengths = [left * right, left, rows, right, many, *[rows] * (name == "ia")]
     kernel = f"{name}_{kind}_f32"
-    candle.split("indexing.metal", kernel, left * right, *map(np.uint64, numbers), x, ids, out)
+    candle.split("indexing.metal", kernel, left * right, *map(np.uint64, lengths), x, ids, out)
     return Compared(out, expected, 0 if name == "s" else EPSILON * 64)
 
 
