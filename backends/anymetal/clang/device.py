@@ -374,7 +374,8 @@ class Function:
         uncovered = [] if not checks else [
             uncovered_by(threads, index, target, record.bytes - record.offset, self.device.levels)
             for index, (record, target) in enumerate(zip(records, targets, strict=False))
-            if target and target.nbytes < record.written == threads * target.nbytes < record.bytes - record.offset
+            if target and target.nbytes < threads * target.nbytes < record.bytes - record.offset
+            and record.written == record.covered == threads * target.nbytes
         ]  # fmt: skip
         if report.kind or uncovered or (checks and (checks.count or library.image["unset"])):
             size = math.prod(width)

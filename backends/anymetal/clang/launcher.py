@@ -52,6 +52,7 @@ class BufferRecord(ctypes.Structure):
         ("bytes", ctypes.c_uint64),
         ("offset", ctypes.c_uint64),
         ("written", ctypes.c_uint64),
+        ("covered", ctypes.c_uint64),
         ("writable", ctypes.c_uint32),
         ("undefined", ctypes.c_uint32),
         ("unit", ctypes.c_uint32),

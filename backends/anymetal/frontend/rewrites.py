@@ -250,13 +250,15 @@ def private_variables(source: Source) -> Iterator[Edit]:
             continue
         for i in range(one.opening + 1, one.last):
             if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_list(s, i):
-                marks, last = _uninitialized(s, i, one.last)
+                marks, last, array = _uninitialized(s, i, one.last)
+                if array:
+                    yield source.insert(i, f"MPSREF_ALIGNED({array}) ")
                 if marks:
                     yield source.append(last, "".join(f" {mark}" for mark in marks))
 
 
-def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int]:
-    """Return marks of the variables without a value that a statement declares, and its last token.
+def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int, str]:
+    """Return marks of the variables without a value that a statement declares, its last token, and the type of arrays.
 
     A number that may be an argument by reference is marked as an array is: the compiler takes it for set.
     """
@@ -266,18 +268,21 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
     last = next((k for k in s.top(end, s.count) if s[k] in (";", "}")), end)
     is_class = s[first] in CLASSES and name == first + 1  # of which no variable is declared
     if is_class or not (s.words[name].is_name and (s.words[name - 1].is_name or s[name - 1] == ">") and s[last] == ";"):
-        return [], last
+        return [], last, ""
     parts = [name, *(k + 1 for k in s.top(end, last) if s[k] == ",")]
     ends = [*(k - 1 for k in parts[1:]), last]
     is_plain = [
         {"=", "(", "{"}.isdisjoint(s[k] for k in s.top(part, stop)) for part, stop in zip(parts, ends, strict=True)
     ]
     used = {s[k] for k in range(last, end_of_body) if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")}
-    return [
-        f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]})"
+    returned = {s[k] for k in range(last, end_of_body) if (s[k - 1], s[k + 1]) == ("return", ";")}
+    marks = [
+        f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"
         for k, plain in zip(parts, is_plain, strict=True)
         if plain and k > first and s.words[k].is_name and s[k + 1] in ("[", ",", ";") and not s.is_attribute(k + 1)
-    ], last
+    ]
+    is_array = any(s[k + 1] == "[" and not s.is_attribute(k + 1) for k in parts)
+    return marks, last, " ".join(s.texts(first, name)) if is_array else ""
 
 
 def _is_in_list(s: Syntax, i: int) -> bool:
@@ -514,9 +519,17 @@ def _is_bool_vector(s: Syntax, last: int) -> bool:
 
 
 def _bool_vectors(source: Source) -> dict[int, bool]:
-    """Return the uses of names that are declared as vectors of bool, and as nothing else; True for arrays of them.
+    """Return the uses of names that are declared as vectors of bool, and as nothing else; True for arrays of them."""
+    s = source.syntax
+    return _declared(source, lambda i: _is_bool_vector(s, i), lambda first, end: _is_truth(source, first, end, {}))
 
-    Names of one function do not matter in another; those of members and functions are the same everywhere.
+
+def _declared(
+    source: Source, is_type: Callable[[int], bool], is_value: Callable[[int, int], bool]
+) -> dict[int, bool]:
+    """Return the uses of names that are declared with a type, or as ``auto`` with a value, and as nothing else.
+
+    True for arrays. Names of one function do not matter in another; those of members and functions are the same everywhere.
     """
     s = source.syntax
     scope = [-1] * s.count
@@ -531,8 +544,8 @@ def _bool_vectors(source: Source) -> dict[int, bool]:
         is_vector = None
         if s[i - 1] == "auto" and s[i + 1] == "=":
             end = next((k for k in s.top(i, s.count) if s[k] in (";", ",")), i)
-            is_vector = _is_truth(source, i + 2, end, {}) or None
-        elif _is_bool_vector(s, last):
+            is_vector = is_value(i + 2, end) or None
+        elif is_type(last):
             is_vector = True
         elif not (_follows_type(s, i) or (last == i - 2 and source.is_type(last))):
             continue
@@ -553,6 +566,43 @@ def _bool_vectors(source: Source) -> dict[int, bool]:
         if (is_array := found.get(place)) is not None:
             uses[i] = is_array
     return uses
+
+
+def lanes(source: Source) -> Iterator[Edit]:
+    """``a + b`` of vectors of integers is checked lane by lane; either operand is such a variable or construction."""
+    s = source.syntax
+    known = _declared(source, lambda i: _is_integer_vector(s, i), lambda first, end: False)
+    if not known:
+        return
+    for i in range(1, s.count - 1):
+        before = s.words[i - 1]
+        if s[i] not in "+-*/%<>" or not source.in_body[i] or before.text in BEFORE_EXPRESSION:
+            continue
+        is_shift = s[i] in "<>"
+        last = i + is_shift
+        if is_shift and (s[last] != s[i] or s.words[last].at != s.words[i].at + 1):
+            continue
+        first = last + 1 + (s[last + 1] == "=")
+        is_operand = before.is_name or before.text in (")", "]") or before.text[:1].isdigit()
+        is_cast = before.text == ")" and source.is_type(i - 2) and s.partner[i - 1] == i - 3
+        if is_operand and not is_cast and (_is_known(s, i - 1, known) or _is_known(s, _chain(s, first), known)):
+            yield source.edit(i, first - 1, f"MPSREF_LANES({''.join(s.texts(i, first))})")
+
+
+def _is_integer_vector(s: Syntax, last: int) -> bool:
+    """Return whether a token ends the name of a type of vectors of integers."""
+    integers = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
+    return s[last][:-1] in integers or (s[last] == ">" and s[last - 4] == "vec" and s[last - 2] in integers)
+
+
+def _is_known(s: Syntax, last: int, known: Mapping[int, bool]) -> bool:
+    """Return whether an operand that ends at a token is a variable, or some components of one."""
+    if s[last - 1] == "." and len(s[last]) > 1 and set(s[last]) <= COMPONENTS:
+        last -= 2
+    name = s.partner[last] - 1 if s[last] in (")", "]") else last
+    if s[last] == ")":
+        return _is_integer_vector(s, name)
+    return known.get(name) == (s[last] == "]")
 
 
 def _is_conversion(source: Source, i: int) -> bool:
@@ -742,6 +792,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     bool_vectors,
     bools_in_buffers,
     truths,
+    lanes,
     constructors,
     casts,
     braces,

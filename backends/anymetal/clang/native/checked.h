@@ -258,23 +258,30 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *w, kind, 1);
         }
         if (!(access & IS_WRITE)) {
+            if (*q & WRITTEN && access & IS_ATOMIC && !said && (kind = readers_conflict(s, *q, thread, is_local)))
+                said = 1, clash(r, m, p, bytes, access, place, *q, kind, 1);
             *q = *q ? with_reader(s, *q, me, is_local) : me;
             m->is_read = 1;
             continue;
         }
         // The record of a plain access stays until an atomic access is ordered after it: the next one may conflict, too.
-        if (*w & me & ATOMIC)
-            *w = with_reader(s, *w, me, is_local);
+        // So does one that another simdgroup may still conflict with, among those of readers.
+        const record before = *w;
+        if (before & me & ATOMIC)
+            *w = with_reader(s, before, me, is_local);
         else if (!kind || !(access & IS_ATOMIC))
             *w = me;
-        if (!m->is_read) continue;
         kind = 0;
-        if (*q && !(*q & me & ATOMIC)) {
+        if (m->is_read && *q && !(*q & me & ATOMIC)) {
             kind = readers_conflict(s, *q, thread, is_local);
-            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *q, kind, 0);
+            if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *q, kind, flags_of(*q) & WRITTEN);
         }
-        if (kind && access & IS_ATOMIC) continue;
-        *q = 0;
+        if (!(access & IS_ATOMIC))
+            m->is_read ? *q = 0 : 0;
+        else if (before && before != *w && !(before & ATOMIC) && !is_over(s, before, is_local))
+            *q = before | WRITTEN, m->is_read = 1;
+        else if (m->is_read && !kind && is_over(s, *q, is_local))
+            *q = 0;
     }
 }
 

@@ -593,7 +593,11 @@ static void run_checked(run *r) {
         r->buffers[i] = b->data;
         if (b != memory_of(l, i) || has_ended(r) || b->file >= 0 || !s->regions[i].writers) continue;
         memcpy(b->data, s->regions[i].data, b->bytes);
-        b->written = s->regions[i].written < b->bytes ? s->regions[i].written : b->bytes;
+        const region *m = &s->regions[i];
+        b->written = m->written < b->bytes ? m->written : b->bytes;
+        uint64_t at = b->offset; // of what is written without a gap
+        while (at < b->offset + b->written && at < b->bytes && m->writers[at >> m->unit_bits]) at += 1u << m->unit_bits;
+        b->covered = at - b->offset;
     }
     if (s && s->arena) {
         for (uint32_t i = 0; i < REGIONS; i++) region_close(&s->regions[i]);

@@ -15,7 +15,8 @@ enum { MOST_SLOT_BITS = 36, LEAST_SLOT_BITS = 30 };
 enum { VARIABLES = SLOTS, REGIONS }; // VARIABLES: a region that lies elsewhere
 
 // Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
-enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4 }; // readers, or atomic writers: there are other lanes, other simdgroups
+// Readers, or atomic writers: there are other lanes, other simdgroups. A plain writer, in the place of readers.
+enum { ATOMIC = 1, LANES = 2, SIMDGROUPS = 4, WRITTEN = 8 };
 typedef uint64_t record;
 #define MOST_CLOCK 0x1ffffu
 #define MOST_GROUP 0x1fffu
@@ -221,6 +222,11 @@ static inline int is_before(const shadow *s, record q, record me, uint32_t is_lo
     const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH;
     const int is_lane = i == thread_of(me) / MPSREF_SIMD_WIDTH;
     return clock_of(q) < (is_local ? is_lane ? s->simd_local : s->group_local : is_lane ? s->simd_device : s->group_device)[i];
+}
+
+// Whether all that may conflict with an access is past. Nothing orders the other threadgroups.
+static inline int is_over(const shadow *s, record q, uint32_t is_local) {
+    return is_local && clock_of(q) < s->group_local[thread_of(q) / MPSREF_SIMD_WIDTH];
 }
 
 // The same for all readers that a record stands for.

@@ -67,7 +67,7 @@ void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here);
 typedef struct {
     uint8_t *data, *copy; // data is NULL if nothing is bound; copy: pages for the second pass
     uint64_t bytes, offset; // offset: where in it the kernel's pointer points
-    uint64_t written; // result of checks: the bytes that the kernel wrote
+    uint64_t written, covered; // results of checks: the bytes that the kernel wrote; those from `offset` on without a gap
     uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
     int32_t file; // below 0: none; else the memory is that of a sparse file, which checks use in place
 } mpsref_buffer;

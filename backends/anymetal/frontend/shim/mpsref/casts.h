@@ -46,4 +46,40 @@ template <class... A> constexpr auto braces(A... a) {
     return braced<decltype(make)>{make};
 }
 
+// The compiler checks arithmetic of scalars only: `a + b` of vectors of integers becomes `a + each_lane() + b`.
+template <class A> constexpr A negated(A a) {
+    const A result = -a;
+    return result;
+}
+struct each_lane {};
+template <class A> struct left {
+    A value;
+};
+#define MPSREF_OPERATOR(SIGN) \
+    template <class A> constexpr left<A> operator SIGN(A a, each_lane) { return {a}; } \
+    template <class B> constexpr left<B> operator SIGN##=(each_lane, B b) { return {b}; } \
+    template <class A, class B> constexpr auto operator SIGN(left<A> a, B b) { \
+        typedef decltype(a.value SIGN b) R; \
+        if constexpr (shape<R>::is_vector && __is_integral(element<R>)) { \
+            R r{}; \
+            MPSREF_UNROLLED for (int i = 0; i < shape<R>::size; i++) \
+                r[i] = lane<element<R>>(a.value, i) SIGN lane<element<R>>(b, i); \
+            return r; \
+        } else { \
+            return a.value SIGN b; \
+        } \
+    } \
+    template <class A, class B> constexpr A &operator SIGN##=(A &a, left<B> b) { \
+        return a = left<__typeof__(a SIGN b.value)>{a} SIGN b.value; \
+    }
+MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/) MPSREF_OPERATOR(%)
+MPSREF_OPERATOR(<<) MPSREF_OPERATOR(>>)
+#undef MPSREF_OPERATOR
+
 } // namespace mpsref
+
+#ifdef MPSREF_CHECKED
+#define MPSREF_LANES(SIGN) SIGN mpsref::each_lane() SIGN
+#else
+#define MPSREF_LANES(SIGN) SIGN
+#endif

@@ -134,11 +134,11 @@ constexpr constant uint what_is<T __attribute__((ext_vector_type(N)))> = MPSREF_
 struct unset {
     volatile void *variable;
     ulong bytes;
-    template <class T> unset(T &x)
-        : unset(has_class<T> ? uint(MPSREF_OF_CLASS) : what_is<__remove_all_extents(T)>,
-                __is_trivially_constructible(T) && what_is<T> == MPSREF_OF_NUMBERS ? sizeof x : 0, &x) {} // no lone vector
-    unset(uint what, ulong size, volatile void *at) : variable(at), bytes(size) {
-        if (at) mpsref_unset(at, size, what);
+    template <class T> unset(T &x, bool is_returned) : unset(shape<T>(), shape<T>::is_vector ? nullptr : &x, is_returned) {}
+    // What a function returns may lie where its caller reads it.
+    template <class T> unset(shape<T>, volatile void *at, bool is_returned)
+        : variable(is_returned ? nullptr : at), bytes(__is_trivially_constructible(T) ? sizeof(T) : 0) {
+        if (at) mpsref_unset(at, bytes, has_class<T> ? uint(MPSREF_OF_CLASS) : what_is<__remove_all_extents(T)>);
     }
     ~unset() {
         if (variable) mpsref_unset(variable, bytes, 0);
@@ -187,8 +187,9 @@ struct out_of_bounds {
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define MPSREF_LOCAL
 #define MPSREF_ZONE
-#define MPSREF_UNSET(NAME)
-#define MPSREF_UNSET_ONE(NAME)
+#define MPSREF_UNSET(NAME, IS_RETURNED)
+#define MPSREF_UNSET_ONE(NAME, IS_RETURNED)
+#define MPSREF_ALIGNED(...)
 #define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
 #ifdef MPSREF_EXACT
 // A part of a grid, all of whose threadgroups have the same size. `part` has threads of the grid, threads of a full
@@ -241,19 +242,20 @@ extern "C" threadgroup char mpsref_shared[] __attribute__((aligned(16)));
 #define MPSREF_ZONE MPSREF_ZONE_OF(__COUNTER__)
 #define MPSREF_ZONE_OF(NUMBER) MPSREF_ZONE_NAMED(NUMBER)
 #define MPSREF_ZONE_NAMED(NUMBER) static MPSREF_LOCAL char mpsref_zone_##NUMBER[256];
-#define MPSREF_UNSET(NAME) const mpsref::unset mpsref_unset_##NAME(NAME);
+#define MPSREF_UNSET(NAME, IS_RETURNED) const mpsref::unset mpsref_unset_##NAME(NAME, IS_RETURNED);
 // The compiler finds most numbers that are used before they are set, if nothing else refers to them.
-#define MPSREF_UNSET_ONE(NAME) \
-    const mpsref::unset mpsref_unset_##NAME( \
-        MPSREF_OF_CLASS, __is_trivially_constructible(decltype(NAME)) ? sizeof NAME : 0, [&]() -> volatile void * { \
-            if constexpr (mpsref::has_class<decltype(NAME)>) return &NAME; \
-            return nullptr; \
-        }() \
-    );
+#define MPSREF_UNSET_ONE(NAME, IS_RETURNED) \
+    const mpsref::unset mpsref_unset_##NAME(mpsref::shape<decltype(NAME)>(), [&]() -> volatile void * { \
+        if constexpr (mpsref::has_class<decltype(NAME)>) return &NAME; \
+        return nullptr; \
+    }(), IS_RETURNED);
+// The bounds of a private array are those of its elements, without the alignment of large ones on x86-64.
+#define MPSREF_ALIGNED(...) __attribute__((aligned(alignof(__VA_ARGS__))))
 #else
 #define MPSREF_ZONE
-#define MPSREF_UNSET(NAME)
-#define MPSREF_UNSET_ONE(NAME)
+#define MPSREF_UNSET(NAME, IS_RETURNED)
+#define MPSREF_UNSET_ONE(NAME, IS_RETURNED)
+#define MPSREF_ALIGNED(...)
 #endif
 #define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_counts) = __VA_ARGS__;
 #define MPSREF_EXTENT(NAME) \

@@ -26,8 +26,13 @@ template <class T> constexpr T upper_product(T a, T b) {
 
 namespace metal {
 
+#ifdef MPSREF_CHECKED // the smallest number has no opposite
+#define MPSREF_NEGATED(T, A) mpsref::negated(A)
+#else
+#define MPSREF_NEGATED(T, A) T(-mpsref::unsigned_of<T>(A))
+#endif
 #define MPSREF_INTEGER(T) \
-    inline T abs(T a) { return a < 0 ? T(-mpsref::unsigned_of<T>(a)) : a; } \
+    inline T abs(T a) { return a < 0 ? MPSREF_NEGATED(T, a) : a; } \
     inline T min(T a, T b) { return b < a ? b : a; } \
     inline T max(T a, T b) { return a < b ? b : a; } \
     inline T min3(T a, T b, T c) { return min(min(a, b), c); } \
