@@ -108,22 +108,25 @@ ROWS = {
         ),
         (
             "void f() { float a[8], b, c[2][N]; vec<T, 2> d[2]; if (x) { thread T e[M]; } }",
-            "void f() { float a[8], b, c[2][N]; MPSREF_UNSET(a) MPSREF_UNSET_ONE(b) MPSREF_UNSET(c) vec<T, 2> d[2]; "
-            "MPSREF_UNSET(d) if (x) { thread T e[M]; MPSREF_UNSET(e) } }",
+            "void f() { MPSREF_ALIGNED(float) float a[8], b, c[2][N]; MPSREF_UNSET(a, 0) MPSREF_UNSET_ONE(b, 0) "
+            "MPSREF_UNSET(c, 0) MPSREF_ALIGNED(vec < T , 2 >) vec<T, 2> d[2]; "
+            "MPSREF_UNSET(d, 0) if (x) { MPSREF_ALIGNED(thread T) thread T e[M]; MPSREF_UNSET(e, 0) } }",
         ),
         (
             "void f() { struct S s; uint a, b = g(1), c; g(a, &c); if (x) T<int> d; N::T e; }",
-            "void f() { struct S s; MPSREF_UNSET_ONE(s) uint a, b = g(1), c; MPSREF_UNSET(a) MPSREF_UNSET(c) "
-            "g(a, &c); if (x) T<int> d; N::T e; MPSREF_UNSET_ONE(e) }",
+            "void f() { struct S s; MPSREF_UNSET_ONE(s, 0) uint a, b = g(1), c; MPSREF_UNSET(a, 0) MPSREF_UNSET(c, 0) "
+            "g(a, &c); if (x) T<int> d; N::T e; MPSREF_UNSET_ONE(e, 0) }",
         ),
         (
             "void f() { int a[2]; switch (n) { case 0: { int b[2]; } } }",
-            "void f() { int a[2]; MPSREF_UNSET(a) switch (n) { case 0: { int b[2]; MPSREF_UNSET(b) } } }",
+            "void f() { MPSREF_ALIGNED(int) int a[2]; MPSREF_UNSET(a, 0) switch (n) { case 0: { "
+            "MPSREF_ALIGNED(int) int b[2]; MPSREF_UNSET(b, 0) } } }",
         ),
         *(
             (text, text)
             for text in (
-                "void f() { float a[2] = {}; int *c[2]; int (*d)[2]; int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
+                "void f() { MPSREF_ALIGNED(float) float a[2] = {}; int *c[2]; int (*d)[2]; "
+                "MPSREF_ALIGNED(int) int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
                 "void f() { struct S; float a = 1, b(2), c{3}; using namespace N; typedef int I; T x = {}; f(a); }",
                 "void f() { struct S { float a[2]; }; constexpr int b[2]; threadgroup T c[2]; return a[0]; }",
                 "void f() { switch (n) { case 0: float a[2]; default: break; } for (int i[2]; ;) float b[2]; }",
@@ -169,6 +172,24 @@ ROWS = {
         ("void f() { g(int4(a << b)); }", "void f() { g(int4(a << b)); }"),
         ("void f() { g(int4(a < b ? c : d)); }", "void f() { g(int4(a < b ? c : d)); }"),
         ("void f() { g(bool4(a < b)); }", "void f() { g(bool4(a < b)); }"),
+    ],
+    "lanes": [
+        ("void f(int2 a) { b = 2 * a + c; }", "void f(int2 a) { b = 2 MPSREF_LANES(*) a MPSREF_LANES(+) c; }"),
+        ("void f(uint2 a) { a.xy <<= 2; x >> a.x; }", "void f(uint2 a) { a.xy MPSREF_LANES(<<=) 2; x >> a.x; }"),
+        ("void f() { x = p->n * int2(1, 2); }", "void f() { x = p->n MPSREF_LANES(*) int2(1, 2); }"),
+        (
+            "void f(vec<short, 2> a[2]) { a[1] -= -a[0]; }",
+            "void f(vec<short, 2> a[2]) { a[1] MPSREF_LANES(-=) -a[0]; }",
+        ),
+        (
+            "void f(float2 a) { int2 b; a * b; g<a, b>(c); *b; (int2)-b; }",
+            "void f(float2 a) { int2 b; a MPSREF_LANES(*) b; g<a, b>(c); *b; (int2)-b; }",
+        ),
+    ],
+    "components": [
+        ("void f() { a = b.c[i].x; d.y = e[0]; }", "void f() { a = MPSREF_LVALUE(b.c[i]).x; d.y = e[0]; }"),
+        ("void f() { ((T *)p)->xy = q->n->x; }", "void f() { MPSREF_LVALUE(*((T *)p)).xy = MPSREF_LVALUE(*q->n).x; }"),
+        ("void f() { if (a) (p)[1].x = 2; g<T>(b)[1].x; }", "void f() { if (a) (p)[1].x = 2; g<T>(b)[1].x; }"),
     ],
     "constructors": [
         ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(mpsref::construct<float4>(1, a.xy, 2)); }"),

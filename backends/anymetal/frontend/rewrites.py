@@ -524,12 +524,11 @@ def _bool_vectors(source: Source) -> dict[int, bool]:
     return _declared(source, lambda i: _is_bool_vector(s, i), lambda first, end: _is_truth(source, first, end, {}))
 
 
-def _declared(
-    source: Source, is_type: Callable[[int], bool], is_value: Callable[[int, int], bool]
-) -> dict[int, bool]:
+def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable[[int, int], bool]) -> dict[int, bool]:
     """Return the uses of names that are declared with a type, or as ``auto`` with a value, and as nothing else.
 
-    True for arrays. Names of one function do not matter in another; those of members and functions are the same everywhere.
+    True for arrays. Names of one function do not matter in another; those of members and functions are the same
+    everywhere.
     """
     s = source.syntax
     scope = [-1] * s.count
@@ -572,8 +571,6 @@ def lanes(source: Source) -> Iterator[Edit]:
     """``a + b`` of vectors of integers is checked lane by lane; either operand is such a variable or construction."""
     s = source.syntax
     known = _declared(source, lambda i: _is_integer_vector(s, i), lambda first, end: False)
-    if not known:
-        return
     for i in range(1, s.count - 1):
         before = s.words[i - 1]
         if s[i] not in "+-*/%<>" or not source.in_body[i] or before.text in BEFORE_EXPRESSION:
@@ -585,14 +582,16 @@ def lanes(source: Source) -> Iterator[Edit]:
         first = last + 1 + (s[last + 1] == "=")
         is_operand = before.is_name or before.text in (")", "]") or before.text[:1].isdigit()
         is_cast = before.text == ")" and source.is_type(i - 2) and s.partner[i - 1] == i - 3
-        if is_operand and not is_cast and (_is_known(s, i - 1, known) or _is_known(s, _chain(s, first), known)):
+        behind = _chain(s, first)
+        behind = s.partner[behind + 1] if _is_integer_vector(s, behind) and s[behind + 1] == "(" else behind
+        if is_operand and not is_cast and (_is_known(s, i - 1, known) or _is_known(s, behind, known)):
             yield source.edit(i, first - 1, f"MPSREF_LANES({''.join(s.texts(i, first))})")
 
 
 def _is_integer_vector(s: Syntax, last: int) -> bool:
     """Return whether a token ends the name of a type of vectors of integers."""
     integers = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
-    return s[last][:-1] in integers or (s[last] == ">" and s[last - 4] == "vec" and s[last - 2] in integers)
+    return s[last][:-1] in integers or (s[last] == ">" and s[last - 5] == "vec" and s[last - 3] in integers)
 
 
 def _is_known(s: Syntax, last: int, known: Mapping[int, bool]) -> bool:
@@ -759,6 +758,45 @@ def _chain(s: Syntax, first: int) -> int:
     return last
 
 
+def components(source: Source) -> Iterator[Edit]:
+    """``p[i].x`` and ``p->x`` of a vector: the compiler checks its alignment where a reference is bound."""
+    s = source.syntax
+    for i in range(2, s.count):
+        if not (s.words[i].is_name and set(s[i]) <= COMPONENTS and source.in_body[i]):
+            continue
+        is_arrow = s[i - 2] + s[i - 1] == "->"
+        last = i - 3 if is_arrow else i - 2
+        if not (is_arrow or (s[i - 1] == "." and s[last] == "]")) or (first := _postfix(s, last)) is None:
+            continue
+        yield source.insert(first, "MPSREF_LVALUE(*" if is_arrow else "MPSREF_LVALUE(")
+        if is_arrow:
+            yield source.edit(i - 2, i - 1, ").")
+        else:
+            yield source.append(last, ")")
+
+
+def _postfix(s: Syntax, last: int) -> int | None:
+    """Return the first token of ``a.b->c(d)[i]``, None if that is not plain."""
+    i = last
+    while True:
+        if s[i] in (")", "]"):
+            i = s.partner[i]
+            if s[i - 1] in (")", ">"):
+                return None
+            if s[i - 1] == "]" or (s.words[i - 1].is_name and s[i - 1] not in BEFORE_EXPRESSION):
+                i -= 1
+                continue
+            return i
+        if not s.words[i].is_name or s[i] in ("if", "while", "for", "switch"):
+            return None
+        if s[i - 1] in (".", "::"):
+            i -= 2
+        elif s[i - 2] + s[i - 1] == "->":
+            i -= 3
+        else:
+            return i
+
+
 def strings(source: Source) -> Iterator[Edit]:
     """A string literal, or the name of a function, is in ``constant`` memory, but for one that initializes an array."""
     s = source.syntax
@@ -799,6 +837,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     conditionals,
     strings,
     array_data,
+    components,
 )
 
 

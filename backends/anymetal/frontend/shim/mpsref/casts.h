@@ -76,10 +76,14 @@ MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/) MPSR
 MPSREF_OPERATOR(<<) MPSREF_OPERATOR(>>)
 #undef MPSREF_OPERATOR
 
+template <class T> constexpr T &&lvalue(T &&x) { return (T &&)x; }
+
 } // namespace mpsref
 
 #ifdef MPSREF_CHECKED
 #define MPSREF_LANES(SIGN) SIGN mpsref::each_lane() SIGN
+#define MPSREF_LVALUE(...) mpsref::lvalue(__VA_ARGS__)
 #else
 #define MPSREF_LANES(SIGN) SIGN
+#define MPSREF_LVALUE(...) (__VA_ARGS__)
 #endif
