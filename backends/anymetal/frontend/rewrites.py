@@ -19,6 +19,7 @@ from .kernels import RENDER, Constant, constants, is_instantiation, is_kernel, t
 from .syntax import CLASSES, CLOSING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
+LONE = re.compile(r"(?<!\w)(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat)[234]$")
 BEFORE_EXPRESSION = frozenset(("return", "else", "case", "and", "or", "not", "do", "co_return"))
 """Names that an expression may follow; behind another name a type declares something."""
 FUNCTION_NAMES = frozenset(("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"))
@@ -250,15 +251,21 @@ def private_variables(source: Source) -> Iterator[Edit]:
             continue
         for i in range(one.opening + 1, one.last):
             if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_list(s, i):
-                marks, last, array = _uninitialized(s, i, one.last)
-                if array:
-                    yield source.insert(i, f"MPSREF_ALIGNED({array}) ")
+                marks, last, kind, is_array = _uninitialized(s, i, one.last)
+                if is_array:
+                    yield source.insert(i, f"MPSREF_ALIGNED({kind}) ")
+                elif LONE.search(kind):
+                    for k, mark in enumerate(marks):
+                        name = re.split(r"[(,]", mark)[1]
+                        if uses := _component_uses(source, last, name):
+                            marks[k] = f"MPSREF_COMPONENTS({name})"
+                            yield from uses
                 if marks:
                     yield source.append(last, "".join(f" {mark}" for mark in marks))
 
 
-def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int, str]:
-    """Return marks of the variables without a value that a statement declares, its last token, and the type of arrays.
+def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int, str, bool]:
+    """Return marks of the variables without a value that a statement declares, its last token, type, and if arrays.
 
     A number that may be an argument by reference is marked as an array is: the compiler takes it for set.
     """
@@ -268,7 +275,7 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
     last = next((k for k in s.top(end, s.count) if s[k] in (";", "}")), end)
     is_class = s[first] in CLASSES and name == first + 1  # of which no variable is declared
     if is_class or not (s.words[name].is_name and (s.words[name - 1].is_name or s[name - 1] == ">") and s[last] == ";"):
-        return [], last, ""
+        return [], last, "", False
     parts = [name, *(k + 1 for k in s.top(end, last) if s[k] == ",")]
     ends = [*(k - 1 for k in parts[1:]), last]
     is_plain = [
@@ -282,7 +289,42 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
         if plain and k > first and s.words[k].is_name and s[k + 1] in ("[", ",", ";") and not s.is_attribute(k + 1)
     ]
     is_array = any(s[k + 1] == "[" and not s.is_attribute(k + 1) for k in parts)
-    return marks, last, " ".join(s.texts(first, name)) if is_array else ""
+    return marks, last, " ".join(s.texts(first, name)), is_array
+
+
+def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
+    """Return the edits for the uses of a vector up to the end of its block; None if there is another such name.
+
+    A function of the source may set an argument.
+    """
+    s, edits, around = source.syntax, list[Edit](), list[int]()
+    own = {s[one.parameters - 1] for one in source.bodies} | {"frexp", "modf", "sincos"}
+    for i in range(last, s.count):
+        if s[i] in ("(", "[", "{"):
+            around.append(i)
+        elif s[i] in CLOSING:
+            if not around:
+                break
+            around.pop()
+        if s[i] != name or s[i - 1] in (".", "::") or s[i - 2] + s[i - 1] == "->":
+            continue
+        if _follows_type(s, i) or s[i - 1] in ("&", ">") or (around and s[around[-1] - 1] in ("decltype", "sizeof")):
+            return None
+        is_argument = around and s[i - 1] in ("(", ",") and s[i + 1] in (",", ")")
+        if is_argument and s[around[-1] - 1] in own:
+            edits.append(source.edit(i, i, f"MPSREF_SET({name}, 15)"))
+            continue
+        end, bits = i + 1, 15
+        if s[end] == "." and set(s[end + 1]) <= COMPONENTS:
+            bits, end = sum({1 << "xyzwrgba".index(c) % 4 for c in s[end + 1]}), end + 2
+        elif s[end] == "[":
+            end = s.partner[end] + 1
+        does = "SET" if s[end] == "=" and s[end + 1] != "=" else "USED"
+        if s[i + 1] == "[":
+            edits += (source.append(i + 1, f"MPSREF_{does}_AT({name}, "), source.insert(end - 1, ")"))
+        else:
+            edits.append(source.edit(i, i, f"MPSREF_{does}({name}, {bits})"))
+    return edits
 
 
 def _is_in_list(s: Syntax, i: int) -> bool:

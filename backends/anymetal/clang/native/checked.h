@@ -212,6 +212,10 @@ __attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint
     report_unwritten(r, NULL, p, i, bytes, access, place, unset[i]);
 }
 
+void mpsref_unset_component(void) {
+    if (current->shadow) report_access(current, NULL, NULL, 0, 0, place_behind(current, BACK) >> 2, MPSREF_UNINITIALIZED);
+}
+
 // Gives it a value of which arithmetic changes most bytes, and the store of a component few.
 void mpsref_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
     run *r = current;

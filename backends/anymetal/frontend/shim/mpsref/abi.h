@@ -59,6 +59,7 @@ void mpsref_fence(uint32_t order);
 void mpsref_missing_lane(uint32_t lane, mpsref_site here);
 enum { MPSREF_OF_NUMBERS = 1, MPSREF_OF_CLASS, MPSREF_OF_VECTORS = 8 }; // of vectors: and the bytes of a component
 void mpsref_unset(volatile void *variable, uint64_t bytes, uint32_t what); // of a thread: nothing wrote it yet; 0: it ends
+void mpsref_unset_component(void); // which is used
 void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here);
 #ifdef __cplusplus
 }

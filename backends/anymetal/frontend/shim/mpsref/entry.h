@@ -144,6 +144,49 @@ struct unset {
         if (variable) mpsref_unset(variable, bytes, 0);
     }
 };
+// Which components of a vector of a thread are set: a bit for each.
+struct components {
+    mutable uint are_set = 0;
+    template <class V> MPSREF_TOUCHES V &set(V &v, uint bits) const {
+        are_set |= bits;
+        return v;
+    }
+    template <class V> MPSREF_TOUCHES V &used(V &v, uint bits) const {
+        if (~are_set & bits & ((1 << shape<V>::size) - 1)) mpsref_unset_component();
+        return v;
+    }
+    template <class I> MPSREF_TOUCHES I set_at(I i) const {
+        are_set |= 1u << (uint(i) & 31);
+        return i;
+    }
+    template <class I> MPSREF_TOUCHES I used_at(I i) const {
+        if (!(are_set >> (uint(i) & 31) & 1)) mpsref_unset_component();
+        return i;
+    }
+};
+#define MPSREF_UNSET(NAME, IS_RETURNED) const mpsref::unset mpsref_unset_##NAME(NAME, IS_RETURNED);
+// The compiler finds most numbers that are used before they are set, if nothing else refers to them.
+#define MPSREF_UNSET_ONE(NAME, IS_RETURNED) \
+    const mpsref::unset mpsref_unset_##NAME(mpsref::shape<decltype(NAME)>(), [&]() -> volatile void * { \
+        if constexpr (mpsref::has_class<decltype(NAME)>) return &NAME; \
+        return nullptr; \
+    }(), IS_RETURNED);
+// The bounds of a private array are those of its elements, without the alignment of large ones on x86-64.
+#define MPSREF_ALIGNED(...) __attribute__((aligned(alignof(__VA_ARGS__))))
+#define MPSREF_COMPONENTS(NAME) const mpsref::components mpsref_set_##NAME;
+#define MPSREF_SET(NAME, BITS) mpsref_set_##NAME.set(NAME, BITS)
+#define MPSREF_USED(NAME, BITS) mpsref_set_##NAME.used(NAME, BITS)
+#define MPSREF_SET_AT(NAME, ...) mpsref_set_##NAME.set_at(__VA_ARGS__)
+#define MPSREF_USED_AT(NAME, ...) mpsref_set_##NAME.used_at(__VA_ARGS__)
+#else
+#define MPSREF_UNSET(NAME, IS_RETURNED)
+#define MPSREF_UNSET_ONE(NAME, IS_RETURNED)
+#define MPSREF_ALIGNED(...)
+#define MPSREF_COMPONENTS(NAME)
+#define MPSREF_SET(NAME, BITS) NAME
+#define MPSREF_USED(NAME, BITS) NAME
+#define MPSREF_SET_AT(NAME, ...) __VA_ARGS__
+#define MPSREF_USED_AT(NAME, ...) __VA_ARGS__
 #endif
 
 #ifndef MPSREF_CUDA
@@ -187,9 +230,6 @@ struct out_of_bounds {
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define MPSREF_LOCAL
 #define MPSREF_ZONE
-#define MPSREF_UNSET(NAME, IS_RETURNED)
-#define MPSREF_UNSET_ONE(NAME, IS_RETURNED)
-#define MPSREF_ALIGNED(...)
 #define MPSREF_THREADS(...) static const uint mpsref_threads __attribute__((used)) = __VA_ARGS__;
 #ifdef MPSREF_EXACT
 // A part of a grid, all of whose threadgroups have the same size. `part` has threads of the grid, threads of a full
@@ -242,20 +282,8 @@ extern "C" threadgroup char mpsref_shared[] __attribute__((aligned(16)));
 #define MPSREF_ZONE MPSREF_ZONE_OF(__COUNTER__)
 #define MPSREF_ZONE_OF(NUMBER) MPSREF_ZONE_NAMED(NUMBER)
 #define MPSREF_ZONE_NAMED(NUMBER) static MPSREF_LOCAL char mpsref_zone_##NUMBER[256];
-#define MPSREF_UNSET(NAME, IS_RETURNED) const mpsref::unset mpsref_unset_##NAME(NAME, IS_RETURNED);
-// The compiler finds most numbers that are used before they are set, if nothing else refers to them.
-#define MPSREF_UNSET_ONE(NAME, IS_RETURNED) \
-    const mpsref::unset mpsref_unset_##NAME(mpsref::shape<decltype(NAME)>(), [&]() -> volatile void * { \
-        if constexpr (mpsref::has_class<decltype(NAME)>) return &NAME; \
-        return nullptr; \
-    }(), IS_RETURNED);
-// The bounds of a private array are those of its elements, without the alignment of large ones on x86-64.
-#define MPSREF_ALIGNED(...) __attribute__((aligned(alignof(__VA_ARGS__))))
 #else
 #define MPSREF_ZONE
-#define MPSREF_UNSET(NAME, IS_RETURNED)
-#define MPSREF_UNSET_ONE(NAME, IS_RETURNED)
-#define MPSREF_ALIGNED(...)
 #endif
 #define MPSREF_THREADS(...) static const uint mpsref_threads MPSREF_SECTION(mpsref_counts) = __VA_ARGS__;
 #define MPSREF_EXTENT(NAME) \
