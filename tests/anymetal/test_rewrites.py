@@ -113,6 +113,16 @@ ROWS = {
             "MPSREF_UNSET(d, 0) if (x) { MPSREF_ALIGNED(thread T) thread T e[M]; MPSREF_UNSET(e, 0) } }",
         ),
         (
+            "float2 f() { float2 v; S s; v.x = a.v; v[i] += v.x; g(v, &s); f(v); return v; }",
+            "float2 f() { float2 v; MPSREF_COMPONENTS(v) S s; MPSREF_UNSET(s, 0) MPSREF_SET(v, 1).x = a.v; "
+            "v[MPSREF_USED_AT(v, i)] += MPSREF_USED(v, 1).x; g(MPSREF_USED(v, 15), &s); f(MPSREF_SET(v, 15)); "
+            "return MPSREF_USED(v, 15); }",
+        ),
+        (
+            "void f() { half4 v; g(&v); S s; return s; }",
+            "void f() { half4 v; MPSREF_UNSET(v, 0) g(&v); S s; MPSREF_UNSET_ONE(s, 1) return s; }",
+        ),
+        (
             "void f() { struct S s; uint a, b = g(1), c; g(a, &c); if (x) T<int> d; N::T e; }",
             "void f() { struct S s; MPSREF_UNSET_ONE(s, 0) uint a, b = g(1), c; MPSREF_UNSET(a, 0) MPSREF_UNSET(c, 0) "
             "g(a, &c); if (x) T<int> d; N::T e; MPSREF_UNSET_ONE(e, 0) }",

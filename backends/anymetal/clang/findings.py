@@ -320,7 +320,8 @@ class Reader:
             total = f"threadgroup variable `{name}` of {nbytes} bytes"
         elif record.buffer < 0:
             is_own = NUMBERED[record.kind] == "uninitialized"
-            return None, None, "a private variable" if is_own else "memory"
+            own = "a private variable" if record.place else "the result of a function that returns none"
+            return None, None, own if is_own else "memory"
         else:
             is_local = record.buffer >= MOST_BUFFERS
             number = record.buffer - MOST_BUFFERS if is_local else record.buffer

@@ -42,10 +42,10 @@ CODE_FLAGS = (
 # accesses of more than 16 bytes, nor minima and sums of atomic floats: the shim tells of atomic accesses itself.
 RECOVERED = (
     *("alignment", "shift-base", "shift-exponent", "integer-divide-by-zero", "float-cast-overflow"),
-    *("signed-integer-overflow", "implicit-signed-integer-truncation"),
+    *("signed-integer-overflow", "implicit-signed-integer-truncation", "object-size"),
 )
 CHECK_FLAGS = (
-    f"-fsanitize=thread,local-bounds,{','.join(RECOVERED)}",
+    f"-fsanitize=thread,local-bounds,return,{','.join(RECOVERED)}",
     f"-fsanitize-recover={','.join(RECOVERED)}",
     *(
         part
@@ -56,7 +56,7 @@ CHECK_FLAGS = (
     *("-Wuninitialized", "-Wconditional-uninitialized"),
     # Bounds of a private array are those of a function and what is inlined in it.
     *("-finline-functions", "-mllvm", "-inline-threshold=1000"),
-    *("-fsanitize-coverage-type=3", "-fsanitize-coverage-inline-bool-flag", "-fsanitize-coverage-pc-table"),
+    *("-fsanitize-coverage-type=2", "-fsanitize-coverage-inline-bool-flag", "-fsanitize-coverage-pc-table"),
     *("-mllvm", "-sanitizer-coverage-prune-blocks=0"),
 )
 

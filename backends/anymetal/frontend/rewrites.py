@@ -267,7 +267,7 @@ def private_variables(source: Source) -> Iterator[Edit]:
 def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int, str, bool]:
     """Return marks of the variables without a value that a statement declares, its last token, type, and if arrays.
 
-    A number that may be an argument by reference is marked as an array is: the compiler takes it for set.
+    A number that a lambda or an argument may refer to is marked as an array is: the compiler takes it for set.
     """
     name = end = first
     while s.words[end].is_name or s[end] in ("::", "<"):
@@ -282,6 +282,8 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
         {"=", "(", "{"}.isdisjoint(s[k] for k in s.top(part, stop)) for part, stop in zip(parts, ends, strict=True)
     ]
     used = {s[k] for k in range(last, end_of_body) if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")}
+    if any(s[k] == "[" and s[k + 1] == "&" for k in range(last, end_of_body)):
+        used |= {s[k] for k in parts}
     returned = {s[k] for k in range(last, end_of_body) if (s[k - 1], s[k + 1]) == ("return", ";")}
     marks = [
         f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"

@@ -435,11 +435,24 @@ ARITHMETIC(implicit_conversion, MPSREF_TRUNCATION, 1)
 // After these the processor would stop.
 #define FATAL(NAME, KIND) \
     void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) stop_at(current, of_place(d, KIND, 0, BACK)); }
-FATAL(divrem_overflow, MPSREF_DIVISION) FATAL(type_mismatch_v1, MPSREF_MISALIGNED)
+FATAL(divrem_overflow, MPSREF_DIVISION)
+
+// An address is not aligned, or a variable ends before it. In place of a second type is the alignment's logarithm.
+void __ubsan_handle_type_mismatch_v1(const typed_place *d, uint64_t address) {
+    const int is_aligned = !(address & ((1u << *(const uint8_t *)&d->types[1]) - 1));
+    if (current->shadow) stop_at(current, of_place(d, is_aligned ? MPSREF_PRIVATE : MPSREF_MISALIGNED, 0, BACK));
+}
 
 void __ubsan_handle_local_out_of_bounds_abort(void) {
     run *r = current;
     mpsref_finding found = by_thread(r, MPSREF_PRIVATE);
     found.place = place_behind(r, BACK);
     stop_at(r, found);
+}
+
+// The result of a function without a `return`: the place is that of the function.
+void __ubsan_handle_missing_return(const mpsref_site *function) {
+    mpsref_finding found = by_thread(current, MPSREF_UNINITIALIZED);
+    found.at = *function;
+    stop_at(current, found);
 }

@@ -597,7 +597,8 @@ static void run_checked(run *r) {
         b->written = m->written < b->bytes ? m->written : b->bytes;
         uint64_t at = b->offset; // of what is written without a gap
         while (at < b->offset + b->written && at < b->bytes && m->writers[at >> m->unit_bits]) at += 1u << m->unit_bits;
-        b->covered = at - b->offset;
+        const int is_used = m->is_read && at < b->bytes && m->readers[at >> m->unit_bits]; // what comes next
+        b->covered = is_used ? 0 : at - b->offset;
     }
     if (s && s->arena) {
         for (uint32_t i = 0; i < REGIONS; i++) region_close(&s->regions[i]);
