@@ -184,16 +184,16 @@ ROWS = {
         ("void f() { g(bool4(a < b)); }", "void f() { g(bool4(a < b)); }"),
     ],
     "lanes": [
-        ("void f(int2 a) { b = 2 * a + c; }", "void f(int2 a) { b = 2 MPSREF_LANES(*) a MPSREF_LANES(+) c; }"),
-        ("void f(uint2 a) { a.xy <<= 2; x >> a.x; }", "void f(uint2 a) { a.xy MPSREF_LANES(<<=) 2; x >> a.x; }"),
-        ("void f() { x = p->n * int2(1, 2); }", "void f() { x = p->n MPSREF_LANES(*) int2(1, 2); }"),
+        ("void f(int2 a) { b = k*a + c; }", "void f(int2 a) { b = k MPSREF_LANES(*) a  MPSREF_LANES(+)  c; }"),
+        ("void f(uint2 a) { a.xy <<= 2; x >> a.x; }", "void f(uint2 a) { a.xy  MPSREF_LANES(<<=)  2; x >> a.x; }"),
+        ("void f() { x = p->n * int2(1, 2); }", "void f() { x = p->n  MPSREF_LANES(*)  int2(1, 2); }"),
         (
             "void f(vec<short, 2> a[2]) { a[1] -= -a[0]; }",
-            "void f(vec<short, 2> a[2]) { a[1] MPSREF_LANES(-=) -a[0]; }",
+            "void f(vec<short, 2> a[2]) { a[1]  MPSREF_LANES(-=)  -a[0]; }",
         ),
         (
             "void f(float2 a) { int2 b; a * b; g<a, b>(c); *b; (int2)-b; }",
-            "void f(float2 a) { int2 b; a MPSREF_LANES(*) b; g<a, b>(c); *b; (int2)-b; }",
+            "void f(float2 a) { int2 b; a  MPSREF_LANES(*)  b; g<a, b>(c); *b; (int2)-b; }",
         ),
     ],
     "components": [

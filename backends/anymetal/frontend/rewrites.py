@@ -629,7 +629,7 @@ def lanes(source: Source) -> Iterator[Edit]:
         behind = _chain(s, first)
         behind = s.partner[behind + 1] if _is_integer_vector(s, behind) and s[behind + 1] == "(" else behind
         if is_operand and not is_cast and (_is_known(s, i - 1, known) or _is_known(s, behind, known)):
-            yield source.edit(i, first - 1, f"MPSREF_LANES({''.join(s.texts(i, first))})")
+            yield source.edit(i, first - 1, f" MPSREF_LANES({''.join(s.texts(i, first))}) ")
 
 
 def _is_integer_vector(s: Syntax, last: int) -> bool:

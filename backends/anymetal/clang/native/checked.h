@@ -365,12 +365,20 @@ static void touch_range(const void *start, uint64_t bytes, uint32_t access, void
 // store of a component.
 void mpsref_read_range(void *p, uint64_t bytes) { touch_range(p, bytes, bytes > 16 ? IS_NO_USE : 0, BACK); }
 void mpsref_write_range(void *p, uint64_t bytes) { touch_range(p, bytes, IS_WRITE, BACK); }
-// A struct may have bytes that nobody writes: copying it is no use of them.
+// A struct may have bytes that nobody writes: copying it is no use of them. Other memory keeps no such marks.
 static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
     run *r = current;
     touch_range(from, bytes, IS_NO_USE, back);
     touch_range(to, bytes, IS_WRITE, back);
-    if (r->shadow && is_on_stack(r, from) && is_on_stack(r, to)) memmove(unset_bytes(r, to), unset_bytes(r, from), bytes);
+    if (!r->shadow || !is_on_stack(r, from)) return;
+    const uint8_t *unset = unset_bytes(r, from);
+    uint64_t i = 0;
+    if (is_on_stack(r, to)) {
+        memmove(unset_bytes(r, to), unset, bytes);
+        return;
+    }
+    while (i < bytes && (!unset[i] || unset[i] == MPSREF_OF_CLASS)) i++;
+    if (i < bytes) report_access(r, NULL, from, 1, 0, place_behind(r, back) >> 2, MPSREF_UNINITIALIZED);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
     touch_copy(to, from, bytes, BACK);

@@ -128,7 +128,9 @@ template <int N> struct bindings {
 #ifdef MPSREF_CHECKED
 // A variable of a thread, in the scope that declares it without an initializer. Of a class some bytes are padding.
 template <class T> constexpr constant bool has_class = __is_class(__remove_all_extents(T)) || __is_union(__remove_all_extents(T));
-template <class T> constexpr constant uint what_is = MPSREF_OF_NUMBERS;
+template <class T> constexpr constant uint what_is = has_class<T> ? uint(MPSREF_OF_CLASS) : uint(MPSREF_OF_NUMBERS);
+template <class T, int C, int R>
+constexpr constant uint what_is<metal::matrix<T, C, R>> = R == 3 ? uint(MPSREF_OF_CLASS) : MPSREF_OF_VECTORS + sizeof(T);
 template <class T, int N>
 constexpr constant uint what_is<T __attribute__((ext_vector_type(N)))> = MPSREF_OF_VECTORS + sizeof(T);
 struct unset {
@@ -138,7 +140,7 @@ struct unset {
     // What a function returns may lie where its caller reads it.
     template <class T> unset(shape<T>, volatile void *at, bool is_returned)
         : variable(is_returned ? nullptr : at), bytes(__is_trivially_constructible(T) ? sizeof(T) : 0) {
-        if (at) mpsref_unset(at, bytes, has_class<T> ? uint(MPSREF_OF_CLASS) : what_is<__remove_all_extents(T)>);
+        if (at) mpsref_unset(at, bytes, what_is<__remove_all_extents(T)>);
     }
     ~unset() {
         if (variable) mpsref_unset(variable, bytes, 0);
