@@ -21,7 +21,6 @@ import numpy as np
 
 from kernelcache.first_use import hold_while_forking
 from mpsref_cpu import _numba, spin_pool
-from mpsref_cpu.simd.half import as_storage
 
 GRAIN = 1 << 18
 """Minimum number of bytes of work of a thread; with less, to hand it over costs more than it saves (on two cores)."""
@@ -70,7 +69,7 @@ def for_rows(kernel: Any, rows: int, *arguments: Any, nbytes: int = 0, then: Seq
     rows
         Each row is in one chunk.
     *arguments
-        A kernel takes images, arrays of four axes, as vectors: see :func:`mpsref_cpu.simd.half.as_storage`.
+        A kernel takes images, arrays of four axes, as vectors: see :func:`as_storage`.
     nbytes
         Bytes that the kernel reads and writes in addition to images.
     then
@@ -94,6 +93,30 @@ def for_rows(kernel: Any, rows: int, *arguments: Any, nbytes: int = 0, then: Seq
     for row in range(rows):
         for step, values in steps:
             step(row, row + 1, *values)
+
+
+class _Memory:
+    """The memory of an array as writeable."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        interface = array.__array_interface__
+        self.array = array
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a C-contiguous array as a writeable vector, float16 as its bits in uint16.
+
+    numba would compile everything again for read-only arrays, which have a type of their own; kernels do not write
+    their inputs.
+    """
+    flat = array.ravel()  # faster than a reshape
+    if not flat.flags.writeable:
+        try:
+            flat.setflags(write=True)  # of this view alone; NumPy allows it if the owner of the memory is writeable
+        except ValueError:
+            flat = np.asarray(_Memory(flat))
+    return flat.view(np.uint16) if flat.dtype.char == "e" else flat
 
 
 class _Team:

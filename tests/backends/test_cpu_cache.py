@@ -30,6 +30,14 @@ family.bias_gradient(np.arange(6, dtype=np.float32).reshape(1, 1, 3, 2), sums)
 print(sums.tolist(), sum(family._add_pixels.stats.cache_hits.values()))
 """
 
+GREATEST = """
+import numpy as np
+from mpsref_cpu.reduction import reduce as family
+indices = np.empty(2, np.float32)
+family._index(0, 1, np.float32([1, 5, 2, 3, 4, 9]), indices, (1, 2, 3, 0, 0, 1, 2), np.float32(1))
+print(indices.tolist(), sum(family._index.stats.cache_hits.values()))
+"""
+
 POOLING = """
 import numpy as np
 from mpsref import PoolingAverage
@@ -62,16 +70,16 @@ def copied_backend(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
-    helper = copied_backend(tmp_path) / "simd" / "half.py"
-    assert outcome(tmp_path / "cache", root=tmp_path) == ("[6.0, 9.0] 0", "")
-    assert outcome(tmp_path / "cache", root=tmp_path) == ("[6.0, 9.0] 1", "")
+    helper = copied_backend(tmp_path) / "simd" / "keys.py"
+    assert outcome(tmp_path / "cache", GREATEST, tmp_path) == ("[1.0, 2.0] 0", "")
+    assert outcome(tmp_path / "cache", GREATEST, tmp_path) == ("[1.0, 2.0] 1", "")
     text = helper.read_text("utf-8")
-    assert text.count("        return pixel\n") == 1
-    helper.write_text(text.replace("        return pixel\n", "        return 2 * pixel\n"), "utf-8")
-    assert outcome(tmp_path / "cache", root=tmp_path) == ("[12.0, 18.0] 0", "")
+    assert text.count("uintp(LAST_PLACE - ") == 1
+    helper.write_text(text.replace("uintp(LAST_PLACE - ", "uintp(LAST_PLACE + 1 - "), "utf-8")
+    assert outcome(tmp_path / "cache", GREATEST, tmp_path) == ("[2.0, 3.0] 0", "")
     helper.write_text(text, "utf-8")
     os.utime(helper)  # as git does it
-    assert outcome(tmp_path / "cache", root=tmp_path) == ("[6.0, 9.0] 1", "")
+    assert outcome(tmp_path / "cache", GREATEST, tmp_path) == ("[1.0, 2.0] 1", "")
 
 
 @pytest.mark.slow
@@ -240,9 +248,7 @@ def test_code_planted_by_another_user_is_not_loaded(folder: Path, tmp_path: Path
 # fingerprints
 
 
-@pytest.mark.parametrize(
-    "part", ["mpsref_cpu.training.dropout", "mpsref_cpu.simd.half", "mpsref_cpu.compiling", "mpsref.kernels.dropout"]
-)
+@pytest.mark.parametrize("part", ["mpsref_cpu.training.dropout", "mpsref_cpu.compiling", "mpsref.kernels.dropout"])
 def test_what_the_mask_is_made_of(part: str) -> None:
     assert part in cache_fingerprint._sources("mpsref_cpu.training.dropout")
 
@@ -255,4 +261,4 @@ def test_what_runs_kernels_is_no_part_of_them() -> None:
     assert cache_fingerprint._sources("mpsref_cpu.training.dropout").isdisjoint(
         {"mpsref_cpu.threads", "mpsref_cpu.activation.neuron", "mpsref.arguments.arrays"}
     )
-    assert fingerprint("mpsref_cpu.training.dropout") != fingerprint("mpsref_cpu.simd.half")
+    assert fingerprint("mpsref_cpu.training.dropout") != fingerprint("mpsref_cpu.compiling")

@@ -13,7 +13,6 @@ from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import CompiledForm, Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 BLOCK = 1 << 14
@@ -76,7 +75,7 @@ def _forward(begin, end, size, neuron, x, y):
 def _values(start, count, neuron, x, y):
     at = np.uintp(start)
     for i in range(np.uintp(count)):
-        y[at + i] = store(value(neuron, load(x[at + i]), i), y[at + i])
+        y[at + i] = value(neuron, x[at + i], i)
 
 
 @compiled
@@ -90,7 +89,7 @@ def _gradient(begin, end, size, neuron, g, x, dx):
 def _gradients(start, count, neuron, g, x, dx):
     at = np.uintp(start)
     for i in range(np.uintp(count)):
-        dx[at + i] = store(load(g[at + i]) * slope(neuron, load(x[at + i]), i), dx[at + i])
+        dx[at + i] = g[at + i] * slope(neuron, x[at + i], i)
 
 
 @compiled
@@ -101,8 +100,8 @@ def _parameter_gradient(begin, end, g, x, sums):
         for start in range(row * ADDED * size, min((row + 1) * ADDED * size, x.size), size):
             at = np.uintp(start)
             for i in range(np.uintp(min(size, x.size - start))):
-                pixel = load(x[at + i])
-                term = load(g[at + i]) * pixel
+                pixel = x[at + i]
+                term = g[at + i] * pixel
                 sums[row, i] += np.float32(0) if pixel >= 0 else term
 
 

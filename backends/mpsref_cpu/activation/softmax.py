@@ -16,7 +16,6 @@ from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, fill, largest, shift_or_scale, total
 from mpsref_cpu.simd.vectors import broadcast, load_vector, minus, store_vector, times, zeros
 from mpsref_cpu.threads import for_rows
@@ -53,7 +52,7 @@ def _shift(x, at, pixels, channels, below, powers):
 @inlined
 def _pair(x, i):
     """Return the differences of two values and their maximum, and the exponentials of these."""
-    a, b = load(x[i]), load(x[i + np.uintp(1)])
+    a, b = x[i], x[i + np.uintp(1)]
     peak = a if a > b else b
     return a - peak, b - peak, exp_below(a - peak), exp_below(b - peak)
 
@@ -70,7 +69,7 @@ def _softmax(begin, end, at_once, channels, x, y):
             i = np.uintp(2) * p
             _, _, first, second = _pair(x, i)
             factor = quotient(ONE, first + second)
-            y[i], y[i + np.uintp(1)] = store(first * factor, y[0]), store(second * factor, y[0])
+            y[i], y[i + np.uintp(1)] = first * factor, second * factor
         return
     below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
     for pixel in range(begin * at_once, stop, at_once):
@@ -90,7 +89,7 @@ def _log_softmax(begin, end, at_once, channels, x, y):
             i = np.uintp(2) * p
             below_first, below_second, first, second = _pair(x, i)
             logarithm = log(first + second)
-            y[i], y[i + np.uintp(1)] = store(below_first - logarithm, y[0]), store(below_second - logarithm, y[0])
+            y[i], y[i + np.uintp(1)] = below_first - logarithm, below_second - logarithm
         return
     below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
     logarithms = np.empty(at_once, real)
@@ -112,17 +111,17 @@ def _softmax_gradient(begin, end, at_once, channels, g, y, dx):
     if channels == 2:
         for p in range(np.uintp(first), np.uintp(stop)):
             i, j = np.uintp(2) * p, np.uintp(2) * p + np.uintp(1)
-            summed = load(g[i]) * load(y[i]) + load(g[j]) * load(y[j])
-            dx[i] = store(load(y[i]) * (load(g[i]) - summed), dx[0])
-            dx[j] = store(load(y[j]) * (load(g[j]) - summed), dx[0])
+            summed = g[i] * y[i] + g[j] * y[j]
+            dx[i] = y[i] * (g[i] - summed)
+            dx[j] = y[j] * (g[j] - summed)
     elif channels < FEW:
         n = np.uintp(channels)
         for p in range(np.uintp(first), np.uintp(stop)):
             summed = real(0)
             for i in range(n * p, n * p + n):
-                summed += load(g[i]) * load(y[i])
+                summed += g[i] * y[i]
             for i in range(n * p, n * p + n):
-                dx[i] = store(load(y[i]) * (load(g[i]) - summed), dx[0])
+                dx[i] = y[i] * (g[i] - summed)
     else:
         _slopes(g, y, dx, first, stop, channels)
 
@@ -151,19 +150,19 @@ def _log_softmax_gradient(begin, end, at_once, channels, g, y, dx):
     if channels == 2:
         for p in range(np.uintp(begin * at_once), np.uintp(stop)):
             i, j = np.uintp(2) * p, np.uintp(2) * p + np.uintp(1)
-            summed = load(g[i]) + load(g[j])
-            dx[i] = store(load(g[i]) - exp_below(load(y[i])) * summed, dx[0])
-            dx[j] = store(load(g[j]) - exp_below(load(y[j])) * summed, dx[0])
+            summed = g[i] + g[j]
+            dx[i] = g[i] - exp_below(y[i]) * summed
+            dx[j] = g[j] - exp_below(y[j]) * summed
         return
     powers, sums = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), np.uintp(pixel * channels)
         for i in range(np.uintp(pixels * channels)):
-            powers[i] = exp_below(load(y[at + i]))
+            powers[i] = exp_below(y[at + i])
         for p in range(pixels):
             fill(sums, p * channels, channels, total(g, pixel * channels + p * channels, channels))
         for i in range(np.uintp(pixels * channels)):
-            dx[at + i] = store(load(g[at + i]) - powers[i] * sums[i], dx[at + i])
+            dx[at + i] = g[at + i] - powers[i] * sums[i]
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -6,7 +6,6 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.simd.half import load
 from mpsref_cpu.threads import for_rows
 
 CHUNKS = 16
@@ -38,6 +37,6 @@ def _add_pixels(begin, end, image, pixels, sums):
             for pixel in range(first, min(first + SUMMED, last)):
                 at = np.uintp(pixel * channels)
                 for c in range(np.uintp(channels)):
-                    pixel_lists[c] += load(image[at + c])
+                    pixel_lists[c] += image[at + c]
             for c in range(channels):
                 sums[chunk, c] += pixel_lists[c]

@@ -26,8 +26,7 @@ from mpsref_cpu.convolution.packing import pack
 from mpsref_cpu.convolution.plan import PRODUCTS_A_BYTE, plan
 from mpsref_cpu.convolution.storage import cut_rows, finish, source_rows
 from mpsref_cpu.convolution.weight_gradient import gradient_weights
-from mpsref_cpu.simd.half import as_storage
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 
 KERNELS: dict[str, Any] = {"dense": dense, "depthwise": depthwise, "few_outputs": few_outputs}
 
@@ -58,7 +57,7 @@ def _run(
     first_sums = np.zeros(p.sizes.pitch + LANES, np.float32)  # a vector from the last channel on
     if biases is not None:
         first_sums[: biases.size] = biases
-    in_place = source.dtype == out.dtype == np.float32 and p.repeats == p.adds == 1
+    in_place = p.repeats == p.adds == 1
     work = p.products // PRODUCTS_A_BYTE
     if not in_place:
         work += source.nbytes + out.nbytes

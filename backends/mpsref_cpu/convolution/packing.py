@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.simd.half import load
 
 
 @compiled
@@ -24,7 +23,7 @@ def pack(begin, end, blocks, lanes, steps, counts, flipped, weights, packed):
             for k in range(terms):
                 to, of = np.uintp(at + (t * terms + k) * lanes), np.uintp(tap + k * term_step)
                 for lane in range(np.uintp(channels)):
-                    packed[to + lane] = load(weights[of + lane * np.uintp(lane_step)])
+                    packed[to + lane] = weights[of + lane * np.uintp(lane_step)]
                 for lane in range(np.uintp(channels), np.uintp(lanes)):
                     packed[to + lane] = 0
 

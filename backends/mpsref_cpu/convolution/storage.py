@@ -1,7 +1,6 @@
-"""Conversion between stored images and the float32 rows that convolution computes with.
+"""Copies of rows for depthwise kernels with several results a channel, and the last step of a convolution.
 
-float32 images are computed in place. Of others, and of depthwise kernels with several results a channel, some rows at a
-time are copied.
+Other images are computed in place.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from mpsref_cpu.activation.functions import value
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.convolution.index_lists import ListSizes, rows_of_chunk
 from mpsref_cpu.convolution.tap_groups import Span
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 COPIES = 4
-"""Approximate number of chunks in which images that are not computed in place are copied, one after the other."""
+"""Approximate number of chunks in which images are copied, one after the other."""
 
 
 def cut_rows(rows: int, block: int) -> list[tuple[int, int]]:
@@ -27,7 +25,7 @@ def cut_rows(rows: int, block: int) -> list[tuple[int, int]]:
 
 
 def source_rows(stored: Array, span: Span, sizes: ListSizes, repeats: int, begin: int, end: int) -> tuple[Array, int]:
-    """Return the source rows that result rows ``begin`` to ``end`` read, in float32, and the number of the first.
+    """Return the source rows that result rows ``begin`` to ``end`` read, and the number of the first.
 
     Rows are counted through all images; each channel comes ``repeats`` times, as ``sizes`` say.
     """
@@ -39,28 +37,25 @@ def source_rows(stored: Array, span: Span, sizes: ListSizes, repeats: int, begin
     first = int((above + span.low[rows[used]]).min())
     count = int((above + span.high[rows[used]]).max()) + 1 - first
     pitch = sizes.source_width * sizes.source_pitch
-    return widened(stored, first * pitch // repeats, count * pitch, repeats), first
+    return repeated(stored, first * pitch // repeats, count * pitch, repeats), first
 
 
-def widened(stored: Array, first: int, size: int, repeats: int) -> Array:
-    """Return ``size`` numbers from ``stored[first:]`` in float32, each ``repeats`` times in a row."""
+def repeated(stored: Array, first: int, size: int, times: int) -> Array:
+    """Return ``size`` numbers from ``stored[first:]``, each ``times`` times in a row."""
+    if times == 1:
+        return stored[first : first + size]
     wide = np.empty(size, np.float32)
-    for_rows(_widen, size // repeats, stored, first, wide, repeats, nbytes=wide.nbytes)
+    for_rows(_repeat, size // times, stored, first, wide, times, nbytes=wide.nbytes)
     return wide
 
 
 @compiled
-def _widen(begin, end, stored, first, wide, times):
+def _repeat(begin, end, stored, first, wide, times):
     """Fill ``wide`` with the numbers ``begin`` to ``end`` of ``stored[first:]``, each ``times`` times."""
-    if times == 1:
-        start = np.uintp(first)
-        for i in range(np.uintp(begin), np.uintp(end)):
-            wide[i] = load(stored[start + i])
-    else:
-        for i in range(begin, end):
-            number = load(stored[first + i])
-            for k in range(times):
-                wide[i * times + k] = number
+    for i in range(begin, end):
+        number = stored[first + i]
+        for k in range(times):
+            wide[i * times + k] = number
 
 
 @compiled
@@ -79,10 +74,10 @@ def finish(begin, end, chunks, width, bounds, many, neuron, sums, result):
             q = np.uintp(pixel * channels) + first
             if many == 1:
                 for c in range(count):
-                    result[q + c] = store(value(neuron, sums[p + c], c + first), result[q + c])
+                    result[q + c] = value(neuron, sums[p + c], c + first)
             else:
                 for c in range(count):
                     total = np.float32(0)
                     for k in range(np.uintp(many)):
                         total += sums[p + c * np.uintp(many) + k]
-                    result[q + c] = store(value(neuron, total, c + first), result[q + c])
+                    result[q + c] = value(neuron, total, c + first)

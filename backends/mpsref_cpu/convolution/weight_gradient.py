@@ -22,11 +22,10 @@ from mpsref_cpu.convolution.index_lists import SEQUENCE, ListSizes, ReductionChu
 from mpsref_cpu.convolution.microkernels import ROWS
 from mpsref_cpu.convolution.packing import unpack
 from mpsref_cpu.convolution.plan import CHUNK_PRODUCTS, CHUNKS, PRODUCTS_A_BYTE, Packing, by_lanes, layout, path_of
-from mpsref_cpu.convolution.storage import cut_rows, source_rows, widened
+from mpsref_cpu.convolution.storage import cut_rows, repeated, source_rows
 from mpsref_cpu.convolution.tap_groups import Span, TapGroups, by_tap, by_used_taps, span
 from mpsref_cpu.convolution.weight_gradient_dense import reduce_dense
-from mpsref_cpu.simd.half import as_storage
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 
 PIXELS = 256
 """Approximate number of pixels that are added up at a time: their vectors of a block fill half of an L1 cache."""
@@ -122,16 +121,12 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     if groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
         _weights(plan(problem), source, gradient, dw)
         return
-    p, in_place = plan(_of_a_group(problem)), source.dtype == gradient.dtype == np.float32
-    together = -(-groups // PARTS) if in_place else 1
-    sources, gradients = np.split(source, groups, 3), np.split(gradient, groups, 3)
+    p, together = plan(_of_a_group(problem)), -(-groups // PARTS)
+    sources, channels = np.split(source, groups, 3), gradient.shape[3] // groups
     for first in range(0, groups, together):
         copy = np.stack(sources[first : first + together])  # in place, pixels of a group would evict each other
         begin, end = (k * len(dw) // groups for k in (first, first + len(copy)))
-        if in_place:
-            _weights(p, copy, gradient, dw[begin:end], len(copy), first * gradients[0].shape[3])
-        else:
-            _weights(p, copy, np.ascontiguousarray(gradients[first]), dw[begin:end])
+        _weights(p, copy, gradient, dw[begin:end], len(copy), first * channels)
 
 
 @planned
@@ -152,7 +147,7 @@ def _weights(
     """Fill ``dw`` of some groups, whose sources follow each other, and whose gradients begin at a channel."""
     stored, gradients = as_storage(source), as_storage(gradient)[channel:]
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
-    in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
+    in_place = p.multiplier == 1
     sizes = p.sizes._replace(pitch=gradient.shape[3] * repeats[1])
     sums = np.zeros((groups * p.splits, p.packing.size), np.float32)
     add = reduce_depthwise if p.depthwise else reduce_dense
@@ -162,7 +157,7 @@ def _weights(
         values, slopes, first_source, first_row = stored, gradients, 0, 0
         if not in_place:
             values, first_source = source_rows(stored, p.span, sizes, repeats[0], first, last)
-            slopes = widened(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
+            slopes = repeated(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
             first_row = first
         steps = stored.size // groups, p.sizes.pitch
         rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row, *steps)

@@ -12,8 +12,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import as_storage, load, store
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 
 CHUNKS = 5040
 """Maximum number of chunks of a copy, a number with many divisors."""
@@ -124,7 +123,7 @@ def _gather_sums(begin, end, source, out, sizes, starts, orders):
                 pixel = (n * source_height + row_order[row_start[j]]) * source_width + only[k]
                 at = np.uintp(pixel * source_channels + channel_order[0])
                 for c in range(size):
-                    out[to + c] = store(load(source[at + c]) + np.float32(0), out[to + c])
+                    out[to + c] = source[at + c] + np.float32(0)
                 k += runs[k]
                 continue
             sums[:size] = 0.0
@@ -135,13 +134,13 @@ def _gather_sums(begin, end, source, out, sizes, starts, orders):
                     if single:
                         at += np.uintp(channel_order[0])
                         for c in range(size):
-                            sums[c] += np.float64(load(source[at + c]))
+                            sums[c] += np.float64(source[at + c])
                     else:
                         for c in range(channels):
                             for m in range(channel_start[c], channel_start[c + 1]):
-                                sums[c] += np.float64(load(source[at + np.uintp(channel_order[m])]))
+                                sums[c] += np.float64(source[at + np.uintp(channel_order[m])])
             for c in range(size):
-                out[to + c] = store(np.float32(sums[c]), out[to + c])
+                out[to + c] = np.float32(sums[c])
             k += runs[k]
 
 

@@ -8,8 +8,10 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.slice_ import Slice, SliceForward, SliceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import gather
+from mpsref_cpu.simd.half import of_stored
 
 
+@of_stored
 def slice_(problem: SliceForward | SliceGradient, source: Array, out: Array) -> None:
     """Fill ``out`` with the box that is cut out of ``source``, or with ``source`` at its place."""
     gather(problem.gather(), np.zeros(out.shape[3], out.dtype), source, out)

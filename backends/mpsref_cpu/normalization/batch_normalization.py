@@ -31,7 +31,6 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.normalization.strip_sums import TILE, add_up, add_up_products, over_strip, repeat
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 STRIP = 512
@@ -161,7 +160,7 @@ def _statistics(begin, end, x, block, strip, sums):
         start = k * block * channels
         stop = min(start + block * channels, x.size)
         for c in range(channels):
-            shift[c] = load(x[start + c])
+            shift[c] = x[start + c]
         repeat(shift[:channels], shift)
         add_up(x, start, stop, shift, first, second)
         mean, m2 = sums[k, 0], sums[k, 1]
@@ -252,8 +251,8 @@ def _forward(begin, end, x, vectors, neuron, y):
             for k in range(rows, min(rows + ROWS, end)):
                 a = np.uintp(k * strip)
                 for i in range(np.uintp(tile), np.uintp(min(tile + TILE, strip, x.size - k * strip))):
-                    z = (load(x[a + i]) - mean[i]) * root[i] * gamma[i] + beta[i]
-                    y[a + i] = store(value(neuron, z, i), y[a + i])
+                    z = (x[a + i] - mean[i]) * root[i] * gamma[i] + beta[i]
+                    y[a + i] = value(neuron, z, i)
 
 
 @compiled
@@ -282,9 +281,9 @@ def _gradient(begin, end, g, x, vectors, neuron, dx):
             for k in range(rows, min(rows + ROWS, end)):
                 a = np.uintp(k * strip)
                 for i in range(np.uintp(tile), np.uintp(min(tile + TILE, strip, x.size - k * strip))):
-                    xhat = (load(x[a + i]) - mean[i]) * root[i]
-                    dz = load(g[a + i]) * slope(neuron, xhat * gamma[i] + beta[i], i)
-                    dx[a + i] = store(scale[i] * (dz - dbeta[i] - xhat * dgamma[i]), dx[a + i])
+                    xhat = (x[a + i] - mean[i]) * root[i]
+                    dz = g[a + i] * slope(neuron, xhat * gamma[i] + beta[i], i)
+                    dx[a + i] = scale[i] * (dz - dbeta[i] - xhat * dgamma[i])
 
 
 @compiled
@@ -296,8 +295,8 @@ def _frozen(begin, end, g, x, vectors, neuron, dx):
     for k in range(begin, end):
         a = np.uintp(k * strip)
         for i in range(np.uintp(min(strip, x.size - k * strip))):
-            z = (load(x[a + i]) - mean[i]) * root[i] * gamma[i] + beta[i]
-            dx[a + i] = store(scale[i] * (load(g[a + i]) * slope(neuron, z, i)), dx[a + i])
+            z = (x[a + i] - mean[i]) * root[i] * gamma[i] + beta[i]
+            dx[a + i] = scale[i] * (g[a + i] * slope(neuron, z, i))
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -23,7 +23,6 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.normalization.window_sums import Halo, clear, sum_line, whole_vectors
 from mpsref_cpu.simd.elementary import raise_to_minus
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.reductions import total
 from mpsref_cpu.threads import for_rows
 
@@ -80,7 +79,7 @@ def _forward(begin, end, source, target, like, sizes, factors):
         for pixel in range(count):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             for c in range(np.uintp(channels)):
-                target[p + c] = store(np.float32(load(source[p + c]) * power[q + c]), target[0])
+                target[p + c] = np.float32(source[p + c] * power[q + c])
 
 
 @compiled
@@ -101,14 +100,14 @@ def _gradient(begin, end, gradients, source, target, like, sizes, factors):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             at = q + np.uintp(after)
             for c in range(np.uintp(channels)):
-                ratio = np.true_divide(load(source[p + c]), base[q + c])
-                term[at + c] = load(gradients[p + c]) * power[q + c] * ratio
+                ratio = np.true_divide(source[p + c], base[q + c])
+                term[at + c] = gradients[p + c] * power[q + c] * ratio
         _add_up(term, count, like.dtype.type(0), sums, lines, sizes)
         for pixel in range(count):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             for c in range(np.uintp(channels)):
-                own = load(gradients[p + c]) * power[q + c]
-                target[p + c] = store(np.float32(own - slope * load(source[p + c]) * sums[q + c]), target[0])
+                own = gradients[p + c] * power[q + c]
+                target[p + c] = np.float32(own - slope * source[p + c] * sums[q + c])
 
 
 @inlined
@@ -126,7 +125,7 @@ def _bases(source, first, count, lines, base, sizes, factors):
     for pixel in range(count):
         p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * (channels + before + after) + before)
         for c in range(np.uintp(channels)):
-            value = squares.dtype.type(load(source[p + c]))
+            value = squares.dtype.type(source[p + c])
             squares[q + c] = factors[2] * value * value
     _add_up(squares, count, factors[1], base, lines, sizes)
 

@@ -27,8 +27,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import Identity
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.normalization.strip_sums import add_up, add_up_products, over_strip, repeat
-from mpsref_cpu.simd.half import as_storage, load, store
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 
 ROW = 256
 """Approximate number of elements of a row, which has at least one pixel."""
@@ -132,7 +131,7 @@ def _begin(source, number, shift, sizes):
     image, k = divmod(number, sizes.chunks)
     start = (image * sizes.pixels + k * sizes.chunk) * sizes.channels
     for c in range(np.uintp(sizes.channels)):
-        shift[c] = load(source[np.uintp(start) + c])
+        shift[c] = source[np.uintp(start) + c]
     repeat(shift[: sizes.channels], shift)
     return start, (image * sizes.pixels + min(sizes.pixels, (k + 1) * sizes.chunk)) * sizes.channels
 
@@ -165,7 +164,7 @@ def _slopes(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbe
             chunk_number = image * chunks + k
             start = np.uintp((image * pixels + k * chunk) * channels)
             for c in range(np.uintp(channels)):
-                away = np.float64(load(source[start + c])) - mean[c]
+                away = np.float64(source[start + c]) - mean[c]
                 of_g[c] += sums[chunk_number, 2, c]
                 product[c] += sums[chunk_number, 3, c] + away * sums[chunk_number, 2, c]
         for c in range(np.uintp(channels)):
@@ -198,18 +197,18 @@ def _statistics(source, sums, image, sizes, groups, epsilon, mean, r):
     for k in range(chunks):
         at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
         for c in range(np.uintp(channels)):
-            away = np.float64(load(source[at + c])) - np.float64(load(source[start + c]))
+            away = np.float64(source[at + c]) - np.float64(source[start + c])
             mean[c] += (away * count + sums[first_chunk + k, 0, c]) / pixels
     for k in range(chunks):
         at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
         for c in range(np.uintp(channels)):
             total = np.float64(sums[first_chunk + k, 0, c])
             inside = sums[first_chunk + k, 1, c] - total * (total / count)
-            away = np.float64(load(source[at + c])) - np.float64(load(source[start + c]))
+            away = np.float64(source[at + c]) - np.float64(source[start + c])
             between = away + total / count - mean[c]
             squares[c] += (0.0 if inside < 0 else inside) + count * between * between
     for c in range(np.uintp(channels)):
-        mean[c] += np.float64(load(source[start + c]))
+        mean[c] += np.float64(source[start + c])
     n = np.uintp(size)
     for group in range(np.uintp(groups)):
         low, shift, deviation = group * n, 0.0, 0.0
@@ -241,7 +240,7 @@ def _normalize(begin, end, source, factors, target, sizes):
         while p < stop:
             q = np.uintp(p)
             for i in range(np.uintp(min(size, stop - p))):
-                target[q + i] = store((load(source[q + i]) - mean[i]) * scale[i] + beta[i], target[0])
+                target[q + i] = (source[q + i] - mean[i]) * scale[i] + beta[i]
             p += size
 
 
@@ -263,8 +262,8 @@ def _differentiate(begin, end, gradients, source, factors, target, sizes):
         while p < stop:
             q = np.uintp(p)
             for i in range(np.uintp(min(size, stop - p))):
-                d = load(source[q + i]) - mean[i]
-                target[q + i] = store(load(gradients[q + i]) * a[i] - b[i] - d * c[i], target[0])
+                d = source[q + i] - mean[i]
+                target[q + i] = gradients[q + i] * a[i] - b[i] - d * c[i]
             p += size
 
 

@@ -30,7 +30,6 @@ from mpsref_cpu.normalization.window_sums import (
     sum_line,
 )
 from mpsref_cpu.simd.elementary import raise_to_minus
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 
@@ -67,7 +66,7 @@ def _forward(begin, end, source, target, windows, factors):
             p = np.uintp((row * x.outputs + first) * channels)
             for e in range(np.uintp(pixels[1] * channels)):
                 result = pm + ps * (centre[e] - p0 * mean[e]) * power[e]
-                target[p + e] = store(np.float32(result), target[0])
+                target[p + e] = np.float32(result)
 
 
 @compiled
@@ -99,8 +98,8 @@ def _gradient(begin, end, gradients, source, target, windows, factors):
             sum_line(columns, size, width, channels, 0.0, shift, sums[3])
             p, k = np.uintp((row * x.length + first) * channels), np.uintp((last - y.before) % height)
             for e in range(np.uintp(size)):
-                result = own[k, after + e] - shift[e] - load(source[p + e]) * weight[e]
-                target[p + e] = store(np.float32(result), target[0])
+                result = own[k, after + e] - shift[e] - source[p + e] * weight[e]
+                target[p + e] = np.float32(result)
 
 
 @uncounted
@@ -122,7 +121,7 @@ def _terms(gradients, source, image, output, first, count, terms, lines, windows
     size, scale = np.uintp(pixels[1] * channels), 2 * alpha * beta * share
     # Three loops: LLVM vectorizes loops with few arrays.
     for e in range(size):
-        own[q + e] = ps * load(gradients[p + e]) * power[e]
+        own[q + e] = ps * gradients[p + e] * power[e]
     for e in range(size):
         weight[q + e] = scale * own[q + e] * np.true_divide(centre[e] - p0 * mean[e], base[e])
     for e in range(size):

@@ -28,7 +28,6 @@ from mpsref_cpu.normalization.window_sums import (
     sum_line,
 )
 from mpsref_cpu.simd.elementary import raise_to_minus
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_TERMS = 1024
@@ -70,7 +69,7 @@ def _forward(begin, end, source, target, like, windows, factors):
             copy_centres(source, image, output, pixels, centre, windows)
             p = np.uintp((row * x.outputs + first) * channels)
             for e in range(np.uintp(size)):
-                target[p + e] = store(np.float32(centre[e] * power[e]), target[0])
+                target[p + e] = np.float32(centre[e] * power[e])
 
 
 @compiled
@@ -97,7 +96,7 @@ def _gradient(begin, end, gradients, source, target, like, windows, factors):
             sum_line(columns, size, width, channels, zero, sums, lines[1])
             p, k = np.uintp((row * x.length + first) * channels), np.uintp((last - y.before) % height)
             for e in range(np.uintp(size)):
-                target[p + e] = store(np.float32(own[k, shift + e] - load(source[p + e]) * sums[e]), target[0])
+                target[p + e] = np.float32(own[k, shift + e] - source[p + e] * sums[e])
 
 
 @uncounted
@@ -116,7 +115,7 @@ def _terms(gradients, source, image, output, first, count, terms, own, lines, wi
     copy_centres(source, image, output, pixels, centre, windows)
     p, q = np.uintp(((image * y.outputs + output) * x.outputs + pixels[0]) * channels), np.uintp(at * channels)
     for e in range(np.uintp(pixels[1] * channels)):
-        mine[q + e] = load(gradients[p + e]) * power[e]
+        mine[q + e] = gradients[p + e] * power[e]
     for e in range(np.uintp(pixels[1] * channels)):  # in a loop of its own: LLVM vectorizes loops with few arrays
         term[q + e] = mine[q + e] * np.true_divide(centre[e], base[e])
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from mpsref_cpu.activation.functions import slope
 from mpsref_cpu.compiling import inlined
-from mpsref_cpu.simd.half import load
 
 TILE = 512
 """Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
@@ -39,13 +38,13 @@ def add_up(x, start, stop, shift, first, second):
             b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
             for i in range(tile, edge):
                 k = shift[i]
-                p, q, r, s = load(x[a + i]) - k, load(x[b + i]) - k, load(x[c + i]) - k, load(x[d + i]) - k
+                p, q, r, s = x[a + i] - k, x[b + i] - k, x[c + i] - k, x[d + i] - k
                 first[i] += (p + q) + (r + s)
                 second[i] += (p * p + q * q) + (r * r + s * s)
             a = d + strip
         while a < end:
             for i in range(tile, min(edge, end - a)):
-                p = load(x[a + i]) - shift[i]
+                p = x[a + i] - shift[i]
                 first[i] += p
                 second[i] += p * p
             a += strip
@@ -82,8 +81,8 @@ def add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, s
 @inlined
 def _upstream(neuron, g, x, at, mean, root, gamma, beta, i):
     """Return g' of element ``at``, which is element i of its strip, and its distance from the mean."""
-    distance = load(x[at]) - mean
-    return load(g[at]) * slope(neuron, distance * root * gamma + beta, i), distance
+    distance = x[at] - mean
+    return g[at] * slope(neuron, distance * root * gamma + beta, i), distance
 
 
 @inlined

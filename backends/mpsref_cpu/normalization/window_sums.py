@@ -16,7 +16,6 @@ import numpy as np
 from mpsref.geometry import Window
 from mpsref.kernels.normalization_windows import WindowedGradient, WindowedProblem
 from mpsref_cpu.compiling import inlined, uncounted
-from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, plus, store_vector, times, zeros_like
 
 TILE = 4096
@@ -136,7 +135,7 @@ def add_image_rows(source, image, output, pixels, factor, values, squares, windo
     for e in range(size if size < WIDE else 0):
         found, found_squares, p = values.dtype.type(0), values.dtype.type(0), np.uintp(first + e)
         for _ in range(low, high):
-            tap = values.dtype.type(load(source[p]))
+            tap = values.dtype.type(source[p])
             found, found_squares, p = found + tap, found_squares + tap * tap, p + pitch
         values[np.uintp(at + e)] = found * factor
         squares[np.uintp(at + e)] = found_squares * factor
@@ -188,5 +187,5 @@ def copy_centres(source, image, output, pixels, into, windows):
     p = np.uintp(((image * y.length + row) * x.length + left) * channels)
     clear(into, 0, low)
     for i in range(np.uintp(low), np.uintp(high)):
-        into[i] = load(source[p + i])
+        into[i] = source[p + i]
     clear(into, high, pixels[1] * channels)

@@ -30,8 +30,7 @@ from mpsref_cpu.pointwise.broadcasting import (
     walk_of,
 )
 from mpsref_cpu.reduction.axis_reductions import Line, ReductionPlan, Total, reduce_line
-from mpsref_cpu.simd.half import as_storage, load, store
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 
 
 class Sum(NamedTuple):
@@ -131,7 +130,7 @@ def forward(problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
 def _line(formula, x, at_x, y, at_y, out, at, size):
     a, b, to = np.uintp(at_x), np.uintp(at_y), np.uintp(at)
     for k in range(np.uintp(size)):
-        out[to + k] = store(value(formula, load(x[a + k]), load(y[b + k])), out[to + k])
+        out[to + k] = value(formula, x[a + k], y[b + k])
 
 
 @compiled
@@ -274,14 +273,14 @@ def _terms_of_line(operands, place, a, b, out, to):
 def _scaled_line(slope, g, at, out, to, size):
     p, q = np.uintp(at), np.uintp(to)
     for k in range(np.uintp(size)):
-        out[q + k] = store(slope.scale * load(g[p + k]), out[q + k])
+        out[q + k] = slope.scale * g[p + k]
 
 
 @inlined
 def _product_line(slope, g, at, other, start, out, to, size):
     p, q, r = np.uintp(at), np.uintp(to), np.uintp(start)
     for k in range(np.uintp(size)):
-        out[q + k] = store((slope.scale * load(g[p + k])) * (slope.other_scale * load(other[r + k])), out[q + k])
+        out[q + k] = (slope.scale * g[p + k]) * (slope.other_scale * other[r + k])
 
 
 @inlined
@@ -289,14 +288,14 @@ def _masked_line(numbers, slope, g, at, x, y, out, to, size):
     p, q = np.uintp(at), np.uintp(to)
     scale_x, scale_y, bias, low, high = numbers
     for k in range(np.uintp(size)):
-        a, b = load(x[k]), load(y[k])
-        term = slope.scale * load(g[p + k])
+        a, b = x[k], y[k]
+        term = slope.scale * g[p + k]
         if slope.other >= 0:
             r = before_clamp(Product(scale_x, scale_y, bias, low, high), a, b)
             term = term * (slope.other_scale * (b if slope.other else a))
         else:
             r = before_clamp(Sum(scale_x, scale_y, bias, low, high), a, b)
-        out[q + k] = store(term if low < r and r < high else np.float32(0), out[q + k])
+        out[q + k] = term if low < r and r < high else np.float32(0)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

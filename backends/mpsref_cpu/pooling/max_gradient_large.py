@@ -25,7 +25,6 @@ from mpsref.kernels.pooling import PoolingGradient
 from mpsref.operations import planned
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.keys import key, place_of
 from mpsref_cpu.threads import for_rows
 
@@ -177,7 +176,7 @@ def _chunk(chunk, g, x, sums, dx, sizes, axes, bands, keys, row_keys, pitch):
             at = ((image * gradient_height + a) * gradient_width + b) * channels + c
             p, q = np.uintp((rows.start[a] - begin) * pitch + columns.start[b] * n), np.uintp(at)
             for i in range(np.uintp(n)):
-                sums[place_of(keys[p + i])] += load(g[q + i])
+                sums[place_of(keys[p + i])] += g[q + i]
 
     for k in range(band * chunk_rows, min((band + 1) * chunk_rows, height)):
         for q in range(width):
@@ -186,7 +185,7 @@ def _chunk(chunk, g, x, sums, dx, sizes, axes, bands, keys, row_keys, pitch):
             if rows.pixels.count[k] > 0 and columns.pixels.pixel[q] >= 0:
                 p = (rows.pixels.pixel[k] - first_pixel) * sum_pitch + (columns.pixels.pixel[q] + 1) * n
                 for i in range(np.uintp(n)):
-                    stored[i] = store(np.float32(sums[np.uintp(p) + i]), stored[i])
+                    stored[i] = np.float32(sums[np.uintp(p) + i])
             else:
                 stored[:] = 0
 
@@ -202,7 +201,7 @@ def _row_of_keys(keys, at, x, start, channels, n, place, columns, width, row_key
         if start >= 0 and 0 <= pixel < width:
             source = np.uintp(start + pixel * channels)
             for i in range(np.uintp(n)):
-                first[q + i] = key(load(x[source + i]), there + np.int64(i))
+                first[q + i] = key(x[source + i], there + np.int64(i))
         else:
             for i in range(np.uintp(n)):
                 first[q + i] = key(np.float32(0), there + np.int64(i))

@@ -38,7 +38,6 @@ from mpsref_cpu.pooling.windows import (
     list_reads,
     representatives,
 )
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import (
     add_to,
     any_nan,
@@ -220,7 +219,7 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
             for k in range(width):
                 stored = dx[p + k * channels : p + k * channels + n]
                 for i in range(n):
-                    stored[i] = store(sums[q + k * n + i], stored[i])
+                    stored[i] = sums[q + k * n + i]
 
 
 @uncounted
@@ -241,7 +240,7 @@ def _has_nan(x, start, width, channels, n):
         for i in range(0, size - 31, 32):
             total = plus(total, load_vector(x, np.uintp(p + i), zeros(32)))
         for i in range(p + size // 32 * 32, p + size):
-            rest += load(x[i])
+            rest += x[i]
     return bool(any_nan(total) or rest != rest)
 
 
@@ -360,11 +359,11 @@ def _scatter_to_argmax(g, at, x, sums, begin, end, rows, columns, moved):
             for tx in range(column_count):
                 value, p, q = np.float32(0), x_rows[ty] + moved[0] + c, sum_rows[ty] + moved[1] + c
                 if x_rows[ty] >= 0 and x_columns[tx] >= 0:
-                    value = load(x[p + x_columns[tx]])
+                    value = x[p + x_columns[tx]]
                 receives = sum_rows[ty] >= 0 and sum_columns[tx] >= 0
                 if receives and row_sets[ty] and column_sets[tx]:
                     sums[q + sum_columns[tx]] = 0
                 if (ty == 0 and tx == 0) or (best == best and not value <= best):
                     best, selected = value, q + sum_columns[tx] if receives else -1
         if selected >= 0:
-            sums[selected] += load(g[at + c])
+            sums[selected] += g[at + c]

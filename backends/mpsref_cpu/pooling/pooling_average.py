@@ -24,7 +24,6 @@ from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.simd.half import store
 from mpsref_cpu.simd.weighted_sums import Blocks, EvenTerms, weighted_sum
 from mpsref_cpu.threads import for_rows
 
@@ -168,7 +167,7 @@ def _gather(begin, end, source, results, target, sizes, rows, columns):
         if not in_place:
             stored = target[row * width * channels : (row + 1) * width * channels]
             for i in range(stored.size):
-                stored[i] = store(results[i], stored[i])
+                stored[i] = results[i]
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -35,7 +35,6 @@ from mpsref_cpu.pooling.windows import (
     groups_of_windows,
     list_reads,
 )
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import load_vector, multiply_add, store_vector, times, zeros_like
 from mpsref_cpu.simd.weighted_sums import Blocks, ListedTerms, weighted_sum
 from mpsref_cpu.threads import for_rows
@@ -124,7 +123,7 @@ def _forward(begin, end, x, y, sizes, reading):
         _sums_of_squares(sums, 0, x, start, a, squares, terms, channels, reading)
         stored = y[row * size : (row + 1) * size]
         for i in range(stored.size):
-            stored[i] = store(np.sqrt(sums[i]), stored[i])
+            stored[i] = np.sqrt(sums[i])
 
 
 @compiled
@@ -163,7 +162,7 @@ def _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace):
                 p, norms = (image * gradient_height + a) * pitch, ratios[at + used : at + used_end]
                 given = g[p + used : p + used_end]
                 for i in range(norms.size):
-                    ratio = np.true_divide(load(given[i]), np.sqrt(norms[i]))
+                    ratio = np.true_divide(given[i], np.sqrt(norms[i]))
                     norms[i] = ratio if norms[i] != 0 else zero
 
         windows = _list_windows(reading.rows, first, count, pixel, terms)
@@ -191,7 +190,7 @@ def _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace):
             p = (image * height + pixel) * size + touched.columns.pixel[touched.runs[k, 0]] * channels
             pixels, sums, results = x[p : p + q_end - q], totals[q:q_end], stored[q:q_end]
             for i in range(results.size):
-                results[i] = store(sums[i] * load(pixels[i]), results[i])
+                results[i] = sums[i] * pixels[i]
 
 
 @inlined
@@ -224,7 +223,7 @@ def _sums_of_squares(into, at, x, start, a, squares, terms, channels, reading):
     while i < n:
         squares[i] = 0
         for t in range(np.uintp(count)):
-            single = load(x[np.uintp(start + starts[t]) + i])
+            single = x[np.uintp(start + starts[t]) + i]
             squares[i] += factors[t] * (single * single)
         i += np.uintp(1)
     for k in range(groups.start.size):

@@ -20,7 +20,6 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.pooling import max_gradient_large, max_gradient_small
 from mpsref_cpu.pooling.windows import Groups, Windows, groups_of_windows, list_reads
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 MOST_TAPS = 16
@@ -77,7 +76,7 @@ def _forward(begin, end, x, y, sizes, rows, columns, groups):
             _largest(largest, b * channels, row_maxima, reads, count, walk)
         stored = y[row * width * channels : (row + 1) * width * channels]
         for i in range(stored.size):
-            stored[i] = store(largest[i], stored[i])
+            stored[i] = largest[i]
 
 
 # A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written at offset ``b * step`` and read at
@@ -141,7 +140,7 @@ def _set_2(into, at, source, start0, start1, walk):
     q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
     for _ in range(blocks):
         for i in range(np.uintp(n)):
-            into[q + i] = _larger(load(source[x0 + i]), load(source[x1 + i]))
+            into[q + i] = _larger(source[x0 + i], source[x1 + i])
         q += np.uintp(step)
         x0 += np.uintp(advance)
         x1 += np.uintp(advance)
@@ -153,7 +152,7 @@ def _set_3(into, at, source, start0, start1, start2, walk):
     q, x0, x1, x2 = np.uintp(at), np.uintp(start0), np.uintp(start1), np.uintp(start2)
     for _ in range(blocks):
         for i in range(np.uintp(n)):
-            into[q + i] = _larger(_larger(load(source[x0 + i]), load(source[x1 + i])), load(source[x2 + i]))
+            into[q + i] = _larger(_larger(source[x0 + i], source[x1 + i]), source[x2 + i])
         q += np.uintp(step)
         x0 += np.uintp(advance)
         x1 += np.uintp(advance)
@@ -166,7 +165,7 @@ def _raise_2(into, at, source, start0, start1, walk):
     q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
     for _ in range(blocks):
         for i in range(np.uintp(n)):
-            into[q + i] = _larger(_larger(into[q + i], load(source[x0 + i])), load(source[x1 + i]))
+            into[q + i] = _larger(_larger(into[q + i], source[x0 + i]), source[x1 + i])
         q += np.uintp(step)
         x0 += np.uintp(advance)
         x1 += np.uintp(advance)

@@ -13,7 +13,6 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import generic, inlined
-from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.reductions import extremum
 
 MOST_CHUNKS = 8
@@ -103,7 +102,7 @@ def _sum(values: Any, start: int, size: int) -> Any:
     total = np.float64(0)
     first = np.uintp(start)
     for k in range(np.uintp(size)):
-        total += np.float64(load(values[first + k]))
+        total += np.float64(values[first + k])
     return total
 
 
@@ -127,20 +126,20 @@ def reduce_line(kind, values, line, results, at, kept):
     if kept[1] == 1 and kept[2] == 1:
         to, start = np.uintp(at + column * channels), np.uintp(first)
         for k in range(np.uintp(size)):
-            results[to + k] = combine(kind, results[to + k], np.float64(load(values[start + k])))
+            results[to + k] = combine(kind, results[to + k], np.float64(values[start + k]))
     elif kept[2] == 1 and 2 * channels > WIDE:
         to = np.uintp(at)
         for p in range(pixels):
             start = np.uintp(first + p * channels)
             for c in range(np.uintp(channels)):
-                results[to + c] = combine(kind, results[to + c], np.float64(load(values[start + c])))
+                results[to + c] = combine(kind, results[to + c], np.float64(values[start + c]))
     elif kept[2] == 1:
         group = WIDE // channels  # pixels for a loop of useful length
         wide = np.full(group * channels, kind.start)
         for p in range(0, pixels, group):
             start = np.uintp(first + p * channels)
             for c in range(np.uintp(min(group, pixels - p) * channels)):
-                wide[c] = combine(kind, wide[c], np.float64(load(values[start + c])))
+                wide[c] = combine(kind, wide[c], np.float64(values[start + c]))
         for p in range(group):
             for c in range(channels):
                 results[at + c] = combine(kind, results[at + c], wide[p * channels + c])

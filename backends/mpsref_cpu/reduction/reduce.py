@@ -11,7 +11,6 @@ from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, ReductionPlan, Total, reduce_line
-from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.keys import key, place_of
 from mpsref_cpu.threads import for_rows
 
@@ -64,15 +63,15 @@ def _index(begin, end, source, indices, sizes, sign):
         n, i = line // height, line % height
         for k in range(width):
             at = np.uintp((((n * source_height) + top + i) * source_width + left + k) * channels)
-            best = key(sign * load(source[at]), 0)
+            best = key(sign * source[at], 0)
             for c in range(np.uintp(1), np.uintp(channels)):
-                best = max(best, key(sign * load(source[at + c]), np.int64(c)))
+                best = max(best, key(sign * source[at + c], np.int64(c)))
             indices[line * width + k] = place_of(best)
 
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:
     """Fill ``out`` with the gradient of the spatial mean: the same number for all pixels of a channel, 0 elsewhere."""
-    values = (g.astype(np.float32) * np.float32(problem.scale)).astype(out.dtype)
+    values = g * np.float32(problem.scale)
     (top, left), (rows, columns) = problem.region
     for_rows(_spread, out.shape[0] * out.shape[1], values, out, (*out.shape[1:], top, left, rows, columns))
 
@@ -87,7 +86,7 @@ def _spread(begin, end, values, target, sizes):
             inside = top <= i < top + height and left <= k < left + width
             at, value = np.uintp((row * source_width + k) * channels), np.uintp(n * channels)
             for c in range(np.uintp(channels)):
-                target[at + c] = values[value + c] if inside else values.dtype.type(0)
+                target[at + c] = values[value + c] if inside else np.float32(0)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}

@@ -17,7 +17,6 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling, WeightTable
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, store_vector, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
@@ -81,9 +80,9 @@ def _resample(begin, end, source, target, sizes, rows, columns):
             if size >= LANES:
                 _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, rows.start[j], rows.number[j])
             for e in range(size if size < LANES else 0):
-                sums[e] = rows.weights[rows.start[j]] * load(source[at + e])
+                sums[e] = rows.weights[rows.start[j]] * source[at + e]
                 for t in range(1, rows.number[j]):
-                    sums[e] += rows.weights[rows.start[j] + t] * load(source[at + t * pitch + e])
+                    sums[e] += rows.weights[rows.start[j] + t] * source[at + t * pitch + e]
             into, first = (room, 0) if few else (target, to)
             for m in range(np.uintp(k), np.uintp(stop)):
                 at, start, taps = (columns.first[m] - left) * channels, columns.start[m], columns.number[m]

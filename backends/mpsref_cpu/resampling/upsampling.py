@@ -12,10 +12,11 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.data_movement.gather import gather
 from mpsref_cpu.resampling.interpolation import resample
-from mpsref_cpu.simd.half import load, store
+from mpsref_cpu.simd.half import of_stored
 from mpsref_cpu.threads import for_rows
 
 
+@of_stored
 def nearest(problem: UpsamplingForward, x: Array, out: Array) -> None:
     """Fill ``out`` with copies of pixels."""
     gather(_table(problem), np.zeros(out.shape[3], out.dtype), x, out)
@@ -52,9 +53,9 @@ def _blocks(begin, end, source, target, width, channels):
             b = a + n
             c, d = a + below, b + below
             for i in range(n):
-                upper = load(source[a + i]) + load(source[b + i])
-                lower = load(source[c + i]) + load(source[d + i])
-                target[to + i] = store(upper + lower, target[to + i])
+                upper = source[a + i] + source[b + i]
+                lower = source[c + i] + source[d + i]
+                target[to + i] = upper + lower
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

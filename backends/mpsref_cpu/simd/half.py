@@ -1,18 +1,22 @@
-"""float16 as bits: numba has no such type on CPUs, so kernels see ``array.view(numpy.uint16)``.
+"""float16 images: numba has no such type on CPUs, so kernels compute on float32 copies.
 
-:func:`load` and :func:`store` are for compiled code. They take float32 as well, unchanged, so that one kernel serves
-both dtypes. The format is IEEE 754 binary16. numba widens integers to 64 bits at every operation; ``word`` narrows
-them, which also keeps loops narrow enough to vectorize.
+The copies are exact, also of subnormal numbers, infinities and NaN; results are rounded to nearest, ties to even, from
+65520 on to infinity. The format is IEEE 754 binary16. numba widens integers to 64 bits at every operation; ``word``
+narrows them, which also keeps loops narrow enough to vectorize.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from mpsref_cpu.compiling import generic
+from mpsref.arguments.arrays import Array
+from mpsref.registry import Implementation
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.threads import as_storage, for_rows
 
 word = np.uint32
 real = np.float32
@@ -22,59 +26,68 @@ GAP = 13
 BIAS = (127 - 15) << 23
 """Added to the bits of a normal float16, shifted by ``GAP``, it gives the bits of the float32."""
 
+BLOCK = 1 << 14
+"""Number of elements of a chunk."""
 
-class _Memory:
-    """The memory of an array as writeable."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        interface = array.__array_interface__
-        self.array = array
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+_stored: set[Callable[..., Any]] = set()
 
 
-def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a C-contiguous array as a writeable vector, float16 as its bits in uint16.
-
-    numba would compile everything again for read-only arrays, which have a type of their own; kernels do not write
-    their inputs.
-    """
-    flat = array.ravel()  # faster than a reshape
-    if not flat.flags.writeable:
-        try:
-            flat.setflags(write=True)  # of this view alone; NumPy allows it if the owner of the memory is writeable
-        except ValueError:
-            flat = np.asarray(_Memory(flat))
-    return flat.view(np.uint16) if flat.dtype.char == "e" else flat
+def of_stored(function: Implementation) -> Implementation:
+    """Declare that an implementation moves elements as they are stored, of any dtype."""
+    _stored.add(function)
+    return function
 
 
-@generic
-def load(pixel):
-    """Return a stored value as float32: exact, also for subnormal numbers, infinities and NaN."""
+def in_float32(function: Implementation) -> Implementation:
+    """Return an implementation for float32 and float16 from one for float32."""
+    if function in _stored:
+        return function
 
-    def load_float(pixel):
-        return pixel
+    @functools.wraps(function)
+    def convert(problem: Any, *inputs: Array, out: Any) -> None:
+        results = out if isinstance(out, tuple) else (out,)
+        if all(array.dtype.char != "e" for array in (*inputs, *results)):
+            function(problem, *inputs, out=out)
+            return
+        wide = [np.empty(array.shape, real) if array.dtype.char == "e" else array for array in results]
+        function(problem, *map(_widened, inputs), out=tuple(wide) if isinstance(out, tuple) else wide[0])
+        for result, found in zip(results, wide, strict=True):
+            if found is not result:
+                _convert(_narrow, found.ravel(), as_storage(result))
 
-    def load_half(pixel):
-        magnitude = word(word(pixel & 0x7FFF) << GAP)
+    return convert
+
+
+def _widened(array: Array) -> Array:
+    """Return a float16 array as float32, and others unchanged."""
+    if array.dtype.char != "e":
+        return array
+    wide = np.empty(array.shape, real)
+    _convert(_widen, as_storage(array), wide.ravel())
+    return wide
+
+
+def _convert(kernel: Any, source: Array, target: Array) -> None:
+    for_rows(kernel, -(-source.size // BLOCK), source, target, nbytes=source.nbytes + target.nbytes)
+
+
+@compiled
+def _widen(begin, end, halves, wide):
+    for i in range(np.uintp(begin * BLOCK), np.uintp(min(end * BLOCK, wide.size))):
+        half = halves[i]
+        magnitude = word(word(half & 0x7FFF) << GAP)
         result = word(magnitude + BIAS)
         if magnitude < 1 << 23:  # subnormal: add the missing leading bit, then subtract its value
             result = real(word(result + (1 << 23)).view(real) - real(2.0**-14)).view(word)
         if magnitude >= 0x7C00 << GAP:  # infinity or NaN
             result = word(result + BIAS)
-        return word(result | word(word(pixel & 0x8000) << 16)).view(real)
-
-    return load_half if isinstance(pixel, types.Integer) else load_float
+        wide[i] = word(result | word(word(half & 0x8000) << 16)).view(real)
 
 
-@generic
-def store(value, like):
-    """Return ``value`` as an element of an array of ``like``: to nearest, ties to even, from 65520 on infinity."""
-
-    def store_float(value, like):
-        return value
-
-    def store_half(value, like):
-        bits = real(value).view(word)
+@compiled
+def _narrow(begin, end, wide, halves):
+    for i in range(np.uintp(begin * BLOCK), np.uintp(min(end * BLOCK, wide.size))):
+        bits = real(wide[i]).view(word)
         magnitude = word(bits & 0x7FFFFFFF)
         result = word(word(magnitude - BIAS + 0xFFF + ((magnitude >> GAP) & 1)) >> GAP)
         if magnitude < (127 - 14) << 23:  # subnormal: adding 0.5 rounds at its last bit
@@ -83,6 +96,4 @@ def store(value, like):
             result = word(0x7C00)
         if magnitude > 0x7F800000:  # NaN
             result = word(0x7E00)
-        return np.uint16(result | ((bits >> 16) & 0x8000))
-
-    return store_half if isinstance(like, types.Integer) else store_float
+        halves[i] = np.uint16(result | ((bits >> 16) & 0x8000))

@@ -15,7 +15,6 @@ from llvmlite import ir
 from numba import types
 
 from mpsref_cpu.compiling import inlined
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import (
     INT,
     broadcast,
@@ -115,7 +114,7 @@ def total(values, first, count):
     if count < FEW:
         found = real(0)
         for i in range(at, at + np.uintp(count)):
-            found += load(values[i])
+            found += values[i]
         return found
     many, few, lanes = count // MANY * MANY, count // FEW * FEW, zeros(FEW)
     if many:
@@ -158,9 +157,9 @@ def largest(values, first, count):
     """Return the largest of ``count`` >= 1 values from ``first`` on; where one is NaN, any of them."""
     at, stop = np.uintp(first), np.uintp(first + count)
     if count < FEW:
-        best = load(values[at])
+        best = values[at]
         for i in range(at + np.uintp(1), stop):
-            value = load(values[i])
+            value = values[i]
             best = value if value > best else best
         return best
     if count < MANY:
@@ -195,8 +194,8 @@ def shift_or_scale(values, first, count, number, scaled, into, to):
     at, q, n = np.uintp(first), np.uintp(to), np.uintp(count)
     if count < FEW:
         for i in range(n):
-            value = load(values[at + i])
-            into[q + i] = store(value * number if scaled else value - number, into[q + i])
+            value = values[at + i]
+            into[q + i] = value * number if scaled else value - number
         return
     wide, narrow = broadcast(number, zeros(MANY)), broadcast(number, zeros(FEW))
     k = np.uintp(0)
@@ -225,7 +224,7 @@ def extremum(values, first, count, sign):
     if count < FEW:
         best = real(-np.inf)
         for i in range(at, stop):
-            value = sign * load(values[i])
+            value = sign * values[i]
             best = value if (value > best) | (value != value) else best
         return best
     if count < MANY:

@@ -39,10 +39,6 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, lanes, ir.VectorType(element, lanes.width))
 
 
-def _constant(vector: ir.VectorType, value: float) -> ir.Constant:
-    return ir.Constant(vector, [value] * vector.count)
-
-
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, vector: Any) -> Any:
     """Return the address of ``array[index]`` as that of a vector."""
     data = context.make_array(array_type)(context, builder, array).data
@@ -108,35 +104,15 @@ def broadcast(typing, value, like):
 
 @intrinsic
 def load_vector(typing, array, index, like):
-    """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements.
-
-    The array is float32 or float64, or holds the bits of float16.
-    """
+    """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements."""
 
     def generate(context, builder, signature, arguments):
         element = context.get_data_type(array.dtype)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], ir.VectorType(element, like.width))
         stored = builder.load(pointer, align=_align(array))
-        numbers = _widened(builder, stored) if isinstance(element, ir.IntType) else stored
-        return _converted(builder, numbers, context.get_value_type(like))
+        return _converted(builder, stored, context.get_value_type(like))
 
     return like(array, types.uintp, like), generate
-
-
-def _widened(builder: Any, half: Any) -> Any:
-    """Return float16 bits as float32 numbers, with the steps of :func:`mpsref_cpu.simd.half.load`."""
-    words, floats = ir.VectorType(INT, half.type.count), ir.VectorType(FLOAT, half.type.count)
-    bits = builder.zext(half, words)
-    magnitude = builder.shl(builder.and_(bits, _constant(words, 0x7FFF)), _constant(words, 13))
-    bias = _constant(words, (127 - 15) << 23)
-    normal = builder.add(magnitude, bias)
-    shifted = builder.bitcast(builder.add(normal, _constant(words, 1 << 23)), floats)
-    subnormal = builder.bitcast(builder.fsub(shifted, _constant(floats, 2.0**-14)), words)
-    special = builder.add(normal, bias)
-    result = builder.select(builder.icmp_unsigned("<", magnitude, _constant(words, 1 << 23)), subnormal, normal)
-    result = builder.select(builder.icmp_unsigned(">=", magnitude, _constant(words, 0x7C00 << 13)), special, result)
-    sign = builder.shl(builder.and_(bits, _constant(words, 0x8000)), _constant(words, 16))
-    return builder.bitcast(builder.or_(result, sign), floats)
 
 
 def _converted(builder: Any, value: Any, to: ir.VectorType) -> Any:
@@ -163,40 +139,15 @@ def add_to(typing, array, index, lanes):
 
 @intrinsic
 def store_vector(typing, array, index, lanes):
-    """Set the elements of ``array``, float32, float64 or the bits of float16, from ``index`` on to ``lanes``."""
+    """Set the elements of ``array``, float32 or float64, from ``index`` on to ``lanes``."""
 
     def generate(context, builder, signature, arguments):
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
-        value = arguments[2]
-        if isinstance(array.dtype, types.Integer):
-            value = _narrowed(builder, _converted(builder, value, ir.VectorType(FLOAT, lanes.width)), vector)
-        else:
-            value = _converted(builder, value, vector)
-        builder.store(value, pointer, align=_align(array))
+        builder.store(_converted(builder, arguments[2], vector), pointer, align=_align(array))
         return context.get_dummy_value()
 
     return types.void(array, types.uintp, lanes), generate
-
-
-def _narrowed(builder: Any, value: Any, half: Any) -> Any:
-    """Return the bits of the nearest float16, with the steps of :func:`mpsref_cpu.simd.half.store`."""
-    floats, words = value.type, ir.VectorType(INT, value.type.count)
-    bits = builder.bitcast(value, words)
-    magnitude = builder.and_(bits, _constant(words, 0x7FFFFFFF))
-    odd = builder.and_(builder.lshr(magnitude, _constant(words, 13)), _constant(words, 1))
-    rounded = builder.add(builder.sub(magnitude, _constant(words, ((127 - 15) << 23) - 0xFFF)), odd)
-    result = builder.lshr(rounded, _constant(words, 13))
-    shifted = builder.fadd(builder.bitcast(magnitude, floats), _constant(floats, 0.5))
-    subnormal = builder.sub(builder.bitcast(shifted, words), _constant(words, 126 << 23))
-    for relation, limit, other in (
-        ("<", (127 - 14) << 23, subnormal),
-        (">=", (127 + 16) << 23, _constant(words, 0x7C00)),
-        (">", 0x7F800000, _constant(words, 0x7E00)),
-    ):
-        result = builder.select(builder.icmp_unsigned(relation, magnitude, _constant(words, limit)), other, result)
-    sign = builder.and_(builder.lshr(bits, _constant(words, 16)), _constant(words, 0x8000))
-    return builder.trunc(builder.or_(result, sign), half)
 
 
 @intrinsic

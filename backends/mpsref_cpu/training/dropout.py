@@ -14,7 +14,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.dropout import BLOCK, MULTIPLIERS, ROUNDS, WEYL, Dropout, DropoutProblem, MaskProblem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 word, product, real = np.uint32, np.uint64, np.float32
@@ -132,14 +131,14 @@ def _apply(begin, end, lines, source, mask, scale, target):
             q, m = np.uintp(at), np.uintp(kept)
             if lines.of_element == 1:
                 for i in range(n):
-                    scaled = real(load(source[q + i]) * scale)
-                    target[q + i] = store(scaled if mask[m + i] else real(0), target[q + i])
+                    scaled = real(source[q + i] * scale)
+                    target[q + i] = scaled if mask[m + i] else real(0)
             elif mask[m]:
                 for i in range(n):
-                    target[q + i] = store(real(load(source[q + i]) * scale), target[q + i])
+                    target[q + i] = real(source[q + i] * scale)
             else:
                 for i in range(n):
-                    target[q + i] = store(real(0), target[q + i])
+                    target[q + i] = real(0)
             at += lines.length
             kept += lines.of_pixel
 

@@ -14,8 +14,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import Loss, LossForward, LossGradient, LossProblem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, generic
-from mpsref_cpu.simd.half import as_storage, load, store
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 from mpsref_cpu.training.loss_formulas import (
     ELEMENT,
     LABEL_SLOPE,
@@ -116,14 +115,14 @@ def _compute(begin, end, cut, what, form, factors, g, y, t, weights, out, sums):
         n = np.uintp(count)
         if weights.size:
             for i in range(n):
-                values[i] *= load(weights[at + i])
+                values[i] *= weights[at + i]
         if g.size:
             for i in range(n):
-                values[i] *= load(g[at + i])
+                values[i] *= g[at + i]
         if out.size:
             factor = factors[image]
             for i in range(n):
-                out[at + i] = store(real(factor * values[i]), out[at + i])
+                out[at + i] = real(factor * values[i])
         else:
             sums[row] = total_of(values, np.uintp(0), count, lanes)
 
@@ -149,15 +148,15 @@ def fill(values, what, form, memory, y, t, at, count, channels):
         n = np.uintp(count)
         if what == ELEMENT:
             for i in range(n):
-                prediction, label = load(y[at + i]), load(t[at + i])
+                prediction, label = y[at + i], t[at + i]
                 values[i] = known(element(form, prediction, form.a * label + form.b), prediction, label)
         elif what == SLOPE:
             for i in range(n):
-                prediction, label = load(y[at + i]), load(t[at + i])
+                prediction, label = y[at + i], t[at + i]
                 values[i] = known(slope(form, prediction, form.a * label + form.b), prediction, label)
         else:
             for i in range(n):
-                prediction, label = load(y[at + i]), load(t[at + i])
+                prediction, label = y[at + i], t[at + i]
                 values[i] = known(label_slope(form, prediction, form.a * label + form.b), prediction, label)
 
     def pixels(values, what, form, memory, y, t, at, count, channels):

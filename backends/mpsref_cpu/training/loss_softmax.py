@@ -11,7 +11,6 @@ import numpy as np
 
 from mpsref_cpu.compiling import inlined, uncounted
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
-from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.reductions import extremum, shift_or_scale, total
 from mpsref_cpu.training.loss_formulas import ELEMENT, SLOPE, times
 
@@ -57,10 +56,10 @@ def fill_pixels(values, what, form, pixels, y, t, at, count, channels):
             shift_or_scale(pixels.shifted, start, channels, pixels.logarithm[p], False, values, start)
     if what == ELEMENT:
         for i in range(size):
-            values[i] = times(form.a * load(t[at + i]) + form.b, -values[i])
+            values[i] = times(form.a * t[at + i] + form.b, -values[i])
     elif what == SLOPE:
         for i in range(size):
-            values[i] = pixels.shifted[i] - (form.a * load(t[at + i]) + form.b)
+            values[i] = pixels.shifted[i] - (form.a * t[at + i] + form.b)
     else:
         for i in range(size):
             values[i] = -values[i]
@@ -81,7 +80,7 @@ def _prepare(values, pixels, y, t, at, count, channels):
         known = most == most
         if largest_label != largest_label:
             for i in range(at + start, at + start + n):
-                known &= load(t[i]) == load(t[i])
+                known &= t[i] == t[i]
         pixels.known[p] = known
         shift_or_scale(y, np.int64(at + start), channels, most, False, pixels.shifted, start)
     for i in range(size):

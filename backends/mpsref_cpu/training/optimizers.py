@@ -26,8 +26,7 @@ from mpsref.kernels.optimizers import (
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import as_storage
-from mpsref_cpu.threads import for_rows
+from mpsref_cpu.threads import as_storage, for_rows
 
 BLOCK = 4096
 """Number of elements of a block: 16 KB of an array."""
