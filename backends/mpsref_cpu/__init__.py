@@ -2,13 +2,13 @@
 
 An implementation is a function ``(problem, *inputs, out)``. It takes per-axis tables from the problem and fills
 ``out``, both float32; :mod:`mpsref_cpu.pooling.pooling_average` is the model. float16 images are converted by
-:mod:`mpsref_cpu.simd.half`. A family is imported when one of its kernels is first used, from the file with the name of
+:mod:`mpsref_cpu.half`. A family is imported when one of its kernels is first used, from the file with the name of
 its module in ``mpsref.kernels``.
 """
 
 from mpsref import Backend
 from mpsref.backend import LazyImplementations
-from mpsref_cpu.simd.half import in_float32
+from mpsref_cpu.half import in_float32
 from mpsref_cpu.threads import thread_count
 
 __all__ = ["backend"]
@@ -19,6 +19,4 @@ def _device() -> str:
     return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-backend = Backend(
-    "cpu", LazyImplementations(__name__, in_float32), device=_device, rules=("functions within 2 units",)
-)
+backend = Backend("cpu", LazyImplementations(__name__, in_float32), device=_device, rules=("functions within 2 units",))

@@ -17,8 +17,8 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.checker import cases
 from mpsref.conformance.runner import run_case
 from mpsref_cpu import backend
+from mpsref_cpu.half import in_float32
 from mpsref_cpu.pooling.pooling_average import _tables
-from mpsref_cpu.simd.half import in_float32
 from mpsref_cpu.threads import as_storage
 
 OPERATIONS = [registry.Operation(PoolingAverage, method) for method in ("forward", "gradient")]

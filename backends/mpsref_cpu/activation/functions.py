@@ -188,6 +188,16 @@ def compiled_form(neuron: Neuron | None) -> CompiledForm:
     return form
 
 
+FUSED = Identity, Relu, Relu6
+"""Activations that other kernels evaluate in their loops. Each takes a compiled form of a kernel."""
+
+
+def split(neuron: Neuron | None) -> tuple[CompiledForm, Neuron | None]:
+    """Return the activation that another kernel evaluates in its loops, and the one that takes a pass of its own."""
+    form = compiled_form(neuron)
+    return (form, None) if isinstance(form, FUSED) else (Identity(), neuron)
+
+
 SIMPLE: Mapping[str, Any] = {
     "none": Identity,
     "relu": Relu,

@@ -16,7 +16,8 @@ from mpsref.kernels.convolution import Convolution, GradientData, WeightedForwar
 from mpsref.kernels.convolution_transpose import ConvolutionTranspose
 from mpsref.kernels.neuron import Neuron
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.activation.functions import compiled_form
+from mpsref_cpu.activation.functions import Identity, split
+from mpsref_cpu.activation.neuron import activate
 from mpsref_cpu.convolution.dense import dense
 from mpsref_cpu.convolution.depthwise import depthwise
 from mpsref_cpu.convolution.few_outputs import few_outputs
@@ -57,6 +58,7 @@ def _run(
     first_sums = np.zeros(p.sizes.pitch + LANES, np.float32)  # a vector from the last channel on
     if biases is not None:
         first_sums[: biases.size] = biases
+    fused, separate = split(neuron)
     in_place = p.repeats == p.adds == 1
     work = p.products // PRODUCTS_A_BYTE
     if not in_place:
@@ -74,10 +76,12 @@ def _run(
             )
             for lanes, *blocks in p.blocks
         ]
-        if neuron is not None or not in_place:
-            steps.append((finish, (chunks, p.sizes.width, p.bounds, p.adds, compiled_form(neuron), sums, out)))
+        if not in_place or not isinstance(fused, Identity):
+            steps.append((finish, (chunks, p.sizes.width, p.bounds, p.adds, fused, sums, out)))
         (kernel, arguments), *then = steps
         for_rows(kernel, chunks.number, *arguments, nbytes=work * (last - first) // p.all_rows, then=then)
+    if separate:
+        activate(separate, out, out)
 
 
 METHODS: dict[str, Implementation] = {

@@ -9,7 +9,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import copy_channels
-from mpsref_cpu.simd.half import of_stored
+from mpsref_cpu.half import of_stored
 from mpsref_cpu.threads import as_storage, for_rows
 
 

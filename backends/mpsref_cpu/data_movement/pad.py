@@ -9,7 +9,7 @@ from mpsref.kernels.movement import Gather, Readers
 from mpsref.kernels.pad import Pad, PadForward, PadGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import gather, gather_sums
-from mpsref_cpu.simd.half import in_float32, of_stored
+from mpsref_cpu.half import in_float32, of_stored
 
 
 @of_stored

@@ -6,7 +6,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.reshape import Reshape, ReshapeProblem, reshape
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import copy
-from mpsref_cpu.simd.half import of_stored
+from mpsref_cpu.half import of_stored
 
 
 @of_stored

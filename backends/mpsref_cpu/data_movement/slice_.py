@@ -8,7 +8,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.slice_ import Slice, SliceForward, SliceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import gather
-from mpsref_cpu.simd.half import of_stored
+from mpsref_cpu.half import of_stored
 
 
 @of_stored

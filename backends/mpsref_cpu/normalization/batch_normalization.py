@@ -26,9 +26,11 @@ from mpsref.kernels.batch_normalization import (
     Statistics,
     StatisticsGradient,
 )
+from mpsref.kernels.neuron import Neuron
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
+from mpsref_cpu.activation.functions import slope, split, value
+from mpsref_cpu.activation.neuron import activate, differentiate
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.normalization.strip_sums import TILE, add_up, add_up_products, over_strip, repeat
 from mpsref_cpu.threads import for_rows
@@ -53,8 +55,9 @@ class BatchPlan(NamedTuple):
     """The names of the inputs."""
     strip: int
     strips: int
-    neuron: Any
-    """The activation for compiled code; PReLU with a slope for each place in a strip."""
+    fused: Any
+    separate: Neuron | None
+    """The activation, in one of the two."""
     ones: Array
     zeros: Array
 
@@ -63,12 +66,9 @@ class BatchPlan(NamedTuple):
 def _plan(problem: BatchProblem) -> BatchPlan:
     channels = problem.channels
     strip = channels * max(1, STRIP // channels)
-    form = compiled_form(problem.spec.neuron)
-    if isinstance(form, Prelu):
-        form = form._replace(slopes=np.resize(form.slopes, strip))
     strips = -(-math.prod(problem.source_shape) // strip)
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-    return BatchPlan(tuple(problem.input_shapes), strip, strips, form, ones, zeros)
+    return BatchPlan(tuple(problem.input_shapes), strip, strips, *split(problem.spec.neuron), ones, zeros)
 
 
 def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
@@ -83,7 +83,9 @@ def forward(problem: BatchForward, *inputs: Array, out: Array) -> None:
     """Fill y."""
     plan = _plan(problem)
     given = dict(zip(plan.names, inputs, strict=True))
-    for_rows(_forward, plan.strips, given["x"], _vectors(plan, problem, given), plan.neuron, out)
+    for_rows(_forward, plan.strips, given["x"], _vectors(plan, problem, given), plan.fused, out)
+    if plan.separate:
+        activate(plan.separate, out, out)
 
 
 def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]) -> None:
@@ -92,7 +94,8 @@ def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[
     given = dict(zip(plan.names, inputs, strict=True))
     block, sums = _block(problem), _block_sums(problem)
     vectors = _vectors(plan, problem, given)
-    for_rows(_statistics_gradient, len(sums), given["g"], given["x"], vectors, plan.neuron, block, sums)
+    g = _through_activation(plan, given, vectors)
+    for_rows(_statistics_gradient, len(sums), g, given["x"], vectors, plan.fused, block, sums)
     before = np.array((given["dbeta"], given["dgamma"]), np.float64) if problem.count else sums[0]
     _total(sums, problem.count, before, *out)
 
@@ -103,7 +106,17 @@ def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
     given = dict(zip(plan.names, inputs, strict=True))
     vectors = _vectors(plan, problem, given, problem.count)
     kernel = _gradient if problem.count else _frozen
-    for_rows(kernel, plan.strips, given["g"], given["x"], vectors, plan.neuron, out)
+    for_rows(kernel, plan.strips, _through_activation(plan, given, vectors), given["x"], vectors, plan.fused, out)
+
+
+def _through_activation(plan: BatchPlan, given: dict[str, Array], vectors: Array) -> Array:
+    """Return the source gradient, multiplied by the slopes of an activation that is not fused."""
+    if not plan.separate:
+        return given["g"]
+    z = np.empty_like(given["x"])
+    for_rows(_forward, plan.strips, given["x"], vectors, plan.fused, z)
+    differentiate(plan.separate, given["g"], z, z)
+    return z
 
 
 def _block(problem: Reduction) -> int:

@@ -11,8 +11,8 @@ from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.data_movement.gather import gather
+from mpsref_cpu.half import of_stored
 from mpsref_cpu.resampling.interpolation import resample
-from mpsref_cpu.simd.half import of_stored
 from mpsref_cpu.threads import for_rows
 
 

@@ -1,4 +1,4 @@
-"""SIMD for compiled code: vectors, reductions over them, elementary functions, float16.
+"""SIMD for compiled code: vectors, reductions over them, elementary functions.
 
 The backend adds up in these orders, each for a reason of speed:
 
