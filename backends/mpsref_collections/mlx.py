@@ -1145,6 +1145,78 @@ def gemm(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(got, *rounded(left @ right, dtype, EPSILON * 64 * (np.abs(left) @ np.abs(right))))
 
 
+def packed(elements: Array, bits: int) -> Array:
+    """Return rows of numbers of a few bits, the lowest first, as words."""
+    stream = (elements[..., None] >> np.arange(bits) & 1).astype(np.uint8)
+    return np.packbits(stream.reshape(*elements.shape[:-1], -1), axis=-1, bitorder="little").view(np.uint32)
+
+
+def other_quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> list[Compared]:
+    """Products with weights of 2 to 8 bits, transposed or not, short rows, of gathered matrices; and conversions."""
+    names = "qmv", "qmm_t", "qvm", "qmm_n", "qmv_quad", "gather_qmv", "gather_qvm", "gather_qmm_t", "gather_qmm_n"
+    name = "qmv_quad" if ragged else draw.choice(*names, "quantize")
+    dtype, group = draw.choice(*FLOATS), draw.choice(32, 64, 128)
+    bits = draw.choice(2, 4, 8) if name == "qmv_quad" else draw.choice(2, 3, 4, 5, 6, 8)
+    kind, random = f"{TYPES[np.dtype(dtype).name]}, {group}, {bits}", np.random.default_rng(draw.number(0, 2**16))
+    headers = "steel/gemm/gemm.h quantized_utils.h quantized.h"
+    aligned: dict[int | str, Any] = {200: True, 201: True, 202: True}
+    words: dict[str, Any] = {"constants": aligned}
+    if name == "quantize":
+        rows, count = draw.number(1, 3), group * draw.number(1, 4)
+        w = draw.array(rows, count, dtype=dtype, kind=draw.choice("plain", "ties"))
+        out = blank((rows, count * bits // 8), np.uint8)
+        scales, biases = (blank((rows, count // group), dtype) for _ in range(2))
+        grid = (w.size // (group // 32), 1, 1)
+        mlx.run(headers, f"affine_quantize<{kind}>", grid, block(grid), w, out, scales, biases, **words)
+        stream = np.unpackbits(out, axis=-1, bitorder="little").reshape(rows, count, bits)
+        numbers = (stream * (1 << np.arange(bits))).sum(-1)
+        size, base = (one.repeat(group, 1).astype(np.float64) for one in (scales, biases))
+        again, per = blank(w.shape, dtype), {3: 8, 5: 8, 6: 4}.get(bits, 8 // bits)
+        grid = (w.size // per, 1, 1)
+        mlx.run(headers, f"affine_dequantize<{kind}>", grid, block(grid), out, scales, biases, again, **words)
+        error = (HALF if dtype == np.float16 else EPSILON) * 4 * (np.abs(base) + np.abs(size) * 2**bits)
+        # A step of the largest interval, since 0 or an end has a number of its own.
+        return [
+            Compared(again, numbers * size + base, error),
+            Compared(numbers * size + base, w, 1.01 * np.abs(size) + error),
+        ]
+    quad, gathers, many = name == "qmv_quad", name.startswith("gather"), draw.number(1, 3)
+    by_rows = name in ("qvm", "qmm_n", "gather_qvm", "gather_qmm_n")  # groups are along the result
+    k = draw.choice(64, 128) if quad else group * draw.number(1, 3)
+    k = max(k, group)
+    n = group * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
+    n = 64 * draw.number(1, 2) if quad and not ragged else n
+    matrix, batch = "qmm" in name, 4 if gathers else 1
+    m = draw.choice(1, 2, 33) if matrix else draw.number(1, 2)
+    elements = random.integers(0, 2**bits, (many, *((k, n) if by_rows else (n, k))))
+    scales, biases = (
+        random.uniform(-0.1, 0.1, (*elements.shape[:-1], elements.shape[-1] // group)).astype(dtype) for _ in range(2)
+    )
+    x, w = draw.array(many if gathers else 1, m, k, dtype=dtype, kind="plain"), packed(elements, bits)
+    size, base = (one.repeat(group, -1).astype(np.float64) for one in (scales, biases))
+    weights, sizes = elements * size + base, elements * np.abs(size) + np.abs(base)
+    pairs = random.integers(0, many, (2, batch), np.uint32) if gathers else np.zeros((2, 1), np.uint32)
+    out, left = blank((batch, m, n), dtype), x.astype(np.float64)[pairs[0]]
+    right, magnitude = (one[pairs[1]] if by_rows else one[pairs[1]].swapaxes(1, 2) for one in (weights, sizes))
+    numbers = [np.int32(k), np.int32(n), *[np.int32(m)] * matrix]
+    about = [np.int32(1), ints(x.shape), steps(x), np.int32(1), ints(w.shape), steps(w), steps(scales), steps(biases)]
+    about += [np.int32(1), ints([batch]), longs([1]), longs([1])] * gathers
+    flags = {
+        "qmv_quad": f", {k}, false",
+        "gather_qmm_t": f", {str(n % 32 == 0).lower()}",
+        "qmm_t": f", {str(n % 32 == 0).lower()}, false",
+    }
+    kernel = f"affine_{name}<{kind}{flags.get(name, '' if gathers else ', false')}>"
+    wide = {"qvm": 64, "gather_qvm": 64, "qmv_quad": 64, "qmv": 8, "gather_qmv": 8}
+    grid = (-(-n // 32), -(-m // 32), batch) if matrix else (m, -(-n // wide[name]), batch)
+    threads = (32, 2, 2) if matrix else (32, 1 if quad else 2, 1)
+    buffers = [w, scales, biases, x, *(list(pairs) if gathers else []), out, *numbers, *about]
+    mlx.run(headers, kernel, grid, threads, *buffers, whole=True, **words)
+    expected = left @ right
+    bound = (EPSILON * 64 + HALF * 4 * (dtype == np.float16)) * (np.abs(left) @ magnitude)
+    return [Compared(out, *rounded(expected, dtype, bound))]
+
+
 def other_gemm(mlx: Mlx, draw: Draw, *, back: bool = False) -> Compared:
     """Products by gathered matrices, of segments or of parts of the terms, and with masks of blocks."""
     name = (
@@ -1444,6 +1516,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
         lambda mlx, draw: other_gemm(mlx, draw, back=True),
         "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative",
     ),
+    "products with short rows of weights": (
+        lambda mlx, draw: other_quantized(mlx, draw, ragged=True),
+        "scales and biases of rows behind the last one are read, and not used",
+    ),
     "sort of an array whose first axes are exchanged": (
         lambda mlx, draw: sort(mlx, draw, swapped=True),
         "rows are read in the order of the memory, and written in the order of the axes",
@@ -1465,6 +1541,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
     ("row_reduce_simple", "same-value"): "the last threadgroup repeats rows of the one before",
     ("gather_mm_rhs", "fence"): "blocks are overwritten behind a barrier with mem_none, after all have read them",
     ("slice_update", "uncovered"): "a part of the array is written",
+    ("affine_gather_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
     ("affine_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
@@ -1482,7 +1559,7 @@ CASES: Mapping[str, Case] = {
     case.__name__: case
     for case in (
         unary, binary, div_mod, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,
-        arg_reduce, sort, merge_sort, scan, reduce, gemv, gemv_masked, gemm, other_gemm, quantized, arange,
-        searchsorted, random_bits, rope, attention, dot, hadamard, indexing,
+        arg_reduce, sort, merge_sort, scan, reduce, gemv, gemv_masked, gemm, other_gemm, quantized, other_quantized,
+        arange, searchsorted, random_bits, rope, attention, dot, hadamard, indexing,
     )
 }  # fmt: skip

@@ -280,6 +280,64 @@ def attention(torch: TorchHeaders, draw: Draw, *, blocks: bool = False) -> Compa
     return Compared(got, expected, EPSILON * 256 * np.abs(v).max())
 
 
+FUNCTORS = """#include <c10/metal/indexing.h>
+struct twice_functor { template <typename T> T operator()(const T a) { return a + a; } };
+struct less_functor { template <typename T> T operator()(const T a, const T b) { return a - b - b; } };
+REGISTER_UNARY_OP(twice, KIND, KIND);
+REGISTER_BINARY_OP(less, KIND, KIND);
+"""
+SCALARS = {"uint8": 0, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6}
+"""Numbers of types in ``c10::ScalarType``."""
+
+
+def elementwise(torch: TorchHeaders, draw: Draw) -> Compared:
+    """The kernels of operators of one and of two arrays, with functions of their user: dense, views, casts."""
+    dtype, other = draw.choice(np.float32, np.float16, np.int32), draw.choice(*SCALARS)
+    name = draw.choice(
+        "dense", "dense_scalar", "strided", "dense_castout", "dense_castout_ilp", "strided_castout", "less_dense",
+        "less_strided", "less_dense_ilp4", "less_dense_broadcast", "less_dense_broadcast_rhs", "less_dense_scalar",
+        "less_dense_scalar_lhs",
+    )  # fmt: skip
+    kind = {"float32": "float", "float16": "half", "int32": "int"}[np.dtype(dtype).name]
+    whole = (*(draw.number(1, 3) for _ in range(draw.number(0, 3))), draw.choice(1, 3, 33, 70))
+    signed = "castout" not in name or other[0] != "u"
+    x, y = (draw.strided(*whole, dtype=dtype, kind="ties", rows=False) for _ in range(2))
+    x = x if signed else np.abs(x)
+    if "strided" not in name:
+        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+    out, bytes_of = blank(whole, np.dtype(other) if "castout" in name else dtype), np.dtype(other).itemsize
+    count, per = out.size, 4 if "ilp" in name else 1
+    grid, axes = (-(-count // per), 1, 1), whole[::-1]
+    three = [np.array(one.strides[::-1], np.int64) for one in (x, y, out)]
+    sizes, ndim, number = np.array(axes, np.int64), len(whole), np.uint32(count)
+    if name == "less_dense_broadcast" or name == "less_dense_broadcast_rhs":
+        y = y.ravel()[: whole[-1]].copy()
+    if "dense_scalar" in name and name != "dense_scalar":
+        y = y.ravel()[:1].copy()
+    wide, of_views = (axes[0], count // axes[0], 1), [at(out, np.uint8), at(x, np.uint8)]
+    about = np.array([bytes_of, SCALARS[other], count], np.uint32)
+    several = np.array([ndim, SCALARS[other], 0, 0], np.uint32)
+    rows: Mapping[str, tuple[list[Any], tuple[int, int, int]]] = {
+        "dense": ([out, x, number], (-(-count // 4), 1, 1)), "dense_scalar": ([out, x], grid),
+        "strided": ([*of_views, sizes, three[0], three[2], np.uint32(ndim)], wide),
+        "dense_castout": ([out, x, about[:2]], grid), "dense_castout_ilp": ([out, x, about], grid),
+        "strided_castout": ([*of_views, sizes, three[0], three[2], several[:2]], wide),
+        "less_dense": ([out, x, y], grid), "less_dense_ilp4": ([out, x, y, number], grid),
+        "less_strided": ([*of_views, at(y, np.uint8), sizes, three[2], three[0], three[1], several], grid),
+        "less_dense_broadcast": ([out, x, y, np.int64(y.size)], grid),
+        "less_dense_broadcast_rhs": ([out, y, x, np.int64(y.size)], grid),
+        "less_dense_scalar": ([out, x, y], grid), "less_dense_scalar_lhs": ([out, y, x], grid),
+    }  # fmt: skip
+    arguments, threads = rows[name]
+    kernel = f"{name}_{kind}_{kind}" if "less" in name else f"twice_{name}{f'_{kind}' * (1 + ('castout' not in name))}"
+    source, group = HEAD + FUNCTORS.replace("KIND", kind), (min(256, threads[0]), 1, 1)
+    torch.launch(source, kernel, threads, group, *arguments, whole=False)
+    a, b = x.astype(np.float64), np.broadcast_to(y, whole).astype(np.float64)
+    if name.startswith("less"):
+        return Compared(out, b - 2 * a if name.endswith(("rhs", "lhs")) else a - 2 * b)
+    return Compared(out, 2 * a)
+
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
     "sums and products of int64": (
         lambda torch, draw: reduction(torch, draw, "threadgroup_sum", "threadgroup_prod"),
@@ -302,5 +360,5 @@ FILES: Mapping[str, str] = {}
 
 CASES: Mapping[str, Case] = {
     case.__name__: case
-    for case in (reduction, special_function, xlogy, sort, radix_sort, attention, prefill)
+    for case in (reduction, special_function, xlogy, sort, radix_sort, attention, prefill, elementwise)
 }  # fmt: skip

@@ -314,6 +314,13 @@ def test_what_the_collections_needed_of_the_front_end():
     assert x[0] == 4
     library["two"](1, 1, x, np.array([(2.5, 1)], [("factor", "f4"), ("n", "i4")]), np.int32(4))
     assert x[0] == 6.5
+    source = """
+    #include <metal_stdlib>
+    using namespace metal;
+    namespace a { namespace b { template <class T> kernel void f(device T *x) { x[0] = 3; } } }
+    template [[host_name("f")]] kernel void ::a::b::f<float>(device float *x);"""
+    anymetal.compile(source)["f"](1, 1, x)
+    assert x[0] == 3
     with pytest.raises(anymetal.CompileError, match="no lambda expressions before"):
         anymetal.compile("kernel void f(device int *x) { auto g = [](int i) { return i; }; x[0] = g(1); }")
 

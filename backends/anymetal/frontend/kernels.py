@@ -289,7 +289,7 @@ def _instantiated(
     first = (angle if angle >= 0 else end) - 1
     short = syntax[first]
     while syntax[first - 1] == "::":
-        first -= 2 if syntax.words[first - 2].is_name else 1
+        first -= 2 if syntax.words[first - 2].is_name and syntax[first - 2] != "void" else 1
     call = spell(syntax.words[first:end])
     if (one.owner is None and not call.startswith("::")) or first == (angle if angle >= 0 else end) - 1:
         # Not a function of metal, of which all are visible after `using namespace metal`, nor a name in the entry.
