@@ -328,6 +328,56 @@ def test_rejected_in_a_kernel(device, name):
     assert "<msl>:7:" in str(caught.value)
 
 
+OTHER_SPACES = {
+    "thread reference": ("void f(thread T &a) { a = 1; }", "f(x[i]);"),
+    "device reference": ("void f(device const T &a) {}", "f(c);"),
+    "constant reference": ("T f(constant T &a) { return a; }", "p = f(x[i]);"),
+    "const thread reference": ("T f(const thread T &a) { return a; }", "p = f(c);"),
+    "thread pointer": ("void f(thread T *a) { *a = 1; }", "f(x + i);"),
+    "device pointer": ("void f(device T *a) { *a = 1; }", "f(&p);"),
+    "deduced thread reference": ("template <class U> void f(thread U &a) { a = 1; }", "f(x[i]);"),
+    "deduced constant reference": ("template <class U> U f(constant U &a) { return a; }", "p = f(x[i]);"),
+    "deduced thread pointer": ("template <class U> void f(thread U *a) { *a = 1; }", "f(x + i);"),
+    "named thread reference": ("template <class U> void f(thread U &a) { a = 1; }", "f<T>(x[i]);"),
+    "local reference": ("", "thread T &r = x[i]; r = 1;"),
+    "local const reference": ("", "device const T &r = c; p = r;"),
+    "local pointer": ("", "device const T *r = cs; p = *r;"),
+    "assigned pointer": ("", "thread T *r = &p; r = x; *r = 1;"),
+    "member": ("struct S { T v; void f(thread T &a) { a = v; } };", "S s; s.v = 1; s.f(x[i]);"),
+    "member of a template": (
+        "template <class U> struct S { U v; void f(thread U *a) { *a = v; } };", "S<T> s; s.v = 1; s.f(x + i);",
+    ),
+    "constructor": ("struct S { thread T *v; S(thread T *a) : v(a) {} };", "S s(x); *s.v = 1;"),
+    "returned pointer": ("device T *f(thread T *a) { return a; }", "*f(&p) = 1;"),
+    "conditional": ("", "device T *r = i ? x : &p; *r = 1;"),
+    "thread atomic": ("", "atomic_int a; atomic_fetch_add_explicit(&a, 1, memory_order_relaxed);"),
+    "result of frexp": ("", "device int *e = (device int *)x; p = frexp(p, *e);"),
+    "thread matrix": ("", "simdgroup_float8x8 m; simdgroup_load(m, (thread float *)&p);"),
+}  # fmt: skip
+SPACES = """
+KERNEL void k(device T *x, constant T &c, constant T *cs, uint i [[thread_position_in_grid]]) {
+    threadgroup T shared[4]; threadgroup T last; shared[0] = last = 1; T p = shared[0];
+    BODY
+    x[i] = p;
+}
+"""
+INSTANTIATION = "template [[host_name(\"k\")]] kernel void k<float>(device float *, constant float &, constant float *, uint);"
+
+
+@pytest.mark.parametrize("name", OTHER_SPACES)
+def test_another_address_space(device, name):
+    """In a kernel, and in a template of one, which its instantiation checks."""
+    before, body = OTHER_SPACES[name]
+    plain = f"{HEADER}typedef float T;\n{before}{SPACES}".replace("KERNEL", "kernel").replace("BODY", body)
+    template = f"{HEADER}{before.replace('T ', 'float ')}{SPACES}{INSTANTIATION}".replace("BODY", body)
+    for source in (plain, template.replace("KERNEL", "template <class T> kernel")):
+        with pytest.raises(CompileError, match="address space|cannot initialize|incompatible operand types") as caught:
+            device.kernel(source).function("k")
+        assert re.search(r"<msl>:[3-8]:\d+: error: ", str(caught.value))
+        right = source.replace(body, "").replace("return a; }", "return nullptr; }" if "*f(" in before else "return a; }")
+        device.kernel(right).function("k")
+
+
 READ_ONLY = r"<msl>:7:\d+: error: read-only variable is not assignable"
 TEMPLATE = "template <typename T> kernel void f(device T* x [[buffer(0)]]) { x[0] = 1; }"
 REJECTED_SOURCES = {

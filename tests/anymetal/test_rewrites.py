@@ -245,6 +245,13 @@ ROWS = {
         ('void f() { g("a" "b", 1); }', 'void f() { g((constant char *)"a" "b", 1); }'),
         ('constant char a[] = "b"; static_assert(1, "c");', 'constant char a[] = "b"; static_assert(1, "c");'),
     ],
+    "shared_references": [
+        (
+            "void f() { alignas(16) threadgroup T a[N == 2 ? 1 : N][4], b; threadgroup int *p = c; }",
+            "void f() { MPSREF_SHARED(a, T [(N == 2 ? 1 : N)][(4)]); MPSREF_SHARED(b, T ); threadgroup int *p = c; }",
+        ),
+        ("void f() { threadgroup float a[8] = {0}; }", "void f() { MPSREF_SHARED(a, float [(8)]); }"),
+    ],
     "template_kernels": [
         ("[[kernel]] void f() {}", "kernel [[kernel]] void f() {}"),
         ("template <class T> kernel void f() {}", "template <class T> void f() {}"),

@@ -366,7 +366,7 @@ def build_kernel(
     toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
 ) -> dict[str, Any]:
     """Write the library of a kernel; return whether it synchronizes threads, and what checks need of it."""
-    cpp = program.cpp(kernel, values)
+    cpp = program.cpp(toolchain, options, kernel, values)
     headers = _headers(toolchain, options)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)

@@ -109,7 +109,7 @@ def compile_kernel(
     flags = *FLAGS, *options.definitions, *target, *(("-DMPSREF_EXACT",) * is_exact), "-mlink-builtin-bitcode"
 
     def build(output: Path) -> dict[str, Any]:
-        cpp = program.cpp(kernel, values)
+        cpp = program.cpp(toolchain, options, kernel, values)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
         program.compile(toolchain, [*toolchain.front, *flags, str(library), str(file), "-o", str(output)], values)

@@ -19,7 +19,7 @@ from .kernels import Constant, Kernel
 from .lexer import NAME, Places, unified
 from .options import Options
 from .rewrites import Edit, Source, applied, rewrites
-from .strict import check, diagnostics, with_sources
+from .strict import check, check_instantiation, diagnostics, with_sources
 from .syntax import Syntax
 from .toolchain import Toolchain
 
@@ -66,9 +66,13 @@ class Program:
             values[one.name] = _literal(one, value)
         return values
 
-    def cpp(self, kernel: Kernel, values: Mapping[str, str]) -> str:
-        """Return C++ to compile after the headers of the shim, with the entry point of one kernel."""
+    def cpp(self, toolchain: Toolchain, options: Options, kernel: Kernel, values: Mapping[str, str]) -> str:
+        """Return C++ to compile after the headers of the shim, with the entry point of one kernel.
+
+        Raises CompileError for a kernel that is not legal.
+        """
         kernels.supported(kernel)
+        check_instantiation(toolchain, self._syntax, options, self.files, kernel.at)
         return self.with_calls({kernel: kernel.entry()}, values)
 
     def with_calls(self, calls: Mapping[Kernel, str], values: Mapping[str, str]) -> str:

@@ -45,6 +45,8 @@ class Source:
     syntax: Syntax
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Values of the function constants, by name."""
+    kept: int = -1
+    """Where the explicit instantiation that is not removed ends."""
 
     def edit(self, first: int, last: int, text: str = "") -> Edit:
         """Return the edit that replaces tokens."""
@@ -164,7 +166,7 @@ def template_kernels(source: Source) -> Iterator[Edit]:
     """In C++ for OpenCL a template, or a function of arrays of pointers or of tensors, is no kernel."""
     s = source.syntax
     for one in s.declarations:
-        if not is_kernel(s, one) or one.parameters < 0:
+        if not is_kernel(s, one) or one.parameters < 0 or is_instantiation(s, one):
             continue
         words = [i for i in range(one.first, one.parameters) if s[i] == "kernel" and s[i - 1] not in ("[", ",")]
         pairs = set(itertools.pairwise(s.texts(one.parameters, s.partner[one.parameters])))
@@ -194,8 +196,11 @@ def render_functions(source: Source) -> Iterator[Edit]:
 
 def instantiations(source: Source) -> Iterator[Edit]:
     """Explicit instantiations are removed: all of them would be compiled, and those of MSL have names for the host."""
-    for one in source.syntax.declarations:
-        if is_instantiation(source.syntax, one):
+    s = source.syntax
+    for one in s.declarations:
+        if is_instantiation(s, one) and s.words[one.last].end == source.kept:
+            yield from (source.edit(i, i) for i in range(one.first, one.last) if s[i] == "kernel")
+        elif is_instantiation(s, one):
             yield source.remove(one.first, one.last)
 
 
@@ -237,6 +242,29 @@ def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
             name = next((k for k in s.top(i, last) if s[k + 1] in ("[", "=", "{", ",", ";") and s.words[k].is_name), i)
             for comma in commas:
                 yield source.edit(comma, comma, f"; {start}{' '.join(s.texts(first, name))}")
+
+
+def shared_references(source: Source) -> Iterator[Edit]:
+    """``threadgroup float x[8];`` in a body is a reference: only kernels that are no templates may have such variables."""
+    s = source.syntax
+    for i in range(s.count):
+        if s[i] != "threadgroup" or not source.in_body[i] or (first := _declares(s, i)) is None or s[first - 1] == ")":
+            continue
+        last = next((k for k in s.top(i, s.count) if s[k] == ";"), i)
+        name = next((k for k in s.top(i, last) if s[k + 1] in ("[", "=", ",", ";") and s.words[k].is_name), i)
+        kind = " ".join(s[k] for k in range(first, name) if k not in (i, *_alignments(s, first, name)))
+        made = list[str]()
+        for at in (name, *(k + 1 for k in s.top(name, last) if s[k] == ",")):
+            end = next(k for k in s.top(at, last + 1) if s[k] in ("=", ",", ";"))
+            size = " ".join(s.text[s.words[at].end : s.words[end].at].split())
+            made.append(f"MPSREF_SHARED({s[at]}, {kind} {size.replace('[', '[(').replace(']', ')]')});")
+        yield source.remove(first, last, " ".join(made))
+
+
+def _alignments(s: Syntax, first: int, end: int) -> set[int]:
+    """Return the tokens of ``alignas(...)`` and attributes of a declaration."""
+    starts = [k for k in range(first, end) if s[k] in ("alignas", "__attribute__")]
+    return {k for start in starts for k in range(start, s.partner[start + 1] + 1)}
 
 
 NO_TYPE = frozenset(("return", "static", "constexpr", "const", "device", "constant", "threadgroup", "extern", "using",
@@ -891,6 +919,7 @@ STRICT = (
     render_functions,
     instantiations,
     function_constants,
+    shared_references,
     array_parameters,
     bool_vectors,
     constructors,

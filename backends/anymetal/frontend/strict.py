@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .. import CompileError
-from .kernels import constants
+from .kernels import constants, is_instantiation
 from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, rewritten, strictly_rewritten
@@ -21,12 +21,11 @@ from .syntax import SPACES, Kind, Syntax
 from .toolchain import SHIM, Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
-COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
+COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind a reference .* to an object in 'constant'")
 OF_THREAD = r"(?!(?:const )?(?:device|threadgroup|constant) )[^']*"
 """A type without an address space, as that of ``this``, which may be a `thread` pointer in MSL."""
 LIMITS = re.compile(
-    r"\A\S+ error: (?:non-kernel function variable cannot be declared in local"
-    r"|variables in the local address space can only|variable in constant address space must be initialized"
+    r"\A\S+ error: (?:variable in constant address space must be initialized"
     r"|C-style cast from vector|static_cast from '[^']*' \(vector of|scalar operand type has greater rank"
     r"|too few elements in vector initialization"
     r"|reference to overloaded function could not be|static assertion|no viable conversion|no matching literal operator"
@@ -41,10 +40,23 @@ WRONG_SPACE = re.compile(
     rf": note: candidate .*(?:cannot pass pointer to address space '(?:{MEMORY})' as a pointer"
     rf"|no known conversion from '(?:const )?({MEMORY}) [^']*\]' to '(?!(?:const )?\1 )[^']*\*"
     rf"|deduced type '(?:const )?(?:({MEMORY}) )?[^']*\*' of \w+ parameter does not match "
-    rf"adjusted type '(?:const )?(?!\2 )(?:{MEMORY}) [^']*\*')"
+    rf"adjusted type '(?:const )?(?!\2 )(?:{MEMORY}) [^']*\*'"
+    rf"|cannot bind a reference in address space '\w+' to an object in '(?:{MEMORY})'"
+    rf"|would make '(?:const )?(?:({MEMORY}) )?[^']*' equal '(?:const )?(?!\3 )(?:{MEMORY}) "
+    rf"|no type named 'type' in 'mpsref::(?:atomic_of|memory)<(?!(?:{MEMORY}) ))"
 )
-"""A candidate of a call that takes a pointer into another address space."""
-OTHER_CANDIDATE = re.compile(r": note: candidate (?:function|template)(?!.*requires \w+ (?:template )?argument)")
+"""A candidate of a call that takes a pointer or a reference into another address space."""
+OTHER_SPACE = ": an argument is in another address space"
+SPACE_ERROR = re.compile(
+    rf"\S+ error: (?:[^\n]*{OTHER_SPACE}$|(?=[^\n]*'(?:const )?(?:{MEMORY}) )(?:[^\n]* changes address space"
+    r"|cannot initialize \w[\w ]* of type '[^']*\*'[^\n]* of type '[^']*\*'))",
+    re.MULTILINE,
+)
+"""An error about address spaces."""
+CANDIDATE = re.compile(
+    r": note: candidate (?:function|template|constructor)(?! \(the implicit)(?!.*requires \w+ (?:template )?argument"
+    r"|.*could not match 'vec<T, N>' .* against '\w+'(?: \(aka '\w+'\))?$)"
+)
 FORBIDDEN = {
     "goto": "MSL has no goto",
     "virtual": "MSL has no virtual functions",
@@ -89,9 +101,9 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
     ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes.
     """
     known = Source(syntax, {one.name: "" for one in constants(syntax)})
-    found = diagnostics(toolchain.check(strictly_rewritten(known), options))
-    if any(map(_may_be_legal, found)):  # C++ for OpenCL may lack something: ask the language that kernels run in
-        found = [one for one in found if not _may_be_legal(one)]
+    errors = diagnostics(toolchain.check(strictly_rewritten(known), options))
+    found = [one for one in errors if not _may_be_legal(one)]
+    if len(found) < len(errors):  # C++ for OpenCL may lack something: ask the language that kernels run in
         found += diagnostics(toolchain.parse(rewritten(known), options))
     found = with_sources(found, files)
     included = files.keys() - {NAME} | {str(path) for path in (SHIM / "mpsref").iterdir()}
@@ -100,11 +112,30 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
         raise CompileError("\n".join(found))
 
 
+def check_instantiation(
+    toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str], end: int
+) -> None:
+    """Raise :class:`CompileError` for wrong address spaces in a kernel whose explicit instantiation has this end.
+
+    Of other errors C++ for OpenCL has some in templates that are legal.
+    """
+    if any(is_instantiation(syntax, one) and syntax.words[one.last].end == end for one in syntax.declarations):
+        known = Source(syntax, {one.name: "" for one in constants(syntax)}, end)
+        errors = diagnostics(toolchain.check(strictly_rewritten(known), options, most=0))
+        found = [one for one in errors if SPACE_ERROR.match(one) and not _may_be_legal(one)]
+        if found:
+            raise CompileError("\n".join(with_sources(found[:MOST_ERRORS], files)))
+
+
 def _may_be_legal(error: str) -> bool:
     """Return whether an error may be about what C++ for OpenCL lacks: no call of which the address space is wrong."""
-    notes = error.splitlines()[1:]
-    wrong = [bool(WRONG_SPACE.search(note)) for note in notes if OTHER_CANDIDATE.search(note)]
-    return bool(LIMITS.search(error)) and not (wrong and all(wrong))
+    return bool(LIMITS.search(error)) and not error.partition("\n")[0].endswith(OTHER_SPACE)
+
+
+def _with_space(block: list[str]) -> list[str]:
+    """Return an error about a call with the reason, if it is the address space of an argument for all candidates."""
+    wrong = [bool(WRONG_SPACE.search(line)) for line in block if CANDIDATE.search(line)]
+    return [f"{block[0]}{OTHER_SPACE}", *block[1:]] if wrong and all(wrong) else block
 
 
 def diagnostics(text: str) -> list[str]:
@@ -123,7 +154,7 @@ def diagnostics(text: str) -> list[str]:
             is_error = False
         if is_error:
             blocks[-1].append(msl_words(line))
-    blocks = [_without_shim(block) for block in blocks]
+    blocks = [_without_shim(_with_space(block)) for block in blocks]
     known = [block for block in blocks if not block[0].startswith(str(SHIM))]
     blocks = known or blocks  # an error in a header follows from one before it
     whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
@@ -226,6 +257,11 @@ def msl_words(line: str) -> str:
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = line.replace("bit-fields are not supported in OpenCL", "bit-fields are not supported")
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
+    line = re.sub(  # clang names them in the other order
+        r"reference in address space ('\w+') to object in address space ('\w+')",
+        r"a reference in address space \2 to an object in \1",
+        line,
+    )
     line = line.replace(
         "declaration requires a global constructor [-Werror,-Wglobal-constructors]",
         "the value is not known to the compiler: it is no constant expression, or one that does not end",

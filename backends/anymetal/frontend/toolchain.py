@@ -62,7 +62,7 @@ PARSING_FLAGS = (
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
-    *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-Wno-elaborated-enum-base", "-ferror-limit", "20"),
+    *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-Wno-elaborated-enum-base"),
     *("-DMPSREF_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
 )
 STRICT_EXTENSIONS = "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"
@@ -146,9 +146,12 @@ class Toolchain:
         except cache.BuildError as error:
             raise cache.BuildError(f"a macro expands to too much text, or the source has too much: {error}") from None
 
-    def check(self, text: str, options: Options) -> str:
-        """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails."""
-        return self._parse(self._strict(options), text)
+    def check(self, text: str, options: Options, most: int = 20) -> str:
+        """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails.
+
+        The pass ends after ``most`` errors, 0 for no limit.
+        """
+        return self._parse(self._strict(options), text, "-ferror-limit", str(most))
 
     def strict_headers(self, options: Options) -> Path:
         """Return the precompiled headers of the strict pass."""
@@ -164,10 +167,10 @@ class Toolchain:
     def _headers(self, command: tuple[str, ...]) -> Path:
         return self.parsed_headers((*command, "-emit-pch", "-fno-pch-timestamp"), self.fingerprint())
 
-    def _parse(self, command: tuple[str, ...], text: str) -> str:
+    def _parse(self, command: tuple[str, ...], text: str, *more: str) -> str:
         parsed = self._headers(command)
         alone = headers_alone(parsed)
-        status, output, errors = self._run([*command, "-fsyntax-only", *alone, "-include-pch", str(parsed), "-"], text)
+        status, output, errors = self._run([*command, *more, "-fsyntax-only", *alone, "-include-pch", str(parsed), "-"], text)
         return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 
     def _run(

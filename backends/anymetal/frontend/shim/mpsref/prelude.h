@@ -113,6 +113,13 @@ MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and 
 
 namespace mpsref {
 
+#ifdef MPSREF_STRICT
+// A variable in threadgroup memory, for a function that may have none.
+template <class T> using same = T;
+template <class T> threadgroup T &somewhere();
+#define MPSREF_SHARED(NAME, ...) threadgroup mpsref::same<__VA_ARGS__> &NAME = mpsref::somewhere<__VA_ARGS__>()
+#endif
+
 template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
 // The vector that a name of `vec<T, N>` stands for: bool has vectors of int, as above. It cannot be deduced.
 template <class V> struct storable { typedef V type; };

@@ -42,8 +42,15 @@ struct matrix_place {
         step = transposed ? elements_per_row : 1;
     }
 };
-template <class P, class T>
-using if_points_to = enable<__is_same(metal::remove_cvref_t<metal::remove_pointer_t<P>>, T)>;
+#ifdef MPSREF_STRICT // no thread memory
+template <class P> struct memory {};
+template <class T> struct memory<device T *> { typedef T type; };
+template <class T> struct memory<threadgroup T *> { typedef T type; };
+template <class T> struct memory<constant T *> { typedef T type; };
+#else
+template <class P> struct memory { typedef metal::remove_cvref_t<metal::remove_pointer_t<P>> type; };
+#endif
+template <class P, class T> using if_points_to = enable<__is_same(metal::remove_cv_t<typename memory<P>::type>, T)>;
 
 } // namespace mpsref
 
