@@ -46,13 +46,17 @@ ROWS = {
         ("void f(device float* x [[buffer(0)]]) { [[likely]] x[0] = 1; }", "void f(device float* x ) { x[0] = 1; }"),
         ("int a[b[0]];", "int a[b[0]];"),
     ],
-    "bools_in_buffers": [
+    "bools_in_memory": [
         (
-            "kernel void f(constant bool2 &a, device const bool4 *b, device bool2 *c) { bool2 d = a; }",
-            "kernel void f(constant mpsref::bool2_in_buffer &a, device const mpsref::bool4_in_buffer *b, "
-            "device bool2 *c) { bool2 d = a; }",
+            "kernel void f(constant bool2 &a, device bool4 *c) { device const metal::bool3 *b = 0; bool2 d = a; }",
+            "kernel void f(constant mpsref::bool2_in_buffer &a, device mpsref::bool4_in_buffer *c) "
+            "{ device const mpsref::bool3_in_buffer *b = 0; bool2 d = a; }",
         ),
-        ("void f(constant bool2 &a) {}", "void f(constant bool2 &a) {}"),
+        (
+            "struct A { bool4 a, b; vec<bool, 2> c; bool4 f(bool4 x) { return x; } }; bool4 g;",
+            "struct A { mpsref::bool4_in_buffer a, b; mpsref::bool2_in_buffer c; bool4 f(bool4 x) { return x; } }; bool4 g;",
+        ),
+        ("void f(thread bool2 &a, threadgroup bool2 *b) {}", "void f(thread bool2 &a, threadgroup bool2 *b) {}"),
     ],
     "kernel_words": [("kernel void f() {}", "void f() {}")],
     "threads": [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .kernels import RENDER, Constant, constants, is_instantiation, is_kernel, template_of
+from .kernels import NO_DATA, RENDER, Constant, constants, is_instantiation, is_kernel, template_of
 from .syntax import CLASSES, CLOSING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
@@ -477,16 +477,33 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
             yield source.append(last, ">::type")
 
 
-def bools_in_buffers(source: Source) -> Iterator[Edit]:
-    """``constant bool2 &x`` as a parameter of a kernel: a component has a byte, and can be read."""
+def bools_in_memory(source: Source) -> Iterator[Edit]:
+    """A component of ``bool4`` has a byte in a struct, in a buffer, and behind a pointer to device or constant memory."""
     s = source.syntax
+    places = {i for one in s.declarations if _is_data(s, one) for i in range(one.first, one.last)}
     for one in s.declarations:
         for first, end in s.split(one.parameters) if one.parameters >= 0 and is_kernel(s, one) else ():
-            texts = s.texts(first, end)
-            if "constant" in texts or ("const" in texts and "device" in texts):
-                for i in range(first, end):
-                    if s[i] in BOOLS:
-                        yield source.edit(i, i, f"mpsref::{s[i]}_in_buffer")
+            places |= set(range(first, end)) if {"device", "constant"} & set(s.texts(first, end)) else set()
+    for i in range(s.count):
+        is_generic = s[i] == "vec" and s.texts(i + 1, i + 4) == ["<", "bool", ","] and s[i + 4] in ("2", "3", "4")
+        if not is_generic and s[i] not in BOOLS:
+            continue
+        first, last = i, i + 5 if is_generic else i
+        while s[first - 1] in ("const", "volatile", "device", "constant", "::", "metal"):
+            first -= 1
+        end = last
+        while s[end + 1] in ("const", "volatile", "device", "constant"):
+            end += 1
+        is_pointer = s[end + 1] in ("*", "&") and {"device", "constant"} & set(s.texts(first, end + 1))
+        if i in places or is_pointer:
+            start = i - 2 if s[i - 2] == "metal" and s[i - 1] == "::" else i
+            yield source.remove(start, last, f"mpsref::bool{s[i + 4] if is_generic else s[i][-1]}_in_buffer")
+
+
+def _is_data(s: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is that of members with values."""
+    is_member = one.kind is Kind.OTHER and one.owner is not None and one.owner.kind is Kind.CLASS and one.parameters < 0
+    return is_member and s[one.first] not in NO_DATA
 
 
 def _follows_type(s: Syntax, i: int) -> bool:
@@ -900,7 +917,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     member_spaces,
     array_parameters,
     bool_vectors,
-    bools_in_buffers,
+    bools_in_memory,
     truths,
     lanes,
     constructors,

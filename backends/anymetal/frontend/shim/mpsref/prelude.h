@@ -127,14 +127,29 @@ template <class V> struct storable { typedef V type; };
 template <int N> struct storable<vector<bool, N>> { typedef vector<int, N> type; };
 #endif
 
-// Vectors of bool as a buffer has them.
+#ifndef MPSREF_STRICT
+// Vectors of bool as memory has them. As values true is -1, as in comparisons.
+#define MPSREF_BOOL_OPERATOR(SIGN) \
+    friend constexpr whole operator SIGN(mpsref_bools a, mpsref_bools b) { return whole(a) SIGN whole(b); }
 #define MPSREF_BOOLS(N, BYTES, ...) \
     struct alignas(BYTES) bool##N##_in_buffer { \
+        typedef bool##N##_in_buffer mpsref_bools; \
+        typedef vector<int, N> whole; \
         bool __VA_ARGS__; \
-        operator vector<int, N>() const { return vector<int, N>{__VA_ARGS__}; } \
+        bool##N##_in_buffer() = default; \
+        constexpr bool##N##_in_buffer(bool v) { MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v; } \
+        template <class V, class = decltype(V().x)> constexpr bool##N##_in_buffer(V v) { \
+            MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v[i] != 0; \
+        } \
+        constexpr operator whole() const { return -whole{__VA_ARGS__}; } \
+        bool &operator[](int i) { return (&x)[i]; } \
         bool operator[](int i) const { return (&x)[i]; } \
+        friend constexpr whole operator!(mpsref_bools a) { return !whole(a); } \
+        MPSREF_BOOL_OPERATOR(&) MPSREF_BOOL_OPERATOR(|) MPSREF_BOOL_OPERATOR(^) MPSREF_BOOL_OPERATOR(&&) \
+        MPSREF_BOOL_OPERATOR(||) MPSREF_BOOL_OPERATOR(==) MPSREF_BOOL_OPERATOR(!=) \
     };
 MPSREF_BOOLS(2, 2, x, y) MPSREF_BOOLS(3, 4, x, y, z) MPSREF_BOOLS(4, 4, x, y, z, w)
+#endif
 
 // A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
 template <class T> struct packed3 {
@@ -164,6 +179,11 @@ template <class T, int N> struct shape<T __attribute__((ext_vector_type(N)))> {
     enum { size = N, is_vector = 1 };
 };
 template <class T> struct shape<packed3<T>> : shape<vector<T, 3>> {};
+#ifndef MPSREF_STRICT
+template <> struct shape<bool2_in_buffer> : shape<bool2> {};
+template <> struct shape<bool3_in_buffer> : shape<bool3> {};
+template <> struct shape<bool4_in_buffer> : shape<bool4> {};
+#endif
 template <class T> struct shape<const T> : shape<T> {};
 template <class T> struct shape<volatile T> : shape<T> {};
 template <class T> using element = typename shape<T>::element;
@@ -194,9 +214,9 @@ template <class T, class A> constexpr T lane(A a, int i) {
 }
 
 // Comparisons of vectors as numbers: 0 and 1. Scalars, and what only looks like a comparison, are as they are.
-template <class A> constexpr A zero_or_one(A a) {
+template <class A> constexpr auto zero_or_one(A a) {
     if constexpr (shape<A>::is_vector && __is_integral(element<A>)) {
-        return a & 1;
+        return (typename shape<A>::whole)a & 1;
     } else {
         return a;
     }
@@ -205,7 +225,7 @@ template <class A> constexpr A zero_or_one(A a) {
 // A comparison as a vector of bool: those of half have vectors of short, of char and of long such.
 template <class A> constexpr auto bools(A a) {
     if constexpr (shape<A>::is_vector && __is_integral(element<A>))
-        return __builtin_convertvector(a, vector<int, shape<A>::size>);
+        return __builtin_convertvector((typename shape<A>::whole)a, vector<int, shape<A>::size>);
     else
         return a;
 }
@@ -229,6 +249,8 @@ template <class V, class A> constexpr V construct(A a) {
     typedef typename shape<V>::whole whole;
     if constexpr (!shape<V>::is_vector || is_object<A>) {
         return scalar<V>(a);
+    } else if constexpr (__is_class(A) && __is_same(element<A>, int) && sizeof(A) <= 4) { // bool4 in memory
+        return construct<V>(zero_or_one(a));
     } else if constexpr (!shape<A>::is_vector) {
         return whole(scalar<element<V>>(a));
     } else if constexpr (is_narrow<element<V>> && is_narrow<element<A>> && !__is_same(element<V>, element<A>)) {

@@ -39,14 +39,11 @@ template <class A, class B, class C, class V = mpsref::composite<A, B>, mpsref::
 inline V select(A a, B b, C c)
     MPSREF_EACH(V, mpsref::lane<bool>(c, i) ? mpsref::lane<T>(b, i) : mpsref::lane<T>(a, i))
 
-} // namespace metal
-
-namespace mpsref {
-
+#ifndef MPSREF_STRICT
 #define MPSREF_OF_BUFFER(N) \
-    inline bool any(bool##N##_in_buffer a) { return metal::any(vector<int, N>(a)); } \
-    inline bool all(bool##N##_in_buffer a) { return metal::all(vector<int, N>(a)); } \
-    template <class V> inline V select(V a, V b, bool##N##_in_buffer c) { return metal::select(a, b, vector<int, N>(c)); }
+    inline bool any(mpsref::bool##N##_in_buffer a) { return any(bool##N(a)); } \
+    inline bool all(mpsref::bool##N##_in_buffer a) { return all(bool##N(a)); }
 MPSREF_OF_BUFFER(2) MPSREF_OF_BUFFER(3) MPSREF_OF_BUFFER(4)
+#endif
 
-} // namespace mpsref
+} // namespace metal
