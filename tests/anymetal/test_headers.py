@@ -196,6 +196,8 @@ vectors:
     0.1h + 1.0_H -> f2 1.0996094
     0.1_bf -> u2 15821
     [] { array<float, 3> a{{1, 2, v(3.0f)}}; a[1] += 5; return a[1] + float(a.size()); }() -> f4 10
+    [] { array<float, 3> a{{1, 2, v(3.0f)}}; float s = a.front() * 100 + a.back(); for (auto x : a) s += x; return s; }() -> f4 109
+    [] { array<int, 3> a{{1, 2, v(3)}}; for (thread int &x : a) x *= 2; return int(a.end() - a.begin()) * a[2]; }() -> i4 18
     [] { array<float, 3> a{{1, 2, v(3.0f)}}; a.data()[2] += 4; return a.data()[2]; }() -> f4 7
 matrices:
     float2x3(1, 2, 3, 4, 5, v(6.0f)) -> f4 [1, 2, 3, 4, 5, 6]
@@ -235,6 +237,8 @@ common:
     [] { int e; float f = frexp(v(0x1.8p-140f), e); return float2{f, float(e)}; }() -> f4 [0.75, -139]
     [] { int2 e; half2 f = frexp(half2{half(v(6.0f)), 0}, e); return float3{f.x, f.y, e.x}; }() -> f4 [0.75, 0, 3]
     ldexp(float2{v(0.75f), 1}, int2{3, -2}) -> f4 [6, 0.25]
+    int4{ilogb(v(0x1.8p-140f)), ilogb(half(v(6.0f))), ilogb(v(0.0f)), ilogb(v(1.0f) / 0)} -> i4 [-140, 2, -2147483648, 2147483647]
+    ilogb(float2{v(0.75f), -9}) -> i4 [-1, 3]
     [] { float c, s = sincos(v(0.0f), c); return float2{s, c}; }() -> f4 [0, 1]
     as_type<int4>(nextafter(float4{v(0.0f), 1, 2, 3}, 2.0f)) -> i4 [1, 1065353217, 1073741824, 1077936127]
     as_type<uint2>(nextafter(float2{v(-1.0f), -0.0f}, -2.0f)) -> u4 [3212836865, 2147483649]
@@ -268,6 +272,18 @@ packing:
     unpack_snorm2x16_to_half(v(0x80007fffu)) -> f2 [1, -1]
     pack_float_to_unorm4x8(float4{v(0.2f), 2, -1, 0.5f}) -> u4 2147548979
     pack_half_to_snorm2x16(half2{half(v(-1.0f)), 1}) -> u4 2147450881
+    unpack_unorm565_to_float(ushort(v(0x9a5f))) -> f4 [1, 0.2857143, 0.61290324]
+    unpack_unorm565_to_half(ushort(v(0x041f))) -> f2 [1, 0.50793654, 0]
+    pack_float_to_unorm565(float3{v(1.0f), 0.25f, 0.1f}) -> u2 6687
+    pack_half_to_unorm565(half3{half(v(1.0f)), 0.25h, 0.1h}) -> u2 6687
+    pack_float_to_unorm565(float3{v(0.5f) / 31, 2.5f / 63, 4.5f / 31}) -> u2 8256
+    unpack_unorm10a2_to_float(v(0xc0500401u)) -> f4 [0.0009775171, 0.0009775171, 0.0048875855, 1]
+    pack_float_to_unorm10a2(float4{v(0.5f), 2, 0.001f, 0.4f}) -> u4 1075838464
+    pack_half_to_unorm10a2(unpack_unorm10a2_to_half(v(0xc0500401u))) -> u4 3226469377
+    rint(unpack_unorm4x8_srgb_to_float(v(0x800a80ffu)) * 1e4f) -> f4 [10000, 2159, 30, 5020]
+    pack_float_to_srgb_unorm4x8(float4{v(0.002f), 0.25f, 1, 0.5f}) -> u4 2164230407
+    pack_half_to_srgb_unorm4x8(unpack_unorm4x8_srgb_to_half(v(0x80ff80ffu))) -> u4 2164228351
+    pack_float_to_snorm4x8(float4{as_type<float>(v(0x7fc00000)), -2, 2, v(-0.5f)}) -> u4 3229581568
 atomics:
     on<atomic_int>([](auto p) { return FETCH(add, p, 5) * 100 + LOAD(p); }) -> i4 712
     on<atomic_uint>([](auto p) { return FETCH(max, p, 9u) + LOAD(p) * 10; }) -> u4 97

@@ -104,6 +104,20 @@ template <class T, int N> inline vec<T, N> frexp(vec<T, N> x, thread vec<int, N>
     return x;
 }
 
+inline int ilogb(float x) { // INT_MIN of 0, INT_MAX of infinity and NaN
+    int exponent;
+    const bool is_zero = (mpsref::bits<uint>(x) & 0x7fffffff) == 0;
+    const bool is_finite = (mpsref::bits<uint>(x) & 0x7f800000) != 0x7f800000;
+    frexp(x, exponent);
+    return is_zero ? INT_MIN : is_finite ? exponent - 1 : INT_MAX;
+}
+inline int ilogb(half x) { return ilogb(float(x)); }
+template <class T, int N> inline vec<int, N> ilogb(vec<T, N> x) {
+    vec<int, N> r;
+    MPSREF_UNROLLED for (int i = 0; i < N; i++) r[i] = ilogb(x[i]);
+    return r;
+}
+
 #if __METAL_VERSION__ >= 310
 template <class T, class U> inline T mpsref_next(T a, T b) {
     if (a != a || b != b) return a + b;
@@ -125,7 +139,7 @@ MPSREF_TEMPLATE_2(nextafter, V)
 #define MPSREF_FLOAT_1(NAME, ...) using metal::NAME;
 #define MPSREF_FLOAT_2(NAME, ...) using metal::NAME;
 #define MPSREF_FLOAT_3(NAME, ...) using metal::NAME;
-#define MPSREF_ALSO(M) M(ldexp) M(frexp) M(modf) M(sincos)
+#define MPSREF_ALSO(M) M(ilogb) M(ldexp) M(frexp) M(modf) M(sincos)
 #define MPSREF_USING(NAME) using metal::NAME;
 namespace fast {
 #include "functions.h"

@@ -1,24 +1,31 @@
-// <metal_pack>: numbers from 0 to 1, or from -1 to 1, as integers of 8 or 16 bits.
+// <metal_pack>: numbers from 0 to 1, or from -1 to 1, as integers of a few bits, the first in the lowest ones.
 #pragma once
 
 namespace mpsref {
 
-template <int N, int BITS, bool IS_SIGNED, class T> inline vector<T, N> unpack(uint a) {
-    const float most = float((1u << (BITS - IS_SIGNED)) - 1);
-    vector<T, N> r;
-    MPSREF_UNROLLED for (int i = 0; i < N; i++, a = uint(ulong(a) >> BITS)) {
-        const uint field = a << (32 - BITS);
-        const float x = IS_SIGNED ? float(int(field) >> (32 - BITS)) : float(field >> (32 - BITS));
-        r[i] = T(metal::max(x / most, -1.0f));
+// Components of BITS. For colours (IS_SRGB) all but the fourth are on the curve of sRGB.
+template <bool IS_SIGNED, bool IS_SRGB, class T, int... BITS> inline vector<T, sizeof...(BITS)> unpack(uint a) {
+    const int widths[] = {BITS...};
+    vector<T, sizeof...(BITS)> r;
+    MPSREF_UNROLLED for (int i = 0, at = 0; i < int(sizeof...(BITS)); at += widths[i++]) {
+        const int unused = 32 - widths[i];
+        const uint field = a >> at << unused;
+        const float x = IS_SIGNED ? float(int(field) >> unused) : float(field >> unused);
+        const float y = metal::max(x / float((1u << (widths[i] - IS_SIGNED)) - 1), -1.0f);
+        const bool is_curved = IS_SRGB && i < 3;
+        r[i] = T(!is_curved ? y : y <= 0.04045f ? y / 12.92f : metal::precise::pow((y + 0.055f) / 1.055f, 2.4f));
     }
     return r;
 }
-template <int N, int BITS, bool IS_SIGNED, class T> inline uint pack(vector<T, N> a) {
-    const float most = float((1u << (BITS - IS_SIGNED)) - 1);
+template <bool IS_SIGNED, bool IS_SRGB, class T, int... BITS> inline uint pack(vector<T, sizeof...(BITS)> a) {
+    const int widths[] = {BITS...};
     uint r = 0;
-    MPSREF_UNROLLED for (int i = 0; i < N; i++) {
-        const float x = metal::rint(metal::clamp(float(a[i]), IS_SIGNED ? -1.0f : 0.0f, 1.0f) * most);
-        r |= (uint(int(x)) & ~0u >> (32 - BITS)) << (BITS * i);
+    MPSREF_UNROLLED for (int i = 0, at = 0; i < int(sizeof...(BITS)); at += widths[i++]) {
+        const float least = IS_SIGNED ? -1.0f : 0.0f, given = float(a[i]);
+        float x = given >= least ? metal::min(given, 1.0f) : given < least ? least : 0.0f; // 0 of a NaN
+        if (IS_SRGB && i < 3) x = x < 0.0031308f ? x * 12.92f : 1.055f * metal::precise::pow(x, 1.0f / 2.4f) - 0.055f;
+        const float field = metal::rint(x * float((1u << (widths[i] - IS_SIGNED)) - 1));
+        r |= (uint(int(field)) & ~0u >> (32 - widths[i])) << at;
     }
     return r;
 }
@@ -27,12 +34,19 @@ template <int N, int BITS, bool IS_SIGNED, class T> inline uint pack(vector<T, N
 
 namespace metal {
 
-#define MPSREF_PACKS(NAME, N, BITS, IS_SIGNED, T) \
-    inline vec<T, N> unpack_##NAME##_to_##T(uint a) { return mpsref::unpack<N, BITS, IS_SIGNED, T>(a); } \
-    inline uint pack_##T##_to_##NAME(vec<T, N> a) { return mpsref::pack<N, BITS, IS_SIGNED, T>(a); }
+#define MPSREF_PACKS(WHOLE, UNPACKED, PACKED, N, IS_SIGNED, IS_SRGB, T, ...) \
+    inline vec<T, N> unpack_##UNPACKED##_to_##T(WHOLE a) { \
+        return mpsref::unpack<IS_SIGNED, IS_SRGB, T, __VA_ARGS__>(a); \
+    } \
+    inline WHOLE pack_##T##_to_##PACKED(vec<T, N> a) { return WHOLE(mpsref::pack<IS_SIGNED, IS_SRGB, T, __VA_ARGS__>(a)); }
 #define MPSREF_PACKS_OF(T) \
-    MPSREF_PACKS(unorm4x8, 4, 8, false, T) MPSREF_PACKS(snorm4x8, 4, 8, true, T) \
-    MPSREF_PACKS(unorm2x16, 2, 16, false, T) MPSREF_PACKS(snorm2x16, 2, 16, true, T)
+    MPSREF_PACKS(uint, unorm4x8, unorm4x8, 4, false, false, T, 8, 8, 8, 8) \
+    MPSREF_PACKS(uint, snorm4x8, snorm4x8, 4, true, false, T, 8, 8, 8, 8) \
+    MPSREF_PACKS(uint, unorm4x8_srgb, srgb_unorm4x8, 4, false, true, T, 8, 8, 8, 8) \
+    MPSREF_PACKS(uint, unorm2x16, unorm2x16, 2, false, false, T, 16, 16) \
+    MPSREF_PACKS(uint, snorm2x16, snorm2x16, 2, true, false, T, 16, 16) \
+    MPSREF_PACKS(uint, unorm10a2, unorm10a2, 4, false, false, T, 10, 10, 10, 2) \
+    MPSREF_PACKS(ushort, unorm565, unorm565, 3, false, false, T, 5, 6, 5)
 MPSREF_PACKS_OF(float)
 MPSREF_PACKS_OF(half)
 

@@ -136,8 +136,14 @@ template <size_t N> using make_index_sequence = make_integer_sequence<size_t, N>
 template <class T, size_t N> struct array {
     T mpsref_elements[N];
     MPSREF_CONST(constexpr size_t size(), { return N; })
+    MPSREF_CONST(constexpr size_t max_size(), { return N; })
+    MPSREF_CONST(constexpr bool empty(), { return N == 0; })
     MPSREF_SUBSCRIPT(T, size_t, mpsref_elements[i])
     MPSREF_ACCESS(T *, data(), mpsref_elements)
+    MPSREF_ACCESS(T *, begin(), mpsref_elements)
+    MPSREF_ACCESS(T *, end(), mpsref_elements + N)
+    MPSREF_ACCESS(T &, front(), mpsref_elements[0])
+    MPSREF_ACCESS(T &, back(), mpsref_elements[N - 1])
 };
 
 #if __METAL_VERSION__ >= 320
