@@ -404,6 +404,10 @@ REJECTED_SOURCES = {
     "float position": (kernel("out[i] = p;", "float p [[threads_per_grid]], "), "must have one of the types uint"),
     "no kernel": (HEADER + "float f(float x) { return x; }", "no kernel function"),
     "nothing": ("", "no kernel function"),
+    "vertex function alone": (
+        HEADER + "vertex float4 v(uint i [[vertex_id]]) { return 0; }", r"<msl>:3:15: error: the vertex function `v`",
+    ),
+    "stitchable function alone": (HEADER + "[[stitchable]] float g(float x) { return x; }", "the stitchable function `g`"),
     "unclosed": (HEADER + "kernel void f(device int* x [[buffer(0)]]) {", "`{` is never closed"),
 }  # fmt: skip
 

@@ -852,3 +852,14 @@ def test_vectors_of_bool_in_memory_have_bytes(device):
     result = contents(t, s.dtype)[0]
     assert [result[name].tolist() for name in ("m", "q", "r")] == [[False, False, True, True], [True, False], [True, False]]
     assert result["n"][1, :3].all()
+
+
+def test_functions_of_other_stages_are_ignored_and_linked_ones_called(device):
+    source = """
+    [[mesh]] void m(mesh<V, void, 3, 1, topology::triangle> x) {}
+    [[object]] void o(object_data float *x [[payload]], mesh_grid_properties g) {}
+    [[intersection(triangle)]] bool hit(float x [[distance]]) { return undefined_function(x); }
+    [[visible]] float twice(float x) { return 2 * x; }
+    [[stitchable]] float next(float x) { return x + 1; }
+    kernel void f(device float *out, uint i [[thread_position_in_grid]]) { if (i < 4) out[i] = twice(next(i)); }"""
+    assert run(device, source, "f", 4).tolist() == [2, 4, 6, 8]

@@ -48,8 +48,10 @@ UNSUPPORTED = {
     "imageblock": "image blocks are not supported",
 }
 """Attributes of parameters that no runtime has."""
-RENDER = ("vertex", "fragment", "mesh", "object", "intersection", "visible", "stitchable")
-"""Functions that are no kernels."""
+RENDER = ("vertex", "fragment", "mesh", "object", "intersection")
+"""Functions of other stages, which no kernel calls."""
+LINKED = ("visible", "stitchable")
+"""Functions that a kernel may call, and whose pointers the host may take."""
 NO_DATA = ("using", "typedef", "static", "friend", "template", "enum")
 """First words of members that are no data."""
 
@@ -178,6 +180,12 @@ def is_kernel(syntax: Syntax, one: Declaration) -> bool:
     """Return whether a declaration is that of a kernel or an instantiation of one."""
     head = one.parameters if one.parameters >= 0 else one.last
     return "kernel" in one.attributes or any(syntax[i] == "kernel" for i in range(one.first, head))
+
+
+def render_stage(syntax: Syntax, one: Declaration, others: tuple[str, ...] = RENDER) -> str:
+    """Return the stage of a function that is no kernel, or an empty string."""
+    names = (*one.attributes, syntax[one.first])
+    return next((name for name in names if name in others), "") if one.kind is Kind.FUNCTION else ""
 
 
 def template_of(syntax: Syntax, one: Declaration) -> bool:

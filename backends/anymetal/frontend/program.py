@@ -113,7 +113,7 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
         syntax = Syntax(text)
         found = kernels.kernels(syntax)
         if not found:
-            raise _without_kernels(files)
+            raise _without_kernels(syntax, files)
         check(toolchain, syntax, options, files)
         output.write_text(text)
         constants = [asdict(one) for one in kernels.constants(syntax)]
@@ -127,13 +127,19 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
 KERNEL_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+kernel\b", re.MULTILINE)
 
 
-def _without_kernels(files: Mapping[str, str]) -> CompileError:
+def _without_kernels(syntax: Syntax, files: Mapping[str, str]) -> CompileError:
     for file, text in files.items():
         if macro := KERNEL_MACRO.search(text):
             number = text.count("\n", 0, macro.start()) + 1
             row = f"{number:5} | {text.splitlines()[number - 1]}"
             message = "the macro replaces the word `kernel`, and no kernel function is left"
             return CompileError(f"{file}:{number}:1: error: {message}\n{row}")
+    for one in syntax.declarations:
+        if stage := kernels.render_stage(syntax, one, (*kernels.RENDER, *kernels.LINKED)):
+            name = syntax[one.parameters - 1]
+            return syntax.error(
+                one.parameters - 1, f"the {stage} function `{name}` is not run, and the source has no kernel function"
+            )
     what = "no kernel function (`kernel void name(...) {...}`: a template of one needs an instantiation)"
     return CompileError(f"{NAME}: error: the source has {what}")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .kernels import NO_DATA, RENDER, Constant, constants, is_instantiation, is_kernel, template_of
+from .kernels import NO_DATA, Constant, constants, is_instantiation, is_kernel, render_stage, template_of
 from .syntax import CLASSES, CLOSING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
@@ -189,8 +189,7 @@ def threads(source: Source) -> Iterator[Edit]:
 def render_functions(source: Source) -> Iterator[Edit]:
     """Functions of other stages are removed."""
     for one in source.bodies:
-        names = {*one.attributes, *source.syntax.texts(one.first, one.first + 1)}
-        if names & set(RENDER):
+        if render_stage(source.syntax, one):
             yield source.remove(one.first, one.last)
 
 
@@ -959,10 +958,15 @@ def rewritten(source: Source, *more: Edit) -> str:
     return applied(source.syntax.text, [*rewrites(source), *more])
 
 
+def _order(one: Edit) -> tuple[int, bool, bool, int]:
+    """Return what edits are sorted by: of removed ranges with one start the longest is first."""
+    return one.start, not one.is_behind, not one.removes, -one.end if one.removes else one.end
+
+
 def applied(text: str, edits: list[Edit]) -> str:
     """Return a text with edits; those inside of a removed range are dropped."""
     parts, at, gone = list[str](), 0, 0
-    for one in sorted(edits, key=lambda one: (one.start, not one.is_behind, not one.removes, one.end)):
+    for one in sorted(edits, key=_order):
         if one.start < gone:
             continue
         parts += (text[at : one.start], one.text)

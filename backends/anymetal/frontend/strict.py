@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .. import CompileError
-from .kernels import constants, is_instantiation
+from .kernels import constants, is_instantiation, render_stage
 from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, rewritten, strictly_rewritten
@@ -332,7 +332,8 @@ def is_bare(words: Sequence[Token]) -> bool:
 def parameters(syntax: Syntax) -> Iterator[tuple[int, int]]:
     """Yield parameters without an address space of functions that are no members."""
     for one in syntax.declarations:
-        if one.kind is Kind.FUNCTION and (one.owner is None or one.owner.kind is Kind.NAMESPACE):
+        is_free = one.owner is None or one.owner.kind is Kind.NAMESPACE
+        if one.kind is Kind.FUNCTION and is_free and not render_stage(syntax, one):
             for first, end in syntax.split(one.parameters):
                 if is_bare(syntax.words[first:end]):
                     yield first, end
