@@ -520,7 +520,7 @@ def constructors(source: Source) -> Iterator[Edit]:
         first, last = i, i
         if s[i - 1] == "::" and s[i - 2] == "metal":
             first = i - 2
-        if s[i] == "vec" and s[i + 1] == "<":
+        if s[i + 1] == "<" and (s[i] == "vec" or s[i] in source.aliases):
             last = s.angle(i + 1) or i
         elif not source.is_type(i):
             continue

@@ -32,6 +32,7 @@ LIMITS = re.compile(
     r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)'"
     r"|use of overloaded operator '\[\]' is ambiguous|invalid vector element type 'bool'"
     r"|cannot initialize [\w ]+ of type '(?:const )?bool[234]'|assigning to 'bool[234]'"
+    rf"|static_cast from '{OF_THREAD}' to '{OF_THREAD}' casts away"
     rf"|(?:binding reference|cannot initialize \w[\w ]*) of type '{OF_THREAD}' (?:to|with) .* type '{OF_THREAD}')"
 )
 """Errors about what C++ for OpenCL lacks, and of course about mistakes."""

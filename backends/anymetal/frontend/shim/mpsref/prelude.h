@@ -163,6 +163,8 @@ template <class T> struct packed3 {
     MPSREF_SUBSCRIPT(T, uint, (&x)[i])
 #define MPSREF_OPERATOR(SIGN) \
     friend constexpr vec operator SIGN(packed3 a, packed3 b) { return vec(a) SIGN vec(b); } \
+    friend constexpr vec operator SIGN(packed3 a, vec b) { return vec(a) SIGN b; } \
+    friend constexpr vec operator SIGN(vec a, packed3 b) { return a SIGN vec(b); } \
     packed3 &operator SIGN##=(packed3 b) { return *this = packed3(*this SIGN b); }
     MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/)
     friend constexpr vec operator-(packed3 a) { return -vec(a); }
@@ -295,6 +297,8 @@ template <class V, class... A> constexpr V construct_bool(A... a) { return const
 
 template <class To, class From> constexpr To bits(From value) {
     static_assert(sizeof(To) == sizeof(From), "as_type needs two types of the same size");
+    if constexpr (__is_same(From, bfloat) && !__is_same(bfloat, half)) // clang 22 loses the sign, if nothing else is used
+        return __builtin_bit_cast(To, ushort(__builtin_bit_cast(uint, float(value)) >> 16));
     return __builtin_bit_cast(To, value);
 }
 
