@@ -154,7 +154,9 @@ def main() -> None:
     parser.add_argument("--torch", type=Path, metavar="DIR", help="torch/include")
     parser.add_argument("--sample", type=int, default=10, metavar="N", help="kernels of each file")
     parser.add_argument("--all", action="store_true", help="compare the arguments of every kernel")
-    options: Any = parser.parse_args(namespace=argparse.Namespace(ggml=None, candle=None, pytorch=None, files="*.metal"))
+    options: Any = parser.parse_args(
+        namespace=argparse.Namespace(ggml=None, candle=None, pytorch=None, files="*.metal")
+    )
     if (toolchain := find()) is None:
         raise SystemExit(missing())
     library, found, compared, kinds = Metallib(options.metallib), set[str](), 0, Counter[str]()

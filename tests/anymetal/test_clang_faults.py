@@ -361,7 +361,9 @@ KERNEL void k(device T *x, constant T &c, constant T *cs, uint i [[thread_positi
     x[i] = p;
 }
 """
-INSTANTIATION = "template [[host_name(\"k\")]] kernel void k<float>(device float *, constant float &, constant float *, uint);"
+INSTANTIATION = (
+    'template [[host_name("k")]] kernel void k<float>(device float *, constant float &, constant float *, uint);'
+)
 
 
 @pytest.mark.parametrize("name", OTHER_SPACES)
@@ -371,10 +373,12 @@ def test_another_address_space(device, name):
     plain = f"{HEADER}typedef float T;\n{before}{SPACES}".replace("KERNEL", "kernel").replace("BODY", body)
     template = f"{HEADER}{before.replace('T ', 'float ')}{SPACES}{INSTANTIATION}".replace("BODY", body)
     for source in (plain, template.replace("KERNEL", "template <class T> kernel")):
-        with pytest.raises(CompileError, match="address space|cannot initialize|incompatible operand types") as caught:
+        with pytest.raises(CompileError, match=r"address space|cannot initialize|incompatible operand types") as caught:
             device.kernel(source).function("k")
         assert re.search(r"<msl>:[3-8]:\d+: error: ", str(caught.value))
-        right = source.replace(body, "").replace("return a; }", "return nullptr; }" if "*f(" in before else "return a; }")
+        right = source.replace(body, "").replace(
+            "return a; }", "return nullptr; }" if "*f(" in before else "return a; }"
+        )
         device.kernel(right).function("k")
 
 
@@ -407,7 +411,7 @@ REJECTED_SOURCES = {
     "vertex function alone": (
         HEADER + "vertex float4 v(uint i [[vertex_id]]) { return 0; }", r"<msl>:3:15: error: the vertex function `v`",
     ),
-    "stitchable function alone": (HEADER + "[[stitchable]] float g(float x) { return x; }", "the stitchable function `g`"),
+    "stitchable function alone": (HEADER + "[[stitchable]] int g(int x) { return x; }", "the stitchable function `g`"),
     "unclosed": (HEADER + "kernel void f(device int* x [[buffer(0)]]) {", "`{` is never closed"),
 }  # fmt: skip
 

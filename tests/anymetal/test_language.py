@@ -836,6 +836,10 @@ def test_vectors_of_bool_in_memory_have_bytes(device):
         z[0] = any(s.m), z[1] = all(s.m), z[2] = s.n[1].z, z[3] = int(s.q.y), z[4] = metal::any(s.n[0]), z[5] = s.r.x;
         z[6] = p.m.x + 2 * p.m.y + 4 * p.m.z + 8 * p.m.w;
         p.m.y = true;
+        union { bool4 b; uint bits; } u;
+        u.b = {true, false, false, false};
+        u.b[i + 2] = true;
+        z[12] = u.bits;
         z[7] = all(p.m), z[8] = w.x + w.y * 2 + w.z * 4 + w.w * 8, z[10] = s.m[2], z[11] = b[1] ? 7 : 5;
         z[9] = any(in[i] ^ s.m) + 2 * any(in[i] | s.m) + 4 * all(s.m != in[i]);
     }"""
@@ -844,13 +848,17 @@ def test_vectors_of_bool_in_memory_have_bytes(device):
     s["m"], s["f"], s["n"][0, 1, 2], s["q"][0, 1], s["r"][0, 0] = [True, False, True, True], 1, True, True, True
     m, x = s["m"], np.array([[1, 0, 0, 1], [0, 1, 1, 1]], bool)
     out, y, t = device.buffer(8), device.buffer(32), device.buffer(20)
-    assert run(device, source, "f", 2, s, x, out, y, t, out=np.int32, length=12).tolist() == [
-        1, 0, 1, 1, 0, 1, 5, 0, 2, 3, 1, 5,
+    assert run(device, source, "f", 2, s, x, out, y, t, out=np.int32, length=13).tolist() == [
+        1, 0, 1, 1, 0, 1, 5, 0, 2, 3, 1, 5, 0x10001,
     ]  # fmt: skip
     assert contents(out, bool).reshape(2, 4).tolist() == [[False, True, False, True], [False, False, True, True]]
     np.testing.assert_array_equal(contents(y, "f").reshape(2, 4), 1 + m + 10 * x + 100 * m + 1000 * (m == x))
     result = contents(t, s.dtype)[0]
-    assert [result[name].tolist() for name in ("m", "q", "r")] == [[False, False, True, True], [True, False], [True, False]]
+    assert [result[name].tolist() for name in ("m", "q", "r")] == [
+        [False, False, True, True],
+        [True, False],
+        [True, False],
+    ]
     assert result["n"][1, :3].all()
 
 
@@ -863,3 +871,35 @@ def test_functions_of_other_stages_are_ignored_and_linked_ones_called(device):
     [[stitchable]] float next(float x) { return x + 1; }
     kernel void f(device float *out, uint i [[thread_position_in_grid]]) { if (i < 4) out[i] = twice(next(i)); }"""
     assert run(device, source, "f", 4).tolist() == [2, 4, 6, 8]
+
+
+def test_the_sign_bit_of_a_bfloat_beside_its_value(device):
+    source = """
+    kernel void f(device const bfloat *x, device float *out, uint i [[thread_position_in_grid]]) {
+        if (i >= 4) return;
+        bfloat b = x[i];
+        out[i] = float(b > bfloat(0) ? b : -b) + 10 * float(as_type<ushort>(b) >> 15) + 100 * (as_type<short>(b) < 0);
+    }"""
+    x = (np.array([-2, -1, 1, 2], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    out = device.buffer(16)
+    device.kernel(HEADER + source, version="3.1").function("f")(4, x, out)
+    assert contents(out, np.float32).tolist() == [112, 111, 1, 2]
+
+
+def test_packed_vectors_with_vectors_and_names_for_vectors_with_arguments(device):
+    source = """
+    template <typename T> using vec2 = vec<T, 2>;
+    template <typename T> struct Base { float run(float v) const { return static_cast<const thread T *>(this)->go(v); }
+    };
+    struct Next : Base<Next> { float go(float v) const { return v + 1; } };
+    kernel void f(device const packed_float3 *x, device packed_float3 *out, uint i [[thread_position_in_grid]]) {
+        if (i >= 8) return;
+        packed_float3 p = x[i];
+        vec2<int> a(1, 2), b(3);
+        float3 q = p * 2.0f + x[i] + float3(1) - p / float3(2);
+        out[i] = q * p;
+        out[i] += float3(a.x, Next().run(b.y), a.y);
+    }"""
+    x = np.arange(24, dtype=np.float32)
+    expected = ((2 * x + x + 1 - x / 2) * x).reshape(8, 3) + np.array([1, 4, 2])
+    np.testing.assert_array_equal(run(device, source, "f", 8, x, length=24), expected.ravel())

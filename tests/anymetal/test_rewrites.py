@@ -53,8 +53,8 @@ ROWS = {
             "{ device const mpsref::bool3_in_buffer *b = 0; bool2 d = a; }",
         ),
         (
-            "struct A { bool4 a, b; vec<bool, 2> c; bool4 f(bool4 x) { return x; } }; bool4 g;",
-            "struct A { mpsref::bool4_in_buffer a, b; mpsref::bool2_in_buffer c; bool4 f(bool4 x) { return x; } }; bool4 g;",
+            "struct A { bool4 a, b; vec<bool, 2> c; bool4 f(bool4 x); }; bool4 g;",
+            "struct A { mpsref::bool4_in_buffer a, b; mpsref::bool2_in_buffer c; bool4 f(bool4 x); }; bool4 g;",
         ),
         ("void f(thread bool2 &a, threadgroup bool2 *b) {}", "void f(thread bool2 &a, threadgroup bool2 *b) {}"),
     ],

@@ -244,7 +244,7 @@ def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
 
 
 def shared_references(source: Source) -> Iterator[Edit]:
-    """``threadgroup float x[8];`` in a body is a reference: only kernels that are no templates may have such variables."""
+    """``threadgroup float x[8];`` in a body is a reference: only kernels that are no templates may have it."""
     s = source.syntax
     for i in range(s.count):
         if s[i] != "threadgroup" or not source.in_body[i] or (first := _declares(s, i)) is None or s[first - 1] == ")":
@@ -477,9 +477,14 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
 
 
 def bools_in_memory(source: Source) -> Iterator[Edit]:
-    """A component of ``bool4`` has a byte in a struct, in a buffer, and behind a pointer to device or constant memory."""
+    """A component of ``bool4`` has a byte in a struct, a buffer, and behind a pointer to device or constant memory."""
     s = source.syntax
     places = {i for one in s.declarations if _is_data(s, one) for i in range(one.first, one.last)}
+    for i in range(s.count):
+        if s[i] in ("struct", "union") and source.in_body[i]:
+            opening = i + 1 + s.words[i + 1].is_name
+            members = s.top(opening + 1, s.partner[opening]) if s[opening] == "{" else ()
+            places |= {k for k in members if s[s.behind(k) + 1] != "("}
     for one in s.declarations:
         for first, end in s.split(one.parameters) if one.parameters >= 0 and is_kernel(s, one) else ():
             places |= set(range(first, end)) if {"device", "constant"} & set(s.texts(first, end)) else set()

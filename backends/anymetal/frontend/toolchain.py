@@ -170,7 +170,9 @@ class Toolchain:
     def _parse(self, command: tuple[str, ...], text: str, *more: str) -> str:
         parsed = self._headers(command)
         alone = headers_alone(parsed)
-        status, output, errors = self._run([*command, *more, "-fsyntax-only", *alone, "-include-pch", str(parsed), "-"], text)
+        status, output, errors = self._run(
+            [*command, *more, "-fsyntax-only", *alone, "-include-pch", str(parsed), "-"], text
+        )
         return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 
     def _run(

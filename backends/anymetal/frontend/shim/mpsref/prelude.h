@@ -120,6 +120,10 @@ template <class T> threadgroup T &somewhere();
 #define MPSREF_SHARED(NAME, ...) threadgroup mpsref::same<__VA_ARGS__> &NAME = mpsref::somewhere<__VA_ARGS__>()
 #endif
 
+template <bool, class T> struct only {};
+template <class T> struct only<true, T> { typedef T type; };
+template <bool C, class T = int> using enable = typename only<C, T>::type;
+
 template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
 // The vector that a name of `vec<T, N>` stands for: bool has vectors of int, as above. It cannot be deduced.
 template <class V> struct storable { typedef V type; };
@@ -137,6 +141,10 @@ template <int N> struct storable<vector<bool, N>> { typedef vector<int, N> type;
         typedef vector<int, N> whole; \
         bool __VA_ARGS__; \
         bool##N##_in_buffer() = default; \
+        template <class... B, class = enable<sizeof...(B) == N>> constexpr bool##N##_in_buffer(B... b) { \
+            const bool all[] = {bool(b)...}; \
+            MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = all[i]; \
+        } \
         constexpr bool##N##_in_buffer(bool v) { MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v; } \
         template <class V, class = decltype(V().x)> constexpr bool##N##_in_buffer(V v) { \
             MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v[i] != 0; \
@@ -195,9 +203,6 @@ template <class T> constexpr constant bool is_floating = __is_same(T, float) || 
 template <class T> constexpr constant bool is_number = __is_integral(T) || is_floating<T>;
 template <class T> constexpr constant bool is_object = __is_class(T) && !shape<T>::is_vector;
 
-template <bool, class T> struct only {};
-template <class T> struct only<true, T> { typedef T type; };
-template <bool C, class T = int> using enable = typename only<C, T>::type;
 
 // half and bfloat do not convert to each other.
 template <class T, class U> constexpr T scalar(U x) {
