@@ -833,7 +833,11 @@ def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) 
 @app.command()
 def audit(
     model: Annotated[
-        str, typer.Argument(metavar="PACKAGE.MODULE:NAME", help="A torch.nn.Module, or a function that makes one.")
+        str,
+        typer.Argument(
+            metavar="PACKAGE.MODULE:NAME",
+            help="A torch.nn.Module, or a function that makes one; with --jax a function of arrays of JAX.",
+        ),
     ],
     shape: Annotated[
         str | None, typer.Option("--input", metavar="N,C,H,W", help="The shape of a random input, such as 1,3,256,256.")
@@ -841,7 +845,8 @@ def audit(
     batch: Annotated[
         str | None,
         typer.Option(
-            metavar="PACKAGE.MODULE:NAME", help="In place of --input: an input, or a tuple (input, *targets)."
+            metavar="PACKAGE.MODULE:NAME",
+            help="In place of --input: an input, or a tuple (input, *targets); with --jax all arguments.",
         ),
     ] = None,
     loss: Annotated[
@@ -849,6 +854,7 @@ def audit(
         typer.Option(metavar="PACKAGE.MODULE:NAME", help="loss(output, *targets); default: a sum with random weights."),
     ] = None,
     device: Annotated[str, typer.Option(help="A device of PyTorch: cpu, cuda, mps and so on.")] = "cpu",
+    jax: Annotated[bool, typer.Option("--jax", help="A function of JAX, with its arguments in --batch.")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Model and input in channels_last.")] = False,
     compiles: Annotated[bool, typer.Option("--compile", help="Run each layer through torch.compile.")] = False,
     evaluates: Annotated[bool, typer.Option("--eval", help="The model in evaluation mode; default: training.")] = False,
@@ -858,15 +864,16 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, help="Of weights, input, and the parts that are compared.")] = 0,
     json: JsonOption = False,
 ) -> None:
-    """Run a step of training of a PyTorch model, and compare what each layer returned with the reference.
+    """Run a step of training of a PyTorch model or a function of JAX, and compare what it returned with the reference.
 
     The exit status is 1 if a layer is wrong or nothing was compared, and 3 if nothing is wrong but a backward pass of
     your own was not compared, with --strict if anything was not.
     """
     from importlib import import_module
 
-    command = import_module("mpsref_torch.auditing.command")  # a backend, which mpsref does not import otherwise
-    report = command.run(
+    # A backend, which mpsref does not import otherwise.
+    run = import_module("mpsref_jax.command" if jax else "mpsref_torch.auditing.command").run
+    report = run(
         model,
         shape,
         batch,

@@ -13,6 +13,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.audit import Check
 from mpsref.errors import UnsupportedError
 from mpsref.geometry import Window
+from mpsref.kernels.reference import UNIT_ROUNDOFF
 
 ELEMENTS = 2**15
 """Elements of an image that are compared."""
@@ -63,11 +64,12 @@ def _limited(each: int, limit: int, *sizes: int) -> list[int]:
 
 
 def _elements(part: Equation) -> list[Array]:
-    """Return elements of all operands, which are finite there, and of the result, as images (1, 1, n, 1)."""
+    """Return elements of all operands, which are neither infinite nor subnormal, and of the result: (1, 1, n, 1)."""
     arrays = np.broadcast_arrays(*map(np.atleast_1d, (*part.operands, part.result)))
     chosen = np.unravel_index(part.few(arrays[-1].size, ELEMENTS), arrays[-1].shape)
     *operands, result = (array[chosen] for array in arrays)
-    finite = np.logical_and.reduce([np.isfinite(one) for one in operands])
+    small = np.finfo(np.float32).tiny
+    finite = np.logical_and.reduce([np.isfinite(one) & ((one == 0) | (abs(one) >= small)) for one in operands])
     if not finite.any():
         raise UnsupportedError("no element has finite operands")
     return [one[finite].reshape(1, 1, -1, 1) for one in (*operands, result)]
@@ -439,9 +441,22 @@ SUMS = frozenset({"conv_general_dilated", "dot_general", "reduce_window_sum", "r
 """Equations that are linear in their operands, and whose bounds grow with the number of terms of a sum."""
 
 
-def integers(name: str, operands: Sequence[Any], rng: np.random.Generator) -> list[Array]:
-    """Return other operands: small integers without 0, whose sums float32 computes exactly."""
-    found = [rng.choice(np.array([-2, -1, 1, 2], np.float32), np.shape(one)) for one in operands]
+def terms(name: str, given: Mapping[str, Any], operands: Sequence[Any], result: Any) -> int:
+    """Return the most terms of a sum in the result of such an equation."""
+    first, last = operands[0], operands[-1]
+    if name == "conv_general_dilated":
+        return int(math.prod(last.shape)) // int(last.shape[given["dimension_numbers"].rhs_spec[0]])
+    if name == "dot_general":
+        return math.prod(int(first.shape[axis]) for axis in given["dimension_numbers"][0][0])
+    if name == "reduce_sum":
+        return int(math.prod(first.shape) // math.prod(result.shape))
+    return math.prod(map(int, given["window_dimensions"]))
+
+
+def integers(name: str, operands: Sequence[Any], unit: float, rng: np.random.Generator) -> list[Array]:
+    """Return other operands: small integers without 0, whose sums a type of this unit roundoff has exactly."""
+    values = [-2, -1, 1, 2] if unit <= UNIT_ROUNDOFF else [-1, 1]
+    found = [rng.choice(np.array(values, one.dtype), one.shape) for one in operands]
     if name == "select_and_scatter_add":  # different numbers, so that no window has its maximum twice
-        found[1] = rng.permutation(found[1].size).reshape(found[1].shape).astype(np.float32)
+        found[1] = rng.permutation(found[1].size).reshape(found[1].shape).astype(found[1].dtype)
     return found

@@ -8,13 +8,16 @@ the table.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -571,11 +574,33 @@ def without_zeros(values: Array, rng: np.random.Generator) -> Array | None:
     return np.where(zero, small, values).astype(values.dtype)
 
 
-def filled(names: Sequence[str], option: str) -> str:
-    """Return the remark on parameters that were changed; ``option`` leaves them as they are."""
+def filled(names: Sequence[str]) -> str:
+    """Return the remark on parameters that were changed."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     shown = ", ".join(names[:3])
-    return f"parameters that are 0 were small random numbers in this audit ({shown}{more}); {option} leaves them 0"
+    return f"parameters that are 0 were small random numbers in this audit ({shown}{more}); --as-is leaves them 0"
+
+
+def named(text: str) -> Any:
+    """Return the object ``package.module:name``; modules of the current folder are found."""
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"{text!r} names no object; write package.module:name, for the file model.py model:Net")
+    if module.endswith(".py"):
+        name_of_file = module.removesuffix(".py").replace("/", ".").lstrip(".")
+        raise ValueError(f"{text!r}: {module} is a file; write the name of its module, {name_of_file}:{name}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    except AttributeError:
+        raise ValueError(f"{text!r}: the module {module!r} has no {name!r}") from None
+    return found
 
 
 SHORT = {

@@ -416,7 +416,7 @@ def _underflow(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow each term of a sum to lose the smallest normal number."""
     bounds = problem.operation.error_bound(problem, *inputs)
     each = (bounds,) if isinstance(bounds, ErrorBound) else bounds
-    return tuple(np.broadcast_to(np.asarray(one.roundings) * FLT_MIN, np.shape(one.magnitude)) for one in each)
+    return tuple(np.broadcast_to(np.maximum(one.roundings, 1) * FLT_MIN, np.shape(one.magnitude)) for one in each)
 
 
 WINOGRAD = 256
@@ -611,9 +611,10 @@ RULES: Mapping[str, Rule] = {
         _running_sums,
     ),
     "flushes subnormals": Rule(
-        "Products below the smallest normal number, 1.2e-38, may be 0 or rounded to a multiple of 1.4e-45.",
+        "Products and results below the smallest normal number, 1.2e-38, may be 0 or rounded to a multiple of 1.4e-45.",
         _of([Convolution, ConvolutionTranspose, FullyConnected], *WEIGHTED)
-        | _of([PoolingAverage], "forward", "gradient"),
+        | _of([PoolingAverage], "forward", "gradient")
+        | _of([Arithmetic, Neuron, Reduce], "forward"),
         _underflow,
     ),
     "TF32 convolutions": Rule(

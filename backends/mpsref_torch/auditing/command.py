@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
 from typing import Any, cast
 
-from mpsref.conformance.audit import Audit
+from mpsref.conformance.audit import Audit, named
 from mpsref.errors import install
 from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import audit
@@ -77,8 +75,8 @@ def run(
     try:
         dtype = None if autocast is None else getattr(torch, autocast)
         with torch.autocast(torch.device(device).type, enabled=autocast is not None, dtype=dtype):
-            named = None if loss is None else _named(loss)
-            return audit(network, named, given, seed=seed, compiles=compiles, as_is=as_is)
+            function = None if loss is None else named(loss)
+            return audit(network, function, given, seed=seed, compiles=compiles, as_is=as_is)
     except RuntimeError as error:
         what = f"an input of shape {shape}" if batch is None else f"the batch {batch}"
         raise ValueError(f"{model} failed with {what}: {error}") from error
@@ -91,33 +89,11 @@ def _shape(text: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def _named(text: str) -> Any:
-    """Return the object ``package.module:name``; modules of the current folder are found."""
-    module, colon, name = text.partition(":")
-    if not colon or not module or not name:
-        raise ValueError(f"{text!r} names no object; write package.module:name, for the file model.py model:Net")
-    if module.endswith(".py"):
-        name_of_file = module.removesuffix(".py").replace("/", ".").lstrip(".")
-        raise ValueError(f"{text!r}: {module} is a file; write the name of its module, {name_of_file}:{name}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except ImportError as error:
-        raise ValueError(f"{text!r}: {error}") from error
-    except AttributeError:
-        raise ValueError(f"{text!r}: the module {module!r} has no {name!r}") from None
-    return found
-
-
 def _made(text: str) -> Any:
     """Return the named object, or what it returns if it is a function or a class."""
     import torch
 
-    found = _named(text)
+    found = named(text)
     return found if isinstance(found, (torch.nn.Module, torch.Tensor)) or not callable(found) else found()
 
 
