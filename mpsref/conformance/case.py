@@ -66,7 +66,7 @@ class Case:
     dtype
         Of the images: "float32", "float16" or "float64".
     family
-        Of the data: "real", "exact", "hard" or "nonfinite", see :mod:`mpsref.conformance.data`.
+        Of the data: "real", "exact", "hard", "nonfinite" or "small", see :mod:`mpsref.conformance.data`.
     seed
         Of the data; 0 counts up, to follow by hand.
     layouts

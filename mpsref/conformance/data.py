@@ -4,6 +4,7 @@ exact      integers that no sum of moderate size rounds; where every divisor is 
 real       random floats, magnitudes from 2**-20 up: no product of them is a subnormal, so fast math changes nothing
 hard       channels in turn of: a large mean with a small deviation, tiny values, a constant, ties, cancellation
 nonfinite  those of "exact", among them NaN and infinities; for kernels that define what these give
+small      integers from -3 to 3 without 0, of which no sum of a million products is rounded
 
 Values differ from their neighbours and are never all ones, so that a transposed window or a swapped axis is detected.
 """
@@ -19,10 +20,13 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.registry import Problem
 
-DataFamily: TypeAlias = Literal["exact", "real", "hard", "nonfinite"]
+DataFamily: TypeAlias = Literal["exact", "real", "hard", "nonfinite", "small"]
 
 FINITE: tuple[DataFamily, ...] = ("exact", "real", "hard")
 """The families of which random cases are drawn."""
+
+INTEGERS: tuple[DataFamily, ...] = ("exact", "small")
+"""Those on which results must be equal where nothing is rounded."""
 
 PERIOD = 126
 """In the exact family this many consecutive values are distinct: the integers from -63 to 63 without 0."""
@@ -58,6 +62,8 @@ def values(shape: Shape, dtype: str, family: DataFamily, seed: int, stream: int 
     generator = np.random.default_rng((seed, stream, get_args(DataFamily).index(family)))
     if family in ("exact", "nonfinite"):
         flat = _ramp(size) if seed == 0 else _distinct(size, generator)
+    elif family == "small":
+        flat = generator.choice([-3.0, -2, -1, 1, 2, 3], size)
     elif family == "real":
         flat = 1 + _ramp(size) / 8 if seed == 0 else _normal(size, dtype, generator)
     else:

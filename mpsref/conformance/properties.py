@@ -16,6 +16,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.data import INTEGERS
 from mpsref.conformance.runner import InapplicableError, NotJudgedError, Property, compute, expected
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
@@ -62,7 +63,7 @@ def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
         forward, gradient = found
         g, *sources = replace(case, problem=gradient, seed=case.seed + 1).inputs()
         sources = sources or list(replace(case, problem=forward).inputs())
-        exact = case.family == "exact"
+        exact = case.family in INTEGERS
         ((y, y_limit),) = with_limits(forward, backend, sources, exact)
         inputs = [g, *sources][: len(gradient.input_shapes)]
         back = with_limits(gradient, backend, inputs, exact)

@@ -16,6 +16,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance import rules
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import compare
+from mpsref.conformance.data import INTEGERS
 from mpsref.conformance.runner import WRONG, expected
 from mpsref.conformance.tally import Tally, added
 
@@ -187,7 +188,7 @@ def contents(failure: Failure, applied: tuple[str, ...] = ()) -> Contents:
     results = []
     for k, (elements, (reference, terms), dtype) in enumerate(zip(failure.results, references, dtypes, strict=True)):
         actual = np.array(elements).reshape(reference.shape).astype(dtype)
-        wrong = compare(actual, reference, terms, case.family == "exact").wrong
+        wrong = compare(actual, reference, terms, case.family in INTEGERS).wrong
         results.append(Result(f"result {k}" if len(references) > 1 else "result", actual, reference, wrong))
     return Contents(inputs, results)
 

@@ -16,6 +16,7 @@ from mpsref.arguments.layouts import PLAIN
 from mpsref.conformance import comparator, rules
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Comparison, Mismatch
+from mpsref.conformance.data import INTEGERS, DataFamily
 from mpsref.conformance.guards import GuardedArray
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.call_text import noted
@@ -32,6 +33,11 @@ Property: TypeAlias = Callable[[Case, Backend], None]
 WRONG, CRASHED, TIME, MEMORY = "wrong", "crashed", "time", "memory"
 """Kinds of failures. A crash is followed by its signal: "crashed SIGSEGV". A fifth kind is "raised TypeError"."""
 
+
+MANY, FEW = 1024, 4100
+"""Terms of a sum: of the first number on, a dropped one may fit the bound; up to the second one, no sum of products of
+integers up to 63 is rounded.
+"""
 
 SHOWN_ELEMENTS = 400
 """Larger results of a failure are not kept."""
@@ -80,8 +86,9 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
     -------
     Outcome
         The status is "passed", "failed", "unsupported" (with the reason), or "mistrusted": only zeros were expected, so
-        that agreement shows little. A property for which the backend refuses another problem is left out. A backend
-        that runs only if it is named, such as a framework, runs calls with exact sums once more on small integers.
+        that agreement shows little. A property for which the backend refuses another problem is left out. Sums that
+        float32 computes exactly of small integers are computed of these once more: all of a backend that runs only if
+        it is named, such as a framework, and of others those of :data:`MANY` terms.
     """
     reason = backend.why_not_problem(case.problem)
     if reason is None and case.dtype not in backend.dtypes:
@@ -94,20 +101,30 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
         if rules.left_out(case.family, case.problem.operation):
             return Outcome("unsupported", message=f"data of the family {case.family!r} give other results, by a rule")
         outcome = _run(case, backend, properties)
-        if outcome.status != "passed" or not backend.named_only or not _is_exact_on_integers(case):
+        again = _on_integers(case, 0 if backend.named_only else MANY) if outcome.status == "passed" else None
+        if again is None:
             return outcome
-        again = replace(case, family="exact")
         found = _run(again, backend, ())
         if not found.kind:
             return outcome
         return replace(found, message=f"on small integers, {again}: {found.message}", case=found.case or str(again))
 
 
-def _is_exact_on_integers(case: Case) -> bool:
-    """Return whether the call computes results of other numbers, which it would compute of small integers exactly."""
-    if case.family not in ("real", "hard"):
-        return False
-    return any(bool(np.any(np.asarray(terms.exact) & (np.asarray(terms.limit) > 0))) for _, terms in expected(case))
+def _on_integers(case: Case, least: int) -> Case | None:
+    """Return the case on integers of which sums of at least so many terms are exact; ``None`` if it has no such sums.
+
+    Of few terms these are larger integers, which differ from their neighbours.
+    """
+    most = -1.0
+    with rules.applied(()):  # which widen bounds that are no longer those of a number of terms
+        each = expected(case)
+    for _, terms in each:
+        sums = np.asarray(terms.exact) & (np.asarray(terms.limit) > 0)
+        most = max(most, float(np.max(np.where(sums, terms.roundings, -1.0), initial=-1.0)))
+    family: DataFamily = "exact" if most <= FEW else "small"
+    return (
+        None if most < max(least, 0) or case.family in (family, "nonfinite", "small") else replace(case, family=family)
+    )
 
 
 def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outcome:
@@ -170,7 +187,7 @@ def agrees(case: Case, backend: Backend) -> None:
 def compared(case: Case, results: tuple[Array, ...]) -> list[Comparison]:
     """Compare each result with the reference; raise :class:`Mismatch` at the first that breaks its bound."""
     dtypes = case.problem.result_dtypes(*(array.dtype for array in case.inputs()))
-    exact = case.family == "exact"
+    exact = case.family in INTEGERS
     return [
         comparator.checked(result, reference, terms, dtype.name, exact, case.problem.where)
         for result, (reference, terms), dtype in zip(results, expected(case), dtypes, strict=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from mpsref.conformance.case import Case
-from mpsref.conformance.data import DataFamily
+from mpsref.conformance.data import FINITE
 from mpsref.registry import Operation, Problem
 
 Value: TypeAlias = int | str
@@ -177,5 +177,5 @@ def _ranges(low: int, high: int) -> Iterator[range]:
 def _alternatives(operation: Operation, feature: str) -> tuple[str, ...]:
     """Return the words that a feature can have."""
     if feature in (ERROR, "data"):
-        return ("0", *TENTHS) if feature == ERROR else get_args(DataFamily)
+        return ("0", *TENTHS) if feature == ERROR else (*FINITE, "nonfinite")
     return next((one.metadata["codec"].words for one in _fields(operation) if one.name == feature), ())

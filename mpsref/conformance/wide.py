@@ -84,7 +84,19 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 """The fields of wide cases, by kernel or by operation."""
 
 
+MANY_TERMS, MANY_MAPS = ("n1h2w3c1031,k2x2,co3",), ("n1h2w3c3,k2x2,co1031",)
+
 EDGES: Mapping[str, tuple[str, ...]] = {
+    "Convolution.forward": MANY_TERMS,
+    "Convolution.gradient_data": MANY_MAPS,
+    "ConvolutionTranspose.forward": MANY_TERMS,
+    "ConvolutionTranspose.gradient_data": MANY_MAPS,
+    "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100",),
+    "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2",),
+    "PoolingAverage.forward": ("n1h64w65c2,k64x64,o32x32",),
+    "PoolingAverage.gradient": ("n1h66w64c1,k64x64",),
+    "Reduce.forward": ("n1h2w4100c1,sum,row",),
+    "UpsamplingNearest.gradient": ("n1h2w1c1,s65x64",),
     "Adam": ("v3x4,beta1_0.0,beta2_0.0,eps0.0",),
     "RMSProp": ("v3x4,decay0.0,eps0.0", "v3x4,decay1.0"),
     "Loss": ("n2h3w2c4,sigmoidcrossentropy,none,ls1.0", "n2h3w2c4,log,none,eps0.0"),
@@ -92,7 +104,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     "Neuron.gradient": ("n2h3w4c5,absolute",),
     "PoolingL2Norm.gradient": ("n1h5w6c3,k3x3,size0x2,g3x3",),
 }
-"""The fields of cases with values of parameters that random cases and layers do not have."""
+"""The fields of cases with values of parameters, or sums of more than 4,096 terms, that no other case has."""
 
 
 def wide_cases(operation: Operation) -> Iterator[Case]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import FullyConnected, Neuron, PoolingAverage, registry
+from mpsref import Neuron, PoolingAverage, registry
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import mutants
 from mpsref.conformance.case import Case
@@ -208,20 +209,37 @@ def test_a_property_that_does_not_apply_is_no_failure() -> None:
     assert run_case(CASE, backend(), (inapplicable, violated)).message == "violated"
 
 
-@pytest.mark.parametrize("named_only", [False, True])
-def test_a_dropped_term_that_the_bound_allows_shows_on_small_integers(named_only: bool) -> None:
-    """Only in backends that run if they are named, such as frameworks; a right one passes."""
+def without_a_product(backend: Backend, operation: Operation) -> Backend:
+    """Return the backend, whose sum of the products of two inputs lacks one of the most average size."""
 
     def run(problem: Any, x: Array, weights: Array, *, out: Array) -> None:
+        registry.run(problem, x, weights, out=out, backend=backend)
         terms = x.astype(float).ravel() * weights.astype(float).ravel()
-        out[...] = terms.sum() - dropped * terms[abs(terms).argmin()]
+        size = abs(terms)
+        out -= out.dtype.type(terms[abs(size - size.mean()).argmin()])
 
-    spec = FullyConnected(1)
-    case = Case(spec.problems["forward"](spec, (1, 1, 1, 4096), 1, (1, 1), False), seed=3)
-    backend = Backend("dense", {Operation(FullyConnected, "forward"): run}, named_only=named_only)
-    dropped = 0
-    assert run_case(case, backend).status == "passed"
-    dropped = 1
-    outcome = run_case(case, backend)
-    assert outcome.status == ("failed" if named_only else "passed")
-    assert outcome.message.startswith(f"on small integers, {replace(case, family='exact')}: ") == named_only
+    return replace(backend, implementations={operation: run}, arrays=None)
+
+
+SUMS = list(
+    itertools.product(
+        ("cpu", "metal:clang", *registry.named_only()), ("FullyConnected", "Convolution"), (4096, 100_000)
+    )
+)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile
+@pytest.mark.parametrize(("name", "kernel", "terms"), SUMS)
+def test_a_dropped_average_product_is_found(name: str, kernel: str, terms: int) -> None:
+    """On small integers, since the bound allows it; nothing is found where none is dropped."""
+    case = Case.parse(f"{kernel}.forward:n1h1w1c{terms},k1x1,co1,float32,seed=3")
+    backend = registry.get_backend(name)
+    if backend.why_not_problem(case.problem) or case.dtype not in backend.dtypes:
+        pytest.skip("not installed, or it does not have this operation in float32")
+    right = run_case(case, backend)
+    if right.status == "unsupported":
+        pytest.skip(right.message)
+    assert right.status == "passed", right.message
+    found = run_case(case, without_a_product(backend, case.problem.operation))
+    assert found.status == "failed"
+    assert found.message.startswith("on small integers")
