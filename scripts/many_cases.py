@@ -158,7 +158,8 @@ def run(
 
 def _counted(row: dict[str, Any]) -> dict[str, Any]:
     """Return what is kept of the row of one seed."""
-    kept = {name: row[name] for name in ("operation", "backend", "runtime", "passed", "zeros", "refused", "worst")}
+    numbers = "passed", "zeros", "refused", "worst", "used"
+    kept = {name: row[name] for name in ("operation", "backend", "runtime", *numbers)}
     failures = [{name: failure[name] for name in ("case", "backend", "message")} for failure in row["failures"]]
     return {**kept, "failures": failures}
 
@@ -166,8 +167,8 @@ def _counted(row: dict[str, Any]) -> dict[str, Any]:
 def _add(total: dict[str, Any], row: dict[str, Any]) -> None:
     """Add the counts of ``row`` to those of ``total``."""
     for name, value in row.items():
-        if name == "worst":
-            total[name] = max(total.get(name, 0.0), value)
+        if name in ("worst", "used"):  # of results in float16 alone None is used
+            total[name] = max(total.get(name, 0.0), value or 0.0)
         elif name == "failures":
             total[name] = [*total.get(name, []), *value]
         elif isinstance(value, str):
@@ -220,12 +221,12 @@ def _failures(result: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _print(result: dict[str, Any], markdown: bool = False) -> None:
-    """Print a line for each operation: cases and worst error of each backend, seconds of a core."""
+    """Print a line for each operation: cases and used part of the bound of each backend, seconds of a core."""
     backends = list(dict.fromkeys(row["backend"] for row in result["rows"].values()))
     operations = list(dict.fromkeys(row["operation"] for row in result["rows"].values()))
     head = ["operation", "seeds", "seconds of a core"]
     for backend in backends:
-        head += [f"cases on {backend}", "failures", "worst error / bound"]
+        head += [f"cases on {backend}", "failures", "used of bound"]
     lines = []
     for operation in sorted(operations):
         line = [operation, str(len(result["seeds"][operation])), f"{result['core_seconds'][operation]:,.0f}"]
@@ -234,7 +235,7 @@ def _print(result: dict[str, Any], markdown: bool = False) -> None:
             if row is None or not _ran(row):
                 line += ["-", "-", "-"]
             else:
-                line += [f"{_ran(row):,}", str(len(row["failures"])), f"{row['worst']:.3f}"]
+                line += [f"{_ran(row):,}", str(len(row["failures"])), f"{row.get('used', row['worst']):.3f}"]
         lines.append(line)
     console = Console(width=200) if not Console().is_terminal else Console()
     if markdown:
