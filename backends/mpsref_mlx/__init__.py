@@ -71,8 +71,7 @@ def normalization(problem: Any) -> Function:
         layer = mlx.nn.GroupNorm(spec.groups, channels, spec.epsilon, pytorch_compatible=True)
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-        layer.weight, layer.bias = gamma, beta
-        return layer(x)
+        return layer.update({"weight": gamma, "bias": beta})(x)
 
     return normalize
 
@@ -83,8 +82,8 @@ def batch_normalization(problem: Any) -> Function:
     layer = mlx.nn.BatchNorm(problem.source_shape[3], problem.spec.epsilon).eval()
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        layer.weight, layer.bias, layer.running_mean, layer.running_var = gamma, beta, mean, variance
-        return layer(x)
+        given = {"weight": gamma, "bias": beta, "running_mean": mean, "running_var": variance}
+        return layer.update(given)(x)
 
     return normalize
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError, install
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor
 
 OLDEST = 21
@@ -49,6 +51,7 @@ class OnnxRuntime(CompilingFramework):
         """Return the result of the model that ``function(*symbols)`` describes."""
         given = {f"x{k}": self.tensor(array) for k, array in enumerate(arrays)}
         with self._refusing():
+            call_text.note_text(lambda: _written(function, given))
             session = self.kept(lambda: _session(function, given, _opset()), function)
             (result,) = session.run(None, given)
         return self.array(result)
@@ -129,9 +132,8 @@ def node(operator: str, *inputs: Input, **attributes: Any) -> Symbol:
     return Symbol(graph, result)
 
 
-def _session(function: Function, given: Mapping[str, Array], opset: int) -> Any:
-    """Return a session of the model that a function of symbols of these names and shapes describes."""
-    import onnxruntime
+def _model(function: Function, given: Mapping[str, Array], opset: int) -> Any:
+    """Return the model that a function of symbols of these names and shapes describes."""
     from onnx import helper
 
     graph = Graph()
@@ -141,11 +143,37 @@ def _session(function: Function, given: Mapping[str, Array], opset: int) -> Any:
     output = helper.make_tensor_value_info(result, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), None)
     whole = helper.make_graph(graph.nodes, "problem", inputs, [output], graph.constants)
     opsets = [helper.make_opsetid("", opset)]
-    model = helper.make_model(whole, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
+    return helper.make_model(whole, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
+
+
+def _session(function: Function, given: Mapping[str, Array], opset: int) -> Any:
+    """Return a session of a model."""
+    import onnxruntime
+
+    model = _model(function, given, opset)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # a session with threads takes 6 ms to start, one without 0.2 ms
     options.log_severity_level = 4  # errors are raised
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _written(function: Function, given: Mapping[str, Array]) -> str:
+    """Return what runs a model, which is in the text form of ONNX."""
+    from onnx import printer
+
+    model = _model(function, given, _opset())
+    if any(math.prod(one.dims) > call_text.WRITTEN for one in model.graph.initializer):
+        return ""
+    lines = ["import numpy as np, onnx.parser, onnxruntime"]
+    for name, array in given.items():
+        dtype = f"np.{array.dtype.name}"
+        syntax = call_text.Syntax(
+            "", f"np.array({{}}, {dtype})", f"np.random.standard_normal({{}}).astype({dtype})", ""
+        )
+        lines.append(f"{name} = {call_text.values(syntax, array)}")
+    lines.append(f'model = onnx.parser.parse_model("""{printer.to_text(model)}""").SerializeToString()')
+    names = ", ".join(f'"{name}": {name}' for name in given)
+    return "\n".join([*lines, f"onnxruntime.InferenceSession(model).run(None, {{{names}}})[0]"])
 
 
 @functools.cache

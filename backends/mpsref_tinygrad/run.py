@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 
@@ -20,6 +21,12 @@ class Tinygrad(Framework):
     title = "tinygrad"
     package = "tinygrad"
     axes = "NCHW"
+    syntax = call_text.Syntax(
+        "import tinygrad",
+        "tinygrad.Tensor({})",
+        "tinygrad.Tensor.randn(*{})",
+        "{call}.gradient({names}, gradient=g)",
+    )
 
     def unavailable(self) -> str | None:
         """Return ``None``, or the reason why the framework does not run here, and what to install."""
@@ -33,7 +40,7 @@ class Tinygrad(Framework):
         """``tinygrad.nn``."""
         import tinygrad.nn
 
-        return tinygrad.nn
+        return call_text.named("tinygrad.nn", tinygrad.nn)
 
     def on_cpu(self) -> AbstractContextManager[None]:
         """Return a context in which new tensors are on the CPU."""

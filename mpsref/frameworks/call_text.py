@@ -75,6 +75,13 @@ def note(syntax: Syntax | None, function: Callable[..., Any], tensors: Callable[
     notes.append("\n".join([syntax.imports, *lines, last]))
 
 
+def note_text(make: Callable[[], str]) -> None:
+    """Note a call by its text, which is made if calls are noted, and is empty if it is too long."""
+    notes = _notes.get()
+    if notes is not None and (text := make()):
+        notes.append(text)
+
+
 def values(syntax: Syntax, array: Any) -> str:
     """Return the text of a tensor with the values of an array; random ones if they are many."""
     many = array.size > WRITTEN
@@ -222,6 +229,8 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         inner = ", ".join(map(_text, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {_text(one)}' for name, one in value.items())}}}"
     if isinstance(value, type):
         return value.__name__ if value.__module__ == "builtins" else f"np.{value.__name__}"
     if isinstance(value, np.generic):

@@ -13,14 +13,17 @@ from mpsref.conformance.runner import compute
 from mpsref.frameworks import call_text
 
 CASES = [
-    ("PoolingAverage.forward:n1h3w7c2,k1x7,clamp,float32,seed=1", ("torch", "jax")),
-    ("PoolingMax.gradient:n1h4w4c2,k2x2,s2x2,o1x1,clamp,float32,seed=2", ("torch", "jax", "mlx")),
-    ("Convolution.forward:n1h4w4c2,k3x3,co2,biased,float32,memory=nhwc,seed=3", ("torch", "jax", "mlx")),
-    ("Convolution.gradient_weights:n1h4w4c2,k2x2,o1x1,co1,float32,seed=4", ("torch", "jax", "mlx")),
-    ("SoftMax.gradient:n1h1w2c3,float32,seed=5", ("torch", "jax", "mlx")),
-    ("Neuron.forward:n1h2w2c2,tanh,a2.0,b0.5,float32,seed=6", ("torch", "jax", "mlx")),
-    ("Reduce.forward:n1h2w3c2,mean,spatial,float32,seed=7", ("torch", "jax", "mlx")),
-    ("InstanceNormalization.gradient:n1h2w2c2,eps1e-05,float32,memory=nhwc,seed=8", ("torch", "jax")),
+    ("PoolingAverage.forward:n1h3w7c2,k1x7,clamp,float32,seed=1", ("torch", "jax", "onnxruntime", "tinygrad")),
+    ("PoolingMax.gradient:n1h4w4c2,k2x2,s2x2,o1x1,clamp,float32,seed=2", ("torch", "jax", "mlx", "tinygrad")),
+    (
+        "Convolution.forward:n1h4w4c2,k3x3,co2,biased,float32,memory=nhwc,seed=3",
+        ("torch", "jax", "mlx", "onnxruntime", "tinygrad"),
+    ),
+    ("Convolution.gradient_weights:n1h4w4c2,k2x2,o1x1,co1,float32,seed=4", ("torch", "jax", "mlx", "tinygrad")),
+    ("SoftMax.gradient:n1h1w2c3,float32,seed=5", ("torch", "jax", "mlx", "tinygrad")),
+    ("Neuron.forward:n1h2w2c2,tanh,a2.0,b0.5,float32,seed=6", ("torch", "jax", "mlx", "onnxruntime", "tinygrad")),
+    ("Reduce.forward:n1h2w3c2,mean,spatial,float32,seed=7", ("torch", "jax", "mlx", "onnxruntime", "tinygrad")),
+    ("InstanceNormalization.gradient:n1h2w2c2,eps1e-05,float32,memory=nhwc,seed=8", ("torch", "jax", "mlx")),
     ("Dropout.gradient:n1h2w2c2,keep0.5,float32,seed=9", ("torch",)),
 ]
 
@@ -45,7 +48,8 @@ def test_the_text_of_a_call_computes_its_result(text: str, name: str) -> None:
         exec("\n".join(lines), given)
         value = eval(last, given)
         for one in value if isinstance(value, tuple | list) else [value]:
-            found += np.asarray(one.detach() if hasattr(one, "detach") else one).ravel().tolist()
+            one = one.detach() if hasattr(one, "detach") else one
+            found += np.asarray(one.numpy() if hasattr(one, "numpy") else one).ravel().tolist()
     # Of layers that crop a result, or have more gradients, there are more numbers; the axes have another order.
     everything = np.array(found)
     for result in results:
