@@ -7,6 +7,7 @@ operator that autograd calls takes it.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,8 +31,9 @@ from mpsref import (
     UpsamplingNearest,
     frameworks,
 )
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Function, Table, Tensor, scaled
-from mpsref_torch.run import Torch
+from mpsref_torch.run import SYNTAX, Torch
 
 # --- neurons and losses -----------------------------------------------------------------------------------------------
 
@@ -106,6 +108,27 @@ def _fused(torch: Torch) -> dict[str, bool]:
     return {"fused": True} if torch.fused else {}
 
 
+def _written(tensor: Tensor) -> str:
+    return call_text.values(SYNTAX, tensor.detach().cpu().numpy())
+
+
+def _step(optimizer: Any, leaf: Tensor) -> None:
+    """Take a step; while calls are noted, with its text."""
+
+    def text() -> str:
+        first = inspect.signature(type(optimizer)).parameters
+        own = {name: one for name, one in optimizer.defaults.items() if name in first and one != first[name].default}
+        words = "".join(f", {name}={one!r}" for name, one in own.items())
+        state = ", ".join(f"{name}={_written(one)}" for name, one in optimizer.state[leaf].items())
+        lines = [f"x = {SYNTAX.leaf.format(_written(leaf))}", f"x.grad = {_written(leaf.grad)}"]
+        lines.append(f"optimizer = torch.optim.{type(optimizer).__name__}([x]{words})")
+        lines += [f"optimizer.state[x].update({state})"] if state else []
+        return "\n".join(["import torch", *lines, "optimizer.step()", "[x, *optimizer.state[x].values()]"])
+
+    call_text.note_text(text)
+    optimizer.step()
+
+
 def _sgd(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, *moments: Tensor) -> Sequence[Tensor]:
     spec = problem.spec
     leaf, decay = _leaf(problem, gradient, value)
@@ -118,7 +141,7 @@ def _sgd(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, *moments: 
     unit = 1.0 if nesterov else rate  # the momentum of MPS contains the learning rate, unless it is Nesterov's
     for m in moments:
         optimizer.state[leaf]["momentum_buffer"] = m / unit
-    optimizer.step()
+    _step(optimizer, leaf)
     return [leaf, *(optimizer.state[leaf]["momentum_buffer"] * unit for _ in moments)]
 
 
@@ -127,7 +150,7 @@ def _rmsprop(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, s: Ten
     leaf, decay = _leaf(problem, gradient, value)
     optimizer = torch.torch.optim.RMSprop([leaf], spec.learning_rate, spec.decay, spec.epsilon, weight_decay=decay)
     optimizer.state[leaf].update(step=torch.torch.tensor(1.0), square_avg=s.clone())
-    optimizer.step()
+    _step(optimizer, leaf)
     return leaf, optimizer.state[leaf]["square_avg"]
 
 
@@ -142,7 +165,7 @@ def _adam(torch: Torch, problem: Any, gradient: Tensor, value: Tensor, *moments:
     state = {name: moment.clone() for name, moment in zip(names, moments, strict=True)}
     kind = torch.torch.float32 if torch.fused else torch.torch.float64
     optimizer.state[leaf].update(step=torch.torch.tensor(step - 1.0, dtype=kind), **state)
-    optimizer.step()
+    _step(optimizer, leaf)
     return [leaf, *(optimizer.state[leaf][name] for name in names)]
 
 

@@ -25,6 +25,9 @@ CASES = [
     ("Reduce.forward:n1h2w3c2,mean,spatial,float32,seed=7", ("torch", "jax", "mlx", "onnxruntime", "tinygrad")),
     ("InstanceNormalization.gradient:n1h2w2c2,eps1e-05,float32,memory=nhwc,seed=8", ("torch", "jax", "mlx")),
     ("Dropout.gradient:n1h2w2c2,keep0.5,float32,seed=9", ("torch",)),
+    ("StochasticGradientDescent.step:v4,lr0.5,l2,reg0.1,momentum0.5,float32,seed=1", ("torch",)),
+    ("RMSProp.step:v5,lr0.1,decay0.5,eps0.1,float32,seed=2", ("torch",)),
+    ("Adam.step:v2x3,lr0.5,beta1_0.5,beta2_0.75,eps0.1,amsgrad,t2,float32,seed=3", ("torch",)),
 ]
 
 
