@@ -154,6 +154,19 @@ def test_a_recursion_without_end_overruns_the_stack(device):
     fails(device, kernel("out[i] = deep(i, i);", before=before), "overran its stack")
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
+@pytest.mark.parametrize("barrier", ["", "threadgroup_barrier(mem_flags::mem_none);"])
+@pytest.mark.parametrize("length", [70_000, 4_000_000])
+def test_an_array_beyond_the_stack_of_a_thread(length, barrier, is_checked):
+    """Also one that is larger than the distance to the stacks of other threads."""
+    source = kernel(f"float a[{length}]; for (uint k = 0; k < 9; k++) a[k * n] = k; {barrier} out[i] = a[i * n];",
+                    "constant uint& n [[buffer(1)]], ")  # fmt: skip
+    f = clang.Device(sanitize=is_checked).kernel(source).function("f")
+    text = r"kernel `f` overran its stack: its private arrays and calls take more than 256 KiB for a thread"
+    with pytest.raises(LaunchError, match=text):
+        f.dispatch(2, np.zeros(2, np.float32), np.uint32(7), threadgroup=2)
+
+
 # ------------------------------------------------------------------------------------------------ order
 
 

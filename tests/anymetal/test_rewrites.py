@@ -235,6 +235,7 @@ ROWS = {
         ("struct A { T f(float4) const; };", "struct A { T f(float4) const; };"),
     ],
     "braces": [
+        ("void f() { a = ({ auto b = c; b; }); }", "void f() { a = ({ auto b = c; b; }); }"),
         ("void f() { g({1, 2}, {}); }", "void f() { g(mpsref::braces(1, 2), {}); }"),
         ("void f() { S s = {1, 2}; g(S{1, 2}); }", "void f() { S s = {1, 2}; g(S{1, 2}); }"),
     ],

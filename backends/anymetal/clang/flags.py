@@ -31,8 +31,8 @@ LANGUAGE_FLAGS = (
     *("-cc1", "-triple", TRIPLE, "-aux-triple", TRIPLE, *RUNNING_FLAGS),
     *(("-DMPSREF_APPLE",) if IS_MAC else ()),
 )
-# Most kernels run for less time than they compile.
-MODEL = ("-O1", "-mrelocation-model", "pic", "-pic-level", "2")
+# Most kernels run for less time than they compile. A large frame touches each page, so that it meets the guard page.
+MODEL = ("-O1", "-fstack-clash-protection", "-mrelocation-model", "pic", "-pic-level", "2")
 CODE_FLAGS = (
     *(*MODEL, "-ffp-contract=fast", "-mrecip=none"),
     *("-ffloat16-excess-precision=none", "-fbfloat16-excess-precision=none", "-fsanitize=array-bounds"),

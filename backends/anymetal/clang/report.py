@@ -14,6 +14,8 @@ from .lines import Place
 FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER, FOUND = range(1, 10)
 STACK = 2
 """The offset of a fault at the end of the stack."""
+STACK_KIB = 256
+"""``MPSREF_STACK_BYTES`` of abi.h."""
 
 
 def explain(
@@ -49,14 +51,15 @@ def explain(
         what = "divided an integer by zero" if report.count == signal.SIGFPE else "reached undefined behaviour"
         return f"{start}{what} ({grid})"
     if report.kind == FAULT and report.buffer < 0 and report.offset == STACK:
-        return f"{start}overran its stack: its private arrays take too much memory, or a function calls itself ({grid})"
+        what = f"its private arrays and calls take more than {STACK_KIB} KiB for a thread"
+        return f"{start}overran its stack: {what} ({grid})"
     if report.kind == FAULT and report.buffer < 0 and report.offset:
         return (
             f"{start}used a vector at an address that is not a multiple of its alignment, or memory far outside all of "
             f"its buffers: a float4 is at a multiple of 16 bytes, a packed_float4 anywhere ({grid})"
         )
     if report.kind == FAULT and report.buffer < 0:
-        return f"{start}accessed memory far outside all of its buffers, or far past the end of its stack ({grid})"
+        return f"{start}accessed memory far outside all of its buffers ({grid})"
     if report.kind == FAULT:
         did = {1: "read", 2: "wrote"}.get(report.others, "accessed memory")
         return f"{start}{did} out of bounds: {', '.join(place(report.buffer, report.offset))} ({grid})"

@@ -814,7 +814,8 @@ def braces(source: Source) -> Iterator[Edit]:
         text = s[i]
         if text == "{" and s[i - 1] in ("(", ",") and around[-1] >= 0 and s[around[-1]] == "(":
             close = s.partner[i]
-            if close > i + 1 and s[close + 1] in (",", ")") and s[i + 1] != "." and source.in_body[i]:
+            is_list = s[i + 1] != "." and all(s[k] != ";" for k in s.top(i + 1, close))  # no designators, no statements
+            if close > i + 1 and s[close + 1] in (",", ")") and is_list and source.in_body[i]:
                 yield source.edit(i, i, "mpsref::braces(")
                 yield source.edit(close, close, ")")
         if text and text in "([{":
