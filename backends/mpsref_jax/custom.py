@@ -72,7 +72,10 @@ def calling(instead: Callable[[Any, Any, Any, Any], Any]) -> Iterator[None]:
 def _written(function: Any) -> Iterator[Any]:
     """Yield what is no part of JAX of a function and its rules, also where JAX has wrapped them."""
     pending = [getattr(function, name, None) for name in ("fun", "fwd", "bwd", "jvp")]
-    pending += [cell.cell_contents for one in pending for cell in getattr(one, "__closure__", None) or ()]
+    for one in pending[:]:
+        for cell in getattr(one, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # the cell is empty
+                pending.append(cell.cell_contents)
     for one in pending:
         for each in one if isinstance(one, tuple) else (one,):
             own = inspect.unwrap(each.func if isinstance(each, partial) else each) if callable(each) else None
@@ -121,7 +124,7 @@ class _Form:
     @classmethod
     def of(cls, function: Any, args: Any, keywords: Any) -> tuple[_Form, list[Any]]:
         """Return the form of a call, and its arrays."""
-        if keywords:
+        with contextlib.suppress(TypeError, ValueError):  # without a signature, there are no names
             bound = inspect.signature(function.fun).bind(*args, **keywords)
             bound.apply_defaults()
             args = bound.args
@@ -137,7 +140,7 @@ class _Form:
     def key(self) -> object:
         """Return what can be compared; other leaves need not be hashable."""
         others = tuple((k, one if isinstance(one, (int, float, str)) else id(one)) for k, one in self.others)
-        return id(self.function), self.tree, self.arrays, others
+        return id(self.function), str(self.tree), self.arrays, others
 
     def call(self, function: Callable[..., Any], leaves: Sequence[Any]) -> list[Any]:
         """Call a function with leaves, and return the results that are numbers."""

@@ -302,7 +302,7 @@ def test_arguments_of_rules() -> None:
     """Trees, numbers, functions and integers; each call of another shape has a row."""
 
     @partial(jax.custom_vjp, nondiff_argnums=(0, 3))
-    def function(f: Any, x: Any, given: Any, power: float) -> Any:
+    def function(f: Any, x: Any, given: Any, power: float = 2.0) -> Any:
         return {"y": f(x) * given["gain"][given["index"]] ** power, "index": given["index"]}
 
     def backward(f: Any, power: float, r: Any, g: Any) -> Any:
@@ -315,7 +315,7 @@ def test_arguments_of_rules() -> None:
 
     def loss(x: Any, gain: Any) -> Any:
         given = {"gain": gain, "index": jnp.asarray(1)}
-        return function(jnp.tanh, x, given, 2.0)["y"].sum() + function(jnp.tanh, x[:2], given, power=3.0)["y"].sum()
+        return function(jnp.tanh, x, given)["y"].sum() + function(jnp.tanh, x[:2], given, power=3.0)["y"].sum()
 
     found = mpsref_jax.audit(loss, normal(4, 3), normal(5))
     rows = [row for row in found.rows if row.required]
