@@ -50,7 +50,7 @@ def normalization(problem: Any) -> Function:
     groups = channels if isinstance(spec, InstanceNormalization) else spec.groups
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-        layer = tensorflow.tf.keras.layers.GroupNormalization(groups, epsilon=spec.epsilon)
+        layer = tensorflow.layers.GroupNormalization(groups, epsilon=spec.epsilon)
         layer.build(x.shape)
         return layer.stateless_call([gamma, beta], [], x)[0]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 
@@ -18,6 +19,12 @@ class TensorFlow(Framework):
 
     title = "TensorFlow"
     package = "tensorflow"
+    syntax = call_text.Syntax(
+        "import numpy as np, tensorflow as tf",
+        "tf.constant({}, tf.float32)",
+        "tf.random.normal({})",
+        "with tf.GradientTape() as tape:\n    tape.watch([{names}])\n    y = {call}\ntape.gradient(y, [{names}], g)",
+    )
     refusals = ("only supports", "not supported", "not implemented", "No OpKernel", "Current implementation")
 
     def described(self) -> str:
@@ -32,7 +39,14 @@ class TensorFlow(Framework):
         """The module."""
         import tensorflow
 
-        return tensorflow
+        return call_text.named("tf", tensorflow)
+
+    @property
+    def layers(self) -> Any:
+        """The layers of Keras, which are built before they are called: no expression is their text."""
+        import tensorflow
+
+        return tensorflow.keras.layers
 
     def tensor(self, array: Array) -> Tensor:
         """Return an array as a tensor."""

@@ -13,16 +13,31 @@ from mpsref.conformance.runner import compute
 from mpsref.frameworks import call_text
 
 CASES = [
-    ("PoolingAverage.forward:n1h3w7c2,k1x7,clamp,float32,seed=1", ("torch", "jax", "onnxruntime", "tinygrad")),
-    ("PoolingMax.gradient:n1h4w4c2,k2x2,s2x2,o1x1,clamp,float32,seed=2", ("torch", "jax", "mlx", "tinygrad")),
+    (
+        "PoolingAverage.forward:n1h3w7c2,k1x7,clamp,float32,seed=1",
+        ("torch", "jax", "onnxruntime", "tinygrad", "tensorflow"),
+    ),
+    (
+        "PoolingMax.gradient:n1h4w4c2,k2x2,s2x2,o1x1,clamp,float32,seed=2",
+        ("torch", "jax", "mlx", "tinygrad", "tensorflow"),
+    ),
     (
         "Convolution.forward:n1h4w4c2,k3x3,co2,biased,float32,memory=nhwc,seed=3",
-        ("torch", "jax", "mlx", "onnxruntime", "tinygrad"),
+        ("torch", "jax", "mlx", "onnxruntime", "tinygrad", "tensorflow"),
     ),
-    ("Convolution.gradient_weights:n1h4w4c2,k2x2,o1x1,co1,float32,seed=4", ("torch", "jax", "mlx", "tinygrad")),
-    ("SoftMax.gradient:n1h1w2c3,float32,seed=5", ("torch", "jax", "mlx", "tinygrad")),
-    ("Neuron.forward:n1h2w2c2,tanh,a2.0,b0.5,float32,seed=6", ("torch", "jax", "mlx", "onnxruntime", "tinygrad")),
-    ("Reduce.forward:n1h2w3c2,mean,spatial,float32,seed=7", ("torch", "jax", "mlx", "onnxruntime", "tinygrad")),
+    (
+        "Convolution.gradient_weights:n1h4w4c2,k2x2,o1x1,co1,float32,seed=4",
+        ("torch", "jax", "mlx", "tinygrad", "tensorflow"),
+    ),
+    ("SoftMax.gradient:n1h1w2c3,float32,seed=5", ("torch", "jax", "mlx", "tinygrad", "tensorflow")),
+    (
+        "Neuron.forward:n1h2w2c2,tanh,a2.0,b0.5,float32,seed=6",
+        ("torch", "jax", "mlx", "onnxruntime", "tinygrad", "tensorflow"),
+    ),
+    (
+        "Reduce.forward:n1h2w3c2,mean,spatial,float32,seed=7",
+        ("torch", "jax", "mlx", "onnxruntime", "tinygrad", "tensorflow"),
+    ),
     ("InstanceNormalization.gradient:n1h2w2c2,eps1e-05,float32,memory=nhwc,seed=8", ("torch", "jax", "mlx")),
     ("Dropout.gradient:n1h2w2c2,keep0.5,float32,seed=9", ("torch",)),
     ("StochasticGradientDescent.step:v4,lr0.5,l2,reg0.1,momentum0.5,float32,seed=1", ("torch",)),
