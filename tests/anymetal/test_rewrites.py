@@ -123,8 +123,8 @@ ROWS = {
             "return MPSREF_USED(v, 15); }",
         ),
         (
-            "void f() { half4 v; g(&v); S s; return s; }",
-            "void f() { half4 v; MPSREF_UNSET(v, 0) g(&v); S s; MPSREF_UNSET_ONE(s, 1) return s; }",
+            "void f() { half4 v; thread half4 &w = v; S s; return s; }",
+            "void f() { half4 v; MPSREF_UNSET_ONE(v, 0) thread half4 &w = v; S s; MPSREF_UNSET_ONE(s, 1) return s; }",
         ),
         (
             "void f() { struct S s; uint a, b = g(1), c; g(a, &c); if (x) T<int> d; N::T e; }",

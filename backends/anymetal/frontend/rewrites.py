@@ -322,12 +322,14 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
 
 
 def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
-    """Return the edits for the uses of a vector up to the end of its block; None if there is another such name.
+    """Return the edits for the uses of a vector up to the end of its block; None if it has another name, or
+    another variable has its name.
 
     A function of the source may set an argument.
     """
     s, edits, around = source.syntax, list[Edit](), list[int]()
-    own = {s[one.parameters - 1] for one in source.bodies} | {"frexp", "modf", "sincos"}
+    own = {s[one.parameters - 1] for one in s.declarations if one.parameters > 0} | {"frexp", "modf", "sincos"}
+    own |= {s[i] for i in range(2, s.count) if s[i - 1] == "auto" or s.texts(i - 2, i) == ["(", "*"]}
     for i in range(last, s.count):
         if s[i] in ("(", "[", "{"):
             around.append(i)
@@ -337,7 +339,9 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
             around.pop()
         if s[i] != name or s[i - 1] in (".", "::") or s[i - 2] + s[i - 1] == "->":
             continue
-        if _follows_type(s, i) or s[i - 1] in ("&", ">") or (around and s[around[-1] - 1] in ("decltype", "sizeof")):
+        is_bound = s[i - 1] == "=" and s[i - 3] == "&"  # to a reference
+        is_only_named = around and s[around[-1] - 1] in ("decltype", "sizeof")
+        if _follows_type(s, i) or is_bound or is_only_named or s[i - 1] in ("&", ">"):
             return None
         is_argument = around and s[i - 1] in ("(", ",") and s[i + 1] in (",", ")")
         if is_argument and s[around[-1] - 1] in own:
