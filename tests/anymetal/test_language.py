@@ -862,6 +862,27 @@ def test_vectors_of_bool_in_memory_have_bytes(device):
     assert result["n"][1, :3].all()
 
 
+def test_copies_from_constant_memory_and_references_to_temporaries(device):
+    source = """
+    struct S { float a; float b[2]; };
+    constant S one = {1, {2, 3}};
+    struct Sum { static constexpr constant S init = {4, {5, 6}}; };
+    float twice(thread const float &x) { return 2 * x; }
+    template <typename T> kernel void f(device T *out, uint i [[thread_position_in_grid]]) {
+        if (i >= 4) return;
+        threadgroup T shared[4] = {0};
+        S s, t = one, all[2];
+        s = one;
+        all[1] = Sum::init;
+        shared[i] = twice(int(i));
+        out[i] = s.b[1] + t.a + all[1].b[0] + shared[i];
+    }
+    template [[host_name("f")]] [[kernel]] decltype(f<float>) f<float>;"""
+    assert run(device, source, "f", 4).tolist() == [9, 11, 13, 15]
+    with pytest.raises(CompileError, match="an argument is in another address space"):
+        device.kernel(HEADER + source.replace("twice(int(i))", "twice(*out)")).function("f")
+
+
 def test_functions_of_other_stages_are_ignored_and_linked_ones_called(device):
     source = """
     [[mesh]] void m(mesh<V, void, 3, 1, topology::triangle> x) {}

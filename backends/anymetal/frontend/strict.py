@@ -21,7 +21,9 @@ from .syntax import SPACES, Kind, Syntax
 from .toolchain import SHIM, Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
-COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind a reference .* to an object in 'constant'")
+COPY = re.compile(
+    r"the implicit copy (?:constructor|assignment operator)\) not viable: cannot bind .* to an object in 'constant'"
+)
 OF_THREAD = r"(?!(?:const )?(?:device|threadgroup|constant) )[^']*"
 """A type without an address space, as that of ``this``, which may be a `thread` pointer in MSL."""
 LIMITS = re.compile(
@@ -32,6 +34,7 @@ LIMITS = re.compile(
     r"|no matching (?:function|constructor|conversion)|no member named '(?:cast|castto|braces|loaded)'"
     r"|use of overloaded operator '\[\]' is ambiguous|invalid vector element type 'bool'"
     r"|cannot initialize [\w ]+ of type '(?:const )?bool[234]'|assigning to 'bool[234]'"
+    rf"|reference of type '{OF_THREAD}' cannot bind to a temporary"
     rf"|static_cast from '{OF_THREAD}' to '{OF_THREAD}' casts away"
     rf"|(?:binding reference|cannot initialize \w[\w ]*) of type '{OF_THREAD}' (?:to|with) .* type '{OF_THREAD}')"
 )
