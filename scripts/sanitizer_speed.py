@@ -1,11 +1,14 @@
 """Time six kernels with and without the checks of accesses: ``python scripts/sanitizer_speed.py``.
 
-Prints, for each, the processor time of a launch without checks, the ratio with them, the accesses, and the nanoseconds
-of one. The medians are of launches in turns, in one process.
+Prints, for each, the processor time of a launch without checks on one core, the ratio with them, the accesses, and the
+nanoseconds of one; then, without checks and with them, how many times as fast a launch is that is spread over the cores
+(by the clock), and how many times the processor time it takes. The medians are of launches in turns, in one process.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -149,28 +152,42 @@ def cases() -> dict[str, tuple[str, Any, Any, list[Any], int]]:
     }  # fmt: skip
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Return the processor time of a call."""
-    start = time.thread_time()
+def seconds(call: Callable[[], object]) -> tuple[float, float]:
+    """Return the time of a call, and the processor time of this process and of those that it starts."""
+    start, used = time.perf_counter(), processor_time()
     call()
-    return time.thread_time() - start
+    return time.perf_counter() - start, processor_time() - used
+
+
+def processor_time() -> float:
+    """Return the processor time of this process and of those that it started."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in both)
+
+
+def device(workers: str, sanitize: bool) -> clang.Device:
+    """Return a device whose launches have so many processes; with "", those that are long have one for each core."""
+    os.environ["MPSREF_LAUNCH_WORKERS"] = workers
+    return clang.Device(check_order=False, sanitize=sanitize)
 
 
 def main() -> None:
     """Print the table."""
-    plain, checked = (clang.Device(check_order=False, sanitize=on) for on in (False, True))
-    print(f"{'kernel':12} {'ms':>8} {'ratio':>6} {'accesses':>10} {'ns each':>8}")
+    devices = [device(workers, sanitize) for sanitize in (False, True) for workers in ("1", "")]
+    print(f"{'kernel':12} {'ms':>8} {'ratio':>6} {'accesses':>10} {'ns each':>8} {'spread':>13} {'with checks':>13}")
     for name, (source, grid, group, buffers, accesses) in cases().items():
-        functions = [one.kernel(HEAD + source, fast_math=False).function(name) for one in (plain, checked)]
+        functions = [one.kernel(HEAD + source, fast_math=False).function(name) for one in devices]
         bound = [[one.device.buffer(buffer) for buffer in buffers] for one in functions]
 
-        def run(i: int) -> float:
+        def run(i: int) -> tuple[float, float]:
             return seconds(lambda: functions[i].dispatch(grid, *bound[i], threadgroup=group))  # noqa: B023
 
-        times = [[run(i) for i in range(2)] for _ in range(7)]
-        off, on = (statistics.median(column) for column in zip(*times, strict=True))
+        times = [[one for i in range(4) for one in run(i)] for _ in range(9)]
+        medians = [statistics.median(column) for column in zip(*times, strict=True)]
+        off, on = medians[1], medians[5]
         each = (on - off) / accesses * 1e9
-        print(f"{name:12} {off * 1e3:8.2f} {on / off:6.2f} {accesses:10} {each:8.1f}")
+        spread = (f"{medians[i] / medians[i + 2]:6.2f} {medians[i + 3] / medians[i + 1]:6.2f}" for i in (0, 4))
+        print(f"{name:12} {off * 1e3:8.2f} {on / off:6.2f} {accesses:10} {each:8.1f} {' '.join(spread)}")
 
 
 if __name__ == "__main__":

@@ -130,6 +130,7 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the mask was inherited, see :func:`uninterrupted`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.environ.setdefault("MPSREF_LAUNCH_WORKERS", "1")  # the cores are busy
     gc.set_threshold(50_000, 20, 50)  # by default it takes a tenth of the time of compilation, whose objects last
 
 

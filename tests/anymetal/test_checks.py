@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,8 +376,6 @@ def test_the_command(tmp_path, monkeypatch):
 
 def test_every_kind_is_documented():
     """The page about the checks has a row for each kind but those that only say that something else went wrong."""
-    from pathlib import Path
-
     page = (Path(__file__).parents[2] / "docs" / "msl_checks.md").read_text()
     missing = [kind for kind in KINDS if f"`{kind}`" not in page]
     assert missing == ["barriers", "fault"]
@@ -386,3 +390,269 @@ def test_a_small_address_space(gigabytes, expected):
     code += "f(1, 1, np.zeros(4, np.float32))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert expected in ran.stderr
+
+
+# ------------------------------------------------------------------------------------------------ several processes
+
+SPREAD = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has them")
+ROWS = HEAD + (
+    "kernel void rows(device float *y, constant uint &odd, uint i [[thread_position_in_threadgroup]],\n"
+    "                 uint row [[threadgroup_position_in_grid]], uint n [[threads_per_threadgroup]],\n"
+    "                 uint rows [[threadgroups_per_grid]]) {\n"
+    "    threadgroup float s[64];\n"
+    "    s[i] = y[row * n + i];\n"
+    "    threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+    "    const float next = s[(i + 1) % n];\n"
+    "    if (row == odd)\n"
+    "        ODD\n"
+    "    y[row * n + i] = next + row + 1;\n"
+    "}\n"
+)
+PLAIN = HEAD + (
+    "kernel void rows(device float *y, constant uint &odd, uint at [[thread_position_in_grid]],\n"
+    "                 uint i [[thread_position_in_threadgroup]], uint row [[threadgroup_position_in_grid]],\n"
+    "                 uint n [[threads_per_threadgroup]], uint rows [[threadgroups_per_grid]]) {\n"
+    "    if (row == odd)\n"
+    "        ODD\n"
+    "    y[row * n + i] += row + 1;\n"
+    "}\n"
+)
+
+
+def spread(monkeypatch, workers, source, y, odd=9999, groups=16, threads=16, seconds=None, **options):
+    """Run ROWS with processes: the launch, or the text and findings of an error, and the results."""
+    if workers:
+        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", str(workers))
+    else:
+        monkeypatch.delenv("MPSREF_LAUNCH_WORKERS", raising=False)
+    device = clang.Device(**{"check_order": False, "sanitize": True} | options)
+    buffer = device.buffer(y)
+    try:
+        done = device.kernel(source, version="3.1").function("rows").dispatch(
+            groups * threads, buffer, np.uint32(odd), threadgroup=threads, seconds=seconds
+        )  # fmt: skip
+    except LaunchError as error:
+        return (str(error), error.findings), None
+    return done, np.frombuffer(buffer, y.dtype)
+
+
+@SPREAD
+@pytest.mark.parametrize("source", [ROWS, PLAIN])
+@pytest.mark.parametrize("options", [{}, {"sanitize": False}, {"check_order": True}])
+@pytest.mark.parametrize(("groups", "workers"), [(2, 2), (3, 2), (5, 4), (16, 3), (16, 250), (77, 5), (300, 7)])
+def test_processes_run_each_threadgroup_once(source, options, groups, workers, monkeypatch):
+    y = np.arange(groups * 16, dtype=np.float32)
+    rows = y.reshape(groups, 16)
+    expected = (np.roll(rows, -1, 1) if source is ROWS else rows) + np.arange(1, groups + 1)[:, None]
+    done, found = spread(monkeypatch, workers, source.replace("ODD", "y[0] = 0;"), y, groups=groups, **options)
+    assert done.workers == min(groups, workers)
+    np.testing.assert_array_equal(found, expected.ravel())
+    if options.get("sanitize", True):
+        assert (done.findings, done.written[0]) == ((), y.nbytes)
+        alone, _ = spread(monkeypatch, 1, source.replace("ODD", "y[0] = 0;"), y, groups=groups, **options)
+        assert (alone.workers, len(alone.unreached)) == (0, 1)
+        assert done.unreached == alone.unreached
+
+
+ODD = {
+    "nothing": ";",
+    "a race with a far threadgroup": "y[(row + rows / 2) % rows * n + i] = 1;",
+    "a race with the next threadgroup": "y[(row + 1) % rows * n + i] = 1;",
+    "a late write": "{ for (volatile uint k = 0; k < 9000; k++) {} y[(row + rows / 2) % rows * n + i] = 1; }",
+    "a read of another one's": "y[row * n + i] = y[(row + rows / 2 + 1) % rows * n];",
+    "bytes of another one's": "((device uchar *)y)[(row + 3) % rows * n * 4 + 1] = 1;",
+    "a write of the same value": "for (uint k = 0; k < rows; k++) y[k * n + i] = y[k * n + i];",
+    "out of bounds": "y[rows * n + i] = 0;",
+    "far out of bounds": "y[i + (row << 27)] = 0;",
+    "overflow": "y[row * n + i] = int(row + 0x7ffffff0) + 16;",
+    "an atomic": "atomic_fetch_add_explicit((device atomic_int *)y + i, 1, memory_order_relaxed);",
+}
+
+
+@SPREAD
+@pytest.mark.parametrize("options", [{}, {"check_order": True}, {"sanitize": False, "check_order": True}])
+@pytest.mark.parametrize("source", [ROWS, PLAIN])
+@pytest.mark.parametrize("what", ODD)
+def test_processes_find_what_one_finds(what, source, options, monkeypatch):
+    y = np.arange(256, dtype=np.float32)
+    text, seconds = source.replace("ODD", ODD[what]), 0.2 if "wait" in what else None
+
+    def outcome(workers):
+        done, found = spread(monkeypatch, workers, text, y, odd=13, seconds=seconds, **options)
+        return done if found is None else (done.findings, done.unreached, done.written, found.tolist())
+
+    assert [outcome(3), outcome(16), outcome(3)] == [outcome(1)] * 3
+
+
+@SPREAD
+@pytest.mark.parametrize("options", [{}, {"check_order": True}, {"sanitize": False, "check_order": True}])
+@pytest.mark.parametrize("source", [ROWS, PLAIN])
+def test_a_threadgroup_that_waits_for_another_one(source, options, monkeypatch):
+    text = source.replace("ODD", "while (((device volatile float *)y)[(row + 1) % rows * n] > 0) {}")
+    ended = [spread(monkeypatch, n, text, np.ones(256, np.float32), odd=5, seconds=0.1, **options)[0] for n in (1, 3)]
+    one, other = ([(at.kind, at.message, at.groups) for at in found] for _, found in ended)  # it may stop anywhere
+    assert one == other
+    assert [row[0] for row in one if row[0] == "endless"]
+
+
+TAKEN = HEAD + (
+    "kernel void rows(device float *y, constant uint &odd, device atomic_uint *next, threadgroup float *s,\n"
+    "                 uint i [[thread_position_in_grid]]) {\n"
+    "    s[odd] = i;\n"
+    "    y[i] = NEXT;\n"
+    "}\n"
+)
+
+
+@SPREAD
+@pytest.mark.parametrize("sanitize", [True, False])
+def test_numbers_that_threadgroups_take(sanitize, monkeypatch):
+    """Atomic operations give each threadgroup a number, in the order in which they run."""
+    text, found = TAKEN.replace("NEXT", "atomic_fetch_add_explicit(next, 1, memory_order_relaxed)"), []
+    for workers in ("1", "3", "3"):
+        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", workers)
+        device = clang.Device(check_order=False, sanitize=sanitize)
+        f, y = device.kernel(text).function("rows"), device.buffer(256)
+        done = f.dispatch(64, y, np.uint32(0), np.zeros(1, np.uint32), threadgroup=1, local={0: 16})
+        found.append((done.workers, np.frombuffer(y, np.float32).tolist()))
+    assert found == [(0, found[0][1])] * 3
+    assert sorted(found[0][1]) == list(range(64))
+
+
+@SPREAD
+def test_threadgroup_memory_of_a_process_has_guards(monkeypatch):
+    monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", "3")
+    device, source = clang.Device(check_order=False), TAKEN.replace("NEXT", "i").replace("atomic_uint", "uint")
+
+    def run(text):
+        arguments = np.zeros(64, np.float32), np.uint32(0), np.zeros(1, np.uint32)
+        return device.kernel(text).function("rows").dispatch(64, *arguments, threadgroup=1, local={0: 48})
+
+    assert run(source).workers == 3
+    with pytest.raises(LaunchError, match=r"out of bounds: at byte offset -1 of threadgroup\(0\)"):
+        run(source.replace("s[odd]", "s[int(odd) - 1]"))
+
+
+@SPREAD
+def test_bytes_at_the_ends_of_threadgroups(monkeypatch):
+    """Threadgroups of 16 single bytes whose pieces share words with their neighbours: no conflict, and none is lost."""
+    text = PLAIN.replace("float", "uchar").replace("y[row * n + i] +=", "y[(row * n + i) % (n * rows)] +=")
+    y = np.zeros(16 * 13, np.uint8)
+    done, found = spread(monkeypatch, 5, text.replace("ODD", ";"), y, threads=13)
+    assert done.workers == 5
+    np.testing.assert_array_equal(found, np.repeat(np.arange(1, 17), 13))
+
+
+LONG = PLAIN.replace(
+    "y[row * n + i] +=",
+    "float v = y[at];\n    for (uint k = 0; k < 400000; k++) v = v / 2 + 1;\n    y[at] = v > 0 ? 0 : 9;\n    y[at] +=",
+).replace("ODD", ";")
+"""About 10 ms for each threadgroup."""
+
+
+def children():
+    """The child processes of the threads of this process."""
+    found = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found |= set(map(int, file.read_text().split()))
+    return found
+
+
+@SPREAD
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+@pytest.mark.parametrize("options", [{}, {"sanitize": False}, {"check_order": True}])
+def test_a_long_launch_is_spread_and_a_short_one_is_not(options, monkeypatch):
+    expected = np.repeat(np.arange(1, 65), 16)
+    done, found = spread(monkeypatch, None, LONG, np.zeros(1024, np.float32), groups=64, **options)
+    assert done.workers >= 2
+    np.testing.assert_array_equal(found, expected)
+    done, found = spread(
+        monkeypatch, None, LONG.replace("400000", "1"), np.zeros(1024, np.float32), groups=64, **options
+    )
+    assert done.workers == 0
+    np.testing.assert_array_equal(found, expected)
+
+
+@SPREAD
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+@pytest.mark.parametrize("what", ["y[first * n + i] = 1;", "y[row * n + i] = y[first * n + i];"])
+def test_a_conflict_with_what_ran_before(what, monkeypatch):
+    """The last threadgroup conflicts with the first, which has run when the others are spread."""
+    count = "y[at] = atomic_fetch_add_explicit((device atomic_uint *)y + n * rows, i == 0, memory_order_relaxed);\n}"
+    counting = PLAIN.replace("ODD", ";").replace("y[row * n + i] += row + 1;\n}", count)
+    _, turns = spread(monkeypatch, 1, counting, np.zeros(1040, np.float32), groups=64)
+    order = np.argsort(turns[:1024].reshape(64, 16).max(1))
+    text = LONG.replace("y[at] +=", f"const uint first = {order[0]};\n    if (row == odd) {{ {what} }}\n    y[at] +=")
+    ended = [spread(monkeypatch, n, text, np.zeros(1024, np.float32), odd=order[-1], groups=64)[0] for n in (1, None)]
+    assert ended[0] == ended[1]
+    assert ended[0][1][0].kind == "race"
+
+
+@SPREAD
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_dies_changes_nothing(number, monkeypatch):
+    before, ended = children(), threading.Event()
+
+    def end():
+        while not ended.is_set():
+            for child in sorted(children() - before)[1:2]:
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    os.kill(child, number)
+            time.sleep(0.01)
+
+    ender = threading.Thread(target=end)
+    ender.start()
+    done, found = spread(monkeypatch, 3, LONG, np.zeros(512, np.float32), groups=32)
+    ended.set()
+    ender.join()
+    assert done.workers == (3 if number in (signal.SIGINT, signal.SIGTERM) else 0)  # these are for the parent
+    np.testing.assert_array_equal(found, np.repeat(np.arange(1, 33), 16))
+    assert children() <= before
+
+
+@SPREAD
+def test_an_interrupt_ends_all_processes(monkeypatch):
+    text, before = LONG.replace("00000", "000000"), children()
+    clang.Device(check_order=False, sanitize=True).kernel(text, version="3.1").function("rows")  # compiled
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        spread(monkeypatch, 3, text, np.zeros(512, np.float32), groups=32)
+    assert children() <= before
+
+
+@SPREAD
+def test_processes_end_with_that_of_the_launch():
+    code = (
+        "import os; os.environ['MPSREF_LAUNCH_WORKERS'] = '3'\n"
+        "import numpy as np, anymetal\n"
+        "f = anymetal.compile('kernel void f(device volatile float *y, uint i [[thread_position_in_grid]]) "
+        "{ while (y[i] == 0) y[i] = 0; }', check_order=False)['f']\n"
+        "print('ready', flush=True)\n"
+        "f(64, 16, np.zeros(64, np.float32))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as ran:
+        ran.stdout.readline()
+        file = Path(f"/proc/{ran.pid}/task/{ran.pid}/children")
+        while len(found := file.read_text().split()) < 3:
+            time.sleep(0.01)
+        ran.kill()
+    end = time.monotonic() + 20
+    while any(map(is_running, found)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(process):
+    with contextlib.suppress(OSError):
+        return "(zombie)" not in Path(f"/proc/{process}/status").read_text()
+    return False
+
+
+def test_the_number_of_processes_is_checked(monkeypatch):
+    for value in ("0", "-1", "251", "many", "2.5"):
+        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", value)
+        with pytest.raises(
+            LaunchError, match=re.escape(f"MPSREF_LAUNCH_WORKERS={value!r} is not a number from 1 to 250")
+        ):
+            launch(RIGHT, *inputs(), 32)

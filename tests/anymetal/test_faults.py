@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ def test_the_wrong_program_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", programs())
 def test_the_right_program_is_not(name: str) -> None:
     check_right(HERE, name)
+
+
+@pytest.mark.parametrize("name", programs())
+def test_processes_find_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(workers: str) -> list[Any]:
+        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", workers)
+        ran = [HERE.run(name, wrong=wrong) for wrong in (True, False)]
+        assert not HERE.differences(name, ran[1].arguments)
+        found = (*ran[0].findings, *ran[1].findings)
+        return [replace(one, place=None) if one.kind == "endless" else one for one in found]  # it may stop anywhere
+
+    assert found("3") == found("1")
 
 
 @pytest.mark.parametrize("name", PAIRS.programs)

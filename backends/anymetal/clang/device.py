@@ -57,6 +57,8 @@ MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
 LARGEST_LIMIT = 999_999_999
 SECONDS = 60
 """Limit of the processor time of a launch; ``MPSREF_LAUNCH_SECONDS`` is another one."""
+MOST_WORKERS = 250
+"""``MOST_WORKERS`` of spread.h."""
 DENORMALS = ("keep", "flush")
 
 
@@ -162,11 +164,12 @@ class Handle:
 
     def __init__(
         self, buffers: list[Buffer], findings: Sequence[Finding] = (), written: Sequence[int] = (),
-        unreached: Callable[[], tuple[Place, ...]] = tuple,
+        unreached: Callable[[], tuple[Place, ...]] = tuple, workers: int = 0,
     ) -> None:  # fmt: skip
-        """Returned by a call of a :class:`Function`."""
+        """Returned by a call of a :class:`Function`; ``workers`` processes ran threadgroups, or this one ran all."""
         self._buffers = buffers  # kept alive by the handle, as in metalcompute
         self.findings, self.written, self._unreached = tuple(findings), tuple(written), unreached
+        self.workers = workers
 
     @property
     def unreached(self) -> tuple[Place, ...]:
@@ -194,6 +197,19 @@ def positive(name: str, value: Any, default: float, unit: str) -> float:
     return number
 
 
+def launch_workers() -> tuple[int, bool]:
+    """Return how many processes the threadgroups of a launch may be spread over, and whether from the first one on.
+
+    ``MPSREF_LAUNCH_WORKERS`` is their number; without it, those of a long launch have one for each core.
+    """
+    given = os.environ.get("MPSREF_LAUNCH_WORKERS")
+    if not given:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, False
+    if not given.isdecimal() or not 1 <= int(given) <= MOST_WORKERS:
+        raise LaunchError(f"MPSREF_LAUNCH_WORKERS={shorten(given)} is not a number from 1 to {MOST_WORKERS}")
+    return int(given), True
+
+
 class Function:
     """A kernel function of a compiled source, bound to its device."""
 
@@ -215,7 +231,9 @@ class Function:
             local_count=max(signature.locals, default=-1) + 1,
             check_order=device.check_order,
             flush_denormals=device.flush_denormals,
+            has_atomics=library.has_atomics,
         )
+        self._record.workers, self._record.spreads_at_once = device.workers
         self._checks = Checks(library, source.program.files) if device.checks else None
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())
 
@@ -386,7 +404,13 @@ class Function:
                 explain(report, named, size, shape, bindings, lengths, limit) if report.kind not in (0, FOUND) else ""
             )
             findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered)
-        return Handle([buffer for buffer, _, _ in bound], findings, [record.written for record in records], reached)
+        return Handle(
+            [buffer for buffer, _, _ in bound],
+            findings,
+            [record.written for record in records],
+            reached,
+            report.workers,
+        )
 
     def _judge(
         self,
@@ -548,6 +572,7 @@ class Device:
         if reason or toolchain is None:
             raise LaunchError(reason)
         self.check_order, self.seed, self.flush_denormals = bool(check_order), seed, denormals == "flush"
+        self.workers = launch_workers()
         self.name = f"{toolchain.name} on {platform.machine()}"
         self.runtime = launcher(toolchain)
         if self.checks and not self.runtime.arena_bytes:

@@ -247,6 +247,8 @@ class ChecksRecord(ctypes.Structure):
         ("variables", ctypes.POINTER(VariableRecord)),
         ("code", ctypes.c_uint64),
         ("code_bytes", ctypes.c_uint64),
+        ("reached", ctypes.c_void_p),
+        ("block_count", ctypes.c_uint64),
         ("variable_count", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
         ("has_atomics", ctypes.c_uint32),

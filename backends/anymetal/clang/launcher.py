@@ -99,6 +99,9 @@ class LaunchRecord(ctypes.Structure):
         ("check_order", ctypes.c_uint32),
         ("synchronizes", ctypes.c_uint32),
         ("flush_denormals", ctypes.c_uint32),
+        ("has_atomics", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32),
+        ("spreads_at_once", ctypes.c_uint32),
     )
 
 
@@ -115,6 +118,7 @@ class FaultReport(ctypes.Structure):
         ("at", Site),
         ("other", Site),
         ("trace", ctypes.c_uint64 * 8),
+        ("workers", ctypes.c_uint32),
     )
 
 
@@ -236,7 +240,7 @@ class Library:
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))
         self.entry = ctypes.cast(self._library.mpsref_thread, ctypes.c_void_p).value
-        self.synchronizes = about["synchronizes"]
+        self.synchronizes, self.has_atomics = about["synchronizes"], about["atomics"]
         self.local, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_local")
         self.local_bytes = end - self.local
         self.variable_bytes = sum(row[1] for row in self.image["variables"]) if self.image else self.local_bytes
@@ -271,6 +275,8 @@ class Checks:
             findings=(FindingRecord * MOST_FINDINGS)(),
             variables=self._variables,
             code=(self._library.entry or 0) - image["entry"],
+            reached=ctypes.addressof(self._flags),
+            block_count=len(self._flags),
             code_bytes=image["bytes"],
             variable_count=len(image["variables"]),
         )
@@ -390,7 +396,8 @@ def build_kernel(
         if not hasattr(ctypes.CDLL(None), symbol):
             raise undefined(symbol, cpp)
     about = image(output) | {"unset": found} if options.checks else None
-    return {"synchronizes": not SYNCHRONIZING.isdisjoint(needed), "image": about}
+    synchronizes = not SYNCHRONIZING.isdisjoint(needed)
+    return {"synchronizes": synchronizes, "atomics": "atomic" in program.text, "image": about}
 
 
 class Source:

@@ -29,6 +29,7 @@ static void find(run *r, mpsref_finding found) {
     }
     found.count = 1;
     if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
+    if (r->worker) r->report->kind = MPSREF_FOUND; // the parent finds it, too
 }
 
 static inline uint8_t *unset_bytes(const run *r, const volatile void *p) {
@@ -399,6 +400,7 @@ void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t
     if (!s) return;
     shadow_order(s, r->thread, order);
     if (is_write) r->launch->checks->has_atomics = 1;
+    s->is_shared |= (uint64_t)((const volatile uint8_t *)address - s->arena) >> s->bounds.slot_bits < MPSREF_MAX_BUFFERS;
     touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), BACK);
     if (s->polled != address) s->polls = 0;
     s->polled = is_write ? NULL : address;

@@ -53,8 +53,15 @@ typedef struct {
     uint8_t *locals[MPSREF_MAX_LOCALS];
     void *bound[MPSREF_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
     shadow *shadow; // in a pass with checks
-    uint32_t running, thread, pass; // the fibre, and the thread of its threadgroup
-    uint64_t deadline;           // in processor time of the thread
+    uint32_t running, thread, pass, at; // the fibre, the thread of its threadgroup, and how many of these are done
+    uint32_t workers, worker, has_failed; // see spread.h; worker: 0 for the parent
+    struct common *common; // of the parent and its children
+    uint64_t common_bytes;
+    int children[250];
+    uint32_t child_count;
+    uint8_t *pages[MPSREF_MAX_BUFFERS], *claims[MPSREF_MAX_BUFFERS], *reached;
+    uint64_t began, deadline; // in processor time of the thread: this pass, the launch
+    volatile sig_atomic_t is_due; // whether it is time to look whether the launch is long
     volatile sig_atomic_t ended; // the signal that ended the launch, or 0
     uint64_t trace[8]; // where in the kernel it was then, see mpsref_report
 } run;
@@ -66,6 +73,7 @@ typedef struct {
 #endif
 static _Thread_local NEAR run *current;
 _Thread_local NEAR const bounds *mpsref_bounds;
+static const bounds no_bounds; // of a pass without checks: all reads are told, and ignored
 
 static inline int has_ended(const run *r) { return r->report->kind || r->ended; }
 
@@ -287,6 +295,22 @@ static int barrier_release(run *r) {
 
 // ---------------------------------------------------------------------------------------------- groups
 
+// The first buffer with the memory of buffer i: a launch may bind one several times.
+static const mpsref_buffer *memory_of(const mpsref_launch *l, uint32_t i) {
+    const mpsref_buffer *b = l->buffers;
+    while (b->data != l->buffers[i].data) b++;
+    return b;
+}
+
+enum { SIGNALS = 6 };
+static const int signals[SIGNALS] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU, SIGINT};
+
+static void take_copies(run *r) {
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++) r->buffers[i] = memory_of(r->launch, i)->copy;
+}
+
+#include "spread.h"
+
 static uint64_t group_seed(const run *r) {
     return r->launch->seed ^ (r->group.index + 1) * 0xd1b54a32d192ed03u;
 }
@@ -315,7 +339,9 @@ static order group_order(const run *r) {
 
 static void plain_groups(run *r) {
     order groups = group_order(r);
-    for (uint32_t k = 0, g = groups.start; k < groups.size; k++, g = following(groups, g)) {
+    for (uint32_t k = 0, g = groups.start; k < groups.size && !has_ended(r); k++, g = following(groups, g)) {
+        if (r->is_due) r->at = k, to_host();
+        if (is_others(r, g, groups.size)) continue;
         group_begin(r, g);
         order threads = make_order(group_seed(r), r->group.size, r->pass);
         for (uint32_t j = 0, t = threads.start; j < threads.size; j++, t = following(threads, t)) {
@@ -377,11 +403,13 @@ static void run_groups(run *r) {
     const mpsref_launch *l = r->launch;
     if (!l->synchronizes) {
         fibre_start(r, 0);
-        to_fibre(r, 0);
+        do to_fibre(r, 0); while (r->pool->fibres[0].state == READY && !spread(r, r->at));
         return;
     }
     order groups = group_order(r);
     for (uint32_t k = 0, g = groups.start; k < groups.size && !has_ended(r); k++, g = following(groups, g)) {
+        if (r->is_due && spread(r, k)) return;
+        if (is_others(r, g, groups.size)) continue;
         group_begin(r, g);
         fibre_group(r);
     }
@@ -390,14 +418,14 @@ static void run_groups(run *r) {
 static void run_pass(run *r) {
     place_memory(r);
     set_links(r, 1);
+    r->is_due = r->launch->spreads_at_once;
     run_groups(r);
+    if (r->worker) worker_end(r);
     set_links(r, 0);
 }
 
 // ---------------------------------------------------------------------------------------------- faults
 
-enum { SIGNALS = 6 };
-static const int signals[SIGNALS] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU, SIGINT};
 static struct sigaction previous[SIGNALS];
 
 static uint32_t is_write(void *context) {
@@ -471,7 +499,10 @@ static void on_signal(int number, siginfo_t *info, void *context) {
         end_launch(r, r->ended ? r->ended : number, context);
         return;
     }
-    if (number == SIGXCPU && is_tick(info, r)) return;
+    if (number == SIGXCPU && is_tick(info, r)) {
+        if (r) r->is_due = 1;
+        return;
+    }
     struct sigaction *old = NULL;
     for (int i = 0; i < SIGNALS; i++)
         if (signals[i] == number) old = &previous[i];
@@ -513,13 +544,6 @@ static void release_interrupt(void) {
 }
 
 // ---------------------------------------------------------------------------------------------- launch
-
-// The first buffer with the memory of buffer i: a launch may bind one several times.
-static const mpsref_buffer *memory_of(const mpsref_launch *l, uint32_t i) {
-    const mpsref_buffer *b = l->buffers;
-    while (b->data != l->buffers[i].data) b++;
-    return b;
-}
 
 static void check_guard(run *r, int32_t number, uint8_t *data, uint64_t bytes) {
     int64_t at;
@@ -569,8 +593,6 @@ static int watch_memory(run *r) {
     for (uint32_t i = 0; i < SLOTS; i++) region_bound(s, i);
     return 1;
 }
-
-static const bounds no_bounds; // of a pass without checks: all reads are told, and ignored
 
 // Runs the kernel with checks on copies of the buffers, which become its results if it runs to its end.
 static void run_checked(run *r) {
@@ -627,10 +649,11 @@ static void run_both_ways(run *r) {
         guard_repair(b->copy, b->bytes);
     }
     run_once(r);
+    take_copies(r);
+    const int has_second = r->common && join(r);
     if (has_ended(r)) return;
-    for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = memory_of(l, i)->copy;
-    r->pass = 1;
-    run_pass(r);
+    r->pass = 1, r->began = processor_time();
+    if (!has_second) run_pass(r);
     check_guards(r);
     for (uint32_t i = 0; i < l->buffer_count && !has_ended(r); i++) {
         const uint8_t *first = l->buffers[i].data, *second = r->buffers[i];
@@ -658,7 +681,7 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     stack_t ours = {.ss_sp = r.pool->signal_stack, .ss_size = sizeof r.pool->signal_stack}, theirs;
     sigaltstack(&ours, &theirs); // so that a kernel that overruns its stack is caught too
     const uint64_t mode = floating_mode();
-    r.deadline = processor_time() + launch->nanoseconds;
+    r.began = processor_time(), r.deadline = r.began + launch->nanoseconds;
     current = &r;
     mpsref_bounds = &no_bounds;
     const int has_interrupt = catch_signals();

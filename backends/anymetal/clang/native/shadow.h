@@ -52,7 +52,7 @@ typedef struct {
     uint32_t met[32], simd_met[32]; // clocks at their last barriers, and at those that order ...
     uint32_t group_device[32], simd_device[32], group_local[32], simd_local[32]; // a memory
     uint32_t variable; // the last variable that was found
-    uint32_t group, has_acquired; // has_acquired: this threadgroup
+    uint32_t group, has_acquired, is_shared; // has_acquired: this threadgroup; is_shared: device memory had atomics
     uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
     struct { mpsref_site at; uint32_t flags; } barrier[32]; // the last ones
     struct { // a conflict of a write whose effect is not known yet

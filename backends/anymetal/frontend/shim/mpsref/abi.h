@@ -125,6 +125,8 @@ typedef struct {
     mpsref_finding *findings; // of MPSREF_MAX_FINDINGS
     const mpsref_variable *variables; // in the order of their places
     uint64_t code, code_bytes; // where the library lies
+    uint8_t *reached; // the blocks of code that ran
+    uint64_t block_count;
     uint32_t variable_count, count, has_atomics; // results: the number of findings, whether there were atomic writes
 } mpsref_checks;
 
@@ -141,6 +143,7 @@ typedef struct {
     uint32_t width[3], groups[3];
     uint32_t buffer_count, local_count, link_count;
     uint32_t check_order, synchronizes, flush_denormals;
+    uint32_t has_atomics, workers, spreads_at_once; // processes for its threadgroups: from the first one on, or once it is long
 } mpsref_launch;
 
 enum {
@@ -164,4 +167,5 @@ typedef struct {
     uint32_t group, count, others;
     mpsref_site at, other;
     uint64_t trace[8]; // with checks, where the thread was: offsets of return addresses in the kernel, innermost first
+    uint32_t workers; // processes that ran threadgroups of the last pass, or 0
 } mpsref_report;
