@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--pytorch", type=Path, metavar="DIR", help="a checkout of PyTorch: aten/src/ATen/native/mps")
     parser.add_argument("--packages", type=Path, metavar="DIR", help="run kernels of packages or checkouts in a folder")
     parser.add_argument("--checkout", type=Path, metavar="DIR", action="append", default=[], help="and of a checkout")
-    parser.add_argument("--examples", type=int, default=25, metavar="N", help="of each case that runs")
+    parser.add_argument("--examples", type=int, default=8, metavar="N", help="of each case that runs")
     parser.add_argument("--version", default="3.2", help="the version of MSL")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE", help="a macro")
     parser.add_argument("--files", default="*.metal", metavar="PATTERN", help="files of a folder")

@@ -18,7 +18,7 @@ from . import cache, kernels
 from .kernels import Constant, Kernel
 from .lexer import NAME, Places, unified
 from .options import Options
-from .rewrites import Edit, Source, applied, rewrites
+from .rewrites import Edit, Source, applied
 from .strict import check, check_instantiation, diagnostics, with_sources
 from .syntax import Syntax
 from .toolchain import Toolchain
@@ -42,16 +42,18 @@ class Program:
         The texts of the source, which has the name ``NAME``, and of what it includes.
     """
 
-    def __init__(self, text: str, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Read what :func:`checked` found."""
+    def __init__(
+        self, text: str, about: Mapping[str, Any], files: Mapping[str, str], source: Source | None = None
+    ) -> None:
+        """Read what :func:`checked` found; ``source`` is what it read the text as."""
         self.text, self.files = text, files
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
-        self._edits = dict[tuple[tuple[str, str], ...], list[Edit]]()
+        self._source = source
 
     @functools.cached_property
     def _syntax(self) -> Syntax:
-        return Syntax(self.text)
+        return self._source.syntax if self._source else Syntax(self.text)
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
@@ -77,11 +79,10 @@ class Program:
 
     def with_calls(self, calls: Mapping[Kernel, str], values: Mapping[str, str]) -> str:
         """Return C++ with text behind the definitions of kernels."""
-        key = tuple(sorted(values.items()))
-        if key not in self._edits:
-            self._edits = {key: rewrites(Source(self._syntax, values))}
+        if self._source is None or self._source.constants != values:
+            self._source = Source(self._syntax, values)
         more = (Edit(kernel.at, kernel.at, f" {call}", is_behind=True) for kernel, call in calls.items())
-        return applied(self.text, [*self._edits[key], *more])
+        return applied(self.text, [*self._source.edits, *more])
 
     def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> str:
         """Run a command that compiles the C++ of a kernel, and return its warnings.
@@ -104,6 +105,7 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
     The result is cached on disk.
     """
     files = {NAME: source, **{str(path): text for path, text in options.files(source).items()}}
+    read = list[Source]()
 
     def build(output: Path) -> dict[str, Any]:
         status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
@@ -114,14 +116,14 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
         found = kernels.kernels(syntax)
         if not found:
             raise _without_kernels(syntax, files)
-        check(toolchain, syntax, options, files)
+        read.append(check(toolchain, syntax, options, files))
         output.write_text(text)
         constants = [asdict(one) for one in kernels.constants(syntax)]
         return {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants}
 
     key = cache.key("source", toolchain.fingerprint(), *options.definitions, *options.texts(source))
     found = cache.fetch(key, build, ".txt")
-    return Program(found.data.decode(), found.about, files)
+    return Program(found.data.decode(), found.about, files, *read)
 
 
 KERNEL_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+kernel\b", re.MULTILINE)

@@ -48,6 +48,11 @@ class Source:
     kept: int = -1
     """Where the explicit instantiation that is not removed ends."""
 
+    @functools.cached_property
+    def edits(self) -> list[Edit]:
+        """The edits of all rewrites."""
+        return list(itertools.chain.from_iterable(rewrite(self) for rewrite in REWRITES))
+
     def edit(self, first: int, last: int, text: str = "") -> Edit:
         """Return the edit that replaces tokens."""
         words = self.syntax.words
@@ -958,14 +963,9 @@ def strictly_rewritten(source: Source) -> str:
     return applied(source.syntax.text, list(itertools.chain.from_iterable(rewrite(source) for rewrite in STRICT)))
 
 
-def rewrites(source: Source) -> list[Edit]:
-    """Return the edits of all rewrites."""
-    return list(itertools.chain.from_iterable(rewrite(source) for rewrite in REWRITES))
-
-
 def rewritten(source: Source, *more: Edit) -> str:
     """Return the text of a source after all rewrites, and ``more`` edits."""
-    return applied(source.syntax.text, [*rewrites(source), *more])
+    return applied(source.syntax.text, [*source.edits, *more])
 
 
 def _order(one: Edit) -> tuple[int, bool, bool, int]:

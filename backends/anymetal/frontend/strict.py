@@ -99,8 +99,8 @@ LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str]) -> None:
-    """Raise :class:`CompileError` with the diagnostics of clang if a source is not legal MSL.
+def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str]) -> Source:
+    """Return a source as it was read; raise :class:`CompileError` with the diagnostics of clang if it is not legal MSL.
 
     ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes.
     """
@@ -114,6 +114,7 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
         raise CompileError("\n".join(found))
+    return known
 
 
 def check_instantiation(
