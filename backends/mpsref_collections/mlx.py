@@ -526,7 +526,7 @@ class Mlx(Collection):
         params = self.of_gemm("GEMMSpiltKParams" if name == "gemm_splitk" else "GEMMParams", sizes)
         flags = ", ".join(str(one).lower() for one in flips)
         first, _, last = kernel.partition("BLOCKS")
-        grid = (tiles["tiles_n"], tiles["tiles_m"], batch)
+        grid = (sizes["tiles_n"], sizes["tiles_m"], batch)
         text = f"{first}{bm}, {bn}, {bk}, {wm}, {wn}, {flags}{last}"
         aligned = {200: m % bm == 0, 201: n % bn == 0, 202: k % bk == 0}
         of = {"gather_mm": 3, "gather_mm_rhs": 3, "segmented_mm": 2}
@@ -1261,7 +1261,12 @@ def other_gemm(mlx: Mlx, draw: Draw, *, back: bool = False) -> Compared:
     elif name == "gather_mm_rhs":
         indices, out = np.sort(random.integers(0, many, m, np.uint32)), blank((m, n), dtype)
         words |= {"blocks": (16, 64, 16, 1, 2), "batch_stride_b": b[0].size}
-        mlx.steel(f"gather_mm_rhs<{kind}, BLOCKS>", a, b, out, indices, **words)
+        groups: Array = indices
+        if "num_groups" in (mlx.marker_file.with_name("steel") / "gemm/kernels/steel_gemm_gather.h").read_text():
+            # Since 0.32.4 where the rows of each matrix begin; a matrix has tiles of its own.
+            groups = np.searchsorted(indices, np.arange(many)).astype(np.int32)
+            words |= {"more": [np.int32(many)], "tiles_m": -(-m // 16) + many}
+        mlx.steel(f"gather_mm_rhs<{kind}, BLOCKS>", a, b, out, groups, **words)
         x, y = left[:, None], right[indices]
     elif name == "segmented_mm":
         ends, out = np.sort(random.integers(0, k + 1, (many, 2)).astype(np.uint32), 1), blank((many, m, n), dtype)
