@@ -61,15 +61,17 @@ def add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, s
     strip, end = np.uintp(mean.size), np.uintp(stop)
     for tile in range(np.uintp(0), strip, np.uintp(TILE)):
         a, edge = np.uintp(start), min(tile + np.uintp(TILE), strip)
-        while a + np.uintp(2) * strip <= end:
-            b = a + strip
+        while a + np.uintp(4) * strip <= end:
+            b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
             for i in range(tile, edge):
                 m, r, s, t = mean[i], root[i], gamma[i], beta[i]
                 ga, xa = _upstream(neuron, g, x, a + i, m, r, s, t, i)
                 gb, xb = _upstream(neuron, g, x, b + i, m, r, s, t, i)
-                first[i] += ga + gb
-                second[i] += ga * xa + gb * xb
-            a = b + strip
+                gc, xc = _upstream(neuron, g, x, c + i, m, r, s, t, i)
+                gd, xd = _upstream(neuron, g, x, d + i, m, r, s, t, i)
+                first[i] += (ga + gb) + (gc + gd)
+                second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
+            a = d + strip
         while a < end:
             for i in range(tile, min(edge, end - a)):
                 ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
