@@ -520,6 +520,19 @@ def test_numbers_that_threadgroups_take(sanitize, monkeypatch):
 
 
 @SPREAD
+def test_numbers_that_threads_take(monkeypatch):
+    """The order of atomic operations in threadgroup memory explains a difference, wherever threadgroups run."""
+    take = (
+        "threadgroup atomic_uint next;\n    atomic_store_explicit(&next, 0, memory_order_relaxed);\n"
+        f"    {BARRIER}\n    y[row * n + i] = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed);"
+    )
+    text = PLAIN.replace("ODD", ";").replace("y[row * n + i] += row + 1;", take)
+    done = [spread(monkeypatch, n, text, np.zeros(256, np.float32), check_order=True)[0] for n in (1, 3)]
+    assert done[0].findings == done[1].findings
+    assert [(one.kind, one.level) for one in done[1].findings] == [("order", "note")]
+
+
+@SPREAD
 def test_threadgroup_memory_of_a_process_has_guards(monkeypatch):
     monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", "3")
     device, source = clang.Device(check_order=False), TAKEN.replace("NEXT", "i").replace("atomic_uint", "uint")
