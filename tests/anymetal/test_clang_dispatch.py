@@ -201,6 +201,29 @@ def test_features_begin_with_a_version(device, since, name):
         device.kernel(source)
 
 
+MESSAGES = {
+    '"i=%u half %.2f vec %v3f %% %s %c", i, half(0.5), float3(1, 2, 3), "text", \'z\'':
+        "i=3 half 0.50 vec 1.000000,2.000000,3.000000 % text z",
+    '"%08x %+lld %f %d", 255u, long(-5), 3, 2.5f': "000000ff -5 3 2.5",
+    '"%d %n"': "(missing) (missing)",
+    '"%n", 7': "7",
+    f'"{"a" * 2000}"': "a" * 1023,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+@pytest.mark.parametrize("level", ["", "_debug", "_info", "_error", "_fault"])
+def test_messages_are_printed_once(monkeypatch, capfd, level, workers):
+    monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", workers)
+    logs = "".join(f"os_log_default.log{level}({message});" for message in MESSAGES)
+    source = (
+        f"kernel void f(device uint* y, uint i [[thread_position_in_grid]]) {{ y[i] = i; if (i == 3) {{ {logs} }} }}"
+    )
+    dispatch(clang.Device(sanitize=True), source, 8, out=np.zeros(8, np.uint32), threadgroup=2, version="3.2")
+    start = f"log{level.replace('_', ' ')}, thread 1 of threadgroup 1: "
+    assert capfd.readouterr().err.splitlines() == [start + text for text in MESSAGES.values()]
+
+
 def test_the_version_is_a_macro(device):
     source = "kernel void f(device uint* y, uint i [[thread_position_in_grid]]) { y[i] = __METAL_VERSION__; }"
     for version in VERSIONS:

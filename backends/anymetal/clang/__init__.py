@@ -21,7 +21,7 @@ See :class:`Device` for an example. A launch has these properties:
 
 Not detected: races with the same result in both orders (writes that cancel out or repeat a value, lost updates that
 commute), flags of a barrier that are too weak, races between launches. Textures, samplers, ray tracing and
-tensors as parameters are not supported; messages of ``os_log`` are discarded; vertex, fragment and other render
+tensors as parameters are not supported; messages of ``os_log`` are printed to stderr; vertex, fragment and other render
 functions of a source are ignored.
 
 Launches from several Python threads run concurrently, except those of a kernel with threadgroup variables. Concurrent

@@ -8,6 +8,7 @@
 #define _DARWIN_C_SOURCE
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -291,6 +292,50 @@ static int barrier_release(run *r) {
     if (!r->shadow) return 1;
     shadow_barrier(r->shadow, at->flags, at->at);
     return has_clocks_left(r, 0, &at->at);
+}
+
+// ---------------------------------------------------------------------------------------------- messages
+
+// Prints a message to stderr, in the first pass: vectors (%v4f) are so many numbers, and a value of another kind than
+// its conversion is printed as what it is.
+void mpsref_log(uint32_t level, const char *format, const mpsref_item *items, uint32_t count) {
+    static const char *const names[] = {"", " debug", " info", " error", " fault"};
+    char text[1024], one[32];
+    size_t at = 0;
+    run *r = current;
+    if (r->worker) r->report->kind = MPSREF_FOUND; // the parent runs it, too, and prints
+    if (r->worker || r->pass) return;
+    for (uint32_t k = 0; *format && at < sizeof text - 1;) {
+        if (*format != '%' || format[1] == '%') {
+            text[at++] = *format, format += 1 + (*format == '%');
+            continue;
+        }
+        uint32_t size = 1, lanes = 1;
+        for (one[0] = *format++; *format && strchr("-+ #0123456789.hlv", *format); format++) {
+            if (*format == 'v')
+                lanes = (uint32_t)strtoul(format + 1, (char **)&format, 10), format--;
+            else if (*format != 'h' && *format != 'l' && size < sizeof one - 4)
+                one[size++] = *format;
+        }
+        const char given = *format ? *format++ : 'd', kind = strchr("diouxXceEfFgGaAs", given) ? given : 'd';
+        const char as = strchr("eEfFgGaA", kind) ? 'f' : kind == 's' ? 's' : 'd';
+        for (uint32_t i = 0; i < lanes && at < sizeof text - 1; i++) {
+            const mpsref_item none = {.text = "(missing)", .kind = 's'}, item = k < count ? items[k] : none;
+            const char shown = item.kind == (uint32_t)as ? kind : item.kind == 'f' ? 'g' : (char)item.kind;
+            k++;
+            snprintf(one + size, sizeof one - size, "%s%c", item.kind == 'd' && shown != 'c' ? "ll" : "", shown);
+            const size_t left = sizeof text - at;
+            const int n = item.kind == 'f'   ? snprintf(text + at, left, one, item.number)
+                          : item.kind == 's' ? snprintf(text + at, left, one, item.text)
+                          : shown == 'c'     ? snprintf(text + at, left, one, (int)item.integer)
+                                             : snprintf(text + at, left, one, (long long)item.integer);
+            at = n < 0 ? at : at + (size_t)n < sizeof text ? at + (size_t)n : sizeof text - 1;
+            if (i + 1 < lanes && at < sizeof text - 1) text[at++] = ',';
+        }
+    }
+    text[at] = 0;
+    const mpsref_group *g = &r->group;
+    fprintf(stderr, "log%s, thread %u of threadgroup %u: %s\n", names[level], r->thread, g->index, text);
 }
 
 // ---------------------------------------------------------------------------------------------- groups

@@ -41,6 +41,13 @@ typedef struct {
     uint32_t line, column;
 } mpsref_site;
 
+// A value of a message: a string, or a number as C passes one to printf.
+enum { MPSREF_MAX_ITEMS = 32 };
+typedef struct {
+    union { double number; int64_t integer; const char *text; };
+    uint32_t kind; // 'f', 'd' or 's'
+} mpsref_item;
+
 // What a kernel can ask of the launcher while it runs. `here` is where it asks, `flags` are those of the barrier;
 // MPSREF_IS_BARRIER tells that of a simdgroup from a function of its lanes. A kernel synchronizes if its library needs
 // one of the first two.
@@ -51,6 +58,7 @@ enum { MPSREF_IS_BARRIER = 8 };
 void mpsref_barrier(uint32_t flags, mpsref_site here);
 const mpsref_exchange *mpsref_exchange_values(const void *value, uint32_t bytes, uint32_t flags, mpsref_site here);
 uint32_t mpsref_thread_index(void); // in its threadgroup
+void mpsref_log(uint32_t level, const char *format, const mpsref_item *items, uint32_t count); // prints a message
 // What a kernel compiled with checks (MPSREF_CHECKED) tells of its own accord: an atomic access, a fence, and a value
 // that it takes of a lane that brought none.
 // `is_write` is 2 for a store, which does not use what was there.

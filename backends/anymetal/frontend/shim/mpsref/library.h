@@ -19,6 +19,7 @@
 #include "pack.h"
 #include "atomic.h"
 #include "synchronize.h"
+#include "log.h"
 #include "simdgroup_matrix.h"
 #include "builtins.h"
 #ifndef MPSREF_STRICT

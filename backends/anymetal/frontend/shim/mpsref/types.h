@@ -146,16 +146,6 @@ template <class T, size_t N> struct array {
     MPSREF_ACCESS(T &, back(), mpsref_elements[N - 1])
 };
 
-#if __METAL_VERSION__ >= 320
-struct os_log { // messages are discarded
-    template <class... A> constexpr os_log(A...) MPSREF_OF_CONSTANT {}
-#define MPSREF_LOG(NAME) template <class... A> void NAME(A...) const MPSREF_OF_CONSTANT {}
-    MPSREF_LOG(log) MPSREF_LOG(log_debug) MPSREF_LOG(log_info) MPSREF_LOG(log_error) MPSREF_LOG(log_fault)
-#undef MPSREF_LOG
-};
-constexpr constant os_log os_log_default{};
-#endif
-
 } // namespace metal
 
 #ifndef MPSREF_STRICT
