@@ -168,7 +168,8 @@ def test_the_table_of_the_documentation() -> None:
     """No error here is larger than on the page; another processor may see a smaller one."""
     page = PAGE.read_text("utf-8")
     for line in table().splitlines()[2:]:
-        (stated,) = [one for one in page.splitlines() if one.startswith(line.split(" | ")[0] + " |")]
+        name, columns = line.split(" | ")[0], line.count("|")  # JAX has a table of fewer columns
+        (stated,) = [one for one in page.splitlines() if one.startswith(f"{name} |") and one.count("|") == columns]
         numbers = [[float(cell) if cell.strip() else 0.0 for cell in one.split("|")[2:-1]] for one in (line, stated)]
         assert all(here <= there for here, there in zip(*numbers, strict=True)), (line, stated)
 

@@ -108,9 +108,8 @@ def test_the_default_check_tries_a_case_that_shows_it() -> None:
     operation = operation_named("PoolingAverage.gradient")
     cases = checker.random_cases(operation, ("float32",), inductor.DISTINCT, 0, backend.layouts, few=True)
     chosen = checker._chosen(checker.layer_cases(operation), backend, checker.CASES)
-    for tried in (chosen, cases):
-        concerned = (case for case in tried if finding.concerns(case.problem, ()))
-        assert any(run_case(case, backend).status == "failed" for case in concerned)
+    concerned = (case for case in (*chosen, *cases) if finding.concerns(case.problem, ()))
+    assert any(run_case(case, backend).status == "failed" for case in concerned)
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import CompiledForm, Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
@@ -26,6 +27,13 @@ def block_of(form: CompiledForm) -> int:
     return len(form.slopes) if isinstance(form, Prelu) else BLOCK
 
 
+@planned
+def _plan(neuron: Neuron) -> tuple[CompiledForm, int]:
+    """Return a neuron for compiled code, and the values of a chunk."""
+    form = compiled_form(neuron)
+    return form, block_of(form)
+
+
 def forward(problem: NeuronForward, x: Array, out: Array) -> None:
     """Fill ``out`` with f(x)."""
     activate(problem.spec, x, out)
@@ -33,8 +41,7 @@ def forward(problem: NeuronForward, x: Array, out: Array) -> None:
 
 def activate(neuron: Neuron, x: Array, out: Array) -> None:
     """Fill ``out`` (N, H, W, C) with f(x), also for other kernels; ``out`` may be x."""
-    form = compiled_form(neuron)
-    size = block_of(form)
+    form, size = _plan(neuron)
     for_rows(_forward, -(-x.size // size), size, form, x, out)
 
 
@@ -45,14 +52,13 @@ def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
 
 def differentiate(neuron: Neuron, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with g * f'(x), also for other kernels; ``out`` may be x."""
-    form = compiled_form(neuron)
-    size = block_of(form)
+    form, size = _plan(neuron)
     for_rows(_gradient, -(-x.size // size), size, form, g, x, out)
 
 
 def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with the sum of g*x over the values of each channel that are below 0."""
-    size = block_of(compiled_form(problem.spec))
+    _, size = _plan(problem.spec)
     rows = -(-x.size // (ADDED * size))
     sums = np.zeros((rows, size), np.float32)
     for_rows(_parameter_gradient, rows, g, x, sums)
