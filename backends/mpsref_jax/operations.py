@@ -174,6 +174,11 @@ def _huber(loss: Loss) -> Function:
     return huber
 
 
+def _without(y: Tensor) -> Tensor:
+    """Return 1 - y; XLA would add what is added to it to the 1, and round that."""
+    return jax.lax.optimization_barrier(1 - y)
+
+
 LOSSES: Mapping[str, Callable[[Loss], Function]] = {
     "meanabsoluteerror": lambda loss: lambda y, t: jax.numpy.abs(y - t),
     "meansquarederror": lambda loss: lambda y, t: jax.numpy.square(y - t),
@@ -183,7 +188,7 @@ LOSSES: Mapping[str, Callable[[Loss], Function]] = {
     "hinge": lambda loss: lambda y, t: jax.nn.relu(1 - (2 * t - 1) * y),
     "huber": _huber,
     "cosinedistance": lambda loss: lambda y, t: -y * t,
-    "log": lambda loss: lambda y, t: -_xlogy(t, y + loss.epsilon) - _xlogy(1 - t, 1 - y + loss.epsilon),
+    "log": lambda loss: lambda y, t: -_xlogy(t, y + loss.epsilon) - _xlogy(1 - t, _without(y) + loss.epsilon),
     "kullbackleiblerdivergence": lambda loss: lambda y, t: _xlogy(t, t) - t * y,
 }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import check_operation
@@ -17,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 import mpsref_jax
-from mpsref import Reshape, SoftMax
+from mpsref import Loss, Reshape, SoftMax
 from mpsref_jax.operations import jax as framework
 
 FEW = replace(mpsref_jax.backend, distinct_problems=1)
@@ -30,6 +32,14 @@ SOME = ["BatchNormalization.statistics_gradient", "Loss.gradient", "Neuron.param
 def test_operation(name: str) -> None:
     (row,) = check_operation(operation_named(name), [FEW], 4)
     assert row.status == "passed", (row.reason, row.failures)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "jax"])
+def test_log_loss_of_a_prediction_near_1(backend: str) -> None:
+    """1 + epsilon, rounded, would be a fifth of the gradient off."""
+    loss, y, t = Loss("log", "none"), np.float32([[[[1 - 2.0**-20, 1 - 2.0**-24]]]]), np.float32([[[[0, 0.25]]]])
+    assert_allclose(loss.forward(y, t, backend=backend), loss.forward(y, t), rtol=1e-6)
+    assert_allclose(loss.gradient(y, y, t, backend=backend), loss.gradient(y, y, t), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["Adam.step", "RMSProp.step", "StochasticGradientDescent.step", "Dropout.mask"])
