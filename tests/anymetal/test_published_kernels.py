@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clan
 MODULES = {name: (module, collection.kind_of(module)) for name, module in collection.modules().items()}
 CASES = [(name, case) for name, (module, _) in MODULES.items() for case in module.CASES]
 FINDINGS = [(name, case) for name, (module, _) in MODULES.items() for case in module.FINDINGS]
-EXAMPLES = 12
+EXAMPLES, OF_A_FINDING = 4, 12
+"""Launches of a case: the command tries 8 by default, each with another instantiation."""
 
 
 def opened(name, case):
@@ -43,7 +44,7 @@ def test_kernels(name, case):
 def test_findings_are_live(name, case):
     """A finding that is gone was repaired: remove it, or move it to the cases."""
     module, opened_collection = opened(name, case)
-    outcome = examine(opened_collection, module.FINDINGS[case][0], EXAMPLES)
+    outcome = examine(opened_collection, module.FINDINGS[case][0], OF_A_FINDING)
     assert outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))
 
 
