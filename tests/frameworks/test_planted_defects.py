@@ -14,9 +14,12 @@ import pytest
 
 from mpsref.conformance import run_case, wide
 from mpsref_torch import audit
-from tests.frameworks.test_audit_sensitivity import through
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+
+import torch
+
+from tests.frameworks.test_audit_sensitivity import through
 
 nn, F = torch.nn, torch.nn.functional
 PAGE = Path(__file__).parents[2] / "docs" / "planted_defects.md"
