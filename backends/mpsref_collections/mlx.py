@@ -1492,6 +1492,8 @@ def quantized(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(got, x.astype(np.float64) @ weights.T, EPSILON * 64 * size)
 
 
+NO_NEGATIVE_STRIDES = "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative"
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
     "layer_norm of short rows": (
         lambda mlx, draw: normalized(mlx, draw, (1, draw.number(1, 40)), centred=True),
@@ -1515,11 +1517,11 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     ),
     "random bits of keys in reverse order": (
         lambda mlx, draw: random_bits(mlx, draw, back=True),
-        "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative",
+        NO_NEGATIVE_STRIDES,
     ),
     "gather_mm of a batch in reverse order": (
         lambda mlx, draw: other_gemm(mlx, draw, back=True),
-        "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative",
+        NO_NEGATIVE_STRIDES,
     ),
     "products with short rows of weights": (
         lambda mlx, draw: other_quantized(mlx, draw, ragged=True),

@@ -27,7 +27,7 @@ WIDE = 0.25
 """The change of an element of a derivative, relative to it, that shows a kink when inputs change by roundings."""
 
 TRIES = 4
-"""Callbacks of JAX run in a thread that may not know of float64 yet, and work when they are called again."""
+"""Calls of a forward pass that raises: callbacks of JAX may run in a thread where float64 is not enabled yet."""
 
 OTHER = "its forward gives other numbers in float64"
 """Random numbers, for example."""

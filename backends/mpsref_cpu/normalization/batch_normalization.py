@@ -57,7 +57,7 @@ class BatchPlan(NamedTuple):
     strips: int
     fused: Any
     separate: Neuron | None
-    """The activation, in one of the two."""
+    """The activation, if it is a pass of its own; ``fused`` is the identity then."""
     ones: Array
     zeros: Array
 
