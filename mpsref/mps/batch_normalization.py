@@ -53,7 +53,7 @@ from mpsref.mps.core.image_arguments import (
     is_list_of_arrays,
 )
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, saved
-from mpsref.mps.core.properties import Property, fix, instance_of, optional
+from mpsref.mps.core.properties import Alias, Property, fix, instance_of, optional
 from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
@@ -182,10 +182,7 @@ class MPSCNNBatchNormalizationState(BufferState):
         self._kernel = kernel
         self.reset()
 
-    @property
-    def batch_normalization(self) -> MPSCNNBatchNormalization:
-        """The kernel that made the state."""
-        return self._kernel
+    batch_normalization: Alias[MPSCNNBatchNormalization] = Alias("_kernel", "The kernel that made the state.")
 
     def reset(self) -> None:
         """Discard statistics and sums, as in a new state."""

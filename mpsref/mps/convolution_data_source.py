@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape, as_array, copied
-from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
@@ -33,9 +32,9 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNWeightsQuantizationType,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import instance_of
+from mpsref.mps.core.properties import Alias, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import SynchronizedState
+from mpsref.mps.core.state import Synchronized, SynchronizedState
 from mpsref.mps.core.types import MPSDataType, member
 
 
@@ -491,27 +490,15 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         state._reads = 1
         return state
 
-    @property
-    def weights(self) -> Array:
-        """The weights, read-only; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."""
-        self.check_readable("weights")
-        return on_host(self._buffers.weights)
-
-    @property
-    def biases(self) -> Array | None:
-        """The biases, read-only, or ``None``; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."""
-        self.check_readable("biases")
-        return on_host(self._buffers.biases)
-
-    @property
-    def weights_offset(self) -> int:
-        """Where the weights started in their buffer, in bytes."""
-        return self._weights_offset
-
-    @property
-    def biases_offset(self) -> int:
-        """Where the biases started in their buffer, in bytes."""
-        return self._biases_offset
+    weights: Synchronized[Array] = Synchronized(
+        "_buffers.weights", "The weights, read-only; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."
+    )
+    biases: Synchronized[Array | None] = Synchronized(
+        "_buffers.biases",
+        "The biases, read-only, or ``None``; ``NotSynchronizedError`` unless :meth:`synchronize` has completed.",
+    )
+    weights_offset: Alias[int] = Alias("_weights_offset", "Where the weights started in their buffer, in bytes.")
+    biases_offset: Alias[int] = Alias("_biases_offset", "Where the biases started in their buffer, in bytes.")
 
     def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> ConvolutionBuffers:
         """Return the arrays of a kernel that is encoded now; ``OrderError`` for a committed command buffer."""

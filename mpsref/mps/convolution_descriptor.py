@@ -29,7 +29,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
-from mpsref.mps.core.properties import Property, PropertyHolder, at_least, describe_parameters, fix, initialize
+from mpsref.mps.core.properties import Alias, Property, PropertyHolder, at_least, describe_parameters, fix, initialize
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
@@ -306,10 +306,10 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         """Result pixels of one window along each axis: 1 but for sub-pixel convolutions."""
         return 1
 
-    @property
-    def effective_groups(self) -> int:
-        """The number of groups of the functional form: for a depthwise convolution, the number of input channels."""
-        return self.groups
+    effective_groups: Alias[int] = Alias(
+        "groups",
+        "The number of groups of the functional form: for a depthwise convolution, the number of input channels.",
+    )
 
     @property
     def weights_shape(self) -> Shape:
@@ -380,10 +380,7 @@ class MPSCNNDepthWiseConvolutionDescriptor(MPSCNNConvolutionDescriptor):
         """Result channels for each source channel."""
         return self.output_feature_channels // self.input_feature_channels
 
-    @property
-    def effective_groups(self) -> int:
-        """One group for each input channel."""
-        return self.input_feature_channels
+    effective_groups: Alias[int] = Alias("input_feature_channels", "One group for each input channel.")
 
     @property
     def weights_shape(self) -> Shape:
@@ -413,10 +410,7 @@ class MPSCNNSubPixelConvolutionDescriptor(MPSCNNConvolutionDescriptor):
 
     sub_pixel_scale_factor = Property(at_least(1), 1, "Pixels that each result pixel becomes, along each axis.")
 
-    @property
-    def sub_pixel_factor(self) -> int:
-        """The scale factor."""
-        return self.sub_pixel_scale_factor
+    sub_pixel_factor: Alias[int] = Alias("sub_pixel_scale_factor", "The scale factor.")
 
     def check(self) -> None:
         """Raise ``ValueError`` unless the square of the factor divides the output channels."""

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -48,6 +49,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, problem_of, saved
+from mpsref.mps.core.properties import Alias
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
@@ -96,20 +98,15 @@ class ImageNormalizationGradientState(BufferState):
         self._batch: ImageNormalizationGradientState = self
         self._image: int | None = None
 
-    @property
-    def kernel(self) -> ImageNormalizationKernel:
-        """The forward kernel that made the state."""
-        return self.record.extras["kernel"]  # type: ignore[no-any-return]
-
-    @property
-    def gamma(self) -> Array:
-        """The scale of the kernel (C,), as it is now; ones where the data source has none."""
-        return self.kernel.gamma
-
-    @property
-    def beta(self) -> Array:
-        """The shift of the kernel (C,), as it is now; zeros where the data source has none."""
-        return self.kernel.beta
+    kernel: Alias[ImageNormalizationKernel] = Alias(
+        "record.extras", "The forward kernel that made the state.", itemgetter("kernel")
+    )
+    gamma: Alias[Array] = Alias(
+        "kernel.gamma", "The scale of the kernel (C,), as it is now; ones where the data source has none."
+    )
+    beta: Alias[Array] = Alias(
+        "kernel.beta", "The shift of the kernel (C,), as it is now; zeros where the data source has none."
+    )
 
     @property
     def gradient_for_gamma(self) -> Array | None:
@@ -287,10 +284,7 @@ def _check_whole(name: str, state: ImageNormalizationGradientState) -> None:
 class MPSCNNInstanceNormalizationGradientState(ImageNormalizationGradientState):
     """The state of instance normalization for its gradient and for the update of gamma and beta."""
 
-    @property
-    def instance_normalization(self) -> NormalizationKernel:
-        """The kernel that made the state."""
-        return self.kernel
+    instance_normalization: Alias[NormalizationKernel] = Alias("kernel", "The kernel that made the state.")
 
 
 @saved("data_source")
@@ -328,10 +322,7 @@ class MPSCNNInstanceNormalizationGradient(ImageNormalizationGradient):
 class MPSCNNGroupNormalizationGradientState(ImageNormalizationGradientState):
     """The state of group normalization for its gradient and for the update of gamma and beta."""
 
-    @property
-    def group_normalization(self) -> NormalizationKernel:
-        """The kernel that made the state."""
-        return self.kernel
+    group_normalization: Alias[NormalizationKernel] = Alias("kernel", "The kernel that made the state.")
 
 
 @saved("data_source")
@@ -341,10 +332,9 @@ class MPSCNNGroupNormalization(ImageNormalizationKernel):
     kind = "Group"
     state_class = MPSCNNGroupNormalizationGradientState
 
-    @property
-    def number_of_groups(self) -> int:
-        """The number of groups of channels, from the data source when it was last loaded."""
-        return self._loaded.groups
+    number_of_groups: Alias[int] = Alias(
+        "_loaded.groups", "The number of groups of channels, from the data source when it was last loaded."
+    )
 
     @property
     def function(self) -> GroupNormalization:
@@ -370,10 +360,9 @@ class MPSCNNGroupNormalizationGradient(ImageNormalizationGradient):
 class _Parameters(NormalizationParameters):
     kernel: ImageNormalizationKernel
 
-    @property
-    def form(self) -> Spec:
-        """The functional form: the data source may change the number of groups."""
-        return self.kernel.function
+    form: Alias[Spec] = Alias(
+        "kernel.function", "The functional form: the data source may change the number of groups."
+    )
 
     def state(self, step_state: StepState) -> ImageNormalizationGradientState:
         """Return a synchronized state with the gradients of one run."""

@@ -45,6 +45,7 @@ from mpsref.mps.core.kernel import (
     saved,
 )
 from mpsref.mps.core.properties import (
+    Alias,
     Argument,
     Closed,
     Property,
@@ -250,20 +251,9 @@ class MPSCNNLossDataDescriptor(Closed):
         """Return a new descriptor; equivalent to the constructor."""
         return cls(data, layout, size)
 
-    @property
-    def array(self) -> Array:
-        """The data, (N, H, W, C)."""
-        return self._array
-
-    @property
-    def layout(self) -> MPSDataLayout:
-        """The layout of the given data."""
-        return self._layout
-
-    @property
-    def size(self) -> MTLSize:
-        """(width, height, channels) of an image."""
-        return self._size
+    array: Alias[Array] = Alias("_array", "The data, (N, H, W, C).")
+    layout: Alias[MPSDataLayout] = Alias("_layout", "The layout of the given data.")
+    size: Alias[MTLSize] = Alias("_size", "(width, height, channels) of an image.")
 
 
 ONE_PIXEL = MTLSize(1, 1, 1)
@@ -341,10 +331,7 @@ class MPSCNNLossLabels(SynchronizedState):
             )
         self._loss = np.zeros((shape[0], height, width, channels), np.float32)
 
-    @property
-    def loss_image_size(self) -> MTLSize:
-        """(width, height, channels) of the loss image."""
-        return self._size
+    loss_image_size: Alias[MTLSize] = Alias("_size", "(width, height, channels) of the loss image.")
 
     @property
     def loss_image(self) -> Array:

@@ -15,6 +15,7 @@ Source: ``MPSMatrix.h`` [doc].
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from operator import itemgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,55 +26,47 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, PropertyError, instance_of
+from mpsref.mps.core.properties import Alias, Closed, PropertyError, instance_of
 from mpsref.mps.core.types import MPSDataType, member
 
 
 class _Descriptor:
     """Sizes and strides; a stride of ``None`` is the smallest one, and is replaced by it when it is read."""
 
-    _order: ClassVar[tuple[str, ...]]
+    _sizes: ClassVar[tuple[str, ...]]
+    """The names of the lengths of the axes."""
+    _steps: ClassVar[tuple[str, ...]]
+    """The names of their strides, but for the last axis, whose elements follow each other."""
     data_type: MPSDataType
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in self._order:
+        settable = *self._sizes, *reversed(self._steps), "data_type"
+        if name not in settable:
             raise PropertyError(
-                f"{type(self).__name__} has no property {shown(name)}; those that can be set are: "
-                f"{', '.join(self._order)}"
+                f"{type(self).__name__} has no property {shown(name)}; those that can be set are: {', '.join(settable)}"
             )
         if name == "data_type":
             value = member(name, value, MPSDataType)
-        elif value is not None or not name.endswith("_bytes"):
+        elif value is not None or name in self._sizes:
             value = integer(name, value, 1)
         object.__setattr__(self, name, value)
 
-    @property
-    def dtype(self) -> DType:
-        """The dtype of NumPy."""
-        return self.data_type.dtype
-
-    def _strides(self) -> tuple[int, ...]:
-        raise NotImplementedError
-
-    def _shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
+    dtype: Alias[DType] = Alias("data_type.dtype", "The dtype of NumPy.")
 
     def checked(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return shape and strides; raise ``ValueError`` for strides that are too small, or no multiple."""
         if self.data_type is MPSDataType.UInt8:
             raise ValueError("data_type is UInt8; it must be Float32 or Float16")
-        shape, strides = self._shape(), self._strides()
-        for k, name in enumerate(_names(self)):
-            unit = strides[k + 1]
-            low = shape[k + 1] * unit
-            if strides[k] < low or strides[k] % unit:
-                raise ValueError(f"{name} is {strides[k]}; it must be a multiple of {unit} bytes, and at least {low}")
-        return shape, strides
-
-
-def _names(descriptor: _Descriptor | type[_Descriptor]) -> tuple[str, ...]:
-    """Return the names of the strides, those of the outer axes first."""
-    return tuple(name for name in ("matrix_bytes", "row_bytes", "vector_bytes") if name in descriptor._order)
+        shape, strides = tuple(getattr(self, name) for name in self._sizes), [self.dtype.itemsize]
+        for name, length in zip(reversed(self._steps), reversed(shape), strict=False):
+            unit, given = strides[0], getattr(self, name)
+            stride = length * unit if given is None else given
+            if stride < length * unit or stride % unit:
+                raise ValueError(
+                    f"{name} is {stride}; it must be a multiple of {unit} bytes, and at least {length * unit}"
+                )
+            strides.insert(0, stride)
+        return shape, tuple(strides)
 
 
 @dataclass
@@ -106,7 +99,8 @@ class MPSMatrixDescriptor(_Descriptor):
     matrix_bytes: int | None = None
     data_type: MPSDataType = MPSDataType.Float32
 
-    _order = ("rows", "columns", "matrices", "row_bytes", "matrix_bytes", "data_type")
+    _sizes = "matrices", "rows", "columns"
+    _steps = "matrix_bytes", "row_bytes"
 
     @classmethod
     def matrix_descriptor_with_rows_columns_row_bytes_data_type(
@@ -126,14 +120,6 @@ class MPSMatrixDescriptor(_Descriptor):
     def row_bytes_for_columns(columns: int, data_type: MPSDataType) -> int:
         """Return the number of bytes of a row: here there is no faster distance of rows."""
         return integer("columns", columns, 1) * member("data_type", data_type, MPSDataType).dtype.itemsize
-
-    def _shape(self) -> tuple[int, ...]:
-        return self.matrices, self.rows, self.columns
-
-    def _strides(self) -> tuple[int, ...]:
-        size = self.dtype.itemsize
-        row = self.columns * size if self.row_bytes is None else self.row_bytes
-        return self.rows * row if self.matrix_bytes is None else self.matrix_bytes, row, size
 
 
 @dataclass
@@ -163,7 +149,8 @@ class MPSVectorDescriptor(_Descriptor):
     vector_bytes: int | None = None
     data_type: MPSDataType = MPSDataType.Float32
 
-    _order = ("length", "vectors", "vector_bytes", "data_type")
+    _sizes = "vectors", "length"
+    _steps = ("vector_bytes",)
 
     @classmethod
     def vector_descriptor_with_length_data_type(cls, length: int, data_type: MPSDataType) -> Self:
@@ -182,18 +169,11 @@ class MPSVectorDescriptor(_Descriptor):
         """Return the number of bytes of a vector: here there is no faster distance of vectors."""
         return integer("length", length, 1) * member("data_type", data_type, MPSDataType).dtype.itemsize
 
-    def _shape(self) -> tuple[int, ...]:
-        return self.vectors, self.length
-
-    def _strides(self) -> tuple[int, ...]:
-        size = self.dtype.itemsize
-        return self.length * size if self.vector_bytes is None else self.vector_bytes, size
-
 
 class _Stored(Closed):
     """An array in a buffer."""
 
-    _kind: ClassVar[type[Any]]
+    _kind: ClassVar[type[_Descriptor]]
     _array: Array
     _offset: int
 
@@ -228,7 +208,7 @@ class _Stored(Closed):
 
     def _of(self, array: Array) -> Array:
         """Return an array that is given in the place of a buffer with all axes; its memory is shared."""
-        rank = len(_names(self._kind)) + 1
+        rank = len(self._kind._sizes)
         if array.dtype not in (np.float32, np.float16):
             raise TypeError(f"buffer has dtype {array.dtype}; it must be float32 or float16")
         if array.ndim not in (rank - 1, rank) or not array.size:
@@ -242,15 +222,10 @@ class _Stored(Closed):
         """The type of an element."""
         return member("data_type", self._array.dtype.name, MPSDataType)
 
-    @property
-    def offset(self) -> int:
-        """The first byte in the buffer."""
-        return self._offset
-
-    @property
-    def data(self) -> Array:
-        """The elements, sharing the memory of the buffer: writing into this array writes into the object."""
-        return self._array
+    offset: Alias[int] = Alias("_offset", "The first byte in the buffer.")
+    data: Alias[Array] = Alias(
+        "_array", "The elements, sharing the memory of the buffer: writing into this array writes into the object."
+    )
 
     def to_array(self) -> Array:
         """Return a copy of the elements."""
@@ -290,30 +265,11 @@ class MPSMatrix(_Stored):
 
     _kind = MPSMatrixDescriptor
 
-    @property
-    def rows(self) -> int:
-        """The number of rows of a matrix."""
-        return int(self._array.shape[1])
-
-    @property
-    def columns(self) -> int:
-        """The number of columns of a matrix."""
-        return int(self._array.shape[2])
-
-    @property
-    def matrices(self) -> int:
-        """The number of matrices."""
-        return int(self._array.shape[0])
-
-    @property
-    def row_bytes(self) -> int:
-        """The distance of consecutive rows in bytes."""
-        return int(self._array.strides[1])
-
-    @property
-    def matrix_bytes(self) -> int:
-        """The distance of consecutive matrices in bytes."""
-        return int(self._array.strides[0])
+    rows: Alias[int] = Alias("_array.shape", "The number of rows of a matrix.", itemgetter(1))
+    columns: Alias[int] = Alias("_array.shape", "The number of columns of a matrix.", itemgetter(2))
+    matrices: Alias[int] = Alias("_array.shape", "The number of matrices.", itemgetter(0))
+    row_bytes: Alias[int] = Alias("_array.strides", "The distance of consecutive rows in bytes.", itemgetter(1))
+    matrix_bytes: Alias[int] = Alias("_array.strides", "The distance of consecutive matrices in bytes.", itemgetter(0))
 
     def __repr__(self) -> str:
         return f"<MPSMatrix: {self.matrices} x {self.rows} x {self.columns}, {self.data_type.name}>"
@@ -340,20 +296,9 @@ class MPSVector(_Stored):
 
     _kind = MPSVectorDescriptor
 
-    @property
-    def length(self) -> int:
-        """The number of elements of a vector."""
-        return int(self._array.shape[1])
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors."""
-        return int(self._array.shape[0])
-
-    @property
-    def vector_bytes(self) -> int:
-        """The distance of consecutive vectors in bytes."""
-        return int(self._array.strides[0])
+    length: Alias[int] = Alias("_array.shape", "The number of elements of a vector.", itemgetter(1))
+    vectors: Alias[int] = Alias("_array.shape", "The number of vectors.", itemgetter(0))
+    vector_bytes: Alias[int] = Alias("_array.strides", "The distance of consecutive vectors in bytes.", itemgetter(0))
 
     def __repr__(self) -> str:
         return f"<MPSVector: {self.vectors} x {self.length}, {self.data_type.name}>"

@@ -17,6 +17,7 @@ name is computed: the root in batch normalization, and the gradient of log-softm
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -31,7 +32,7 @@ from mpsref.mps.batch_normalization import neuron_of
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel, constructed, saved
-from mpsref.mps.core.properties import Argument, Property, at_least, instance_of
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, instance_of
 from mpsref.mps.core.types import MTLOrigin
 from mpsref.mps.matrix import MPSMatrix, MPSVector
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
@@ -47,17 +48,12 @@ def _origin(name: str, value: object) -> MTLOrigin:
     return found
 
 
-def _limit(name: str, value: object) -> int | None:
-    unlimited = value is None or (isinstance(value, int) and value == types.NSUIntegerMax)
-    return None if unlimited else integer(name, value, 1)
-
-
 def _origin_property(of: str) -> Property[MTLOrigin]:
     return Property(_origin, ZERO, f"Row (x) and column (y) at which the {of} begins; z is 0.")
 
 
 def _limit_property(of: str) -> Property[int | None]:
-    return Property(_limit, None, f"The largest number of {of}; ``None`` or NSUIntegerMax for all.")
+    return Property(types.limit, None, f"The largest number of {of}; ``None`` or NSUIntegerMax for all.")
 
 
 def _kind_of(name: str, value: object, kind: type[Stored]) -> Stored:
@@ -71,6 +67,10 @@ class _MatrixKernel(MPSKernel):
     result_matrix_origin = _origin_property("result")
     batch_start: Property[int] = Property(at_least(0), 0, "The number of the first matrix that is processed.")
     batch_size = _limit_property("matrices that are processed")
+
+    def _limits_of_sources(self) -> tuple[int | None, int | None]:
+        """Return the largest numbers of rows and columns that are read of a source."""
+        return None, None
 
     def _source(self, name: str, value: object, origin: MTLOrigin, rows: int | None, columns: int | None) -> Array:
         """Return the part of a matrix that is read, (matrices, rows, columns)."""
@@ -93,24 +93,33 @@ class _MatrixKernel(MPSKernel):
             )
         return part
 
-    def _target(self, name: str, value: object, like: Array, shape: Sequence[int]) -> tuple[MPSMatrix, Array]:
-        """Return a result matrix, a new one for ``None``, and the part of it that is written."""
-        corner = self.result_matrix_origin
+    def _written(
+        self,
+        name: str,
+        value: object,
+        rows: Sequence[Array],
+        like: Array,
+        command_buffer: MPSCommandBuffer | None,
+        *vectors: tuple[Array | None, Array],
+    ) -> MPSMatrix:
+        """Write the rows of each result into a matrix, a new one for ``None``, and values into vectors; return it."""
+        corner, shape = self.result_matrix_origin, (len(rows), *rows[0].shape)
         if value is None:
-            n, rows, columns = shape
-            made = np.zeros((self.batch_start + n, corner.x + rows, corner.y + columns), like.dtype)
-            found = MPSMatrix(made)
-        else:
-            found = _kind_of(name, value, MPSMatrix)
-        array, (n, rows, columns) = found.data, shape
-        part = array[self.batch_start :, corner.x :, corner.y :][:n, :rows, :columns]
-        if part.shape != tuple(shape):
+            n, height, width = shape
+            value = MPSMatrix(np.zeros((self.batch_start + n, corner.x + height, corner.y + width), like.dtype))
+        found = _kind_of(name, value, MPSMatrix)
+        array, (n, height, width) = found.data, shape
+        part = array[self.batch_start :, corner.x :, corner.y :][:n, :height, :width]
+        if part.shape != shape:
             raise ShapeError(
-                f"{name} has {array.shape[0]} matrices of {array.shape[1]} x {array.shape[2]}; it must hold "
-                f"{tuple(shape)} (matrices, rows, columns) from matrix {self.batch_start}, row {corner.x} and column "
-                f"{corner.y} on"
+                f"{name} has {array.shape[0]} matrices of {array.shape[1]} x {array.shape[2]}; it must hold {shape} "
+                f"(matrices, rows, columns) from matrix {self.batch_start}, row {corner.x} and column {corner.y} on"
             )
-        return found, part
+        check_encodable(command_buffer)
+        for target, values in (*zip(part, rows, strict=True), *vectors):
+            if target is not None:
+                target[...] = values
+        return found
 
     @staticmethod
     def _vector(name: str, value: object, length: int) -> Array:
@@ -122,17 +131,19 @@ class _MatrixKernel(MPSKernel):
             )
         return array[0, :length]
 
-    def _optional(self, name: str, value: object, length: int) -> Array | None:
-        return None if value is None else self._vector(name, value, length)
+    def _vectors(self, length: int, **given: object) -> list[Array | None]:
+        """Return the first elements of optional vectors."""
+        return [None if value is None else self._vector(name, value, length) for name, value in given.items()]
 
-    def _sums(self, name: str, value: object, gradient: Array) -> Array | None:
+    def _biases(self, value: object, gradient: Array) -> Array | None:
         """Return the vector for the sums of a gradient over rows, if it is given: those of one matrix."""
-        sums = self._optional(name, value, gradient.shape[2])
-        if sums is not None and len(gradient) > 1:
+        (biases,) = self._vectors(gradient.shape[2], result_gradient_for_bias_vector=value)
+        if biases is not None and len(gradient) > 1:
             raise ShapeError(
-                f"{name} is given for {len(gradient)} matrices; it holds the sums of one: set batch_size to 1"
+                f"result_gradient_for_bias_vector is given for {len(gradient)} matrices; it holds the sums of one: set "
+                "batch_size to 1"
             )
-        return sums
+        return biases
 
     def _each(self, function: Callable[..., Array], *parts: Array) -> list[Array]:
         """Return what a function of images computes of the rows of each matrix, as rows."""
@@ -144,16 +155,14 @@ def _images(rows: Array) -> Array:
     return np.ascontiguousarray(rows)[:, None, None, :]
 
 
-def _written(pairs: Sequence[tuple[Array, Array]]) -> None:
-    """Write results, after all of them were computed."""
-    for target, values in pairs:
-        target[...] = values
-
-
 class MPSMatrixUnaryKernel(_MatrixKernel):
     """Base class of the kernels with one source matrix."""
 
     source_matrix_origin = _origin_property("source")
+
+    def _input(self, value: object) -> Array:
+        """Return what is read of the input matrix."""
+        return self._source("input_matrix", value, self.source_matrix_origin, *self._limits_of_sources())
 
 
 class MPSMatrixBinaryKernel(_MatrixKernel):
@@ -162,21 +171,15 @@ class MPSMatrixBinaryKernel(_MatrixKernel):
     primary_source_matrix_origin = _origin_property("primary source")
     secondary_source_matrix_origin = _origin_property("secondary source")
 
-    def _gradient_and(
-        self, name: str, gradient_matrix: object, value: object, limits: tuple[int | None, int | None]
-    ) -> tuple[Array, Array]:
+    def _gradient_and(self, name: str, gradient_matrix: object, value: object) -> tuple[Array, Array]:
         """Return the source gradient, and what is read of the matrix ``name``, in the same shape."""
+        limits = self._limits_of_sources()
         g = self._source("gradient_matrix", gradient_matrix, self.primary_source_matrix_origin, *limits)
         part = self._source(name, value, self.secondary_source_matrix_origin, *limits)
         return g, self._same(name, part, g.shape, "gradient_matrix")
 
 
-def _alpha(name: str, value: object) -> float:
-    return number(name, value)
-
-
-ALPHA = Property(_alpha, 1.0, "The factor of the product or of the source; a finite number.")
-VECTORS = "source_number_of_feature_vectors"
+ALPHA = Property(number, 1.0, "The factor of the product or of the source; a finite number.")
 
 
 class _Neural(_MatrixKernel):
@@ -198,25 +201,10 @@ class _Neural(_MatrixKernel):
         """Set the neuron; PReLU, with a slope for each column, has a setter of its own."""
         self.neuron_descriptor = MPSNNNeuronDescriptor(neuron_type, parameter_a, parameter_b, parameter_c)
 
-    @property
-    def neuron_type(self) -> MPSCNNNeuronType:
-        """The type of the neuron."""
-        return self.neuron_descriptor.neuron_type
-
-    @property
-    def neuron_parameter_a(self) -> float:
-        """The first parameter of the neuron."""
-        return self.neuron_descriptor.a
-
-    @property
-    def neuron_parameter_b(self) -> float:
-        """The second parameter of the neuron."""
-        return self.neuron_descriptor.b
-
-    @property
-    def neuron_parameter_c(self) -> float:
-        """The third parameter of the neuron."""
-        return self.neuron_descriptor.c
+    neuron_type: Alias[MPSCNNNeuronType] = Alias("neuron_descriptor.neuron_type", "The type of the neuron.")
+    neuron_parameter_a: Alias[float] = Alias("neuron_descriptor.a", "The first parameter of the neuron.")
+    neuron_parameter_b: Alias[float] = Alias("neuron_descriptor.b", "The second parameter of the neuron.")
+    neuron_parameter_c: Alias[float] = Alias("neuron_descriptor.c", "The third parameter of the neuron.")
 
     def _neuron(self) -> Neuron | None:
         return neuron_of(self.neuron_descriptor)
@@ -232,14 +220,6 @@ class _Limited(_Neural):
         return self.source_number_of_feature_vectors, self.source_input_feature_channels
 
 
-class _WithSlopes(_Neural):
-    """A kernel whose neuron may be PReLU; not a class of MPS."""
-
-    def set_neuron_to_prelu_with_parameters_a(self, a: ArrayLike) -> None:
-        """Set the neuron to PReLU with a slope for each column."""
-        self.neuron_descriptor = MPSNNNeuronDescriptor("prelu", data=a)
-
-
 # --- fully connected layers -------------------------------------------------------------------------------------------
 
 
@@ -252,9 +232,8 @@ class _FullyConnected(MPSMatrixBinaryKernel):
     alpha = ALPHA
 
     def _weights(self, w: Array) -> Array:
-        """Return (inputs, outputs) as OHWI, times alpha."""
-        scaled = w if self.alpha == 1 else w * w.dtype.type(self.alpha)
-        return np.ascontiguousarray(scaled.T)[:, None, None, :]
+        """Return the weights (matrices, inputs, outputs) with a row for each output, times alpha."""
+        return (w if self.alpha == 1 else w * w.dtype.type(self.alpha)).swapaxes(1, 2)
 
 
 @saved()
@@ -295,25 +274,17 @@ class MPSMatrixFullyConnected(_FullyConnected, _Neural):
         TypeError, ValueError
             For arguments that do not fit; also ``OrderError`` for a committed command buffer. Nothing is written.
         """
-        rows, inputs, outputs = (
-            self.source_number_of_feature_vectors,
-            self.source_input_feature_channels,
-            self.source_output_feature_channels,
-        )
+        rows, inputs = self.source_number_of_feature_vectors, self.source_input_feature_channels
+        outputs = self.source_output_feature_channels
         x = self._source("input_matrix", input_matrix, self.primary_source_matrix_origin, rows, inputs)
         w = self._source("weight_matrix", weight_matrix, self.secondary_source_matrix_origin, inputs, outputs)
         common = min(x.shape[2], w.shape[1])
         x, w = x[:, :, :common], w[:, :common]
         self._same("weight_matrix", w[:, :1, :1], (len(x), 1, 1), "input_matrix")
-        biases = self._optional("bias_vector", bias_vector, w.shape[2])
-        result, target = self._target("result_matrix", result_matrix, x, (*x.shape[:2], w.shape[2]))
-        check_encodable(command_buffer)
-        layer = FullyConnected(1, neuron=self._neuron())
-        forward = [
-            layer.forward(_images(a), self._weights(b), biases, backend=self.backend) for a, b in zip(x, w, strict=True)
-        ]
-        _written([(target[k], one[:, 0, 0]) for k, one in enumerate(forward)])
-        return result
+        (biases,) = self._vectors(w.shape[2], bias_vector=bias_vector)
+        forward = partial(FullyConnected(1, neuron=self._neuron()).forward, biases=biases)
+        found = self._each(forward, x, self._weights(w))
+        return self._written("result_matrix", result_matrix, found, x, command_buffer)
 
 
 @saved()
@@ -336,16 +307,9 @@ class MPSMatrixFullyConnectedGradient(_FullyConnected):
         g, inputs = self._gradient(gradient_matrix), self.source_input_feature_channels
         w = self._source("weight_matrix", weight_matrix, self.secondary_source_matrix_origin, inputs, g.shape[2])
         self._same("weight_matrix", w[:, :1], (len(g), 1, g.shape[2]), "gradient_matrix")
-        shape = (*g.shape[:2], w.shape[1])
-        result, target = self._target("result_gradient_for_data_matrix", result_gradient_for_data_matrix, g, shape)
-        check_encodable(command_buffer)
-        layer, source = FullyConnected(1), (shape[1], 1, 1, shape[2])
-        found = [
-            layer.gradient_data(_images(a), self._weights(b), source, backend=self.backend)
-            for a, b in zip(g, w, strict=True)
-        ]
-        _written([(target[k], one[:, 0, 0]) for k, one in enumerate(found)])
-        return result
+        gradient = partial(FullyConnected(1).gradient_data, source_shape=(g.shape[1], 1, 1, w.shape[1]))
+        found, name = self._each(gradient, g, self._weights(w)), "result_gradient_for_data_matrix"
+        return self._written(name, result_gradient_for_data_matrix, found, g, command_buffer)
 
     encode = encode_gradient_for_data
 
@@ -366,28 +330,27 @@ class MPSMatrixFullyConnectedGradient(_FullyConnected):
         g, inputs = self._gradient(gradient_matrix), self.source_input_feature_channels
         x = self._source("input_matrix", input_matrix, self.secondary_source_matrix_origin, g.shape[1], inputs)
         self._same("input_matrix", x[:, :, :1], (*g.shape[:2], 1), "gradient_matrix")
-        shape = (len(g), x.shape[2], g.shape[2])
-        name = "result_gradient_for_weight_matrix"
-        result, target = self._target(name, result_gradient_for_weight_matrix, g, shape)
-        biases = self._sums("result_gradient_for_bias_vector", result_gradient_for_bias_vector, g)
-        check_encodable(command_buffer)
+        biases = self._biases(result_gradient_for_bias_vector, g)
         layer, factor = FullyConnected(1), g.dtype.type(self.alpha)
-        found = [
-            layer.gradient_weights(_images(a), _images(b), backend=self.backend) for a, b in zip(g, x, strict=True)
-        ]
-        _written([(target[k], dw[:, 0, 0].T * factor) for k, (dw, _) in enumerate(found)])
-        if biases is not None:
-            _written([(biases, found[0][1])])
-        return result
+        dw, db = zip(
+            *(layer.gradient_weights(_images(a), _images(b), backend=self.backend) for a, b in zip(g, x, strict=True)),
+            strict=True,
+        )
+        found, name = [one[:, 0, 0].T * factor for one in dw], "result_gradient_for_weight_matrix"
+        return self._written(name, result_gradient_for_weight_matrix, found, g, command_buffer, (biases, db[0]))
 
 
 # --- neurons ----------------------------------------------------------------------------------------------------------
 
 
-class _OnColumns(_Limited, _WithSlopes):
-    """Factor of neurons; not a class of MPS."""
+class _OnColumns(_Limited):
+    """Factor and slopes of neurons; not a class of MPS."""
 
     alpha = ALPHA
+
+    def set_neuron_to_prelu_with_parameters_a(self, a: ArrayLike) -> None:
+        """Set the neuron to PReLU with a slope for each column."""
+        self.neuron_descriptor = MPSNNNeuronDescriptor("prelu", data=a)
 
     def _argument(self, x: Array, bias_vector: object) -> Array:
         """Return ``alpha x + bias``."""
@@ -415,13 +378,9 @@ class MPSMatrixNeuron(MPSMatrixUnaryKernel, _OnColumns):
         Raises ``TypeError`` or ``ValueError`` for arguments that do not fit, and ``OrderError`` for a committed command
         buffer; nothing is written.
         """
-        x = self._source("input_matrix", input_matrix, self.source_matrix_origin, *self._limits_of_sources())
-        u = self._argument(x, bias_vector)
-        result, target = self._target("result_matrix", result_matrix, x, x.shape)
-        check_encodable(command_buffer)
-        neuron = self.neuron_descriptor.neuron
-        _written(list(zip(target, self._each(neuron.forward, u), strict=True)))
-        return result
+        x = self._input(input_matrix)
+        found = self._each(self.neuron_descriptor.neuron.forward, self._argument(x, bias_vector))
+        return self._written("result_matrix", result_matrix, found, x, command_buffer)
 
 
 @saved()
@@ -442,18 +401,12 @@ class MPSMatrixNeuronGradient(MPSMatrixBinaryKernel, _OnColumns):
 
         Return the result matrix, by default a new one. Errors as in :meth:`MPSMatrixNeuron.encode`.
         """
-        g, x = self._gradient_and("input_matrix", gradient_matrix, input_matrix, self._limits_of_sources())
-        u = self._argument(x, bias_vector)
+        g, x = self._gradient_and("input_matrix", gradient_matrix, input_matrix)
+        biases = self._biases(result_gradient_for_bias_vector, g)
+        slopes = self._each(self.neuron_descriptor.neuron.gradient, g, self._argument(x, bias_vector))
+        found, sums = [one * g.dtype.type(self.alpha) for one in slopes], slopes[0].sum(axis=0, dtype=np.float64)
         name = "result_gradient_for_data_matrix"
-        result, target = self._target(name, result_gradient_for_data_matrix, g, g.shape)
-        biases = self._sums("result_gradient_for_bias_vector", result_gradient_for_bias_vector, g)
-        check_encodable(command_buffer)
-        neuron, factor = self.neuron_descriptor.neuron, g.dtype.type(self.alpha)
-        slopes = self._each(neuron.gradient, g, u)
-        _written([(target[k], one * factor) for k, one in enumerate(slopes)])
-        if biases is not None:
-            _written([(biases, slopes[0].sum(axis=0, dtype=np.float64))])
-        return result
+        return self._written(name, result_gradient_for_data_matrix, found, g, command_buffer, (biases, sums))
 
 
 # --- batch normalization ----------------------------------------------------------------------------------------------
@@ -463,7 +416,7 @@ class _Normalization(_Limited):
     """Properties of batch normalization and its gradient; not a class of MPS."""
 
     epsilon: Property[float] = Property(
-        lambda name, value: number(name, value, 0), float(np.finfo(np.float32).tiny), "Added to the variance; >= 0."
+        partial(number, low=0), float(np.finfo(np.float32).tiny), "Added to the variance; >= 0."
     )
 
     def _function(self) -> BatchNormalization:
@@ -476,6 +429,9 @@ class _Normalization(_Limited):
                 f"{len(part)} matrices of {name} are read; statistics are those of one: set batch_size to 1"
             )
         return _images(part[0])
+
+    def _statistics(self, mean: object, variance: object, x: Array) -> tuple[Array, Array]:
+        return self._vector("mean_vector", mean, x.shape[3]), self._vector("variance_vector", variance, x.shape[3])
 
 
 @saved()
@@ -501,22 +457,17 @@ class MPSMatrixBatchNormalization(MPSMatrixUnaryKernel, _Normalization):
         Raises ``TypeError`` or ``ValueError`` for arguments that do not fit, and ``OrderError`` for a committed command
         buffer; nothing is written.
         """
-        part = self._source("input_matrix", input_matrix, self.source_matrix_origin, *self._limits_of_sources())
-        x, columns = self._one(part, "input_matrix"), part.shape[2]
-        names = ("mean", mean_vector), ("variance", variance_vector)
-        mean, variance = (self._vector(f"{name}_vector", value, columns) for name, value in names)
-        gamma = self._optional("gamma_vector", gamma_vector, columns)
-        beta = self._optional("beta_vector", beta_vector, columns)
-        result, target = self._target("result_matrix", result_matrix, x, part.shape)
-        check_encodable(command_buffer)
+        x = self._one(self._input(input_matrix), "input_matrix")
+        mean, variance = self._statistics(mean_vector, variance_vector, x)
+        gamma, beta = self._vectors(x.shape[3], gamma_vector=gamma_vector, beta_vector=beta_vector)
         function = self._function()
         used: tuple[Any, Any] = mean, variance
         if self.compute_statistics:
             found = function.statistics(x, backend=self.backend)
             used = found.mean, found.variance
         y = function.forward(x, *used, gamma, beta, backend=self.backend)
-        _written([(target[0], y[:, 0, 0]), (mean, used[0]), (variance, used[1])])
-        return result
+        vectors = (mean, used[0]), (variance, used[1])
+        return self._written("result_matrix", result_matrix, [y[:, 0, 0]], x, command_buffer, *vectors)
 
 
 @saved()
@@ -544,34 +495,32 @@ class MPSMatrixBatchNormalizationGradient(MPSMatrixBinaryKernel, _Normalization)
 
         Return the result matrix, by default a new one. Errors as in :meth:`MPSMatrixBatchNormalization.encode`.
         """
-        part, other = self._gradient_and("input_matrix", gradient_matrix, input_matrix, self._limits_of_sources())
-        g, x, columns = self._one(part, "gradient_matrix"), self._one(other, "input_matrix"), part.shape[2]
-        mean = self._vector("mean_vector", mean_vector, columns)
-        variance = self._vector("variance_vector", variance_vector, columns)
-        gamma = self._optional("gamma_vector", gamma_vector, columns)
-        beta = self._optional("beta_vector", beta_vector, columns)
-        dgamma = self._optional("result_gradient_for_gamma_vector", result_gradient_for_gamma_vector, columns)
-        dbeta = self._optional("result_gradient_for_beta_vector", result_gradient_for_beta_vector, columns)
-        name = "result_gradient_for_data_matrix"
-        result, target = self._target(name, result_gradient_for_data_matrix, g, part.shape)
-        check_encodable(command_buffer)
-        function = self._function()
-        sums = function.statistics_gradient(g, x, mean, variance, gamma, beta, backend=self.backend)
-        dx = function.gradient(g, x, mean, variance, gamma, beta, sums=sums, backend=self.backend)
-        pairs = [(target[0], dx[:, 0, 0]), (dgamma, sums.dgamma), (dbeta, sums.dbeta)]
-        _written([(one, values) for one, values in pairs if one is not None])
-        return result
+        part, other = self._gradient_and("input_matrix", gradient_matrix, input_matrix)
+        g, x = self._one(part, "gradient_matrix"), self._one(other, "input_matrix")
+        statistics = self._statistics(mean_vector, variance_vector, x)
+        gamma, beta, dgamma, dbeta = self._vectors(
+            x.shape[3],
+            gamma_vector=gamma_vector,
+            beta_vector=beta_vector,
+            result_gradient_for_gamma_vector=result_gradient_for_gamma_vector,
+            result_gradient_for_beta_vector=result_gradient_for_beta_vector,
+        )
+        function, vectors = self._function(), (*statistics, gamma, beta)
+        sums = function.statistics_gradient(g, x, *vectors, backend=self.backend)
+        dx = function.gradient(g, x, *vectors, sums=sums, backend=self.backend)[:, 0, 0]
+        name, written = "result_gradient_for_data_matrix", ((dgamma, sums.dgamma), (dbeta, sums.dbeta))
+        return self._written(name, result_gradient_for_data_matrix, [dx], g, command_buffer, *written)
 
 
 # --- softmax ----------------------------------------------------------------------------------------------------------
 
 
 class _OverColumns(_MatrixKernel):
-    """Limits of softmax; not a class of MPS."""
+    """Function and limits of softmax; not a class of MPS."""
 
     source_rows = _limit_property("rows")
     source_columns = _limit_property("columns")
-    function: ClassVar[OverChannels]
+    function: ClassVar[OverChannels] = SoftMax()
 
     def _limits_of_sources(self) -> tuple[int | None, int | None]:
         return self.source_rows, self.source_columns
@@ -580,8 +529,6 @@ class _OverColumns(_MatrixKernel):
 @saved()
 class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
     """Softmax over the columns of each row: :class:`mpsref.SoftMax`."""
-
-    function: ClassVar[OverChannels] = SoftMax()
 
     def encode(
         self,
@@ -595,11 +542,9 @@ class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
         Raises ``TypeError`` or ``ValueError`` for arguments that do not fit, and ``OrderError`` for a committed command
         buffer; nothing is written.
         """
-        x = self._source("input_matrix", input_matrix, self.source_matrix_origin, *self._limits_of_sources())
-        result, target = self._target("result_matrix", result_matrix, x, x.shape)
-        check_encodable(command_buffer)
-        _written(list(zip(target, self._each(self.function.forward, x), strict=True)))
-        return result
+        x = self._input(input_matrix)
+        found = self._each(self.function.forward, x)
+        return self._written("result_matrix", result_matrix, found, x, command_buffer)
 
 
 @saved()
@@ -613,8 +558,6 @@ class MPSMatrixLogSoftMax(MPSMatrixSoftMax):
 class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
     """The gradient of :class:`MPSMatrixSoftMax`, from g and the forward result."""
 
-    function: ClassVar[OverChannels] = SoftMax()
-
     def encode(
         self,
         gradient_matrix: MPSMatrix,
@@ -627,12 +570,9 @@ class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
 
         Errors as in :meth:`MPSMatrixSoftMax.encode`.
         """
-        limits = self._limits_of_sources()
-        g, y = self._gradient_and("forward_output_matrix", gradient_matrix, forward_output_matrix, limits)
-        result, target = self._target("result_matrix", result_matrix, g, g.shape)
-        check_encodable(command_buffer)
-        _written(list(zip(target, self._each(self.function.gradient, g, y), strict=True)))
-        return result
+        g, y = self._gradient_and("forward_output_matrix", gradient_matrix, forward_output_matrix)
+        found = self._each(self.function.gradient, g, y)
+        return self._written("result_matrix", result_matrix, found, g, command_buffer)
 
 
 @saved()
@@ -716,11 +656,8 @@ class MPSMatrixSum(_Neural):
         total = np.asarray(total).swapaxes(1, 2) if self.transpose else np.asarray(total)
         if bias_vector is not None:
             total = total + self._vector("bias_vector", bias_vector, total.shape[2])
-        result, target = self._target("result_matrix", result_matrix, parts[0], total.shape)
-        check_encodable(command_buffer)
-        neuron, dtype = self.neuron_descriptor.neuron, parts[0].dtype
-        _written(list(zip(target, self._each(neuron.forward, total.astype(dtype)), strict=True)))
-        return result
+        found = self._each(self.neuron_descriptor.neuron.forward, total.astype(parts[0].dtype))
+        return self._written("result_matrix", result_matrix, found, parts[0], command_buffer)
 
     @staticmethod
     def _offsets(value: object, last: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSCNNKernel
-from mpsref.mps.core.properties import Property, fix, instance_of
+from mpsref.mps.core.properties import Alias, Property, fix, instance_of
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
@@ -78,10 +79,7 @@ class NormalizationKernel(MPSCNNKernel):
     def function(self) -> Spec:
         """The functional form, with the current epsilon."""
 
-    @property
-    def number_of_feature_channels(self) -> int:
-        """C: the number of channels of every image."""
-        return self._loaded.channels
+    number_of_feature_channels: Alias[int] = Alias("_loaded.channels", "C: the number of channels of every image.")
 
     @property
     def scale(self) -> tuple[Array, Array]:
@@ -93,15 +91,12 @@ class NormalizationKernel(MPSCNNKernel):
         ones, zeros = (read_only(np.full(self._loaded.channels, value, dtype)) for value in (1, 0))
         return ones if gamma is None else gamma, zeros if beta is None else beta
 
-    @property
-    def gamma(self) -> Array:
-        """The current scale (C,), read-only; ones where the data source has none."""
-        return self.scale[0]
-
-    @property
-    def beta(self) -> Array:
-        """The current shift (C,), read-only; zeros where the data source has none."""
-        return self.scale[1]
+    gamma: Alias[Array] = Alias(
+        "scale", "The current scale (C,), read-only; ones where the data source has none.", itemgetter(0)
+    )
+    beta: Alias[Array] = Alias(
+        "scale", "The current shift (C,), read-only; zeros where the data source has none.", itemgetter(1)
+    )
 
     def reload_gamma_and_beta_from_data_source(self) -> None:
         """Load gamma and beta again, for all later encodes; ``epsilon`` does not change.

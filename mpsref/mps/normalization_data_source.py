@@ -40,6 +40,7 @@ from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
+from mpsref.mps.core.properties import Alias
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import SynchronizedState
 
@@ -425,10 +426,7 @@ class _DataSource(SecureCoding):
     def _given(self, name: str, value: ArrayLike | None) -> Array | None:
         return None if value is None else frozen_vector(name, value, self._channels)
 
-    @property
-    def number_of_feature_channels(self) -> int:
-        """C."""
-        return self._channels
+    number_of_feature_channels: Alias[int] = Alias("_channels", "C.")
 
     def gamma(self) -> Array | None:
         """Return the scale, or ``None`` for 1."""
@@ -677,10 +675,7 @@ class BatchNormalizationDataSource(_DataSource):
             not_negative("variance", self.variance_array)
         self._moments: dict[str, list[Array]] = {}
 
-    @property
-    def momentum(self) -> float:
-        """The fraction of the running statistics that an update keeps."""
-        return self._momentum
+    momentum: Alias[float] = Alias("_momentum", "The fraction of the running statistics that an update keeps.")
 
     def mean(self) -> Array | None:
         """Return ``mean_array``."""

@@ -46,6 +46,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import constructed, saved
 from mpsref.mps.core.properties import (
+    Alias,
     Argument,
     Property,
     PropertyHolder,
@@ -365,10 +366,7 @@ class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
     )
     classes_loss_type = property(attrgetter("classes_loss_descriptor.loss_type"), doc="The loss of the classes.")
 
-    @property
-    def number_of_anchor_boxes(self) -> int:
-        """A, the number of anchor boxes."""
-        return len(self.anchor_boxes)
+    number_of_anchor_boxes: Alias[int] = Alias("anchor_boxes", "A, the number of anchor boxes.", len)
 
     @property
     def function(self) -> YOLOLoss:
@@ -437,10 +435,7 @@ class MPSCNNYOLOLoss(LabelledLoss):
     number_of_anchor_boxes = described("number_of_anchor_boxes", "The number of anchor boxes.")
     anchor_boxes = described("anchor_boxes", "Width and height of each anchor box.")
 
-    @property
-    def function(self) -> YOLOLoss:
-        """The functional form."""
-        return self.loss_descriptor.function
+    function: Alias[YOLOLoss] = Alias("loss_descriptor.function", "The functional form.")
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,

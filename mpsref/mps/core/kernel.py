@@ -888,12 +888,6 @@ TEMPORARY = """temporary: ``read_count`` is 1.
 Raises ``OrderError`` if the command buffer was committed."""
 
 
-def _count(name: str, value: object) -> int | None:
-    """Check a number of channels, without limit for ``None`` and NSUIntegerMax."""
-    most = value is None or (isinstance(value, int) and value == types.NSUIntegerMax)
-    return None if most else integer(name, value, low=1)
-
-
 @constructed(init=False, kw_only=True)
 class MPSCNNKernel(ImageKernel):
     """A kernel with one source image. Source: ``MPSCNNKernel`` in ``MPSCNNKernel.h`` [doc]."""
@@ -908,7 +902,7 @@ class MPSCNNKernel(ImageKernel):
         multiple_of_four, 0, "The first channel that is read; a multiple of 4."
     )
     source_feature_channel_max_count: Property[int | None] = Property(
-        _count, None, "The largest number of channels that are read; ``None`` or NSUIntegerMax for all."
+        types.limit, None, "The largest number of channels that are read; ``None`` or NSUIntegerMax for all."
     )
     kernel_width = Property(at_least(1), 1, "Width of the window.", read_only=True)
     kernel_height = Property(at_least(1), 1, "Height of the window.", read_only=True)

@@ -14,10 +14,12 @@ ValueError: radius is 0; it must be an integer >= 1
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
@@ -25,6 +27,7 @@ from mpsref.arguments.text import near, shown
 from mpsref.registry import Backend
 
 T = TypeVar("T")
+P = ParamSpec("P")
 C = TypeVar("C", bound=type)
 
 Check: TypeAlias = Callable[[str, Any], T]
@@ -126,26 +129,57 @@ class PerSource(Property[tuple[T, ...]]):
         return self.default * int(instance.__dict__["source_count"])
 
 
-class Alias:
-    """A read-only alias of a property."""
+class Alias(Generic[T]):
+    """A read-only view of another attribute of the object, or of an attribute of that: ``"record.clip_rect"``.
+
+    ``convert`` makes the value from what is there.
+    """
 
     name = ""
 
-    def __init__(self, of: str, doc: str, convert: Callable[[Any], object] | None = None) -> None:
-        self.of, self.convert = of, convert
+    def __init__(self: Alias[Any], of: str, doc: str, convert: Callable[[Any], object] | None = None) -> None:
+        self.of, self.convert, self.read = of, convert, operator.attrgetter(of)
         self.__doc__ = doc
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Alias[T]: ...
+
+        @overload
+        def __get__(self, instance: object, owner: type) -> T: ...
+
     def __get__(self, instance: object | None, owner: type) -> Any:
+        """Return the value."""
         if instance is None:
             return self
-        value = getattr(instance, self.of)
+        value = self.read(instance)
         return value if self.convert is None else self.convert(value)
 
     def __set__(self, instance: object, value: object) -> None:
+        if self.of.startswith("_") or "." in self.of:
+            raise refusal(instance, self.name)
         raise PropertyError(f"{self.name} of {type(instance).__name__} is read-only: it is an alias of {self.of}")
+
+
+class Initializer(Generic[P]):
+    """A class method with a name of Apple's that is equivalent to the constructor."""
+
+    def __init__(self, constructor: Callable[Concatenate[Any, P], None]) -> None:
+        self.signature = inspect.signature(constructor)
+
+    def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
+        """Return the method of a class."""
+
+        def make(cls: type[T], *arguments: Any, **keywords: Any) -> T:
+            """Return a new descriptor; equivalent to the constructor."""
+            return cls(*arguments, **keywords)
+
+        make.__signature__ = self.signature  # type: ignore[attr-defined]
+        return MethodType(make, owner)
 
 
 _known: dict[type, Mapping[str, Property[Any]]] = {}

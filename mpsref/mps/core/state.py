@@ -22,14 +22,15 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from mpsref.arguments.arrays import Shape, as_shape
+from mpsref.arguments.device import on_host
 from mpsref.arguments.text import cut
 from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, Labelled, instance_of
+from mpsref.mps.core.properties import Alias, Closed, Labelled, T, instance_of
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
@@ -174,6 +175,19 @@ class SynchronizedState(MPSState):
             f"{type(self).__name__}.{cut(name)} cannot be read: {reason}; call synchronize(command_buffer), then "
             "command_buffer.wait_until_completed()"
         )
+
+
+class Synchronized(Alias[T]):
+    """A view of an array of a :class:`SynchronizedState`, which the host may read after a synchronization."""
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: SynchronizedState | None, owner: type) -> Any:
+            """Return the value; ``NotSynchronizedError`` where the host may not read it."""
+            if instance is None:
+                return self
+            instance.check_readable(self.name)
+            return on_host(super().__get__(instance, owner))
 
 
 class RecordedState(MPSState):

@@ -275,6 +275,12 @@ def box(name: str, value: object) -> MPSRegion:
     return MPSRegion((x, y, z), (width, height, depth))
 
 
+def limit(name: str, value: object) -> int | None:
+    """Return ``value`` as a largest number, >= 1; ``None`` for ``None`` and NSUIntegerMax, which are no limit."""
+    most = value is None or (isinstance(value, int) and value == NSUIntegerMax)
+    return None if most else integer(name, value, low=1)
+
+
 def _unsigned(name: str, value: object, axes: tuple[str, ...]) -> list[int]:
     numbers = _tuple(name, value, f"({', '.join(axes)})", (len(axes),))
     return [integer(f"{name}.{axis}", number, low=0) for axis, number in zip(axes, numbers, strict=True)]
