@@ -20,6 +20,7 @@ import mpsref.mps
 from mpsref.mps import graph
 from mpsref.mps.core.not_built import NotBuilt
 from mpsref.mps.core.properties import Property
+from mpsref_mps.fake import snake
 
 HEADERS = Path(mpsref.mps.__file__).with_name("headers.json")
 BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeuralNetworkTypes.h", "MPSMatrixTypes.h"
@@ -118,22 +119,6 @@ class Name(NamedTuple):
     """The name in mpsref, or an empty string."""
     reason: str
     """Why it is left out, or an empty string."""
-
-
-def snake(name: str) -> str:
-    """Return a name of Apple's in the spelling of mpsref.
-
-    >>> snake("cnnNeuronPReLUDescriptorWithData"), snake("encodeToCommandBuffer"), snake("temporaryCNNState")
-    ('cnn_neuron_prelu_descriptor_with_data', 'encode_to_command_buffer', 'temporary_cnn_state')
-    """
-    name = (
-        re.sub("(?<=[XY])at(?=Index)", "At", name)
-        .replace("PReLU", "Prelu")
-        .replace("CNN", "Cnn")
-        .replace("YOLO", "Yolo")
-        .replace("IOU", "Iou")
-    )
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def arguments(selector: str, prefix: str) -> list[str]:

@@ -53,6 +53,23 @@ def lower_first(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
+def snake(name: str) -> str:
+    """Return a name of Apple's in the spelling of mpsref.
+
+    >>> snake("cnnNeuronPReLUDescriptorWithData"), snake("encodeToCommandBuffer"), snake("temporaryCNNState")
+    ('cnn_neuron_prelu_descriptor_with_data', 'encode_to_command_buffer', 'temporary_cnn_state')
+    """
+    name = re.sub("(?<=[XY])at(?=Index)", "At", name)
+    for word in ("PReLU", "CNN", "YOLO", "IOU"):
+        name = name.replace(word, word.title())
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def camel(name: str) -> str:
+    """Return a name of mpsref in the spelling of Apple's; not for names with an abbreviation in capitals."""
+    return lower_first(name.title().replace("_", ""))
+
+
 def struct_fields(encoding: str) -> Any:
     """Return the types in an encoding such as ``{MTLSize=QQQ}``, nested."""
     depth: list[list[Any]] = [[]]
@@ -192,20 +209,17 @@ class Object:
 
     fake: ClassVar[Fake]
     class_name: ClassVar[str]
-    defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.ready = False
-        for kind in reversed(type(self).__mro__):
-            self.values |= vars(kind).get("defaults", {})
 
     @classmethod
     def alloc(cls) -> Object:
         """Return an object that must be initialized."""
         return cls()
 
-    def on_init(self, arguments: dict[str, Any]) -> None:
+    def on_init(self, selector: str, arguments: dict[str, Any]) -> None:
         """Take the arguments of an initializer or a class factory."""
         self.values |= arguments
         self.ready = True
@@ -213,6 +227,15 @@ class Object:
 
     def made(self) -> None:
         """Finish an object whose values are known."""
+
+    def perform(self, selector: str, arguments: list[Any]) -> Any:
+        """Set or get a value."""
+        if len(arguments) == 1 and (found := re.fullmatch(r"set([A-Z]\w*):", selector)):
+            self.values[lower_first(found[1])] = arguments[0]
+            return None
+        if not arguments and selector in self.values:
+            return self.values[selector]
+        raise NotImplementedError(f"the fake has no behaviour for {self.class_name} {selector}")
 
     def __getattr__(self, name: str) -> Any:
         raise Refusal(f"{self.class_name} has no selector {name.replace('_', ':')}")
@@ -225,11 +248,10 @@ class Fake:
     behaviour.
     """
 
-    def __init__(self, behaviours: dict[str, type[Any]]) -> None:
-        self.behaviours = behaviours
+    def __init__(self, behaviours: dict[str, type[Any]], root: type[Object] = Object) -> None:
+        self.behaviours, self.root = behaviours, root
         self.planted: dict[tuple[str, str], Callable[[Array], Array]] = {}
         self.objc = Objc()
-        self.random = np.random.default_rng(0)
         self._classes: dict[str, type[Object]] = {}
 
     # --- the modules ---
@@ -262,7 +284,7 @@ class Fake:
         if name not in self._classes:
             declared = headers()["classes"].get(name) or headers()["protocols"][name]
             parent = declared.get("super", "NSObject")
-            base = self.kind(parent) if parent in headers()["classes"] else Object
+            base = self.kind(parent) if parent in headers()["classes"] else self.root
             behaviour = self.behaviours.get(name)
             bases = (behaviour, base) if behaviour else (base,)
             body = {"fake": self, "class_name": name}
@@ -274,7 +296,8 @@ class Fake:
         return self._classes[name]
 
     def _method(self, owner: str, selector: str, declared: dict[str, Any]) -> Any:
-        receiver, kinds = declared["receiver"], [kind for _, kind in declared["arguments"]]
+        receiver, returns = declared["receiver"], declared["returns"]
+        kinds = [kind for _, kind in declared["arguments"]]
         words = [part for part in selector.split(":") if part]
 
         def checked(arguments: Sequence[object]) -> list[Any]:
@@ -287,11 +310,13 @@ class Fake:
 
         if receiver == "instance":
 
-            def call(self: Object, *arguments: object) -> Any:
+            def call(self: Object, *arguments: Any) -> Any:
                 if not self.ready:
                     raise Refusal(f"{owner} {selector} is sent to an object that was not initialized")
                 self.fake.available(type(self), selector)
                 result = _perform(self, selector, checked(arguments))
+                if result is not None and not isinstance(result, list) and re.fullmatch(r"\w+Batch\??", returns):
+                    result = [result] * len(arguments[0])  # the images of a batch share it
                 return NSArray(result) if isinstance(result, list) else result
 
             return call
@@ -300,7 +325,7 @@ class Fake:
 
         def initialize(self: Object, *arguments: object) -> Object:
             self.fake.available(type(self), selector)
-            self.on_init(dict(zip(names, checked(arguments), strict=True)))
+            self.on_init(selector, dict(zip(names, checked(arguments), strict=True)))
             return self
 
         if receiver == "init":
@@ -349,7 +374,7 @@ class Fake:
             raise Refusal(f"{where} is {shown(value)}; it must be {kind}")
         if kind == "id<MTLCommandBuffer>" and value.values["committed"]:
             raise Refusal(f"{where} was committed before; make another command buffer")
-        return value
+        return float(np.float32(value)) if kind == "float" else value
 
     def _is(self, kind: str, value: Any) -> bool:
         tables = headers()
@@ -442,7 +467,7 @@ class Fake:
             if selector in declared["methods"]
         )
         if not kind.endswith("*") or value is None:
-            return value
+            return float(np.float32(value)) if kind == "float" else value
         plain = any((one.__name__, selector) in self.objc.metadata for one in type(source).__mro__)
         if plain:
             if not isinstance(value, int):
@@ -460,15 +485,7 @@ class Fake:
 
 def _perform(target: Object, selector: str, arguments: list[Any]) -> Any:
     handler = getattr(type(target), "on_" + selector.replace(":", "_"), None)
-    if handler is not None:
-        return handler(target, *arguments)
-    if len(arguments) == 1 and (found := re.fullmatch(r"set([A-Z]\w*):", selector)):
-        target.values[lower_first(found[1])] = arguments[0]
-        return None
-    if not arguments and selector in target.values:
-        planted = target.fake.planted.get((target.class_name, selector))
-        return target.values[selector] if planted is None else planted(np.array(target.values[selector]))
-    raise NotImplementedError(f"the fake has no behaviour for {target.class_name} {selector}")
+    return target.perform(selector, arguments) if handler is None else handler(target, *arguments)
 
 
 def _fits(fields: Any, value: Any) -> bool:

@@ -53,7 +53,9 @@ def _descriptor(run: Runtime, problem: Any) -> Object:
         dy, dx = spec.dilations  # type: ignore[misc]  # a spec holds pairs
         descriptor.setDilationRateX_(dx)
         descriptor.setDilationRateY_(dy)
-    if spec.neuron is not None:
+    if spec.neuron is not None and spec.neuron.data is not None:  # the header allows PReLU by this method alone
+        descriptor.setNeuronToPReLUWithParametersA_(np.asarray(spec.neuron.data, np.float32).tobytes())
+    elif spec.neuron is not None:
         descriptor.setFusedNeuronDescriptor_(neuron_descriptor(run, spec.neuron))
     return descriptor
 

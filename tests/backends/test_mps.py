@@ -367,7 +367,7 @@ def test_images_are_read_in_their_format(fake: Fake) -> None:
 
 def test_a_gradient_without_the_state_that_configures_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "on_resultStateBatchForSourceImage_sourceStates_destinationImage_"
-    monkeypatch.setattr(fake_kernels.Function, name, lambda *arguments: None, raising=False)
+    monkeypatch.setattr(fake_kernels.Mirror, name, lambda *arguments: None, raising=False)
     x = np.ones((1, 4, 4, 1), np.float32)
     with pytest.raises(UnsupportedError, match="made no state, so its gradient kernel has neither the offset"):
         mpsref.PoolingAverage(3, 2, offset=1).gradient(x[:, :2, :2], x, backend=BACKEND)
