@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -83,14 +82,6 @@ def test_what_has_no_bound_in_float16_is_not_compared(case: str, reason: str | N
     outcome = run_case(Case.parse(case), mpsref_torch.half)
     assert outcome.status == ("unsupported" if reason else "passed"), outcome.message
     assert (reason or "") in outcome.message
-
-
-def test_operations_that_pytorch_lacks_are_unsupported_with_a_reason() -> None:
-    (row,) = check_operation(operation_named("Dropout.mask"), [mpsref_torch.backend], 3)
-    assert row.status == "unsupported"
-    assert "draws its mask itself" in row.reason
-    (row,) = check_operation(operation_named("SpatialNormalization.forward"), [mpsref_torch.backend], 3)
-    assert "does not implement" in row.reason
 
 
 def test_training_of_batch_normalization_is_refused_and_the_row_says_how_much_ran() -> None:
@@ -182,12 +173,6 @@ def test_a_check_of_all_backends_leaves_frameworks_out(monkeypatch: pytest.Monke
     assert named.name in registry.named_only()
     (row,) = check(named.name, [operation_named("Reshape.forward")], number=1).rows
     assert row.status == "passed"
-
-
-def test_without_pytorch_the_backends_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for backend in (mpsref_torch.backend, mpsref_torch.compiled, mpsref_torch.mps):
-        assert backend.unavailable() == 'PyTorch is not installed: pip install -e ".[torch]"'
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an NVIDIA GPU")

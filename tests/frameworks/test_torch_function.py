@@ -17,53 +17,26 @@ import torch
 from torch.autograd import gradcheck
 
 import mpsref_torch.differentiable
+from tests.subjects.derivatives import CASES as SUBJECTS
+from tests.subjects.derivatives import IMAGE, Shapes
 
-Shapes = list[tuple[int, ...]]
-
-IMAGE = (2, 3, 4, 5)
-
-CASES: list[tuple[Any, Shapes, dict[str, Any]]] = [
-    (mpsref.PoolingAverage(3, 2, offset=1, edge_mode="clamp", zero_pad_size=1), [IMAGE], {"output_size": (2, 3)}),
-    (mpsref.PoolingMax((2, 3), (2, 1), offset=1, dilations=(1, 2)), [IMAGE], {}),
-    (mpsref.PoolingL2Norm(2, 2, offset=1), [IMAGE], {}),
-    (mpsref.Convolution((3, 2), (2, 1), groups=2), [(2, 4, 5, 4), (6, 2, 3, 2), (6,)], {}),
-    (mpsref.Convolution(3, dilations=2), [IMAGE, (2, 3, 3, 3)], {"output_size": (4, 4)}),
-    (mpsref.Convolution(2, neuron=mpsref.Neuron("tanh")), [IMAGE, (2, 3, 2, 2), (2,)], {}),
-    (mpsref.ConvolutionTranspose((3, 2), 2, groups=2), [(2, 4, 2, 3), (4, 3, 3, 2), (6,)], {}),
-    (mpsref.ConvolutionTranspose(2, 2, neuron=mpsref.Neuron("sigmoid")), [IMAGE, (3, 2, 2, 2), (2,)], {}),
-    (mpsref.FullyConnected((4, 5)), [IMAGE, (2, 3, 4, 5), (2,)], {}),
-    (mpsref.BatchNormalization(), [IMAGE], {}),
-    (mpsref.BatchNormalization(neuron=mpsref.Neuron("tanh")), [IMAGE, (3,), (3,)], {}),
-    (mpsref.InstanceNormalization(), [IMAGE, (3,), (3,)], {}),
-    (mpsref.GroupNormalization(2), [(2, 4, 3, 2), (4,), (4,)], {}),
-    (mpsref.GroupNormalization(1), [IMAGE], {}),
-    (mpsref.SpatialNormalization(3), [IMAGE], {}),
-    (mpsref.LocalContrastNormalization(3, p0=0.5), [IMAGE], {}),
-    (mpsref.CrossChannelNormalization(3, alpha=0.5), [IMAGE], {}),
-    (mpsref.Neuron("elu"), [IMAGE], {}),
-    (mpsref.Neuron("prelu", data=[0.25, 0.5, 0.75]), [IMAGE], {}),
-    (mpsref.Neuron("prelu", data=[0, 0, 0]), [IMAGE, (3,)], {}),
-    (mpsref.SoftMax(), [IMAGE], {}),
-    (mpsref.LogSoftMax(), [IMAGE], {}),
-    (mpsref.UpsamplingNearest(2), [IMAGE], {}),
-    (mpsref.UpsamplingBilinear((2, 3), align_corners=True), [IMAGE], {}),
-    (mpsref.Arithmetic("multiply", primary_scale=0.5), [IMAGE, IMAGE], {}),
-    (mpsref.Arithmetic("multiply", secondary_strides=(0, 0, 1)), [IMAGE, (2, 3, 1, 1)], {}),
-    (mpsref.Concatenation(), [IMAGE, (2, 1, 4, 5), (2, 2, 4, 5)], {}),
-    (mpsref.Pad((1, 2, 0), (0, 1, 1), edge_mode="mirror"), [(2, 3, 4, 5)], {}),
-    (mpsref.Slice((1, 0, 1), (2, 3, 2)), [IMAGE], {}),
-    (mpsref.Reshape((5, 2, 6)), [IMAGE], {}),
-    (mpsref.Reduce("mean", "spatial"), [IMAGE], {}),
-    (mpsref.Dropout(0.5), [IMAGE], {"sequence": 3}),
-    (mpsref.Loss("meansquarederror", "mean"), [IMAGE, IMAGE], {}),
-    (mpsref.Loss("huber"), [IMAGE, IMAGE], {}),
-    (mpsref.Loss("meansquarederror", "sumbynonzeroweights", reduce_across_batch=True), [IMAGE, IMAGE], {"weights": 1}),
+OTHERS: list[tuple[Any, Shapes, dict[str, Any]]] = [
+    (mpsref.Convolution(3, dilations=2), [IMAGE, (2, 3, 3, 5)], {}),
+    (mpsref.Convolution(2, neuron=mpsref.Neuron("tanh")), [IMAGE, (2, 2, 2, 5), (2,)], {}),
+    (mpsref.ConvolutionTranspose((3, 2), 2, groups=2), [(2, 2, 3, 4), (4, 3, 2, 3), (6,)], {}),
+    (mpsref.ConvolutionTranspose(2, 2, neuron=mpsref.Neuron("sigmoid")), [IMAGE, (5, 2, 2, 3), (3,)], {}),
 ]
+"""Neurons, no biases, and weights in the order of PyTorch, with the input channels first."""
+FIRST = {(type(spec), len(shapes), *options): (spec, shapes, options) for spec, shapes, options in reversed(SUBJECTS)}
+CASES = [*(case for case in FIRST.values() if not isinstance(case[0], mpsref.ConvolutionTranspose)), *OTHERS]
+"""A subject of each kind, with and without parameters."""
 
 
 def tensors(shapes: Shapes, dtype: Any = None) -> list[Any]:
+    """Return random tensors; images and weights, whose channels come last in the shapes, have them second."""
     generator = torch.Generator().manual_seed(2)
     drawn = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    drawn = [one.permute(0, 3, 1, 2).contiguous() if one.dim() == 4 else one for one in drawn]
     return [one.to(dtype or torch.float64).requires_grad_() for one in drawn]
 
 
@@ -71,7 +44,7 @@ def called(spec: Any, backend: str, options: dict[str, Any], inputs: Any) -> Any
     """Call the function; ``weights`` of a loss are drawn, with zeros."""
     options = options.copy()
     if "weights" in options:
-        options["weights"] = (torch.arange(120).reshape(IMAGE) % 3).to(inputs[0].dtype)
+        options["weights"] = (torch.arange(120).reshape(inputs[0].shape) % 3).to(inputs[0].dtype)
     return mpsref_torch.function(spec, backend=backend)(*inputs, **options)
 
 
@@ -116,25 +89,25 @@ def test_every_kernel_with_a_gradient_is_a_function() -> None:
     [
         (
             mpsref.Convolution(3, 2, offset=0, groups=2),
-            [(2, 4, 5, 6), (6, 2, 3, 3), (6,)],
+            [(2, 5, 6, 4), (6, 3, 3, 2), (6,)],
             {"output_size": (3, 3)},
             lambda x, w, b: torch.nn.functional.conv2d(x, w, b, 2, 1, groups=2),
         ),
         (
             mpsref.ConvolutionTranspose(3, 2, groups=2, kernel_offset=0),
-            [(2, 4, 3, 2), (4, 3, 3, 3), (6,)],
+            [(2, 3, 2, 4), (4, 3, 3, 3), (6,)],
             {"output_size": (5, 3)},
             lambda x, w, b: torch.nn.functional.conv_transpose2d(x, w, b, 2, 1, groups=2),
         ),
         (
             mpsref.BatchNormalization(epsilon=1e-5),
-            [IMAGE, (3,), (3,)],
+            [IMAGE, (5,), (5,)],
             {},
             lambda x, gamma, beta: torch.nn.functional.batch_norm(x, None, None, gamma, beta, training=True),
         ),
         (
-            mpsref.Neuron("prelu", data=[0, 0, 0]),
-            [IMAGE, (3,)],
+            mpsref.Neuron("prelu", data=[0] * 5),
+            [IMAGE, (5,)],
             {},
             lambda x, slopes: torch.nn.functional.prelu(x, slopes),
         ),
@@ -163,8 +136,8 @@ def test_a_layer_of_pytorch(spec: Any, shapes: Shapes, options: Any, layer: Any,
 
 
 def test_batch_normalization_in_evaluation() -> None:
-    x, gamma, beta = tensors([IMAGE, (3,), (3,)])
-    mean, variance = torch.randn(3, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.5
+    x, gamma, beta = tensors([IMAGE, (5,), (5,)])
+    mean, variance = torch.randn(5, dtype=torch.float64), torch.rand(5, dtype=torch.float64) + 0.5
     f = mpsref_torch.function(mpsref.BatchNormalization(epsilon=1e-5), backend="reference")
     assert gradcheck(lambda *given: f(*given, mean, variance), (x, gamma, beta))
     expected = torch.nn.functional.batch_norm(x, mean, variance, gamma, beta)
