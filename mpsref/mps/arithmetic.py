@@ -30,6 +30,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -48,7 +49,7 @@ from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of, saved
-from mpsref.mps.core.properties import Argument, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
@@ -263,11 +264,9 @@ class MPSCNNArithmeticGradientState(MPSNNBinaryGradientState):
         mask: ClampMask | None = self.record.extras["mask"]
         return None if mask is None else mask.array
 
-    @property
-    def function(self) -> Broadcasting:
-        """The functional form of the forward kernel."""
-        function: Broadcasting = self.record.extras["function"]
-        return function
+    function: Alias[Broadcasting] = Alias(
+        "record.extras", "The functional form of the forward kernel.", operator.itemgetter("function")
+    )
 
 
 FIXED = (

@@ -50,7 +50,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
 from mpsref.mps.core.kernel import Destination, Plan, saved
-from mpsref.mps.core.properties import fix
+from mpsref.mps.core.properties import Alias, fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -104,15 +104,14 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         If ``load`` of the data source fails.
     """
 
-    @property
-    def sub_pixel_scale_factor(self) -> int:
-        """Result pixels of one window along each axis."""
-        return self._loaded.descriptor.sub_pixel_factor
+    sub_pixel_scale_factor: Alias[int] = Alias(
+        "_loaded.descriptor.sub_pixel_factor", "Result pixels of one window along each axis."
+    )
 
     def _spec(self) -> WeightedSpec:
         source = self._source_properties(0)
         offset = source.offset.y, source.offset.x
-        return convolution(source, offset, self._loaded.descriptor.effective_groups, self._neuron)
+        return convolution(source, offset, self._loaded.descriptor.effective_groups, self._loaded.descriptor.neuron)
 
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
         n, height, width, channels = shape
@@ -349,10 +348,7 @@ class MPSCNNConvolutionNode(WeightedNode):
         fix(self, data_source=weights)
         super().__init__((source,), **properties)
 
-    @property
-    def convolution_gradient_state(self) -> MPSNNStateNode:
-        """The same as ``result_state``."""
-        return self._state
+    convolution_gradient_state: Alias[MPSNNStateNode] = Alias("_state", "The same as ``result_state``.")
 
     def _load(self) -> WeightParameters:
         return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -21,11 +22,9 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape, is_array
-from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import Pair, flag
 from mpsref.arguments.text import cut, shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
-from mpsref.kernels import Neuron
 from mpsref.kernels.convolution import WeightedSpec
 from mpsref.mps.convolution_data_source import (
     ArrayConvolutionDataSource,
@@ -50,13 +49,14 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, ch
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
-from mpsref.mps.core.properties import Property, fix, instance_of
+from mpsref.mps.core.properties import Alias, Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
     BufferState,
     ForwardRecord,
     RecordedState,
     SourceProperties,
+    Synchronized,
 )
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
@@ -162,25 +162,21 @@ class WeightedKernel(ImageKernel):
         biases = old.biases if biases is None else biases
         self._loaded = dataclasses.replace(old, weights=weights, biases=biases, from_data_source=False)
 
-    @property
-    def weights_shape(self) -> Shape:
-        """Shape of the weights: output channels, height, width, input channels of a group (none for depthwise)."""
-        return self._loaded.descriptor.weights_shape
+    weights_shape: Alias[Shape] = Alias(
+        "_loaded.descriptor.weights_shape",
+        "Shape of the weights: output channels, height, width, input channels of a group (none for depthwise).",
+    )
 
-    @property
-    def descriptor(self) -> MPSCNNConvolutionDescriptor:
-        """A copy of the descriptor that the weights were loaded with."""
-        return self._loaded.descriptor.copy()
-
-    @property
-    def groups(self) -> int:
-        """The number of groups of channels."""
-        return self._loaded.descriptor.groups
-
-    @property
-    def channel_multiplier(self) -> int:
-        """Result channels for each source channel of a depthwise convolution, 0 for a regular one. Source: [doc]."""
-        return self._loaded.descriptor.channel_multiplier
+    descriptor: Alias[MPSCNNConvolutionDescriptor] = Alias(
+        "_loaded.descriptor",
+        "A copy of the descriptor that the weights were loaded with.",
+        MPSCNNConvolutionDescriptor.copy,
+    )
+    groups: Alias[int] = Alias("_loaded.descriptor.groups", "The number of groups of channels.")
+    channel_multiplier: Alias[int] = Alias(
+        "_loaded.descriptor.channel_multiplier",
+        "Result channels for each source channel of a depthwise convolution, 0 for a regular one. Source: [doc].",
+    )
 
     def same_layer(self, other: WeightedKernel) -> bool:
         """Whether both have the same kernel size, channels, strides, dilation, groups and kind."""
@@ -249,31 +245,25 @@ class MPSCNNConvolutionGradientState(BufferState):
         self._buffers: ConvolutionGradients | None = None
         self._is_complete = False
 
-    @property
-    def kernel(self) -> ForwardWeightedKernel:
-        """The forward kernel that made the state."""
-        return self.record.extras["kernel"]  # type: ignore[no-any-return]
+    kernel: Alias[ForwardWeightedKernel] = Alias(
+        "record.extras", "The forward kernel that made the state.", operator.itemgetter("kernel")
+    )
+    convolution: Alias[ForwardWeightedKernel | None] = Alias("kernel", "The convolution that made the state.")
 
-    @property
-    def convolution(self) -> ForwardWeightedKernel | None:
-        """The convolution that made the state."""
-        return self.kernel
-
-    @property
-    def gradient_for_weights(self) -> Array:
+    gradient_for_weights: Synchronized[Array] = Synchronized(
+        "_read",
         """dL/dw, in the shape of the weights, read-only.
 
         Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since the last gradient kernel was
         encoded with this state.
-        """
-        self.check_readable("gradient_for_weights")
-        return on_host(self._read().weights)
-
-    @property
-    def gradient_for_biases(self) -> Array:
-        """dL/db (Co,), also if there are no biases [choice convolution-bias-gradient]; as ``gradient_for_weights``."""
-        self.check_readable("gradient_for_biases")
-        return on_host(self._read().biases)
+        """,
+        lambda read: read().weights,
+    )
+    gradient_for_biases: Synchronized[Array] = Synchronized(
+        "_read",
+        "dL/db (Co,), also if there are no biases [choice convolution-bias-gradient]; as ``gradient_for_weights``.",
+        lambda read: read().biases,
+    )
 
     @property
     def gradient_for_weights_layout(self) -> MPSCNNConvolutionWeightsLayout:
@@ -365,24 +355,15 @@ class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
         if "accumulator_precision_option" in vars(self):
             _check_precision(self.accumulator_precision_option, loaded)
 
-    @property
-    def input_feature_channels(self) -> int:
-        """Channels of the source image."""
-        return self._loaded.descriptor.input_feature_channels
-
-    @property
-    def output_feature_channels(self) -> int:
-        """Channels of the result, before a sub-pixel rearrangement."""
-        return self._loaded.descriptor.output_feature_channels
-
-    @property
-    def fused_neuron_descriptor(self) -> MPSNNNeuronDescriptor:
-        """The neuron that is applied to the result."""
-        return self._loaded.descriptor.fused_neuron_descriptor
-
-    @property
-    def _neuron(self) -> Neuron | None:
-        return self._loaded.descriptor.neuron
+    input_feature_channels: Alias[int] = Alias(
+        "_loaded.descriptor.input_feature_channels", "Channels of the source image."
+    )
+    output_feature_channels: Alias[int] = Alias(
+        "_loaded.descriptor.output_feature_channels", "Channels of the result, before a sub-pixel rearrangement."
+    )
+    fused_neuron_descriptor: Alias[MPSNNNeuronDescriptor] = Alias(
+        "_loaded.descriptor.fused_neuron_descriptor", "The neuron that is applied to the result."
+    )
 
     @abc.abstractmethod
     def _spec(self) -> WeightedSpec:
@@ -469,15 +450,12 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         super()._check_loaded(loaded)
         check_trainable(loaded, "convolution", "kernel")
 
-    @property
-    def source_gradient_feature_channels(self) -> int:
-        """Channels of the source gradient: those of the forward result."""
-        return self._loaded.descriptor.output_feature_channels
-
-    @property
-    def source_image_feature_channels(self) -> int:
-        """Channels of the forward source image, and of the result."""
-        return self._loaded.descriptor.input_feature_channels
+    source_gradient_feature_channels: Alias[int] = Alias(
+        "_loaded.descriptor.output_feature_channels", "Channels of the source gradient: those of the forward result."
+    )
+    source_image_feature_channels: Alias[int] = Alias(
+        "_loaded.descriptor.input_feature_channels", "Channels of the forward source image, and of the result."
+    )
 
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         if destination_gradient is None or self.gradient_option & WEIGHTS:

@@ -41,7 +41,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Property, instance_of
+from mpsref.mps.core.properties import Alias, Property, instance_of
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
@@ -55,15 +55,12 @@ class MPSCNNConvolutionTransposeGradientState(MPSCNNConvolutionGradientState):
         super().__init__(record)
         self._paired: ForwardWeightedKernel | None = None
 
-    @property
-    def convolution_transpose(self) -> ForwardWeightedKernel:
-        """The transposed convolution that made the state."""
-        return self.kernel
-
-    @property
-    def convolution(self) -> ForwardWeightedKernel | None:
-        """The convolution whose state the transposed one was encoded with, or ``None``."""
-        return self._paired
+    convolution_transpose: Alias[ForwardWeightedKernel] = Alias(
+        "kernel", "The transposed convolution that made the state."
+    )
+    convolution: Alias[ForwardWeightedKernel | None] = Alias(
+        "_paired", "The convolution whose state the transposed one was encoded with, or ``None``."
+    )
 
     def pair(self, state: MPSCNNConvolutionGradientState | None) -> None:
         """Set the state of the convolution that the transposed one was encoded with."""

@@ -42,7 +42,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.kernel import constructed, saved
-from mpsref.mps.core.properties import Argument, Property, at_least, fix, instance_of, optional
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix, instance_of, optional
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -319,10 +319,7 @@ class MPSNNReshapeNode(FunctionNode):
         self._function = Reshape((result_height, result_width, result_feature_channels))
         super().__init__(source, **properties)
 
-    @property
-    def function(self) -> Reshape:
-        """The functional form."""
-        return self._function
+    function: Alias[Reshape] = Alias("_function", "The functional form.")
 
 
 # --- slice ------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from mpsref.arguments.parameters import Pair, choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
 from mpsref.mps.core.kernel import ImageKernel, Plan, constructed, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Argument, Closed, Property, PropertyError, fix, instance_of
+from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
@@ -60,45 +60,33 @@ class MPSCNNNeuronType(Enumeration):
     GeLU = 15
 
 
-class _TypeAndParameters:
-    """Type and parameters of a functional form, read-only."""
+class _Parameters:
+    """Parameters of a functional form, read-only."""
 
-    @property
-    def _neuron(self) -> Neuron:
-        raise NotImplementedError
+    _neuron: Alias[Neuron]
 
-    @property
-    def neuron_type(self) -> MPSCNNNeuronType:
-        """The function."""
-        return MPSCNNNeuronType(TYPES.index(self._neuron.type))
+    a: Alias[float] = Alias("_neuron.a", "The first parameter; 0.0 where the type has none.")
+    b: Alias[float] = Alias("_neuron.b", "The second parameter; 0.0 where the type has none.")
+    c: Alias[float] = Alias("_neuron.c", "The third parameter; 0.0 where the type has none.")
 
-    @property
-    def a(self) -> float:
-        """The first parameter; 0.0 where the type has none."""
-        return self._neuron.a
 
-    @property
-    def b(self) -> float:
-        """The second parameter; 0.0 where the type has none."""
-        return self._neuron.b
+class _TypeAndParameters(_Parameters):
+    """In addition, the type."""
 
-    @property
-    def c(self) -> float:
-        """The third parameter; 0.0 where the type has none."""
-        return self._neuron.c
-
-    @property
-    def data(self) -> tuple[float, ...] | None:
-        """The slopes of PReLU."""
-        return None if self._neuron.data is None else tuple(self._neuron.data)
+    neuron_type: Alias[MPSCNNNeuronType] = Alias(
+        "_neuron.type", "The function.", lambda kind: MPSCNNNeuronType(TYPES.index(kind))
+    )
+    data: Alias[tuple[float, ...] | None] = Alias(
+        "_neuron.data", "The slopes of PReLU.", lambda data: None if data is None else tuple(data)
+    )
 
 
 PARAMETERS = "neuron_type", "a", "b", "c", "data"
 
 
 def _settable(name: str) -> Any:
-    read: Any = getattr(_TypeAndParameters, name)
-    return read.setter(lambda self, value: self._set(name, value))
+    view: Any = getattr(_TypeAndParameters, name)
+    return property(lambda self: view.__get__(self, None), lambda self, value: self._set(name, value), doc=view.__doc__)
 
 
 @secure_coding(version=1, arguments=PARAMETERS)
@@ -171,9 +159,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, Closed, SecureCoding):
         """Return the descriptor of PReLU; slopes are always copied, ``no_copy`` is ignored [design objects-options]."""
         return cls(MPSCNNNeuronType.PReLU, data=data)
 
-    @property
-    def _neuron(self) -> Neuron:
-        return self.neuron
+    _neuron = Alias[Neuron]("neuron", "The functional form.")
 
     def _set(self, name: str, value: Any) -> None:
         if vars(self).get("_owned"):
@@ -235,9 +221,7 @@ class _Described(_TypeAndParameters, ImageKernel):
         neuron_descriptor, "Type and parameters of the neuron."
     )
 
-    @property
-    def _neuron(self) -> Neuron:
-        return self.neuron_descriptor.neuron
+    _neuron = Alias[Neuron]("neuron_descriptor.neuron", "The functional form.")
 
 
 @saved()
@@ -407,10 +391,7 @@ class MPSCNNNeuronLogarithm(_WithABC, type=MPSCNNNeuronType.Logarithm):
 class _DescribedNode:
     descriptor = MPSCNNNeuron.neuron_descriptor.replace()
 
-    @property
-    def function(self) -> Neuron:
-        """The functional form."""
-        return self.descriptor.neuron
+    function = _neuron = Alias[Neuron]("descriptor.neuron", "The functional form.")
 
 
 class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
@@ -428,7 +409,7 @@ class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
 
-class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
+class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
     """Base class of the neuron nodes.
 
     Parameters
@@ -461,21 +442,6 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
         described = properties.pop("descriptor", None)
         fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type) if described is None else described)
         super().__init__(source, **properties)
-
-    @property
-    def a(self) -> float:
-        """The parameter a, 0 for a type without it."""
-        return self.descriptor.a
-
-    @property
-    def b(self) -> float:
-        """The parameter b, 0 for a type without it."""
-        return self.descriptor.b
-
-    @property
-    def c(self) -> float:
-        """The parameter c, 0 for a type without it."""
-        return self.descriptor.c
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:

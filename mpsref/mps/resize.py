@@ -22,7 +22,7 @@ from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import constructed, saved
-from mpsref.mps.core.properties import Argument, at_least, instance_of
+from mpsref.mps.core.properties import Alias, Argument, at_least, instance_of
 from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
 
@@ -68,10 +68,7 @@ class MPSNNCropAndResizeBilinear(_Resize):
         "effect [design objects-options].",
     )
 
-    @property
-    def number_of_regions(self) -> int:
-        """The number of boxes."""
-        return len(self.regions)
+    number_of_regions = Alias[int]("regions", "The number of boxes.", len)
 
     def _function(self) -> tuple[CropAndResizeBilinear, ...]:
         size = self.resize_height, self.resize_width

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from mpsref.errors import OrderError
-from mpsref.mps.core.properties import Closed
+from mpsref.mps.core.properties import Alias, Closed
 from mpsref.mps.core.types import Enumeration
 
 
@@ -61,10 +61,9 @@ class MPSCommandBuffer(Closed):
         self._status = MTLCommandBufferStatus.NotEnqueued
         self._handlers: list[Callable[[MPSCommandBuffer], object]] = []
 
-    @property
-    def status(self) -> MTLCommandBufferStatus:
-        """``NotEnqueued`` while kernels may be encoded, then ``Committed``, then ``Completed``."""
-        return self._status
+    status: Alias[MTLCommandBufferStatus] = Alias(
+        "_status", "``NotEnqueued`` while kernels may be encoded, then ``Committed``, then ``Completed``."
+    )
 
     def __repr__(self) -> str:
         return f"<MPSCommandBuffer: {self._status.name}>"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import ClassVar, Self, TypeGuard
 
 import numpy as np
@@ -31,7 +32,7 @@ from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Closed, Labelled, PropertyError, instance_of, refusal
+from mpsref.mps.core.properties import Alias, Closed, Labelled, PropertyError, instance_of, refusal
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
@@ -166,30 +167,15 @@ class MPSImage(Labelled, Closed, Counted):
         """
         return self._array
 
-    @property
-    def number_of_images(self) -> int:
-        """N, the number of images in the batch."""
-        return int(self._array.shape[0])
-
-    @property
-    def height(self) -> int:
-        """H, in pixels."""
-        return int(self._array.shape[1])
-
-    @property
-    def width(self) -> int:
-        """W, in pixels."""
-        return int(self._array.shape[2])
-
-    @property
-    def feature_channels(self) -> int:
-        """C, the number of channels of a pixel; the padding to a multiple of 4 is not counted."""
-        return int(self._array.shape[3])
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of the pixels."""
-        return self._array.dtype
+    number_of_images: Alias[int] = Alias("_array.shape", "N, the number of images in the batch.", itemgetter(0))
+    height: Alias[int] = Alias("_array.shape", "H, in pixels.", itemgetter(1))
+    width: Alias[int] = Alias("_array.shape", "W, in pixels.", itemgetter(2))
+    feature_channels: Alias[int] = Alias(
+        "_array.shape",
+        "C, the number of channels of a pixel; the padding to a multiple of 4 is not counted.",
+        itemgetter(3),
+    )
+    dtype: Alias[DType] = Alias("_array.dtype", "The dtype of the pixels.")
 
     @property
     def feature_channel_format(self) -> MPSImageFeatureChannelFormat:

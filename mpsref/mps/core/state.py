@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
@@ -223,15 +224,12 @@ class MPSImageSizeEncodingState(RecordedState):
 
     __slots__ = ()
 
-    @property
-    def source_width(self) -> int:
-        """Width of the forward source image in pixels."""
-        return self._record.source_shapes[0][2]
-
-    @property
-    def source_height(self) -> int:
-        """Height of the forward source image in pixels."""
-        return self._record.source_shapes[0][1]
+    source_width: Alias[int] = Alias(
+        "_record.source_shapes", "Width of the forward source image in pixels.", lambda shapes: shapes[0][2]
+    )
+    source_height: Alias[int] = Alias(
+        "_record.source_shapes", "Height of the forward source image in pixels.", lambda shapes: shapes[0][1]
+    )
 
 
 class MPSNNGradientState(MPSImageSizeEncodingState):
@@ -239,10 +237,9 @@ class MPSNNGradientState(MPSImageSizeEncodingState):
 
     __slots__ = ()
 
-    @property
-    def source(self) -> SourceProperties:
-        """The properties of the forward kernel for its source image."""
-        return self._record.sources[0]
+    source: Alias[SourceProperties] = Alias(
+        "_record.sources", "The properties of the forward kernel for its source image.", itemgetter(0)
+    )
 
     def primary_origin(self, gradient_shape: Shape) -> tuple[MPSOffset, int]:
         """Return the origin of the forward results in a source gradient.
@@ -299,15 +296,12 @@ class MPSNNBinaryGradientState(RecordedState):
 
     __slots__ = ()
 
-    @property
-    def primary(self) -> SourceProperties:
-        """The properties of the forward kernel for its primary image."""
-        return self._record.sources[0]
-
-    @property
-    def secondary(self) -> SourceProperties:
-        """The properties of the forward kernel for its secondary image."""
-        return self._record.sources[1]
+    primary: Alias[SourceProperties] = Alias(
+        "_record.sources", "The properties of the forward kernel for its primary image.", itemgetter(0)
+    )
+    secondary: Alias[SourceProperties] = Alias(
+        "_record.sources", "The properties of the forward kernel for its secondary image.", itemgetter(1)
+    )
 
 
 class MPSNNMultiaryGradientState(RecordedState):

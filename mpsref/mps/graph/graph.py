@@ -14,6 +14,7 @@ float32 by default, where MPS stores float16 [design graph-format].
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,7 +29,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.image import MPSTemporaryImage, is_batch
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult
-from mpsref.mps.core.properties import Property, PropertyHolder, initialize, instance_of
+from mpsref.mps.core.properties import Alias, Property, PropertyHolder, initialize, instance_of
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph import inspection
 from mpsref.mps.graph.compile import CompiledProgram, Program, Sources, match_sources, source_shapes
@@ -68,6 +69,10 @@ class _Storage(Property[Format]):
         assert isinstance(instance, MPSNNGraph)
         instance._compiled.change_format(self.accepted(instance, value))
         super().__set__(instance, value)
+
+
+def _handles(of: str) -> Alias[tuple[Hashable, ...]]:
+    return Alias(of, f"The handles of :attr:`{of}`.", lambda symbols: tuple(one.handle for one in symbols))
 
 
 class MPSNNGraph(PropertyHolder):
@@ -156,67 +161,34 @@ class MPSNNGraph(PropertyHolder):
         self._compiled = CompiledProgram(self._program, registry.get_backend(backend), self.format)
         self._runs = 0
 
-    @property
-    def backend(self) -> Backend:
-        """The backend of nodes without a backend."""
-        return self._compiled.backend
-
-    @property
-    def program(self) -> Program:
-        """The steps in their order."""
-        return self._program
-
+    backend: Alias[Backend] = Alias("_compiled.backend", "The backend of nodes without a backend.")
+    program: Alias[Program] = Alias("_program", "The steps in their order.")
     # --- inputs and results ------------------------------------------------------------------------------------------
 
-    @property
-    def source_images(self) -> tuple[MPSNNImageNode, ...]:
-        """The input images in the order of :meth:`run`, which is that of first use [choice graph-order]."""
-        return self.program.source_images
+    source_images: Alias[tuple[MPSNNImageNode, ...]] = Alias(
+        "program.source_images",
+        "The input images in the order of :meth:`run`, which is that of first use [choice graph-order].",
+    )
 
-    @property
-    def source_image_handles(self) -> tuple[Hashable, ...]:
-        """The handles of :attr:`source_images`."""
-        return tuple(image.handle for image in self.source_images)
-
-    @property
-    def source_states(self) -> tuple[MPSNNStateNode, ...]:
-        """The input states, such as labels."""
-        return self.program.source_states
-
-    @property
-    def source_state_handles(self) -> tuple[Hashable, ...]:
-        """The handles of :attr:`source_states`."""
-        return tuple(state.handle for state in self.source_states)
-
-    @property
-    def intermediate_images(self) -> tuple[MPSNNImageNode, ...]:
-        """The exported images in program order, then the results after the first."""
-        return self.program.intermediate_images
-
-    @property
-    def intermediate_image_handles(self) -> tuple[Hashable, ...]:
-        """The handles of :attr:`intermediate_images`."""
-        return tuple(image.handle for image in self.intermediate_images)
-
-    @property
-    def result_states(self) -> tuple[MPSNNStateNode, ...]:
-        """The exported states in program order."""
-        return self.program.result_states
-
-    @property
-    def result_state_handles(self) -> tuple[Hashable, ...]:
-        """The handles of :attr:`result_states`."""
-        return tuple(state.handle for state in self.result_states)
-
-    @property
-    def result_handle(self) -> Hashable:
-        """The handle of the first result."""
-        return self.program.result_images[0].handle
-
-    @property
-    def result_image_is_needed(self) -> bool:
-        """Whether the first result is needed."""
-        return self.program.results_are_needed[0]
+    source_image_handles = _handles("source_images")
+    source_states: Alias[tuple[MPSNNStateNode, ...]] = Alias(
+        "program.source_states", "The input states, such as labels."
+    )
+    source_state_handles = _handles("source_states")
+    intermediate_images: Alias[tuple[MPSNNImageNode, ...]] = Alias(
+        "program.intermediate_images", "The exported images in program order, then the results after the first."
+    )
+    intermediate_image_handles = _handles("intermediate_images")
+    result_states: Alias[tuple[MPSNNStateNode, ...]] = Alias(
+        "program.result_states", "The exported states in program order."
+    )
+    result_state_handles = _handles("result_states")
+    result_handle: Alias[Hashable] = Alias(
+        "program.result_images", "The handle of the first result.", lambda images: images[0].handle
+    )
+    result_image_is_needed: Alias[bool] = Alias(
+        "program.results_are_needed", "Whether the first result is needed.", operator.itemgetter(0)
+    )
 
     def read_count_for_source_image_at_index(self, index: int) -> int:
         """Return the number of reads of an input image in a run.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import inspect
 import itertools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -24,7 +25,15 @@ from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.kernel import PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
-from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, describe_parameters, initialize, optional
+from mpsref.mps.core.properties import (
+    Alias,
+    Property,
+    PropertyHolder,
+    backend_like,
+    describe_parameters,
+    initialize,
+    optional,
+)
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
@@ -392,20 +401,11 @@ class MPSNNFilterNode(Node, abc.ABC):
         self._result_image._producer = self
         self._result_state: MPSNNStateNode | None = None
 
-    @property
-    def source_images(self) -> tuple[MPSNNImageNode, ...]:
-        """The images that the node reads, in the order of the kernel."""
-        return self._source_images
-
-    @property
-    def source_states(self) -> tuple[MPSNNStateNode, ...]:
-        """The states that the node reads."""
-        return self._source_states
-
-    @property
-    def result_image(self) -> MPSNNImageNode:
-        """The image that the node writes."""
-        return self._result_image
+    source_images: Alias[tuple[MPSNNImageNode, ...]] = Alias(
+        "_source_images", "The images that the node reads, in the order of the kernel."
+    )
+    source_states: Alias[tuple[MPSNNStateNode, ...]] = Alias("_source_states", "The states that the node reads.")
+    result_image: Alias[MPSNNImageNode] = Alias("_result_image", "The image that the node writes.")
 
     @property
     def result_state(self) -> MPSNNStateNode | None:
@@ -663,30 +663,20 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         self._forward, self._source_index = producer, source_index
         super().__init__((source_gradient, source_image, *others), (gradient_state,), **properties)
 
-    @property
-    def forward(self) -> MPSNNFilterNode:
-        """The forward node."""
-        return self._forward
-
-    @property
-    def source_index(self) -> int:
-        """The number of the forward source whose gradient is the result."""
-        return self._source_index
+    forward: Alias[MPSNNFilterNode] = Alias("_forward", "The forward node.")
+    source_index: Alias[int] = Alias("_source_index", "The number of the forward source whose gradient is the result.")
 
     @property
     def forward_source(self) -> MPSNNImageNode:
         """The forward source whose gradient is the result."""
         return self._forward.source_images[self._source_index]
 
-    @property
-    def source_gradient(self) -> MPSNNImageNode:
-        """The gradient of the forward result."""
-        return self._source_images[0]
-
-    @property
-    def gradient_state(self) -> MPSNNStateNode:
-        """The state of the forward node."""
-        return self._source_states[0]
+    source_gradient: Alias[MPSNNImageNode] = Alias(
+        "_source_images", "The gradient of the forward result.", operator.itemgetter(0)
+    )
+    gradient_state: Alias[MPSNNStateNode] = Alias(
+        "_source_states", "The state of the forward node.", operator.itemgetter(0)
+    )
 
     @property
     def derived_label(self) -> str | None:

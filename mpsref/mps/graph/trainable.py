@@ -30,6 +30,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape, is_array, is_writable
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
+from mpsref.mps.core.properties import Alias
 from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
 from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
 from mpsref.mps.graph.nodes import (
@@ -78,10 +79,7 @@ class NodeParameters(abc.ABC):
         self.kernel, self.name = kernel, name
         self._records: dict[tuple[Shape, Shape], ForwardRecord] = {}
 
-    @property
-    def data_source(self) -> object:
-        """The data source of the parameters."""
-        return self.kernel.data_source
+    data_source: Alias[object] = Alias("kernel.data_source", "The data source of the parameters.")
 
     def record(
         self, shapes: tuple[Shape, Shape], extras: Mapping[str, object], source: SourceProperties | None = None
