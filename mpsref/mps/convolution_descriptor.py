@@ -15,11 +15,10 @@ data-source-calls].
 
 from __future__ import annotations
 
-import copy
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +28,16 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
-from mpsref.mps.core.properties import Alias, Property, PropertyHolder, at_least, describe_parameters, fix, initialize
-from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.properties import (
+    Alias,
+    Initializer,
+    Property,
+    at_least,
+    describe_parameters,
+    fix,
+    initialize,
+)
+from mpsref.mps.core.serialization import Descriptor, SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
 
@@ -199,7 +206,7 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
     properties=(*STRIDES, *DILATIONS, "groups", "fused_neuron_descriptor", "prelu_parameters_a", "batch_normalization"),
 )
 @describe_parameters
-class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
+class MPSCNNConvolutionDescriptor(Descriptor):
     """A convolution of all input channels of a group to all output channels of the group.
 
     Raises
@@ -224,6 +231,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
 
     def __init__(
         self,
+        /,
         kernel_width: int = 3,
         kernel_height: int = 3,
         input_feature_channels: int | None = None,
@@ -234,12 +242,9 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         fix(self, **dict(zip(ARGUMENTS, sizes, strict=True)))
         initialize(self, properties)
 
-    @classmethod
-    def cnn_convolution_descriptor_with_kernel_width_kernel_height_input_feature_channels_output_feature_channels(
-        cls, kernel_width: int, kernel_height: int, input_feature_channels: int, output_feature_channels: int
-    ) -> Self:
-        """Return a new descriptor; equivalent to the constructor."""
-        return cls(kernel_width, kernel_height, input_feature_channels, output_feature_channels)
+    cnn_convolution_descriptor_with_kernel_width_kernel_height_input_feature_channels_output_feature_channels = (
+        Initializer(__init__)
+    )
 
     def set_neuron_to_prelu(self, parameters_a: Sequence[float] | Array) -> None:
         """Fuse a PReLU with one slope for each output channel; ``ShapeError`` for another length."""
@@ -345,10 +350,6 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
             self._check_channels("parameters_a", len(slopes))
         if normalization is not None and normalization.channels is not None:
             self._check_channels("the batch normalization", normalization.channels)
-
-    def copy(self) -> Self:
-        """Return an equal descriptor."""
-        return copy.copy(self)
 
     def saved_values(self) -> dict[str, object]:
         """Return the values to save; a PReLU only as its slopes."""

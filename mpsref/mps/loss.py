@@ -16,19 +16,19 @@ Source: ``MPSCNNLoss.h``, ``MPSNNGraphNodes.h`` [doc].
 from __future__ import annotations
 
 import abc
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
+from functools import partial
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape, concatenated, filled
 from mpsref.arguments.device import on_host
-from mpsref.arguments.parameters import Pair, flag, integer, number
+from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
@@ -48,15 +48,15 @@ from mpsref.mps.core.properties import (
     Alias,
     Argument,
     Closed,
+    Initializer,
     Property,
-    PropertyHolder,
+    at_least,
     describe_parameters,
     fix,
     initialize,
     instance_of,
-    properties_of,
 )
-from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, StateLike, SynchronizedState, differ, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
@@ -107,17 +107,11 @@ class _Numbers:
 
     weight: Property[float] = Property(number, 1.0, "The factor of every loss and gradient.")
     label_smoothing: Property[float] = Property(
-        lambda name, value: number(name, value, 0, 1), 0.0, "The amount of label smoothing, in [0, 1]."
+        partial(number, low=0, high=1), 0.0, "The amount of label smoothing, in [0, 1]."
     )
-    epsilon: Property[float] = Property(
-        lambda name, value: number(name, value, 0),
-        1e-7,
-        "The summand in the logarithms of ``Log``, >= 0.",
-    )
+    epsilon: Property[float] = Property(partial(number, low=0), 1e-7, "The summand in the logarithms of ``Log``, >= 0.")
     delta: Property[float] = Property(
-        lambda name, value: number(name, value, 0, above=True),
-        1.0,
-        "The end of the quadratic part of ``Huber``, > 0.",
+        partial(number, low=0, above=True), 1.0, "The end of the quadratic part of ``Huber``, > 0."
     )
 
 
@@ -127,7 +121,7 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 
 @secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
 @describe_parameters
-class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
+class MPSCNNLossDescriptor(_Numbers, Descriptor):
     """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
 
     ``CosineDistance`` has the reduction ``Sum`` only [doc], which is checked when a descriptor is made or used. Legal
@@ -144,56 +138,37 @@ class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
     MPSCNNLossDescriptor(MPSCNNLossType.Huber, MPSCNNReductionType.Mean, delta=0.5)
     """
 
-    loss_type = Property(
-        lambda name, value: member(name, value, MPSCNNLossType), MPSCNNLossType.MeanAbsoluteError, "The loss."
-    )
+    loss_type = Property(partial(member, kind=MPSCNNLossType), MPSCNNLossType.MeanAbsoluteError, "The loss.")
     reduction_type = Property(
-        lambda name, value: member(name, value, MPSCNNReductionType),
+        partial(member, kind=MPSCNNReductionType),
         MPSCNNReductionType.NONE,
         "How the losses of all elements are reduced.",
     )
     reduce_across_batch = Property(flag, False, "Whether all images are reduced to one number.")
-    number_of_classes = Property(
-        lambda name, value: integer(name, value, low=1),
-        1,
-        "The number of classes, for smoothed softmax labels.",
-    )
+    number_of_classes = Property(at_least(1), 1, "The number of classes, for smoothed softmax labels.")
 
     def __init__(
-        self, loss_type: MPSCNNLossType | int | str, reduction_type: MPSCNNReductionType | int | str, **properties: Any
+        self,
+        /,
+        loss_type: MPSCNNLossType | int | str,
+        reduction_type: MPSCNNReductionType | int | str,
+        **properties: Any,
     ) -> None:
         fix(self, loss_type=loss_type, reduction_type=reduction_type)
         initialize(self, properties)
-        _ = self.function  # raises for a reduction that the type does not have
+        self.check()
 
-    @classmethod
-    def cnn_loss_descriptor_with_type_reduction_type(
-        cls, loss_type: MPSCNNLossType | int | str, reduction_type: MPSCNNReductionType | int | str
-    ) -> Self:
-        """Return a new descriptor; equivalent to the constructor."""
-        return cls(loss_type, reduction_type)
+    cnn_loss_descriptor_with_type_reduction_type = Initializer(__init__)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for a reduction that the type does not have."""
+        _ = self.function
 
     @property
     def function(self) -> Loss:
         """The functional form."""
         settable = {name: getattr(self, name) for name in SETTABLE}
         return Loss(LOSS_TYPES[self.loss_type], REDUCTIONS[self.reduction_type], **settable)
-
-    def copy(self) -> Self:
-        """Return an equal descriptor."""
-        return copy.copy(self)
-
-    def __repr__(self) -> str:
-        known = properties_of(type(self))
-        changed = [f"{name}={getattr(self, name)!r}" for name in SETTABLE if getattr(self, name) != known[name].default]
-        return f"{type(self).__name__}({', '.join([repr(self.loss_type), repr(self.reduction_type), *changed])})"
-
-
-def _copied(name: str, value: object) -> MPSCNNLossDescriptor:
-    """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
-    descriptor = instance_of(name, value, MPSCNNLossDescriptor)
-    _ = descriptor.function  # raises for a reduction that the type does not have
-    return descriptor.copy()
 
 
 class MPSCNNLossDataDescriptor(Closed):
@@ -244,12 +219,7 @@ class MPSCNNLossDataDescriptor(Closed):
             images = array.reshape(-1, height, width, channels)
         self._array = np.array(images, dtype=array.dtype.newbyteorder("="), order="C")
 
-    @classmethod
-    def cnn_loss_data_descriptor_with_data_layout_size(
-        cls, data: ArrayLike, layout: MPSDataLayout | int | str, size: MTLSize | tuple[int, int, int]
-    ) -> Self:
-        """Return a new descriptor; equivalent to the constructor."""
-        return cls(data, layout, size)
+    cnn_loss_data_descriptor_with_data_layout_size = Initializer(__init__)
 
     array: Alias[Array] = Alias("_array", "The data, (N, H, W, C).")
     layout: Alias[MPSDataLayout] = Alias("_layout", "The layout of the given data.")
@@ -478,7 +448,9 @@ class _DescribedNumbers(_Described):
 class _LossKernel(_Described, ImageKernel):
     """A kernel with a loss descriptor."""
 
-    loss_descriptor: Argument[MPSCNNLossDescriptor] = Argument(_copied, "Type, reduction and parameters, a copy.")
+    loss_descriptor: Argument[MPSCNNLossDescriptor] = Argument(
+        MPSCNNLossDescriptor._checked_copy, "Type, reduction and parameters, a copy."
+    )
 
     @property
     def function(self) -> Loss:

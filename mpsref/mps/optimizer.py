@@ -15,11 +15,11 @@ Source: ``MPSNNOptimizers.h`` [doc].
 from __future__ import annotations
 
 import abc
-import copy
 import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -45,8 +45,8 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, ch
 from mpsref.mps.core.kernel import MPSKernel, saved
 from mpsref.mps.core.properties import (
     Alias,
+    Initializer,
     Property,
-    PropertyHolder,
     at_least,
     describe_parameters,
     fix,
@@ -54,7 +54,7 @@ from mpsref.mps.core.properties import (
     instance_of,
     properties_of,
 )
-from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.normalization_data_source import MPSCNNNormalizationGammaAndBetaState
@@ -74,16 +74,6 @@ class MPSNNRegularizationType(Enumeration):
     L2 = 2
 
 
-def regularization_type(name: str, value: object) -> MPSNNRegularizationType:
-    """Return ``value`` as a member: the check of a property."""
-    return member(name, value, MPSNNRegularizationType)
-
-
-def clip_bound(name: str, value: object) -> float:
-    """Return a bound of gradients, a number or an infinity: the check of a property."""
-    return real(name, value)
-
-
 COMMON = (
     "gradient_rescale",
     "apply_gradient_clipping",
@@ -97,7 +87,7 @@ NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization
 
 @secure_coding(version=1, arguments=("learning_rate", *COMMON))
 @describe_parameters
-class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
+class MPSNNOptimizerDescriptor(Descriptor):
     """The parameters of all optimizers, which can be set. An optimizer copies the descriptor when it is made.
 
     Numbers are finite and of any sign; the clip bounds may be infinite. A regularization type may be in the place of
@@ -112,9 +102,11 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
     learning_rate = Property(number, 1e-3, "The factor of a step.")
     gradient_rescale = Property(number, 1.0, "The factor of a gradient, after clipping.")
     apply_gradient_clipping = Property(flag, False, "Whether gradients are clipped.")
-    gradient_clip_max = Property(clip_bound, math.inf, "The largest gradient.")
-    gradient_clip_min = Property(clip_bound, -math.inf, "The smallest gradient.")
-    regularization_type = Property(regularization_type, MPSNNRegularizationType.NONE, "Regularization: none, L1 or L2.")
+    gradient_clip_max = Property(real, math.inf, "The largest gradient.")
+    gradient_clip_min = Property(real, -math.inf, "The smallest gradient.")
+    regularization_type = Property(
+        partial(member, kind=MPSNNRegularizationType), MPSNNRegularizationType.NONE, "Regularization: none, L1 or L2."
+    )
     regularization_scale = Property(number, 0.0, "The factor of its gradient.")
 
     def __init__(
@@ -130,15 +122,8 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
         if isinstance(apply_gradient_clipping, MPSNNRegularizationType):
             regularization_type, regularization_scale = apply_gradient_clipping, gradient_clip_max
             apply_gradient_clipping, gradient_clip_max = False, math.inf
-        given = (
-            learning_rate,
-            gradient_rescale,
-            apply_gradient_clipping,
-            gradient_clip_max,
-            gradient_clip_min,
-            regularization_type,
-            regularization_scale,
-        )
+        clipping = apply_gradient_clipping, gradient_clip_max, gradient_clip_min
+        given = learning_rate, gradient_rescale, *clipping, regularization_type, regularization_scale
         initialize(self, dict(zip(properties_of(type(self)), given, strict=True)))
         self.check()
 
@@ -158,27 +143,9 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
             regularization_scale=regularization_scale,
         )
 
-    @classmethod
-    def optimizer_descriptor_with_learning_rate_gradient_rescale_apply_gradient_clipping_gradient_clip_max_gradient_clip_min_regularization_type_regularization_scale(  # noqa: E501
-        cls,
-        learning_rate: float,
-        gradient_rescale: float,
-        apply_gradient_clipping: bool,
-        gradient_clip_max: float,
-        gradient_clip_min: float,
-        regularization_type: MPSNNRegularizationType | int | str,
-        regularization_scale: float,
-    ) -> Self:
-        """Return a new descriptor; equivalent to the constructor."""
-        return cls(
-            learning_rate,
-            gradient_rescale,
-            apply_gradient_clipping,
-            gradient_clip_max,
-            gradient_clip_min,
-            regularization_type,
-            regularization_scale,
-        )
+    optimizer_descriptor_with_learning_rate_gradient_rescale_apply_gradient_clipping_gradient_clip_max_gradient_clip_min_regularization_type_regularization_scale = Initializer(  # noqa: E501
+        __init__
+    )
 
     def check(self) -> None:
         """Raise ``ValueError`` unless gradient_clip_min <= gradient_clip_max."""
@@ -187,30 +154,6 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
                 f"gradient_clip_min is {self.gradient_clip_min} and gradient_clip_max is {self.gradient_clip_max}; "
                 "the former must be <= the latter"
             )
-
-    def copy(self) -> Self:
-        """Return an equal descriptor."""
-        return copy.copy(self)
-
-    def __repr__(self) -> str:
-        changed = {
-            name: vars(self)[name]
-            for name, prop in properties_of(type(self)).items()
-            if vars(self)[name] != prop.default
-        }
-        words = (f"{name}={'float(' + repr(str(v)) + ')' if _infinite(v) else repr(v)}" for name, v in changed.items())
-        return f"{type(self).__name__}({', '.join(words)})"
-
-
-def _infinite(value: object) -> bool:
-    return isinstance(value, float) and math.isinf(value)
-
-
-def optimizer_descriptor(name: str, value: object) -> MPSNNOptimizerDescriptor:
-    """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
-    descriptor = instance_of(name, value, MPSNNOptimizerDescriptor)
-    descriptor.check()
-    return descriptor.copy()
 
 
 # --- the forms of encode: arrays, and states of convolutions and batch normalizations ---------------------------------
@@ -265,10 +208,8 @@ class Form(abc.ABC):
     updates: list[Update]
 
     @abc.abstractmethod
-    def __init__(
-        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
-    ) -> None:
-        """Check the operands: ``given`` of the form, and moments with these ``names``."""
+    def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
+        """Check the operands, of which those with these ``names`` are moments."""
 
     @abc.abstractmethod
     def write(self, values: Sequence[Array]) -> Array | MPSState:
@@ -285,7 +226,7 @@ def form_of(
     missing. Raises ``TypeError`` for keywords of no form.
     """
     kind, names = _form_class(tuple(moments), tuple(optional), tuple(given))
-    return kind({key: given.get(key) for key in (*kind.required, kind.result)}, names, given, command_buffer)
+    return kind(given, names, command_buffer)
 
 
 @functools.lru_cache(maxsize=64)
@@ -328,9 +269,7 @@ class _Arrays(Form):
     ending = "_vector"
     rank: ClassVar[int] = 1
 
-    def __init__(
-        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
-    ) -> None:
+    def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
         gradient, value = (self._array(name, given[name]) for name in self.required)
         if gradient.shape != value.shape:
             raise ShapeError(
@@ -338,12 +277,12 @@ class _Arrays(Form):
             )
         moments = {
             name: None
-            if all_given.get(name) is None
-            else _moment_array(name, self._array(name, all_given[name]), value.size, value.dtype)
+            if given.get(name) is None
+            else _moment_array(name, self._array(name, given[name]), value.size, value.dtype)
             for name in names
         }
         others: dict[str, Array | None] = {self.required[0]: gradient, **moments}
-        target = given[self.result]
+        target = given.get(self.result)
         self._target = None if target is None else self._checked_target(target, value, others)
         _check_no_overlap(others | {self.required[1]: value}, moments)
         self.updates = [Update(gradient, value, tuple(moments.values()))]
@@ -390,7 +329,8 @@ class _States(Form):
 
     def _given_result(self, given: Operands, kind: type[T]) -> T | None:
         """Return the state to write, or ``None``."""
-        return None if given[self.result] is None else instance_of(self.result, given[self.result], kind)
+        target = given.get(self.result)
+        return None if target is None else instance_of(self.result, target, kind)
 
     def _set_updates(
         self, gradients: Sequence[Array], values: Sequence[Array | None], names: Sequence[str], given: Operands
@@ -435,9 +375,7 @@ class _Convolution(_States):
 
     required = "convolution_gradient_state", "convolution_source_state"
 
-    def __init__(
-        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
-    ) -> None:
+    def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
         gradient_name, source_name = self.required
         gradient = instance_of(gradient_name, given[gradient_name], MPSCNNConvolutionGradientState)
         source = instance_of(source_name, given[source_name], MPSCNNConvolutionWeightsAndBiasesState)
@@ -445,7 +383,7 @@ class _Convolution(_States):
         weights, biases = source.device_read(command_buffer)
         if dw.size != weights.size:
             raise ShapeError(f"{gradient_name} has {dw.size} weights and {source_name} {weights.size}")
-        self._set_updates((dw, db), (weights, biases), names, all_given)
+        self._set_updates((dw, db), (weights, biases), names, given)
         self._shape, self._command_buffer = weights.shape, command_buffer
         self._target = self._given_result(given, MPSCNNConvolutionWeightsAndBiasesState)
 
@@ -463,9 +401,7 @@ class _BatchNormalization(_States):
 
     required: ClassVar[tuple[str, ...]] = ("batch_normalization_state",)
 
-    def __init__(
-        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
-    ) -> None:
+    def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
         states = [instance_of(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
         gradient = states[0].device_read(command_buffer)
         source = gradient if states[-1] is states[0] else states[-1].device_read(command_buffer)
@@ -479,7 +415,7 @@ class _BatchNormalization(_States):
                 f"{self.required[-1]} {source.gamma.size}"
             )
         gradients = gradient.gradient_for_gamma, gradient.gradient_for_beta
-        self._set_updates(gradients, (source.gamma, source.beta), names, all_given)
+        self._set_updates(gradients, (source.gamma, source.beta), names, given)
         self._command_buffer = command_buffer
         self._target = self._given_result(given, MPSCNNNormalizationGammaAndBetaState)
 
@@ -577,7 +513,10 @@ class MPSNNOptimizer(MPSKernel):
             raise ValueError(
                 "learning_rate and optimizer_descriptor are both given or both missing; pass exactly one of them"
             )
-        described = _described(learning_rate, optimizer_descriptor)
+        if optimizer_descriptor is None:
+            described = MPSNNOptimizerDescriptor(number("learning_rate", learning_rate))
+        else:
+            described = MPSNNOptimizerDescriptor._checked_copy("optimizer_descriptor", optimizer_descriptor)
         fix(self, **{name: getattr(described, name) for name in COMMON if name != "apply_gradient_clipping"})
         settable = {name: getattr(described, name) for name in ("learning_rate", "apply_gradient_clipping")}
         super().__init__(backend=backend, **settable, **properties)
@@ -677,12 +616,6 @@ class MPSNNOptimizer(MPSKernel):
         return found
 
 
-def _described(learning_rate: float | None, descriptor: object) -> MPSNNOptimizerDescriptor:
-    if descriptor is not None:
-        return optimizer_descriptor("optimizer_descriptor", descriptor)
-    return MPSNNOptimizerDescriptor(number("learning_rate", learning_rate))
-
-
 @functools.lru_cache(maxsize=64)
 def _spec(kind: Callable[..., T], **parameters: float) -> T:
     """Return the functional form with these parameters, the same object for all steps."""
@@ -738,14 +671,6 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         return value, (m,)
 
 
-def _fraction(name: str, value: object) -> float:
-    return number(name, value, 0, 1)
-
-
-def _not_negative(name: str, value: object) -> float:
-    return number(name, value, 0)
-
-
 @saved("optimizer_descriptor", "decay", "epsilon")
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     """RMSProp: :class:`mpsref.RMSProp`."""
@@ -753,12 +678,9 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     moments = ("input_sum_of_squares_vectors",)
 
     decay = Property(
-        lambda name, value: number(name, value, 0, 1),
-        0.9,
-        "The decay of the mean of squares, in [0, 1].",
-        read_only=True,
+        partial(number, low=0, high=1), 0.9, "The decay of the mean of squares, in [0, 1].", read_only=True
     )
-    epsilon = Property(_not_negative, 1e-8, "The summand of the root, >= 0.", read_only=True)
+    epsilon = Property(partial(number, low=0), 1e-8, "The summand of the root, >= 0.", read_only=True)
 
     def __init__(
         self,
@@ -783,8 +705,7 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         return value, (s,)
 
 
-def _decay(name: str, value: object) -> float:
-    return number(name, value, 0, 1, below=True)
+DECAY = partial(number, low=0, high=1, below=True)
 
 
 @saved("optimizer_descriptor", "beta1", "beta2", "epsilon")
@@ -794,9 +715,9 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 
-    beta1 = Property(_decay, 0.9, "The decay of the momentum, in [0, 1).", read_only=True)
-    beta2 = Property(_decay, 0.999, "The decay of the velocity, in [0, 1).", read_only=True)
-    epsilon = Property(_not_negative, 1e-8, "The summand of the root, >= 0.", read_only=True)
+    beta1 = Property(DECAY, 0.9, "The decay of the momentum, in [0, 1).", read_only=True)
+    beta2 = Property(DECAY, 0.999, "The decay of the velocity, in [0, 1).", read_only=True)
+    epsilon = Property(partial(number, low=0), 1e-8, "The summand of the root, >= 0.", read_only=True)
     time_step = Property(at_least(0), 0, "The number of steps so far.")
 
     def __init__(

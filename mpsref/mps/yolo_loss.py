@@ -30,6 +30,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
@@ -48,14 +49,14 @@ from mpsref.mps.core.kernel import constructed, saved
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
+    Initializer,
     Property,
-    PropertyHolder,
     describe_parameters,
     fix,
     initialize,
     instance_of,
 )
-from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.types import member
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode
 from mpsref.mps.graph.trainable import NodeParameters
@@ -259,7 +260,7 @@ def _scale(default: float, of: str) -> Property[float]:
 
 
 def _share(default: float, text: str) -> Property[float]:
-    return Property(lambda name, value: number(name, value, 0, 1), default, text)
+    return Property(partial(number, low=0, high=1), default, text)
 
 
 TYPES = "xy_loss_type", "wh_loss_type", "confidence_loss_type", "classes_loss_type"
@@ -273,7 +274,7 @@ SETTABLE = (
 
 @secure_coding(version=1, arguments=(*TYPES, "reduction_type", "anchor_boxes"), properties=SETTABLE)
 @describe_parameters
-class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
+class MPSCNNYOLOLossDescriptor(Descriptor):
     """The parts of a YOLO loss, their scales, and the anchor boxes. A kernel copies the descriptor when it is made.
 
     Parameters
@@ -305,7 +306,7 @@ class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
         _part, MPSCNNLossDescriptor("softmaxcrossentropy", "none"), "The loss of the classes."
     )
     reduction_type = Property(
-        lambda name, value: member(name, value, MPSCNNReductionType),
+        partial(member, kind=MPSCNNReductionType),
         MPSCNNReductionType.NONE,
         "How the losses of all elements are reduced.",
     )
@@ -324,6 +325,7 @@ class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
 
     def __init__(
         self,
+        /,
         xy_loss_type: MPSCNNLossType | int | str,
         wh_loss_type: MPSCNNLossType | int | str,
         confidence_loss_type: MPSCNNLossType | int | str,
@@ -344,20 +346,9 @@ class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
         fix(self, **{name: properties.pop(name) for name in PARTS if name in properties})
         initialize(self, properties)
 
-    @classmethod
-    def cnn_loss_descriptor_with_xy_loss_type_wh_loss_type_confidence_loss_type_classes_loss_type_reduction_type_anchor_boxes_number_of_anchor_boxes(  # noqa: E501
-        cls,
-        xy_loss_type: MPSCNNLossType | int | str,
-        wh_loss_type: MPSCNNLossType | int | str,
-        confidence_loss_type: MPSCNNLossType | int | str,
-        classes_loss_type: MPSCNNLossType | int | str,
-        reduction_type: MPSCNNReductionType | int | str,
-        anchor_boxes: ArrayLike | bytes,
-        number_of_anchor_boxes: int,
-    ) -> Self:
-        """Return a new descriptor; equivalent to the constructor."""
-        types = xy_loss_type, wh_loss_type, confidence_loss_type, classes_loss_type
-        return cls(*types, reduction_type, anchor_boxes, number_of_anchor_boxes)
+    cnn_loss_descriptor_with_xy_loss_type_wh_loss_type_confidence_loss_type_classes_loss_type_reduction_type_anchor_boxes_number_of_anchor_boxes = Initializer(  # noqa: E501
+        __init__
+    )
 
     xy_loss_type = property(attrgetter("xy_loss_descriptor.loss_type"), doc="The loss of x and y.")
     wh_loss_type = property(attrgetter("wh_loss_descriptor.loss_type"), doc="The loss of width and height.")
@@ -394,16 +385,6 @@ class MPSCNNYOLOLossDescriptor(PropertyHolder, SecureCoding):
         """Return an equal descriptor with parts of its own."""
         return copy.deepcopy(self)
 
-    def __repr__(self) -> str:
-        types = [repr(getattr(self, name)) for name in (*TYPES, "reduction_type", "anchor_boxes")]
-        fresh = type(self)(*(getattr(self, name) for name in (*TYPES, "reduction_type", "anchor_boxes")))
-        changed = [f"{name}={one!r}" for name in SETTABLE if (one := getattr(self, name)) != getattr(fresh, name)]
-        return f"{type(self).__name__}({', '.join([*types, *changed])})"
-
-
-def _copied(name: str, value: object) -> MPSCNNYOLOLossDescriptor:
-    return instance_of(name, value, MPSCNNYOLOLossDescriptor).copy()
-
 
 # --- kernel and node --------------------------------------------------------------------------------------------------
 
@@ -417,7 +398,9 @@ def _loss(name: str, text: str) -> Any:
 class MPSCNNYOLOLoss(LabelledLoss):
     """The loss of YOLO and its gradient: the loss image is written to the labels, the destination is the gradient."""
 
-    loss_descriptor: Argument[MPSCNNYOLOLossDescriptor] = Argument(_copied, "Parts and parameters, a copy.")
+    loss_descriptor: Argument[MPSCNNYOLOLossDescriptor] = Argument(
+        MPSCNNYOLOLossDescriptor._checked_copy, "Parts and parameters, a copy."
+    )
 
     loss_xy = _loss("xy_loss_descriptor", "The loss of x and y.")
     loss_wh = _loss("wh_loss_descriptor", "The loss of width and height.")

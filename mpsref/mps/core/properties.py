@@ -166,7 +166,10 @@ class Alias(Generic[T]):
 
 
 class Initializer(Generic[P]):
-    """A class method with a name of Apple's that is equivalent to the constructor."""
+    """A class method with a name of Apple's that is equivalent to the constructor.
+
+    The ``self`` of a constructor with ``**properties`` is positional, since one of them could have this name.
+    """
 
     def __init__(self, constructor: Callable[Concatenate[Any, P], None]) -> None:
         self.signature = inspect.signature(constructor)

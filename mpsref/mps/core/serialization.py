@@ -19,6 +19,7 @@ check each value. Illegal values and unknown or missing names raise ``ValueError
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import json
@@ -31,6 +32,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.text import shown
+from mpsref.mps.core.properties import PropertyHolder, constructor_parameters, instance_of
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -181,6 +183,37 @@ def secure_coding(
         return cls
 
     return register
+
+
+class Descriptor(PropertyHolder, SecureCoding):
+    """Parameters that can be set, of kernels, which copy the descriptor when they are made."""
+
+    def check(self) -> None:
+        """Raise ``ValueError`` unless the properties fit each other."""
+
+    @classmethod
+    def _checked_copy(cls, name: str, value: object) -> Self:
+        """Return a copy of a descriptor whose properties fit each other: the check of a property of a kernel."""
+        descriptor = instance_of(name, value, cls)
+        descriptor.check()
+        return descriptor.copy()
+
+    def copy(self) -> Self:
+        """Return an equal descriptor."""
+        return copy.copy(self)
+
+    def __repr__(self) -> str:
+        """Return a call with the required arguments and the values that differ from their defaults."""
+        parameters = constructor_parameters(type(self))
+        required = [one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+        given = [getattr(self, name) for name in required]
+        fresh, words = type(self)(*given), list(map(repr, given))
+        for name in self._coding.names:
+            value = getattr(self, name)
+            if name not in required and value != getattr(fresh, name):
+                is_infinite = isinstance(value, float) and math.isinf(value)
+                words.append(f"{name}={f'float({str(value)!r})' if is_infinite else repr(value)}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
 
 def _lookup(name: str) -> type[SecureCoding] | None:
