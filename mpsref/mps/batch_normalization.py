@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -62,6 +62,7 @@ from mpsref.mps.core.state import (
     ForwardRecord,
     MPSState,
     StateLike,
+    Synchronized,
     one_state,
     state_of_batch,
 )
@@ -72,6 +73,7 @@ from mpsref.mps.normalization_data_source import (
     BatchNormalizationDataSource,
     MPSCNNBatchNormalizationDataSource,
     MPSCNNNormalizationMeanAndVarianceState,
+    NormalizationBuffers,
     load,
     read_only,
 )
@@ -158,17 +160,6 @@ def unavailable(kernel: MPSKernel, method: str, reason: str) -> UnsupportedError
 # --- the state --------------------------------------------------------------------------------------------------------
 
 
-class BatchNormalizationBuffers(NamedTuple):
-    """The vectors of a state for a kernel that is encoded now: read-only, (C,), ``None`` for a missing one."""
-
-    gamma: Array
-    beta: Array
-    gradient_for_gamma: Array | None
-    gradient_for_beta: Array | None
-    mean: Array | None
-    variance: Array | None
-
-
 class MPSCNNBatchNormalizationState(BufferState):
     """Statistics and gradient sums of one batch. Made by ``MPSCNNBatchNormalization.result_state_for_source_image``.
 
@@ -194,42 +185,31 @@ class MPSCNNBatchNormalizationState(BufferState):
 
     # --- read by the host ---
 
-    @property
-    def gamma(self) -> Array:
-        """The current scale of the kernel, (C,); ones where its data source has none."""
-        return on_host(self._kernel.scale[0])
-
-    @property
-    def beta(self) -> Array:
-        """The current shift of the kernel, (C,); zeros where its data source has none."""
-        return on_host(self._kernel.scale[1])
-
-    @property
-    def mean(self) -> Array | None:
+    gamma: Alias[Array] = Alias(
+        "_kernel.gamma", "The current scale of the kernel, (C,); ones where its data source has none.", on_host
+    )
+    beta: Alias[Array] = Alias(
+        "_kernel.beta", "The current shift of the kernel, (C,); zeros where its data source has none.", on_host
+    )
+    mean: Synchronized[Array | None] = Synchronized(
+        "_buffers.mean",
         """The mean of the batch so far, before the first pixel that of the kernel, which may be ``None``.
 
         Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a kernel has written the state.
-        """
-        self.check_readable("mean")
-        return on_host(self._device().mean)
-
-    @property
-    def variance(self) -> Array | None:
-        """The biased variance of the batch so far, before the first pixel that of the kernel; errors as ``mean``."""
-        self.check_readable("variance")
-        return on_host(self._device().variance)
-
-    @property
-    def gradient_for_gamma(self) -> Array | None:
-        """dL/dgamma, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``."""
-        self.check_readable("gradient_for_gamma")
-        return on_host(self._device().gradient_for_gamma)
-
-    @property
-    def gradient_for_beta(self) -> Array | None:
-        """dL/dbeta, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``."""
-        self.check_readable("gradient_for_beta")
-        return on_host(self._device().gradient_for_beta)
+        """,
+    )
+    variance: Synchronized[Array | None] = Synchronized(
+        "_buffers.variance",
+        "The biased variance of the batch so far, before the first pixel that of the kernel; errors as ``mean``.",
+    )
+    gradient_for_gamma: Synchronized[Array | None] = Synchronized(
+        "_buffers.gradient_for_gamma",
+        "dL/dgamma, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``.",
+    )
+    gradient_for_beta: Synchronized[Array | None] = Synchronized(
+        "_buffers.gradient_for_beta",
+        "dL/dbeta, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``.",
+    )
 
     @property
     def gradient_for_mean(self) -> Array | None:
@@ -247,15 +227,16 @@ class MPSCNNBatchNormalizationState(BufferState):
 
     # --- read and written by kernels ---
 
-    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> BatchNormalizationBuffers:
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> NormalizationBuffers:
         """Return the vectors for a kernel that is encoded now; no synchronization is needed.
 
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
-        return self._device()
+        return self._buffers
 
-    def _device(self) -> BatchNormalizationBuffers:
+    @property
+    def _buffers(self) -> NormalizationBuffers:
         mean, variance = self._kernel.statistics
         if self._statistics is not None:
             if self._variance is None:
@@ -264,7 +245,7 @@ class MPSCNNBatchNormalizationState(BufferState):
                 self._variance = read_only(variance)
             mean, variance = self._statistics.mean, self._variance
         dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
-        return BatchNormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
+        return NormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
 
     @property
     def count(self) -> int:
@@ -323,7 +304,7 @@ class MPSCNNBatchNormalizationState(BufferState):
 
     def current_statistics(self) -> tuple[Array, Array]:
         """Return mean and variance of the batch, or else of the kernel; ``OrderError`` without either."""
-        found = self._device()
+        found = self._buffers
         if found.mean is None or found.variance is None:
             raise OrderError(
                 "batch_normalization_state has no statistics, and the data source of its kernel none either; encode "

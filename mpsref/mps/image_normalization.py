@@ -34,7 +34,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -60,6 +60,7 @@ from mpsref.mps.normalization_data_source import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
     MPSCNNInstanceNormalizationDataSource,
+    NormalizationBuffers,
     read_only,
 )
 from mpsref.registry import Spec
@@ -71,17 +72,6 @@ WHOLE_GRADIENT = (
     *(f"{side}_{name}" for name in ("offset", "source_feature_channel_offset") for side in ("primary", "secondary")),
 )
 """The properties of forward and gradient kernels that must keep their defaults."""
-
-
-class GradientsOfImages(NamedTuple):
-    """The vectors of a state for a kernel: gradients are rows (N, C) for a batch, (C,) for one image."""
-
-    gamma: Array
-    """The current scale of the kernel (C,)."""
-    beta: Array
-    gradient_for_gamma: Array | None
-    """``None`` before the gradient kernel has been encoded."""
-    gradient_for_beta: Array | None
 
 
 class ImageNormalizationGradientState(BufferState):
@@ -134,13 +124,13 @@ class ImageNormalizationGradientState(BufferState):
         rows: Array = gradients[k] if self._image is None else gradients[k][self._image]
         return rows
 
-    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> GradientsOfImages:
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> NormalizationBuffers:
         """Return the vectors for a kernel that is encoded now; no synchronization is needed.
 
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
-        return GradientsOfImages(self.gamma, self.beta, self._rows(0), self._rows(1))
+        return NormalizationBuffers(self.gamma, self.beta, self._rows(0), self._rows(1))
 
     def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
         """Make the gradients of all images readable by the host once ``command_buffer`` has completed."""

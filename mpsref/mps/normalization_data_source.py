@@ -27,14 +27,15 @@ import copy
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, as_array, as_vector, copied, placed_like
 from mpsref.arguments.device import is_on_device, on_host
-from mpsref.arguments.parameters import integer, real
+from mpsref.arguments.parameters import integer, number, real
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
@@ -42,7 +43,7 @@ from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.properties import Alias
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import SynchronizedState
+from mpsref.mps.core.state import Synchronized, SynchronizedState
 
 Kind: TypeAlias = Literal["Batch", "Instance", "Group"]
 
@@ -97,10 +98,7 @@ class NormalizationPairState(SynchronizedState):
         state._reads = 1
         return state
 
-    @property
-    def number_of_feature_channels(self) -> int:
-        """Length of both vectors."""
-        return len(self._vectors[0])
+    number_of_feature_channels: Alias[int] = Alias("_vectors", "Length of both vectors.", lambda pair: len(pair[0]))
 
     def device_read(
         self, channels: int | None = None, command_buffer: MPSCommandBuffer | None = None
@@ -163,10 +161,6 @@ class NormalizationPairState(SynchronizedState):
             )
         return vectors
 
-    def _read(self, k: int) -> Array:
-        self.check_readable(self.names[k])
-        return on_host(self._vectors[k])
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.number_of_feature_channels} channels>"
 
@@ -179,15 +173,14 @@ class MPSCNNNormalizationGammaAndBetaState(NormalizationPairState):
     def __init__(self, gamma: ArrayLike, beta: ArrayLike) -> None:
         super().__init__(gamma, beta)
 
-    @property
-    def gamma(self) -> Array:
-        """The scale, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization."""
-        return self._read(0)
-
-    @property
-    def beta(self) -> Array:
-        """The shift, read-only; errors as for ``gamma``."""
-        return self._read(1)
+    gamma: Synchronized[Array] = Synchronized(
+        "_vectors",
+        "The scale, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization.",
+        itemgetter(0),
+    )
+    beta: Synchronized[Array] = Synchronized(
+        "_vectors", "The shift, read-only; errors as for ``gamma``.", itemgetter(1)
+    )
 
 
 class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
@@ -198,15 +191,14 @@ class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
     def __init__(self, mean: ArrayLike, variance: ArrayLike) -> None:
         super().__init__(mean, variance)
 
-    @property
-    def mean(self) -> Array:
-        """The mean, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization."""
-        return self._read(0)
-
-    @property
-    def variance(self) -> Array:
-        """The variance, read-only; errors as for ``mean``."""
-        return self._read(1)
+    mean: Synchronized[Array] = Synchronized(
+        "_vectors",
+        "The mean, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization.",
+        itemgetter(0),
+    )
+    variance: Synchronized[Array] = Synchronized(
+        "_vectors", "The variance, read-only; errors as for ``mean``.", itemgetter(1)
+    )
 
     def _checked(self, first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
         mean, variance = super()._checked(first, second)
@@ -282,6 +274,8 @@ MEMBERS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """The methods and the properties that a data source must have."""
 
+VECTORS = "gamma", "beta", "mean", "variance"
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedParameters:
@@ -332,32 +326,22 @@ def load(source: Any, kind: Kind) -> LoadedParameters:
         groups = channels
         if kind == "Group":
             groups = _divisor("data_source.number_of_groups", source.number_of_groups, channels)
-        gamma, beta = _vectors(source, ("gamma", "beta"), channels)
-        mean, variance = _vectors(source, ("mean", "variance"), channels) if kind == "Batch" else (None, None)
+        vectors = {name: getattr(source, name)() for name in VECTORS if name in methods}
+        for name, value in vectors.items():
+            if value is not None:
+                vectors[name] = frozen_vector(f"data_source.{name}()", value, channels)
+        absent = [name for name in ("mean", "variance") if vectors.get(name) is None]
+        if len(absent) == 1:
+            raise ValueError(
+                f"data_source.{absent[0]}() returned None; mean and variance must both be given, or both be None"
+            )
+        if not absent:
+            not_negative("data_source.variance()", vectors["variance"])
         epsilon = source.epsilon() if callable(getattr(source, "epsilon", None)) else FLT_MIN
-        epsilon = real("data_source.epsilon()", epsilon, low=0)
-        return LoadedParameters(channels, groups, gamma, beta, mean, variance, epsilon)
+        return LoadedParameters(channels, groups, **vectors, epsilon=real("data_source.epsilon()", epsilon, low=0))
     finally:
         if callable(getattr(source, "purge", None)):
             source.purge()
-
-
-def _vectors(source: object, names: tuple[str, str], channels: int) -> tuple[Array | None, Array | None]:
-    """Return copies of two vectors of a data source, checked."""
-    given = {name: getattr(source, name)() for name in names}
-    first, second = (
-        None if value is None else frozen_vector(f"data_source.{name}()", value, channels)
-        for name, value in given.items()
-    )
-    if names[1] == "variance":
-        if (first is None) != (second is None):
-            absent = names[0] if first is None else names[1]
-            raise ValueError(
-                f"data_source.{absent}() returned None; mean and variance must both be given, or both be None"
-            )
-        if second is not None:
-            not_negative("data_source.variance()", second)
-    return first, second
 
 
 def _divisor(name: str, value: object, channels: int) -> int:
@@ -370,20 +354,31 @@ def _divisor(name: str, value: object, channels: int) -> int:
 # --- data sources with arrays -----------------------------------------------------------------------------------------
 
 
-class _GradientBuffers(Protocol):
-    """The gradients of gamma and beta in a state; ``None`` before the gradient kernel has been encoded."""
+class NormalizationBuffers(NamedTuple):
+    """The vectors of a state for a kernel that is encoded now: read-only, (C,), ``None`` for a missing one.
+
+    The gradients of instance and group normalization are rows (N, C) for a batch, (C,) for one image.
+    """
+
+    gamma: Array
+    """The current scale of the kernel."""
+    beta: Array
+    gradient_for_gamma: Array | None
+    """``None`` before the gradient kernel has been encoded."""
+    gradient_for_beta: Array | None
+    mean: Array | None = None
+    variance: Array | None = None
+
+
+class _State(Protocol):
+    """The members of a state of a normalization that its data source reads."""
+
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> NormalizationBuffers: ...
+
+    def check_readable(self, name: str) -> None: ...
 
     @property
     def gradient_for_gamma(self) -> Array | None: ...
-
-    @property
-    def gradient_for_beta(self) -> Array | None: ...
-
-
-class _ImageState(_GradientBuffers, Protocol):
-    """The members of a state of instance or group normalization that its data source reads."""
-
-    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> _GradientBuffers: ...
 
 
 class _Optimizer(Protocol):
@@ -457,13 +452,14 @@ class _DataSource(SecureCoding):
         return self._contents()
 
     def _contents(self) -> dict[str, object]:
-        return {
-            "number_of_feature_channels": self._channels,
-            "gamma": _as_tuple(self.gamma_array),
-            "beta": _as_tuple(self.beta_array),
-            "epsilon": self._epsilon,
-            "optimizer": self.optimizer,
-        }
+        found: dict[str, object] = {"epsilon": self._epsilon}
+        for name in self._coding.arguments:
+            if name in VECTORS:
+                vector = getattr(self, f"{name}_array")
+                found[name] = None if vector is None else tuple(vector.tolist())
+            elif name not in found:
+                found[name] = getattr(self, name)
+        return found
 
     def __eq__(self, other: object) -> bool:
         """Whether both deliver the same."""
@@ -473,10 +469,6 @@ class _DataSource(SecureCoding):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._channels} channels, epsilon={self._epsilon!r}>"
-
-
-def _as_tuple(vector: Array | None) -> tuple[float, ...] | None:
-    return None if vector is None else tuple(vector.tolist())
 
 
 @secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
@@ -511,7 +503,7 @@ class InstanceNormalizationDataSource(_DataSource):
         self._moments: dict[str, Array] = {}
 
     def update_gamma_and_beta(
-        self, state: Iterable[_ImageState], command_buffer: MPSCommandBuffer | None = None
+        self, state: Iterable[_State], command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNNormalizationGammaAndBetaState | None:
         """Make a step of the optimizer; return its result for a reload, or ``None`` without an optimizer.
 
@@ -538,14 +530,14 @@ class InstanceNormalizationDataSource(_DataSource):
         )
         return MPSCNNNormalizationGammaAndBetaState(self.gamma_array, self.beta_array)
 
-    def update_gamma_and_beta_cpu(self, state: Iterable[_ImageState]) -> bool:
+    def update_gamma_and_beta_cpu(self, state: Iterable[_State]) -> bool:
         """Make a step with a synchronized state; return whether there is an optimizer."""
         if self.optimizer is not None:
             for image_state in state:
                 _ = image_state.gradient_for_gamma  # raises where the host may not read it
         return self.update_gamma_and_beta(state) is not None
 
-    def _total(self, states: Iterable[_ImageState], command_buffer: MPSCommandBuffer | None) -> Array:
+    def _total(self, states: Iterable[_State], command_buffer: MPSCommandBuffer | None) -> Array:
         """Return the gradients for gamma and beta, one after the other, summed over the images."""
         total = np.zeros(2 * self._channels)
         for state in states:
@@ -599,25 +591,8 @@ class GroupNormalizationDataSource(InstanceNormalizationDataSource):
     def number_of_groups(self, value: int) -> None:
         self._groups = _divisor("number_of_groups", value, self._channels)
 
-    def _contents(self) -> dict[str, object]:
-        return super()._contents() | {"number_of_groups": self._groups}
 
-
-class _BatchState(Protocol):
-    """The members of a state of batch normalization that its data source reads."""
-
-    @property
-    def mean(self) -> Array | None: ...
-
-    @property
-    def variance(self) -> Array | None: ...
-
-    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> tuple[Array | None, ...]: ...
-
-    def check_readable(self, name: str) -> None: ...
-
-
-def _checked_state(state: _BatchState) -> _BatchState:
+def _checked_state(state: Any) -> Any:
     check_not_a_command_buffer("state", state, "update_mean_and_variance(state, command_buffer=buffer)")
     if not (hasattr(state, "device_read") and hasattr(state, "check_readable")):
         raise TypeError(
@@ -665,9 +640,7 @@ class BatchNormalizationDataSource(_DataSource):
         optimizer: _Optimizer | None = None,
     ) -> None:
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
-        self._momentum = real("momentum", momentum, low=0)
-        if self._momentum > 1:
-            raise ValueError(f"momentum is {shown(momentum)}; it must be a number in [0, 1]")
+        self._momentum = number("momentum", momentum, 0, 1)
         if (mean is None) != (variance is None):
             raise ValueError("one of mean and variance is None; give both, or neither")
         self.mean_array, self.variance_array = self._given("mean", mean), self._given("variance", variance)
@@ -686,7 +659,7 @@ class BatchNormalizationDataSource(_DataSource):
         return self.variance_array
 
     def update_mean_and_variance(
-        self, state: _BatchState, command_buffer: MPSCommandBuffer | None = None
+        self, state: _State, command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNNormalizationMeanAndVarianceState:
         """Move the running statistics towards those of the batch; return them for a reload.
 
@@ -695,9 +668,10 @@ class BatchNormalizationDataSource(_DataSource):
         self.mean_array, self.variance_array = self.moved(*_checked_state(state).device_read(command_buffer)[-2:])
         return MPSCNNNormalizationMeanAndVarianceState(self.mean_array, self.variance_array)
 
-    def update_mean_and_variance_cpu(self, state: _BatchState) -> bool:
+    def update_mean_and_variance_cpu(self, state: _State) -> bool:
         """Move the running statistics towards those of a synchronized state; return ``True``."""
-        self.mean_array, self.variance_array = self.moved(_checked_state(state).mean, state.variance)
+        checked = _checked_state(state)
+        self.mean_array, self.variance_array = self.moved(checked.mean, checked.variance)
         return True
 
     def moved(self, mean: Array | None, variance: Array | None) -> tuple[Array, Array]:
@@ -723,7 +697,7 @@ class BatchNormalizationDataSource(_DataSource):
         return moved[0], moved[1]
 
     def update_gamma_and_beta(
-        self, state: _BatchState, command_buffer: MPSCommandBuffer | None = None
+        self, state: _State, command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNNormalizationGammaAndBetaState | None:
         """Make a step of the optimizer; return its result for a reload, or ``None`` without an optimizer."""
         check_not_a_command_buffer("state", state, "update_gamma_and_beta(state, command_buffer=buffer)")
@@ -740,7 +714,7 @@ class BatchNormalizationDataSource(_DataSource):
         self.gamma_array, self.beta_array = result.device_read(self._channels, command_buffer)
         return result
 
-    def update_gamma_and_beta_cpu(self, state: _BatchState) -> bool:
+    def update_gamma_and_beta_cpu(self, state: _State) -> bool:
         """Make a step with a synchronized state; return whether there is an optimizer."""
         if self.optimizer is not None:
             _checked_state(state).check_readable("gradient_for_gamma")
@@ -752,7 +726,3 @@ class BatchNormalizationDataSource(_DataSource):
         twin.optimizer = None if self.optimizer is None else self.optimizer.copy()
         twin._moments = {name: [vector.copy() for vector in pair] for name, pair in self._moments.items()}
         return twin
-
-    def _contents(self) -> dict[str, object]:
-        statistics = {"mean": _as_tuple(self.mean_array), "variance": _as_tuple(self.variance_array)}
-        return super()._contents() | statistics | {"momentum": self._momentum}

@@ -222,7 +222,7 @@ def test_the_ready_data_source_is_one() -> None:
     ("arguments", "error", "text"),
     [
         ({"momentum": -0.1}, ValueError, "momentum"),
-        ({"momentum": 1.5}, ValueError, r"momentum is 1.5; it must be a number in \[0, 1\]"),
+        ({"momentum": 1.5}, ValueError, r"momentum is 1.5; it must be a finite number >= 0 and <= 1"),
         ({"momentum": "a"}, TypeError, "momentum"),
         ({"epsilon": -1.0}, ValueError, "epsilon"),
         ({"number_of_feature_channels": 0}, ValueError, "number_of_feature_channels"),

@@ -181,7 +181,7 @@ class Initializer(Generic[P]):
             """Return a new descriptor; equivalent to the constructor."""
             return cls(*arguments, **keywords)
 
-        make.__signature__ = self.signature  # type: ignore[attr-defined]
+        make.__signature__ = self.signature.replace(return_annotation=owner)  # type: ignore[attr-defined]
         return MethodType(make, owner)
 
 
