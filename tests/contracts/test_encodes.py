@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import OrderError, mps
+from mpsref import OrderError, ShapeError, mps
 from mpsref.arguments.arrays import Array
 from tests.contracts.test_objects import VALUES, settable
 from tests.subjects.classes import MADE, X, arguments, legal_arguments, made
@@ -201,6 +202,70 @@ def test_two_threads_encode_with_one_kernel(kind: type[Any], monkeypatch: pytest
         assert one.sequence == 2
     for result, call in zip(found, calls, strict=True):
         np.testing.assert_array_equal(result, kernel(kind).encode(**call))
+
+
+PARTS: dict[str, Any] = {
+    "offset": (1, 0, 0), "edge_mode": 1, "primary_offset": (1, 0), "secondary_offset": (1, 0), "kernel_offset_x": 1,
+    "kernel_offset_y": 1, "source_feature_channel_offset": 4, "source_feature_channel_max_count": 1,
+    "primary_source_feature_channel_offset": 4, "secondary_source_feature_channel_max_count": 1,
+    "destination_feature_channel_offset": 4, "clip_rect": ((0, 0, 0), (1, 1, 1)),
+}  # fmt: skip
+"""Properties with which a kernel reads or writes parts of its images, or places them elsewhere."""
+
+BY_STATE = "ConvolutionTransposeGradient|FullyConnectedGradient"
+IGNORED = {
+    "clip_rect": "no class",
+    "offset": "FullyConnected|InitialGradient|MPSNNReduce",
+    "edge_mode": "CrossChannel|FullyConnected|Group|Instance|SoftMax|Neuron|CNNPoolingMax|InitialGradient|MPSNNPad",
+    "secondary_offset": f"{BY_STATE}|MPSCNNConvolutionGradient",  # counts for the weights alone
+    "secondary_source_feature_channel_max_count": f"{BY_STATE}|Dropout|Group|Instance",
+}
+"""Classes on whose results a property has no effect; of others that is the state of the forward pass."""
+
+
+@every_kernel
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_an_image_is_computed_or_refused(kind: type[Any], name: str) -> None:
+    """A refusal names the property, and comes before anything is written or changed."""
+    one = kernel(kind)
+    if name not in settable(kind) or (name == "edge_mode" and kind is mps.MPSCNNConvolutionTranspose):  # Zero alone
+        return
+    images, others = images_of(kind)
+    plain, found = (np.full_like(encoded(kind), 7) for _ in range(2))
+    kernel(kind).encode(**images, **others, **{destination_of(kind): plain})
+    setattr(one, name, PARTS[name])
+    before, result = one.copy(), outcome(one, images | others | {destination_of(kind): found})
+    if isinstance(result, str):
+        assert result.startswith(f"UnsupportedError: {name} is ") or not result.startswith("UnsupportedError")
+        assert (found == 7).all()
+        assert one == before
+    else:
+        without_effect = re.search(IGNORED.get(name, BY_STATE), kind.__name__)
+        assert bool(without_effect) == np.array_equal(found, plain)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "source_gradient" in images_of(kind)[0]], ids=str)
+def test_states_and_images_of_another_pass_are_refused(kind: type[Any]) -> None:
+    """Nothing is written or changed then."""
+    images, others = images_of(kind)
+    _, pooled = mps.MPSNNSlice().encode(X, return_state=True)
+    g, x = images.values()
+    for changed, error, words in [
+        ({"gradient_state": pooled}, TypeError, "gradient_state (was left by|is of type)"),
+        ({"gradient_state": "state"}, TypeError, "gradient_state is of type str"),
+        ({"source_gradient": np.concatenate([g, g], axis=1)}, ShapeError, "source_gradient has shape"),
+        ({"source_image": x[:1]}, ValueError, "source_image|has shape"),
+        ({"source_image": np.concatenate([x, x], axis=2)}, ShapeError, "source_image has shape"),
+    ]:
+        one, target = kernel(kind), np.full_like(encoded(kind), 7)
+        before = one.copy()
+        for into in ({}, {destination_of(kind): target}):
+            if into and "Shape" in error.__name__:
+                continue  # with a destination, an image of any size is read as the properties say
+            with pytest.raises(error, match=words):
+                one.encode(**images | others | changed | into)
+            assert one == before
+        assert (target == 7).all()
 
 
 def test_two_threads_encode_with_another_offset_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import operator
@@ -147,6 +148,41 @@ def test_masked_inputs_are_refused(operation: Operation) -> None:
         masked = [*inputs[:position], np.ma.MaskedArray(array), *inputs[position + 1 :]]
         with pytest.raises(TypeError, match="is a masked array, and masks have no meaning here"):
             registry.run(case.problem, *masked, backend="reference")
+
+
+FREE = {"x": (0, 1, 2, 3), "g": (1, 2), "xs": (3,), "xs_or_shapes": (3,), "t": (3,), "y": (3,), "weights": (3,)}
+"""Axes that may have another length where the results keep their shapes: of windows, of sums, or channels of labels."""
+
+
+@every_operation
+def test_arrays_that_do_not_fit_are_refused_by_name(operation: Operation) -> None:
+    """Of another rank or dtype, or without elements; of another length, unless the results follow it."""
+    case = typical(operation)
+    method, legal = getattr(case.problem.spec, operation.method), arguments_of(case)
+
+    def shapes(**changed: Any) -> list[tuple[int, ...]]:
+        return [one.shape for one in listed(method(**legal | changed)) if isinstance(one, np.ndarray)]
+
+    expected = shapes()
+    for name, value in legal.items():
+        words = name.removesuffix("_or_shape") if isinstance(value, np.ndarray) else r"x\[\d\]"
+        for k, array in enumerate(arrays_in(value)):
+            wrong: list[tuple[Array, type[Exception]]] = [
+                (array.astype(dtype), TypeError)
+                for dtype in ("?", "c8", "O", "S3", *(["i8"] if array.ndim > 1 else []))
+                if array.dtype != np.uint8
+            ]
+            if array.ndim == 4 and operation.method != "step":
+                wrong += [(array[0], ShapeError), (array[None], ShapeError)]
+                wrong += [(array.take([], axis), ShapeError) for axis in (1, 2, 3)]
+            for one, error in wrong:
+                with pytest.raises(error, match=rf"^{words} "):
+                    shapes(**{name: [*value[:k], one, *value[k + 1 :]] if isinstance(value, list) else one})
+            for axis in {*range(array.ndim)} - {*FREE.get(name, ())}:
+                for one in (np.concatenate([array, array], axis), array.take(range(array.shape[axis] - 1), axis)):
+                    with contextlib.suppress(ShapeError):
+                        found = shapes(**{name: [*value[:k], one, *value[k + 1 :]] if isinstance(value, list) else one})
+                        assert found != expected or not one.size, (name, one.shape)
 
 
 # ---- out ------------------------------------------------------------------------------------------------------------
