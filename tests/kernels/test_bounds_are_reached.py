@@ -166,8 +166,8 @@ def inexact(signs: Mapping[str, int], ulps: Mapping[str, float]) -> Iterator[Non
         yield
 
 
-def reached(case: Case, in_order: bool, stated: str) -> float | None:
-    """Return the largest part of the bounds that an adversary reaches; ``None`` where nothing is rounded.
+def reached(case: Case, in_order: bool, stated: str, enough: float) -> float | None:
+    """Return the largest part of the bounds that adversaries reach, up to ``enough``; ``None`` if nothing is rounded.
 
     The pixels of each image may be put in ascending order, so that partial sums grow.
     """
@@ -180,6 +180,8 @@ def reached(case: Case, in_order: bool, stated: str) -> float | None:
         return None  # the only rounding of dropout in float32 is that of storage
     worst = 0.0
     for signs in adversaries():
+        if worst >= enough:
+            break
         with inexact(signs, STATED[stated]):
             found = case.problem.operation.formula(case.problem, *(_each(Inexact, one.astype(float)) for one in inputs))
         for one, (reference, bound) in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
@@ -232,7 +234,7 @@ def parts(operation: Operation, number: int, enough: float, stated: str = "Metal
     found: dict[str, tuple[float, str]] = {}
     for case, in_order in itertools.product(some_cases(operation, number), (False, True)):
         of, before = kind(case), found.get(kind(case), (0.0, ""))
-        part = reached(case, in_order, stated) if before[0] < enough else None
+        part = reached(case, in_order, stated, enough) if before[0] < enough else None
         if part is not None:
             found[of] = max(before, (part, str(case)))
     return found

@@ -63,32 +63,6 @@ def test_infinities_are_ordered_and_their_difference_is_none(ieee_backend: str) 
     assert results["equal"] == [0, 0]  # |inf - inf| is NaN
 
 
-@pytest.mark.parametrize("strides", [(0, 0, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1)])
-def test_strides_and_offsets(backend: str, strides: Any) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.integers(-2, 3, (2, 4, 3, 5)).astype(F32)
-    y = rng.integers(-2, 3, (2, *(1 + n if t else 2 for n, t in zip((4, 3, 5), strides, strict=True)))).astype(F32)
-    spec = Compare("less", secondary_strides=strides, secondary_offset=(1, 1, 1))
-    part = y[:, 1:, 1:, 1:]
-    np.testing.assert_array_equal(spec.forward(x, y, backend=backend), x < part)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "error", "text"),
-    [
-        ({"comparison_type": "almost"}, ValueError, "comparison_type is 'almost'"),
-        ({"threshold": -0.5}, ValueError, "threshold is -0.5"),
-        ({"threshold": math.nan}, ValueError, "threshold is nan"),
-        ({"threshold": np.broadcast_to(np.float32(1), (2**20, 2**20))}, TypeError, "threshold is"),
-        ({"threshold": "0"}, TypeError, "threshold is '0'"),
-        ({"primary_strides": (0, 0, 3)}, ValueError, r"primary_strides\[2\] is 3"),
-    ],
-)
-def test_bad_parameters(parameters: dict[str, Any], error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        Compare(**parameters)
-
-
 def test_shapes_that_do_not_fit() -> None:
     with pytest.raises(ShapeError, match="axis W x has 3 and y 2"):
         Compare().forward(row(1, 2, 3), row(1, 2))

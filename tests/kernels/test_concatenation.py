@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mpsref import Concatenation, ShapeError
 from mpsref.arguments.arrays import Array
@@ -40,32 +38,6 @@ def test_channel_counts_that_public_programs_record(backend: str) -> None:
     many = Concatenation().forward([np.ones((1, 3, 5, 7), F32), np.full((1, 3, 5, 11), 2, F32)], backend=backend)
     assert many.shape == (1, 3, 5, 20)
     assert (many[..., [7, 19]] == 0).all()
-
-
-channels = st.lists(st.integers(1, 9), min_size=1, max_size=5)
-
-
-@given(channels, st.integers(1, 5), st.sampled_from(["float32", "float16"]), st.integers(0, 99))
-@settings(max_examples=30)
-def test_slices_of_a_concatenation_are_its_sources(counts: list[int], alignment: int, dtype: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    xs = [rng.standard_normal((2, 3, 2, c)).astype(dtype) for c in counts]
-    spec = Concatenation(alignment)
-    padded = [np.pad(x, ((0, 0),) * 3 + ((0, -x.shape[3] % alignment),)) for x in xs]
-    for backend in ("reference", "cpu"):
-        y = spec.forward(xs, backend=backend)
-        np.testing.assert_array_equal(y, np.concatenate(padded, axis=3))
-        for x, dx in zip(xs, spec.gradient(y, xs, backend=backend), strict=True):
-            np.testing.assert_array_equal(dx, x)
-
-
-def test_nan_and_mixed_dtypes(backend: str) -> None:
-    x, y = pixel(1, np.nan), pixel(0.5).astype(np.float16)
-    result = Concatenation().forward([x, y], backend=backend)
-    assert result.dtype == F32
-    if not backend.startswith("metal"):
-        np.testing.assert_array_equal(result.ravel(), [1, np.nan, 0, 0, 0.5, 0, 0, 0])
-    assert Concatenation().forward([y, pixel(1)], backend=backend).dtype == np.float16
 
 
 def test_the_same_image_twice_gets_two_slices(backend: str) -> None:

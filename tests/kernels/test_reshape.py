@@ -43,20 +43,6 @@ def test_to_one_pixel_is_a_fully_connected_layer_with_a_window() -> None:
     np.testing.assert_allclose(weights.reshape(5, 12) @ flat, np.einsum("oyxc,yxc->o", weights, X[0]), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("size", "error", "text"),
-    [
-        ((3, 1), ValueError, "length 2"),
-        (12, TypeError, "size is 12"),
-        ((0, 1, 12), ValueError, r"size\[0\] is 0"),
-        ((1.0, 1, 12), TypeError, r"size\[0\] is 1.0"),
-    ],
-)
-def test_bad_sizes(size: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        Reshape(size)
-
-
 def test_bad_calls() -> None:
     with pytest.raises(ValueError, match="element_order is 'WHC'"):
         Reshape((1, 1, 12), "WHC")  # type: ignore[arg-type]

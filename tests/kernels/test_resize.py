@@ -54,14 +54,3 @@ def test_pytorch(backend: str) -> None:
 def test_there_is_no_gradient() -> None:
     with pytest.raises(NoGradientError, match="UpsamplingBilinear"):
         ResizeBilinear(4).gradient(np.zeros((1, 4, 4, 1), F32))
-
-
-@pytest.mark.parametrize(
-    ("size", "error", "text"),
-    [(0, ValueError, "size is 0"), (3.0, TypeError, "size is 3.0"), ("3", TypeError, "size is '3'")],
-)
-def test_bad_sizes(size: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        ResizeBilinear(size)
-    with pytest.raises(TypeError, match="align_corners"):
-        ResizeBilinear(2, "no")  # type: ignore[arg-type]

@@ -49,21 +49,6 @@ def test_the_adjoint_puts_it_back(backend: str, offset: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "size", "error", "text"),
-    [
-        ((0, 0, -1), (1, 1, 1), ValueError, r"offset\[2\] is -1"),
-        ((0, 0.5, 0), (1, 1, 1), TypeError, r"offset\[1\] is 0.5"),
-        ((0, 0), (1, 1, 1), ValueError, "offset is .0, 0. of length 2"),
-        ((0, 0, 0), (0, 1, 1), ValueError, r"size\[0\] is 0"),
-        ((0, 0, 0), 3, TypeError, "size is 3"),
-    ],
-)
-def test_bad_parameters(offset: Any, size: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        Slice(offset, size)
-
-
-@pytest.mark.parametrize(
     ("offset", "size", "text"),
     [
         ((0, 0, 5), (None, None, None), "on axis C the offset is 5"),

@@ -290,15 +290,6 @@ def test_the_time_does_not_grow_with_the_numbers() -> None:
     assert time.process_time() - began < 0.5
 
 
-def test_tables_of_a_large_image_take_milliseconds() -> None:
-    began = time.process_time()
-    n = 200_000
-    w = Window(3, 1, 1)
-    forward, backward = tap_runs(w, n, n), gather_runs(w, n, n)
-    assert time.process_time() - began < 0.5
-    assert forward.count.sum() == backward.count.sum() == 3 * n - 2
-
-
 # --- nothing to do ----------------------------------------------------------------------------------------------------
 
 

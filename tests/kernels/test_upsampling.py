@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -95,23 +94,6 @@ def test_axes_of_one_pixel(backend: str, shape: Any, aligned: bool) -> None:
     np.testing.assert_allclose(up.gradient(y, x, backend=backend).sum(), y.sum(), rtol=1e-5)
 
 
-SPECS = [UpsamplingNearest, UpsamplingBilinear]
-OPTIONS = [{}, {"edge_mode": "clamp"}, {"align_corners": True}]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_on_dyadic_data_the_adjoint_is_exact(backend: str, dtype: str) -> None:
-    rng = np.random.default_rng(2)
-    for scale, options in itertools.product([(2, 4), (1, 2), (4, 4)], [None, *OPTIONS[:2]]):
-        spec = UpsamplingNearest(scale) if options is None else UpsamplingBilinear(scale, **options)
-        x = rng.integers(-8, 9, (2, 5, 3, 5)).astype(dtype)
-        g = rng.integers(-8, 9, spec.forward(x).shape).astype(dtype)
-        y, dx = spec.forward(x, backend=backend), spec.gradient(g, x, backend=backend)
-        assert y.dtype == dx.dtype == dtype
-        wide = [array.astype(np.float64) for array in (x, g, y, dx)]
-        assert (wide[2] * wide[1]).sum() == (wide[3] * wide[0]).sum()
-
-
 @pytest.mark.parametrize(("edge_mode", "padding_mode"), [("zero", "zeros"), ("clamp", "border")])
 def test_pytorch_without_alignment(backend: str, edge_mode: Any, padding_mode: str) -> None:
     """PyTorch's interpolate has no such grid; its grid_sample takes any positions."""
@@ -167,22 +149,6 @@ def test_nan_spoils_what_reads_it_alone(ieee_backend: str) -> None:
     assert np.isnan(bilinear).tolist() == [False, True, True, True, False, False, False, False]
     copied = UpsamplingBilinear(1).forward(x, backend=ieee_backend)
     np.testing.assert_array_equal(copied, x)
-
-
-@pytest.mark.parametrize("kind", SPECS)
-@pytest.mark.parametrize(
-    ("scale", "error", "text"),
-    [
-        (0, ValueError, r"scale is 0; it must be an integer >= 1"),
-        ((2, -1), ValueError, r"scale\[1\] is -1"),
-        (2.0, TypeError, "scale is 2.0"),
-        (True, TypeError, "scale is the bool True"),
-        ((1, 2, 3), ValueError, "pair"),
-    ],
-)
-def test_bad_scales(kind: Any, scale: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        kind(scale)
 
 
 def test_bad_parameters_and_shapes() -> None:
