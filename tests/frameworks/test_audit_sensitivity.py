@@ -109,9 +109,20 @@ def results(name: str) -> list[int]:
     return [-1, *range(first, 1 + len(list(module.parameters())))]
 
 
+def stated(name: str) -> dict[int, float]:
+    """Return the errors of a function in the table of the documentation, by result."""
+    (line,) = [
+        one for one in PAGE.read_text("utf-8").splitlines() if one.startswith(f"| {name} |") and one.count("|") == 6
+    ]
+    return {what: float(cell) for what, cell in zip((-1, 0, 1, 2), line.split("|")[2:-1], strict=True) if cell.strip()}
+
+
 @pytest.mark.parametrize("name", few([*MODULES][::3] + [*MODULES][1::3] + [*MODULES][2::3], 10))
-def test_a_relative_error_of_1e_4_is_seen(name: str) -> None:
-    assert [seen(MODULES[name], what, 1e-4) for what in results(name)] == [True] * len(results(name))
+def test_the_errors_of_the_documentation_are_seen(name: str) -> None:
+    """Another processor may see smaller ones."""
+    errors = stated(name)
+    assert [*errors] == results(name)
+    assert [what for what, error in errors.items() if error > 1e-4 or not seen(MODULES[name], what, error)] == []
 
 
 def test_no_error_is_not_seen() -> None:
@@ -161,17 +172,6 @@ def table() -> str:
         cells = {what: f"{smallest(make, what):.0e}" for what in results(name)}
         lines.append(f"| {name} | {' | '.join(cells.get(what, '') for what in (-1, 0, 1, 2))} |")
     return "\n".join(lines)
-
-
-@pytest.mark.slow
-def test_the_table_of_the_documentation() -> None:
-    """No error here is larger than on the page; another processor may see a smaller one."""
-    page = PAGE.read_text("utf-8")
-    for line in table().splitlines()[2:]:
-        name, columns = line.split(" | ")[0], line.count("|")  # JAX has a table of fewer columns
-        (stated,) = [one for one in page.splitlines() if one.startswith(f"{name} |") and one.count("|") == columns]
-        numbers = [[float(cell) if cell.strip() else 0.0 for cell in one.split("|")[2:-1]] for one in (line, stated)]
-        assert all(here <= there for here, there in zip(*numbers, strict=True)), (line, stated)
 
 
 if __name__ == "__main__":
