@@ -1,5 +1,6 @@
 """Layers of published networks: geometries against published sizes, PyTorch, and MPS padding policies."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,109 +14,53 @@ from mpsref.conformance.layer import Layer
 AVERAGE_POOLING, MAX_POOLING, L2_POOLING = map(layers.load, ("PoolingAverage", "PoolingMax", "PoolingL2Norm"))
 POOLING = (*AVERAGE_POOLING, *MAX_POOLING, *L2_POOLING)
 
+SIZES = """
+    lenet5: s2 14x14, s4 5x5
+    densenet121: transition1 28x28, transition2 14x14, transition3 7x7, global 1x1, pool0 56x56
+    inception_v3: mixed_5b 35x35, mixed_6b 17x17, mixed_7b 8x8, aux 5x5, global 1x1, maxpool2 35x35, mixed_6a 17x17
+    inception_v3: mixed_7a 8x8
+    inception_v3_onnx: mixed_5b 35x35
+    inception_v3_tf: mixed_5b 35x35, aux_logits 5x5, logits 1x1
+    inception_v4: inception_a 35x35
+    googlenet: loss1 4x4, loss2 4x4, pool5 1x1, pool1 56x56, pool2 28x28, pool3 14x14, pool4 7x7, inception_3a 28x28
+    googlenet: inception_4a 14x14, inception_5a 7x7
+    resnet50: global 1x1, maxpool 56x56
+    resnet50d: layer2.downsample 28x28, layer3.downsample 14x14, layer4.downsample 7x7
+    resnet50d_176: layer4.downsample 6x6
+    res2net50: layer1 56x56, layer2 28x28
+    clip_rn50: stem 56x56
+    squeezenet1_0: global 1x1, pool4 27x27
+    shufflenet_v1: stage2 28x28, stage3 14x14, stage4 7x7
+    nasnet_mobile: stem0 56x56, normal1 28x28, reduction1 14x14, reduction1_max 14x14
+    nasnet_large: normal1 42x42, reduction2 11x11
+    darts: reduction 16x16
+    munit: downsample 128x128
+    pspnet: pool1 1x1, pool2 2x2, pool3 3x3, pool6 6x6
+    cifar10_quick: pool2 8x8, pool3 4x4, pool1 16x16
+    nin_cifar10: pool2 8x8, pool3 1x1
+    vgg19_style: pool3 47x63
+    alexnet: pool1 27x27, pool2 13x13, pool5 6x6
+    vgg16: pool1 112x112, pool2 56x56, pool3 28x28, pool4 14x14, pool5 7x7
+    resnet50_keras: pool1 56x56
+    xception: block3 37x37, block4 19x19, block13 10x10
+    ssd300: pool3 38x38, pool5 19x19
+    deeplab_largefov: pool4 41x41
+    unet: pool4 32x32
+    lenet_caffe: pool1 12x12, pool2 4x4
+    tiny_yolov2: pool5 13x13, pool6 13x13
+    yolov3_spp: spp5 19x19, spp9 19x19, spp13 19x19
+    yolov5s: sppf 20x20
+    vgg16_dense: pool3 57x57, pool4 49x49, pool5 33x33
+    alexnet_dense: pool2 49x49, pool5 41x41
+    torch_svhn: pool1 14x14, pool2 5x5
+    openface_nn4_small2: inception_3b 4x4, inception_4a 2x2, inception_5a 1x1
+    facenet_nn2: inception_3b 28x28, inception_4a 14x14, inception_5a 7x7
+    dists: stage3 64x64, stage4 32x32, stage5 16x16
+"""
 PUBLISHED = {
-    "lenet5.s2": (14, 14),
-    "lenet5.s4": (5, 5),
-    "densenet121.transition1": (28, 28),
-    "densenet121.transition2": (14, 14),
-    "densenet121.transition3": (7, 7),
-    "densenet121.global": (1, 1),
-    "inception_v3.mixed_5b": (35, 35),
-    "inception_v3.mixed_6b": (17, 17),
-    "inception_v3.mixed_7b": (8, 8),
-    "inception_v3.aux": (5, 5),
-    "inception_v3.global": (1, 1),
-    "inception_v3_onnx.mixed_5b": (35, 35),
-    "inception_v3_tf.mixed_5b": (35, 35),
-    "inception_v3_tf.aux_logits": (5, 5),
-    "inception_v3_tf.logits": (1, 1),
-    "inception_v4.inception_a": (35, 35),
-    "googlenet.loss1": (4, 4),
-    "googlenet.loss2": (4, 4),
-    "googlenet.pool5": (1, 1),
-    "resnet50.global": (1, 1),
-    "resnet50d.layer2.downsample": (28, 28),
-    "resnet50d.layer3.downsample": (14, 14),
-    "resnet50d.layer4.downsample": (7, 7),
-    "resnet50d_176.layer4.downsample": (6, 6),
-    "res2net50.layer1": (56, 56),
-    "res2net50.layer2": (28, 28),
-    "clip_rn50.stem": (56, 56),
-    "squeezenet1_0.global": (1, 1),
-    "shufflenet_v1.stage2": (28, 28),
-    "shufflenet_v1.stage3": (14, 14),
-    "shufflenet_v1.stage4": (7, 7),
-    "nasnet_mobile.stem0": (56, 56),
-    "nasnet_mobile.normal1": (28, 28),
-    "nasnet_mobile.reduction1": (14, 14),
-    "nasnet_large.normal1": (42, 42),
-    "nasnet_large.reduction2": (11, 11),
-    "darts.reduction": (16, 16),
-    "munit.downsample": (128, 128),
-    "pspnet.pool1": (1, 1),
-    "pspnet.pool2": (2, 2),
-    "pspnet.pool3": (3, 3),
-    "pspnet.pool6": (6, 6),
-    "cifar10_quick.pool2": (8, 8),
-    "cifar10_quick.pool3": (4, 4),
-    "nin_cifar10.pool2": (8, 8),
-    "nin_cifar10.pool3": (1, 1),
-    "vgg19_style.pool3": (47, 63),
-    "alexnet.pool1": (27, 27),
-    "alexnet.pool2": (13, 13),
-    "alexnet.pool5": (6, 6),
-    "vgg16.pool1": (112, 112),
-    "vgg16.pool2": (56, 56),
-    "vgg16.pool3": (28, 28),
-    "vgg16.pool4": (14, 14),
-    "vgg16.pool5": (7, 7),
-    "googlenet.pool1": (56, 56),
-    "googlenet.pool2": (28, 28),
-    "googlenet.pool3": (14, 14),
-    "googlenet.pool4": (7, 7),
-    "googlenet.inception_3a": (28, 28),
-    "googlenet.inception_4a": (14, 14),
-    "googlenet.inception_5a": (7, 7),
-    "resnet50.maxpool": (56, 56),
-    "resnet50_keras.pool1": (56, 56),
-    "densenet121.pool0": (56, 56),
-    "inception_v3.maxpool2": (35, 35),
-    "inception_v3.mixed_6a": (17, 17),
-    "inception_v3.mixed_7a": (8, 8),
-    "xception.block3": (37, 37),
-    "xception.block4": (19, 19),
-    "xception.block13": (10, 10),
-    "nasnet_mobile.reduction1_max": (14, 14),
-    "squeezenet1_0.pool4": (27, 27),
-    "ssd300.pool3": (38, 38),
-    "ssd300.pool5": (19, 19),
-    "deeplab_largefov.pool4": (41, 41),
-    "unet.pool4": (32, 32),
-    "lenet_caffe.pool1": (12, 12),
-    "lenet_caffe.pool2": (4, 4),
-    "cifar10_quick.pool1": (16, 16),
-    "tiny_yolov2.pool5": (13, 13),
-    "tiny_yolov2.pool6": (13, 13),
-    "yolov3_spp.spp5": (19, 19),
-    "yolov3_spp.spp9": (19, 19),
-    "yolov3_spp.spp13": (19, 19),
-    "yolov5s.sppf": (20, 20),
-    "vgg16_dense.pool3": (57, 57),
-    "vgg16_dense.pool4": (49, 49),
-    "vgg16_dense.pool5": (33, 33),
-    "alexnet_dense.pool2": (49, 49),
-    "alexnet_dense.pool5": (41, 41),
-    "torch_svhn.pool1": (14, 14),
-    "torch_svhn.pool2": (5, 5),
-    "openface_nn4_small2.inception_3b": (4, 4),
-    "openface_nn4_small2.inception_4a": (2, 2),
-    "openface_nn4_small2.inception_5a": (1, 1),
-    "facenet_nn2.inception_3b": (28, 28),
-    "facenet_nn2.inception_4a": (14, 14),
-    "facenet_nn2.inception_5a": (7, 7),
-    "dists.stage3": (64, 64),
-    "dists.stage4": (32, 32),
-    "dists.stage5": (16, 16),
+    f"{network}.{layer}": (int(height), int(width))
+    for network, row in re.findall(r"(\w+): (.*)", SIZES)
+    for layer, height, width in re.findall(r"(\S+) (\d+)x(\d+)", row)
 }
 """Output sizes as the networks' papers and model files give them, typed in by hand."""
 
