@@ -27,7 +27,6 @@ Source: ``MPSCNNBatchNormalization.h`` [doc].
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn
@@ -52,10 +51,9 @@ from mpsref.mps.core.image_arguments import (
     batch_form,
     is_list_of_arrays,
 )
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, saved
-from mpsref.mps.core.properties import Alias, Property, fix, instance_of, optional
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, constructed, saved
+from mpsref.mps.core.properties import Alias, Argument, instance_of, optional
 from mpsref.mps.core.reads import check_reads
-from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
     BufferState,
     DestinationState,
@@ -68,16 +66,14 @@ from mpsref.mps.core.state import (
 )
 from mpsref.mps.core.whole_image import computed, require_defaults
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
-from mpsref.mps.normalization import NormalizationKernel
+from mpsref.mps.normalization import NormalizationKernel, any_source
 from mpsref.mps.normalization_data_source import (
     BatchNormalizationDataSource,
     MPSCNNBatchNormalizationDataSource,
     MPSCNNNormalizationMeanAndVarianceState,
     NormalizationBuffers,
-    load,
     read_only,
 )
-from mpsref.registry import Backend
 
 # --- images: one array, or a list of arrays that follow each other ----------------------------------------------------
 
@@ -421,7 +417,8 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
             state.write_statistics(statistics)
 
 
-@saved("data_source", "fused_neuron_descriptor")
+@saved()
+@constructed()
 class MPSCNNBatchNormalization(NormalizationKernel):
     """The normalization of images (N, H, W, C), with a fused neuron: :meth:`BatchNormalization.forward`.
 
@@ -439,25 +436,21 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     kind = "Batch"
     channels_changed = "is {new}; the kernel was made with {old}"
 
-    fused_neuron_descriptor = Property(
-        optional(neuron_descriptor), None, "The neuron that follows, or ``None``.", read_only=True
+    source_class = BatchNormalizationDataSource
+
+    data_source: Argument[MPSCNNBatchNormalizationDataSource] = Argument(any_source, "The source of the vectors.")
+    fused_neuron_descriptor: Argument[MPSNNNeuronDescriptor | None] = Argument(
+        optional(neuron_descriptor), "The neuron that follows, or ``None``.", default=None
     )
 
-    def __init__(
-        self,
-        data_source: MPSCNNBatchNormalizationDataSource,
-        fused_neuron_descriptor: MPSNNNeuronDescriptor | None = None,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
-        super().__init__(data_source, backend=backend, **properties)
+    def _set_arguments(self, **values: Any) -> None:
+        super()._set_arguments(**values)
         slopes = None if self.fused_neuron_descriptor is None else self.fused_neuron_descriptor.data
-        if slopes is not None and len(slopes) != self._loaded.channels:
+        channels = self.number_of_feature_channels
+        if slopes is not None and len(slopes) != channels:
             raise ShapeError(
-                f"fused_neuron_descriptor has {len(slopes)} slopes; the data source has {self._loaded.channels} "
-                "channels, and there must be one for each"
+                f"fused_neuron_descriptor has {len(slopes)} slopes; the data source has {channels} channels, and there "
+                "must be one for each"
             )
 
     @property
@@ -623,27 +616,5 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         """Replace the data source and load its vectors, but not epsilon. Deprecated by Apple [doc]."""
         self._reload_data_source(data_source)
 
-    # --- archives ---
-
-    def saved_values(self) -> dict[str, object]:
-        """Return the values to save: the data source if it has the current vectors, else a new one with them."""
-        values = super().saved_values()
-        loaded = dataclasses.replace(self._loaded, epsilon=self.epsilon)
-        if _can_be_saved(self.data_source):
-            there = dataclasses.replace(load(self.data_source, self.kind), epsilon=self.epsilon)
-            if there == loaded:
-                return values
-        vectors = loaded.gamma, loaded.beta, loaded.mean, loaded.variance
-        return values | {"data_source": BatchNormalizationDataSource(loaded.channels, *vectors, self.epsilon)}
-
-    def __repr__(self) -> str:
-        neuron = self.fused_neuron_descriptor
-        return f"<{type(self).__name__}: {self._description()}, epsilon={self.epsilon!r}, neuron={neuron!r}>"
-
-
-def _can_be_saved(data_source: object) -> bool:
-    """Return whether the class of a data source is registered for saving."""
-    try:
-        return isinstance(data_source, SecureCoding) and bool(data_source.saved_values())
-    except ValueError:
-        return False
+    def _details(self) -> str:
+        return f", neuron={self.fused_neuron_descriptor!r}"

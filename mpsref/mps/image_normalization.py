@@ -48,9 +48,8 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, problem_of, saved
+from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of, saved
 from mpsref.mps.core.properties import Alias
-from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
@@ -187,10 +186,6 @@ class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
     def function(self) -> InstanceNormalization | GroupNormalization:
         """The functional form, with the current epsilon."""
 
-    @abc.abstractmethod
-    def _saved_source(self) -> InstanceNormalizationDataSource:
-        """Return a data source with the current parameters, which can be saved."""
-
     def _check_destination_state(self, state: RecordedState) -> None:
         super()._check_destination_state(state)
         assert isinstance(state, self.state_class)
@@ -199,10 +194,10 @@ class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *WHOLE)
         images, region = super()._select(sources, shape)
-        if images[0].shape[3] != self._loaded.channels:
+        if images[0].shape[3] != self._loaded.number_of_feature_channels:
             raise ShapeError(
                 f"source_image has {images[0].shape[3]} channels; number_of_feature_channels of the data source is "
-                f"{self._loaded.channels}: both must be equal"
+                f"{self._loaded.number_of_feature_channels}: both must be equal"
             )
         require_whole(self, self.destination_name, region, sources[0].array.shape)
         return images, region
@@ -214,13 +209,6 @@ class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
 
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self._kernel}
-
-    def saved_values(self) -> dict[str, object]:
-        """Return the values to save: the data source if it has the current vectors, else a new one with them."""
-        values = super().saved_values()
-        if self._loaded.from_data_source and isinstance(self.data_source, SecureCoding):
-            return values
-        return values | {"data_source": self._saved_source()}
 
 
 class ImageNormalizationGradient(MPSCNNGradientKernel):
@@ -277,21 +265,19 @@ class MPSCNNInstanceNormalizationGradientState(ImageNormalizationGradientState):
     instance_normalization: Alias[NormalizationKernel] = Alias("kernel", "The kernel that made the state.")
 
 
-@saved("data_source")
+@saved()
+@constructed()
 class MPSCNNInstanceNormalization(ImageNormalizationKernel):
     """Instance normalization: :class:`mpsref.InstanceNormalization`, with gamma and beta from a data source."""
 
     kind = "Instance"
+    source_class = InstanceNormalizationDataSource
     state_class = MPSCNNInstanceNormalizationGradientState
 
     @property
     def function(self) -> InstanceNormalization:
         """The functional form, with the present epsilon."""
         return InstanceNormalization(self.epsilon)
-
-    def _saved_source(self) -> InstanceNormalizationDataSource:
-        loaded = self._loaded
-        return InstanceNormalizationDataSource(loaded.channels, loaded.gamma, loaded.beta, loaded.epsilon)
 
     def reload_data_source(self, data_source: MPSCNNInstanceNormalizationDataSource) -> None:
         """Replace the data source and load gamma and beta, but not epsilon. Deprecated by Apple [doc].
@@ -315,25 +301,23 @@ class MPSCNNGroupNormalizationGradientState(ImageNormalizationGradientState):
     group_normalization: Alias[NormalizationKernel] = Alias("kernel", "The kernel that made the state.")
 
 
-@saved("data_source")
+@saved()
+@constructed()
 class MPSCNNGroupNormalization(ImageNormalizationKernel):
     """Group normalization: :class:`mpsref.GroupNormalization`, with groups, gamma and beta from a data source."""
 
     kind = "Group"
+    source_class = GroupNormalizationDataSource
     state_class = MPSCNNGroupNormalizationGradientState
 
     number_of_groups: Alias[int] = Alias(
-        "_loaded.groups", "The number of groups of channels, from the data source when it was last loaded."
+        "_loaded.number_of_groups", "The number of groups of channels, from the data source when it was last loaded."
     )
 
     @property
     def function(self) -> GroupNormalization:
         """The functional form, with the present epsilon."""
-        return GroupNormalization(self._loaded.groups, self.epsilon)
-
-    def _saved_source(self) -> GroupNormalizationDataSource:
-        loaded = self._loaded
-        return GroupNormalizationDataSource(loaded.channels, loaded.groups, loaded.gamma, loaded.beta, loaded.epsilon)
+        return GroupNormalization(self._loaded.number_of_groups, self.epsilon)
 
 
 @saved()

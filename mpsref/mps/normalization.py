@@ -8,6 +8,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -18,12 +20,14 @@ from mpsref.arguments.parameters import real
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
-from mpsref.mps.core.kernel import MPSCNNKernel
-from mpsref.mps.core.properties import Alias, Property, fix, instance_of
+from mpsref.mps.core.kernel import MPSCNNKernel, constructed
+from mpsref.mps.core.properties import Alias, Argument, Property, fix, instance_of
+from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
 from mpsref.mps.normalization_data_source import (
+    ArrayNormalizationDataSource,
     Kind,
     LoadedParameters,
     MPSCNNInstanceNormalizationDataSource,
@@ -33,7 +37,7 @@ from mpsref.mps.normalization_data_source import (
     load,
     read_only,
 )
-from mpsref.registry import Backend, Spec
+from mpsref.registry import Spec
 
 PAIRS: dict[str, type[NormalizationPairState]] = {
     "gamma_and_beta": MPSCNNNormalizationGammaAndBetaState,
@@ -41,6 +45,12 @@ PAIRS: dict[str, type[NormalizationPairState]] = {
 }
 
 
+def any_source(name: str, value: Any) -> Any:
+    """Return a data source, which :func:`load` checks: the check of a property."""
+    return value
+
+
+@constructed(init=False)
 class NormalizationKernel(MPSCNNKernel):
     """A forward kernel with a data source; not a class of Apple's.
 
@@ -55,31 +65,29 @@ class NormalizationKernel(MPSCNNKernel):
     kind: ClassVar[Kind]
     channels_changed: ClassVar[str] = "is now {new}; a reload cannot change it from {old}"
 
-    data_source = Property(lambda _, value: value, None, "The source of the vectors.", read_only=True)
-    epsilon = Property(
-        lambda name, value: real(name, value, low=0),
+    source_class: ClassVar[type[ArrayNormalizationDataSource]]
+    """The class of a data source that can be saved."""
+
+    data_source: Argument[MPSCNNInstanceNormalizationDataSource] = Argument(any_source, "The source of the vectors.")
+    _: KW_ONLY
+    epsilon: Property[float] = Property(
+        partial(real, low=0),
         FLT_MIN,
         "The summand of a variance, >= 0; initially that of the data source.",
     )
-    _loaded: LoadedParameters
 
-    def __init__(
-        self,
-        data_source: MPSCNNInstanceNormalizationDataSource,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        self._loaded = load(data_source, self.kind)
-        fix(self, data_source=data_source)
-        super().__init__(backend=backend, **{"epsilon": self._loaded.epsilon, **properties})
+    def _set_arguments(self, **values: Any) -> None:
+        self._loaded: LoadedParameters = load(values["data_source"], self.kind)
+        super()._set_arguments(**values, epsilon=self._loaded.epsilon)
 
     @property
     @abc.abstractmethod
     def function(self) -> Spec:
         """The functional form, with the current epsilon."""
 
-    number_of_feature_channels: Alias[int] = Alias("_loaded.channels", "C: the number of channels of every image.")
+    number_of_feature_channels: Alias[int] = Alias(
+        "_loaded.number_of_feature_channels", "C: the number of channels of every image."
+    )
 
     @property
     def scale(self) -> tuple[Array, Array]:
@@ -88,7 +96,7 @@ class NormalizationKernel(MPSCNNKernel):
         if gamma is not None and beta is not None:
             return gamma, beta
         dtype = np.result_type(np.float32, *(vector for vector in (gamma, beta) if vector is not None))
-        ones, zeros = (read_only(np.full(self._loaded.channels, value, dtype)) for value in (1, 0))
+        ones, zeros = (read_only(np.full(self._loaded.number_of_feature_channels, value, dtype)) for value in (1, 0))
         return ones if gamma is None else gamma, zeros if beta is None else beta
 
     gamma: Alias[Array] = Alias(
@@ -117,9 +125,9 @@ class NormalizationKernel(MPSCNNKernel):
         a shorter state. No error changes gamma and beta.
         """
         gamma, beta = self._from_state("gamma_and_beta", gamma_and_beta_state, command_buffer)
-        self._replace(gamma=gamma, beta=beta, from_data_source=False)
+        self._replace(gamma=gamma, beta=beta)
 
-    def _replace(self, **values: Array | bool | None) -> None:
+    def _replace(self, **values: Array | None) -> None:
         """Replace loaded parameters, by name, by checked read-only ones."""
         self._loaded = dataclasses.replace(self._loaded, **values)  # type: ignore[arg-type]  # by name
 
@@ -129,8 +137,10 @@ class NormalizationKernel(MPSCNNKernel):
 
     def _reloaded(self, data_source: MPSCNNInstanceNormalizationDataSource) -> LoadedParameters:
         new = load(data_source, self.kind)
-        if new.channels != self._loaded.channels:
-            changed = self.channels_changed.format(new=new.channels, old=self._loaded.channels)
+        if new.number_of_feature_channels != self._loaded.number_of_feature_channels:
+            changed = self.channels_changed.format(
+                new=new.number_of_feature_channels, old=self._loaded.number_of_feature_channels
+            )
             raise ShapeError(f"data_source.number_of_feature_channels {changed}: make another kernel")
         return new
 
@@ -139,11 +149,33 @@ class NormalizationKernel(MPSCNNKernel):
         vectors = instance_of(f"{pair}_state", state, PAIRS[pair])
         return vectors.device_read(self.number_of_feature_channels, command_buffer)
 
-    def _description(self) -> str:
-        return f"{self.number_of_feature_channels} channels from {type(self.data_source).__name__}"
+    def saved_values(self) -> dict[str, object]:
+        """Return the values to save: the data source if it has the current vectors, else a new one with them."""
+        values = super().saved_values()
+        loaded = dataclasses.replace(self._loaded, epsilon=self.epsilon)
+        if _can_be_saved(self.data_source):
+            there = dataclasses.replace(load(self.data_source, self.kind), epsilon=self.epsilon)
+            if there == loaded:
+                return values
+        own = vars(loaded)
+        arguments = {name: own[name] for name in self.source_class._coding.arguments if name in own}
+        return values | {"data_source": self.source_class(**arguments)}
+
+    def _details(self) -> str:
+        """Return what ``repr`` has in addition."""
+        return ""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._description()}, epsilon={self.epsilon!r}>"
+        source = f"{self.number_of_feature_channels} channels from {type(self.data_source).__name__}"
+        return f"<{type(self).__name__}: {source}, epsilon={self.epsilon!r}{self._details()}>"
+
+
+def _can_be_saved(data_source: object) -> bool:
+    """Return whether the class of a data source is registered for saving."""
+    try:
+        return isinstance(data_source, SecureCoding) and bool(data_source.saved_values())
+    except ValueError:
+        return False
 
 
 class NormalizationParameters(NodeParameters):
@@ -220,7 +252,7 @@ class NormalizationNode(WeightedNode):
         super().__init__((source,), **properties)
 
     def _load(self) -> NormalizationParameters:
-        return self.parameters_class(self.kernel_class(self.data_source), self.name)
+        return self.parameters_class(self.kernel_class(data_source=self.data_source), self.name)
 
     def _bind(
         self, shapes: Sequence[Shape], parameters: NormalizationParameters, states: Sequence[BoundState]

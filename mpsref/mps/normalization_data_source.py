@@ -281,24 +281,21 @@ VECTORS = "gamma", "beta", "mean", "variance"
 class LoadedParameters:
     """The parameters of a kernel: read-only copies (C,), ``None`` where the data source has none."""
 
-    channels: int
-    groups: int
+    number_of_feature_channels: int
+    number_of_groups: int
     gamma: Array | None = None
     beta: Array | None = None
     mean: Array | None = None
     variance: Array | None = None
     epsilon: float = FLT_MIN
-    from_data_source: bool = True
-    """Whether the data source delivered gamma and beta; otherwise a state did."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LoadedParameters) and self._numbers() == other._numbers()
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _numbers(self) -> tuple[object, ...]:
-        vectors = self.gamma, self.beta, self.mean, self.variance
-        return self.channels, self.groups, self.epsilon, *(None if v is None else v.tolist() for v in vectors)
+    def _numbers(self) -> list[object]:
+        return [None if value is None else np.asarray(value).tolist() for value in vars(self).values()]
 
 
 def load(source: Any, kind: Kind) -> LoadedParameters:
@@ -391,8 +388,8 @@ class _Optimizer(Protocol):
     def copy(self) -> Self: ...
 
 
-class _DataSource(SecureCoding):
-    """A data source with arrays of gamma and beta, and an optional optimizer.
+class ArrayNormalizationDataSource(SecureCoding):
+    """A data source with arrays of gamma and beta, and an optional optimizer; not a class of Apple's.
 
     ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
     made and when it reloads.
@@ -472,7 +469,7 @@ class _DataSource(SecureCoding):
 
 
 @secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
-class InstanceNormalizationDataSource(_DataSource):
+class InstanceNormalizationDataSource(ArrayNormalizationDataSource):
     """A data source of instance normalization with arrays, and an optional optimizer.
 
     ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
@@ -606,7 +603,7 @@ def _checked_state(state: Any) -> Any:
     version=1,
     arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
 )
-class BatchNormalizationDataSource(_DataSource):
+class BatchNormalizationDataSource(ArrayNormalizationDataSource):
     """A data source of batch normalization with arrays and running statistics, and an optional optimizer.
 
     An update of mean and (biased) variance is ``running = momentum * running + (1 - momentum) * batch value``, from 0
