@@ -18,7 +18,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -57,7 +57,15 @@ from mpsref.mps.core.properties import (
     instance_of,
 )
 from mpsref.mps.core.serialization import Descriptor, secure_coding
-from mpsref.mps.core.state import DestinationState, MPSNNGradientState, StateLike, SynchronizedState, differ, one_state
+from mpsref.mps.core.state import (
+    DestinationState,
+    MPSNNGradientState,
+    StateLike,
+    Synchronized,
+    SynchronizedState,
+    differ,
+    one_state,
+)
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -311,17 +319,13 @@ class MPSCNNLossLabels(SynchronizedState):
         view.setflags(write=False)
         return view
 
-    @property
-    def labels_image(self) -> ImageLike:
-        """The labels: the image that was passed, or the array of the descriptor."""
-        self.check_readable("labels_image")
-        return self._labels
-
-    @property
-    def weights_image(self) -> ImageLike | None:
-        """The weights: the image that was passed, or the array of the descriptor; ``None`` without weights."""
-        self.check_readable("weights_image")
-        return self._weights
+    labels_image: Synchronized[ImageLike] = Synchronized(
+        "_labels", "The labels: the image that was passed, or the array of the descriptor."
+    )
+    weights_image: Synchronized[ImageLike | None] = Synchronized(
+        "_weights",
+        "The weights: the image that was passed, or the array of the descriptor; ``None`` without weights.",
+    )
 
     def device_read(self) -> tuple[Array, Array | None]:
         """Return labels and weights (N, H, W, C) for a kernel that is encoded now."""
@@ -403,6 +407,16 @@ def labels_of_batch(name: str, value: object, images: int | None = None) -> MPSC
     return labels[0] if len({id(one) for one in labels}) == 1 else LabelsOfImages(name, labels)
 
 
+def check_targets(predictions: Shape, targets: Sequence[Shape | None], of: str = "") -> None:
+    """Raise ``ShapeError`` unless labels and weights have N, H and W of the predictions, and enough channels."""
+    for name, shape in zip(("labels", "weights"), targets, strict=False):
+        if shape is not None and (shape[:3] != predictions[:3] or shape[3] < predictions[3]):
+            raise ShapeError(
+                f"{name}{of} have shape {shape}, the predictions {predictions}; they must have its N, H and W, "
+                "and at least as many channels"
+            )
+
+
 def _one_of(name: str, descriptor: Any, image: Any) -> Any:
     """Return the descriptor or the image; ``TypeError`` for both."""
     if descriptor is not None and image is not None:
@@ -470,10 +484,7 @@ class _Settable(_Numbers, _LossKernel):
     @property
     def function(self) -> Loss:
         """The functional form, with the present numbers."""
-        described = self.loss_descriptor.copy()
-        for name in NUMBERS:
-            setattr(described, name, getattr(self, name))
-        return described.function
+        return replace(super().function, **{name: getattr(self, name) for name in NUMBERS})
 
 
 class LabelledLoss(MPSCNNKernel):
@@ -805,12 +816,9 @@ class LabelledLossNode(MPSNNFilterNode):
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
         instance_of("labels", labels, (MPSCNNLossLabels, LabelsOfImages), "an MPSCNNLossLabels")
         shape = as_shape("shape", shape)
-        for name, image in zip(("labels", "weights"), labels.device_read(), strict=True):
-            if image is not None and (image.shape[:3] != shape[:3] or image.shape[3] < shape[3]):
-                raise ShapeError(
-                    f"{name} of {self.name!r} have shape {image.shape}, the predictions {shape}; they must agree, and "
-                    "may have more channels"
-                )
+        check_targets(
+            shape, [None if image is None else image.shape for image in labels.device_read()], f" of {self.name!r}"
+        )
         n, height, width, channels = shape
         labels.check_loss_shape(self._function.loss_shape((n, height, width, channels)), self._function.reduction)
 
@@ -974,9 +982,7 @@ class MPSNNForwardLossNode(_LossNode):
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         y, *others = shapes
-        for name, shape in zip(("labels", "weights"), others, strict=False):
-            if shape[:3] != y[:3] or shape[3] < y[3]:
-                raise ShapeError(f"{name} have shape {shape}; predictions {y}: they must agree, more channels apart")
+        check_targets(y, others, f" of {self.name!r}")
         return Bound(self._function, self._function.loss_shape(as_shape("y", y)))
 
     def _compute(self, call: Call, *images: Array) -> Array:

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -68,6 +67,7 @@ from mpsref.mps.loss import (
     MPSCNNLossLabels,
     MPSCNNLossType,
     MPSCNNReductionType,
+    check_targets,
     described,
 )
 from mpsref.registry import Backend
@@ -149,12 +149,7 @@ class YOLOLoss:
     ) -> Iterator[tuple[slice, Loss, Array, Array, Array]]:
         """Yield for each part its channels, loss, predictions, labels and weights, (N, H, W A, channels)."""
         shape = y.shape
-        for name, given in (("labels", t), ("weights", weights)):
-            if given is not None and (given.shape[:3] != shape[:3] or given.shape[3] < shape[3]):
-                raise ShapeError(
-                    f"{name} have shape {given.shape}, the predictions {shape}; they must have its N, H and W, and "
-                    "at least as many channels"
-                )
+        check_targets(shape, (t.shape, None if weights is None else weights.shape))
         boxes, labels = self.boxes("source_image", y), self.boxes("labels", t[..., : shape[3]])
         known = self.assigned(boxes, labels)
         has, overlap = known.has_object[..., None], known.overlap[..., None]
@@ -350,24 +345,20 @@ class MPSCNNYOLOLossDescriptor(Descriptor):
         __init__
     )
 
-    xy_loss_type = property(attrgetter("xy_loss_descriptor.loss_type"), doc="The loss of x and y.")
-    wh_loss_type = property(attrgetter("wh_loss_descriptor.loss_type"), doc="The loss of width and height.")
-    confidence_loss_type = property(
-        attrgetter("confidence_loss_descriptor.loss_type"), doc="The loss of the confidence."
+    xy_loss_type: Alias[MPSCNNLossType] = Alias("xy_loss_descriptor.loss_type", "The loss of x and y.")
+    wh_loss_type: Alias[MPSCNNLossType] = Alias("wh_loss_descriptor.loss_type", "The loss of width and height.")
+    confidence_loss_type: Alias[MPSCNNLossType] = Alias(
+        "confidence_loss_descriptor.loss_type", "The loss of the confidence."
     )
-    classes_loss_type = property(attrgetter("classes_loss_descriptor.loss_type"), doc="The loss of the classes.")
+    classes_loss_type: Alias[MPSCNNLossType] = Alias("classes_loss_descriptor.loss_type", "The loss of the classes.")
 
     number_of_anchor_boxes: Alias[int] = Alias("anchor_boxes", "A, the number of anchor boxes.", len)
 
     @property
     def function(self) -> YOLOLoss:
         """The functional form."""
-        parts = []
-        for name in PARTS:
-            part = getattr(self, name).copy()
-            part.reduction_type, part.reduce_across_batch = "none", False
-            parts.append(part.function)
-        xy, wh, confidence, classes = parts
+        parts = (getattr(self, name).function for name in PARTS)
+        xy, wh, confidence, classes = (replace(part, reduction="none", reduce_across_batch=False) for part in parts)
         x, w, o, c = (getattr(self, name) for name in SCALES)
         return YOLOLoss(
             (xy, wh, confidence, classes),
