@@ -32,7 +32,7 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNWeightsQuantizationType,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, instance_of
+from mpsref.mps.core.properties import Alias, instance_of, label_like
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import Synchronized, SynchronizedState
 from mpsref.mps.core.types import MPSDataType, member
@@ -236,18 +236,19 @@ def load(source: MPSCNNConvolutionDataSource) -> LoadedWeights:
         if not ready:
             raise OrderError(f"data_source.load() returned {shown(ready)}; it must return True once the data is ready")
         data_type = _type_name("data_type", source.data_type(), DATA_TYPES)
-        descriptor = _checked(source.descriptor())
+        descriptor = MPSCNNConvolutionDescriptor._checked_copy("data_source.descriptor()", source.descriptor())
         stored = _array("weights()", source.weights(), data_type)
         given = source.bias_terms()
         decoded = _decoder(source, descriptor) if data_type == "uint8" else _as_float64
-        for method in _optional(source, "weights_layout"):
-            member("data_source.weights_layout()", method(), MPSCNNConvolutionWeightsLayout)
+        layout = _called(source, "weights_layout", MPSCNNConvolutionWeightsLayout.OHWI)
+        member("data_source.weights_layout()", layout, MPSCNNConvolutionWeightsLayout)
         kernel_type = _kernel_type(source, data_type)
-        label = source.label()
-        if label is not None and not isinstance(label, str):
-            raise TypeError(f"data_source.label() returned {shown(label)}; it must be a str or None")
+        label = label_like("data_source.label()", source.label())
         weights = decoded(shaped("data_source.weights()", stored, descriptor.weights_shape))
-        biases = None if given is None else _biases(given, descriptor.output_feature_channels)
+        biases = None
+        if given is not None:
+            shape = (descriptor.output_feature_channels,)
+            biases = _array("bias_terms()", given, "float32", shape, ", one for each output channel")
         if descriptor.batch_normalization is not None:
             weights, biases = descriptor.batch_normalization.folded(weights, biases)
         return LoadedWeights(
@@ -308,45 +309,27 @@ def _type_name(method: str, value: DTypeLike | MPSDataType, legal: tuple[str, ..
     return name
 
 
-def _checked(descriptor: object) -> MPSCNNConvolutionDescriptor:
-    if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
-        raise TypeError(
-            f"data_source.descriptor() returned a {type(descriptor).__name__}; "
-            "it must be an MPSCNNConvolutionDescriptor"
-        )
-    descriptor.check()
-    return descriptor.copy()
-
-
-def _array(method: str, value: object, dtype: str) -> Array:
-    """Return the value of a method as an array, which must have this dtype."""
+def _array(method: str, value: object, dtype: str, shape: Shape | None = None, hint: str = "") -> Array:
+    """Return the value of a method as an array, which must have this dtype and shape."""
     array = np.asarray(as_array(f"data_source.{method}", value))  # parameters are decoded on the host
     if array.dtype.newbyteorder("=").name != dtype:
         raise TypeError(
             f"data_source.{method} has dtype {array.dtype}; it must be {dtype}: convert it with .astype(numpy.{dtype})"
         )
+    if shape not in (None, array.shape):
+        raise ShapeError(f"data_source.{method} has shape {array.shape}; it must be {shape}{hint}")
     return array
 
 
-def _biases(value: object, channels: int) -> Array:
-    array = _array("bias_terms()", value, "float32")
-    if array.shape != (channels,):
-        raise ShapeError(
-            f"data_source.bias_terms() has shape {array.shape}; it must be ({channels},), one for each output channel"
-        )
-    return array
-
-
-def _optional(source: object, name: str) -> list[Callable[[], Any]]:
-    """Return a list with the method, empty if the data source does not have it."""
+def _called(source: object, name: str, default: object) -> Any:
+    """Return the value of an optional method of a data source, or ``default``."""
     method = getattr(source, name, None)
-    return [method] if callable(method) else []
+    return method() if callable(method) else default
 
 
 def _kernel_type(source: object, data_type: str) -> str:
-    methods = _optional(source, "kernel_weights_data_type")
     name = "kernel_weights_data_type"
-    kernel_type = _type_name(name, methods[0](), KERNEL_TYPES) if methods else "float16"
+    kernel_type = _type_name(name, _called(source, name, "float16"), KERNEL_TYPES)
     if data_type != "float32" and kernel_type != "float16":
         raise ValueError(
             f"data_source.{name}() returned {shown(kernel_type)}; with {data_type} weights it must be 'float16'"
@@ -360,10 +343,9 @@ def _as_float64(weights: Array) -> Array:
 
 def _decoder(source: object, descriptor: MPSCNNConvolutionDescriptor) -> Callable[[Array], Array]:
     """Return the function that decodes 8-bit weights. Source: both formulas [doc]."""
-    methods = _optional(source, "weights_quantization_type")
     name = "data_source.weights_quantization_type()"
-    none = MPSCNNWeightsQuantizationType.NONE
-    kind = member(name, methods[0](), MPSCNNWeightsQuantizationType) if methods else none
+    given = _called(source, "weights_quantization_type", MPSCNNWeightsQuantizationType.NONE)
+    kind = member(name, given, MPSCNNWeightsQuantizationType)
     if kind is MPSCNNWeightsQuantizationType.Linear:
         ranges = _table(source, "ranges_for_uint8_kernel", (descriptor.output_feature_channels, 2))
         low, high = (column.reshape((-1,) + (1,) * (len(descriptor.weights_shape) - 1)) for column in ranges.T)
@@ -379,13 +361,10 @@ def _decoder(source: object, descriptor: MPSCNNConvolutionDescriptor) -> Callabl
 
 def _table(source: object, name: str, shape: Shape) -> Array:
     """Return a float32 table that 8-bit weights need, in float64."""
-    values = [method() for method in _optional(source, name)]
-    if not values or values[0] is None:
+    value = _called(source, name, None)
+    if value is None:
         raise ValueError(f"data_source has no {name}(); its 8-bit weights need one, float32 of shape {shape}")
-    array = _array(f"{name}()", values[0], "float32")
-    if array.shape != shape:
-        raise ShapeError(f"data_source.{name}() has shape {array.shape}; it must be {shape}")
-    return array.astype(np.float64)
+    return _array(f"{name}()", value, "float32", shape).astype(np.float64)
 
 
 class ConvolutionBuffers(NamedTuple):

@@ -288,9 +288,8 @@ class MPSCNNConvolutionDescriptor(Descriptor):
         ValueError
             If a ``variance + epsilon`` is not positive.
         """
-        given = {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
-        vectors = {name: None if values is None else _vector(name, values) for name, values in given.items()}
-        made = InferenceBatchNormalization(**vectors, epsilon=epsilon)
+        vectors: Any = mean, variance, gamma, beta
+        made = InferenceBatchNormalization(*vectors, epsilon=epsilon)
         if made.channels is not None:
             self._check_channels("the batch normalization", made.channels)
         self.batch_normalization = made

@@ -89,7 +89,7 @@ FAILURES = [
     ({"data_type": "float"}, ValueError, r"data_type\(\) returned 'float'"),
     ({"data_type": None}, ValueError, r"data_type\(\) returned None"),
     ({"data_type": "float16"}, TypeError, r"weights\(\) has dtype float32; it must be float16"),
-    ({"descriptor": None}, TypeError, r"descriptor\(\) returned a NoneType"),
+    ({"descriptor": None}, TypeError, r"descriptor\(\) is of type NoneType"),
     ({"weights": np.zeros(4, np.float32)}, ShapeError, r"has shape \(4,\); it must be \(1, 1, 3, 1\) or flat with 3"),
     ({"weights": np.zeros((1, 1, 1, 3), np.float32)}, ShapeError, "this looks like .out, in, height, width."),
     ({"weights": np.zeros(3)}, TypeError, r"weights\(\) has dtype float64; it must be float32: .*astype"),
@@ -97,7 +97,7 @@ FAILURES = [
     ({"bias_terms": np.zeros(2, np.float32)}, ShapeError, r"bias_terms\(\) has shape \(2,\); it must be \(1,\)"),
     ({"bias_terms": np.zeros(1, np.float16)}, TypeError, r"bias_terms\(\) has dtype float16; it must be float32"),
     ({"kernel_weights_data_type": "float64"}, ValueError, r"kernel_weights_data_type\(\) returned 'float64'"),
-    ({"label": 3}, TypeError, r"label\(\) returned 3"),
+    ({"label": 3}, TypeError, r"label\(\) is 3"),
 ]  # fmt: skip
 
 
