@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import mpsref.mps
 from mpsref.mps import graph
-from mpsref.mps.core.not_built import NotBuilt
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.properties import Alias, Property
+from mpsref.mps.not_built import NotBuilt
 from mpsref_mps.fake import snake
 
 HEADERS = Path(mpsref.mps.__file__).with_name("headers.json")
@@ -186,8 +186,8 @@ def read_only(owner: str, kind: type, methods: dict[str, Any]) -> Iterator[str]:
         setter = re.fullmatch(r"set([A-Z])(\w*):", selector)
         if setter and setter[1].lower() + setter[2] in methods.keys() - set(OTHER_MEANING):
             own = getattr(kind, snake(setter[1].lower() + setter[2]), None)
-            fixed = own.read_only if isinstance(own, Property) else isinstance(own, property) and own.fset is None
-            if fixed:
+            is_view = isinstance(own, Alias) or (isinstance(own, property) and own.fset is None)
+            if own.read_only if isinstance(own, Property) else is_view:
                 yield f"`{owner}.{setter[1].lower()}{setter[2]}`"
 
 

@@ -20,7 +20,7 @@ from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import graph
 from mpsref.mps.core import types
-from mpsref.mps.core.not_built import NotBuilt
+from mpsref.mps.not_built import NotBuilt
 from mpsref_mps.fake import Fake, NSObject, Object, Refusal, VariableList, camel, headers, snake
 
 FLOAT32_FORMAT, FLOAT16_FORMAT = 4, 3

@@ -31,7 +31,7 @@ import abc
 import functools
 import math
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
@@ -48,7 +48,7 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of, saved
+from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, Prepared, constructed, problem_of, saved
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
@@ -305,10 +305,8 @@ class MPSCNNArithmetic(_Operands, PlannedKernel, WholeImageBinaryKernel):
         read = replace(function, primary_offset=(y, x, 0), secondary_offset=(secondary_y, secondary_x, 0))
         return Plan(problem_of(read, "forward", *shapes), (0, 1))
 
-    def _prepare(self, *encode: Any) -> None:
-        function = self._function()
-        if isinstance(function, Compare) or not function.clamps:  # a record has the mask of a clamp
-            super()._prepare(*encode)
+    def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
+        return super()._repetition(sources, shape, record) if record.extras["mask"] is None else None
 
     def _extras(self) -> Mapping[str, object]:
         return {"function": self._function(), "mask": None}
@@ -437,16 +435,9 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     def _function(self, g: Shape, state: MPSCNNArithmeticGradientState | None) -> NoReturn:
         raise NotImplementedError("_problem is overridden, since a problem has two operands")
 
-    def _prepare(
-        self,
-        key: Hashable,
-        before: tuple[object, ...],
-        sources: Sequence[ImageArgument],
-        shape: Shape,
-        record: ForwardRecord,
-    ) -> None:
-        if record.extras["mask"] is None and not self._finishes:  # then it is one problem
-            super()._prepare(key, before, sources, shape, record)
+    def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
+        is_one_problem = record.extras["mask"] is None and not self._finishes
+        return super()._repetition(sources, shape, record) if is_one_problem else None
 
     def _gradient(
         self, problem: Problem, g: Array, source: Array, state: MPSCNNArithmeticGradientState | None
@@ -468,19 +459,19 @@ class MPSCNNAddGradient(MPSCNNArithmeticGradient):
     forward_class = MPSCNNAdd
 
 
+class _ScaleOfDifference(Property[float]):
+    def initial(self, instance: object) -> float:
+        """Return -1 for the secondary operand."""
+        return -self.default if vars(instance)["is_secondary_source_filter"] else self.default
+
+
 @saved()
 class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``, with a ``primary_scale`` of -1 by default for the secondary operand."""
 
     operation = "add"
     forward_class = MPSCNNSubtract
-
-    def __init__(
-        self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        if flag("is_secondary_source_filter", is_secondary_source_filter):
-            properties = {"primary_scale": -1.0} | properties
-        super().__init__(is_secondary_source_filter, backend=backend, **properties)
+    primary_scale = _ScaleOfDifference(number, 1.0, "The factor of the source gradient.")
 
 
 @saved()
@@ -581,8 +572,6 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         **properties: Any,
     ) -> None:
         fix(self, is_secondary_source_filter=is_secondary_source_filter)
-        if isinstance(self, MPSNNSubtractionGradientNode) and is_secondary_source_filter:
-            properties.setdefault("primary_scale", -1.0)
         index = int(self.is_secondary_source_filter)
         super().__init__(source_gradient, source_image, gradient_state, source_index=index, **properties)
 
@@ -627,6 +616,7 @@ class MPSNNSubtractionGradientNode(MPSNNArithmeticGradientNode):
     """The gradient of a difference for one operand."""
 
     reads_pixels = False
+    primary_scale = MPSCNNSubtractGradient.primary_scale
 
 
 class MPSNNMultiplicationGradientNode(MPSNNArithmeticGradientNode):

@@ -30,14 +30,8 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import effective_offset
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import WeightedSpec
-from mpsref.mps.convolution_data_source import (
-    MPSCNNConvolutionDataSource,
-    MPSCNNConvolutionWeightsAndBiasesState,
-    load,
-)
-from mpsref.mps.convolution_descriptor import (
-    MPSCNNConvolutionDescriptor,
-)
+from mpsref.mps.convolution_data_source import MPSCNNConvolutionDataSource, MPSCNNConvolutionWeightsAndBiasesState, load
+from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_kernel import (
     DATA,
     WEIGHTS,

@@ -51,13 +51,7 @@ from mpsref.mps.core.image_arguments import ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.properties import Alias, Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import (
-    BufferState,
-    ForwardRecord,
-    RecordedState,
-    SourceProperties,
-    Synchronized,
-)
+from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, SourceProperties, Synchronized
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
 

@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import choice, integer, number
-from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.pad import EDGES
@@ -76,16 +75,8 @@ NONE = MPSImageCoordinate(0, 0, 0)
 
 
 def coordinate(name: str, value: object) -> MPSImageCoordinate:
-    """Return ``value`` as a coordinate (x, y, channel), each >= 0.
-
-    Raises ``TypeError`` unless it is a tuple of integers, ``ValueError`` for another length or a negative number.
-    """
-    if not isinstance(value, (tuple, list)):
-        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be (x, y, channel)")
-    if len(value) != 3:
-        raise ValueError(f"{name} is {shown(value)} of length {len(value)}; it must be (x, y, channel)")
-    fields = zip(MPSImageCoordinate._fields, value, strict=True)
-    return MPSImageCoordinate(*(integer(f"{name}.{axis}", length, low=0) for axis, length in fields))
+    """Return ``value`` as a coordinate (x, y, channel), each >= 0; errors as in :func:`types.offset`."""
+    return MPSImageCoordinate(*types.unsigned(name, value, MPSImageCoordinate._fields))
 
 
 def _edge_mode(name: str, value: object) -> MPSImageEdgeMode:

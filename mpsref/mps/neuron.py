@@ -31,12 +31,7 @@ from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.graph.nodes import (
-    FunctionGradientNode,
-    FunctionNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
-)
+from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode, MPSNNImageNode, MPSNNStateNode
 
 
 class MPSCNNNeuronType(Enumeration):

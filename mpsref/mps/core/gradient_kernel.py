@@ -122,7 +122,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         key = None
         if self.repeats and destination_gradient is None and isinstance(state, self.state_class):
             key = id(state.record), type(state), g.array.shape, x.array.shape, g.array.dtype, x.array.dtype
-            prepared = self._lookup(key)
+            prepared = self._prepared.valid(key, vars(self).values())
             if prepared is not None:
                 check_encodable(command_buffer)
                 return self._finished(

@@ -15,7 +15,7 @@ import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
 
@@ -52,6 +52,7 @@ from mpsref.mps.core.properties import (
     describe_parameters,
     fix,
     initialize,
+    instance_of,
     label_like,
     multiple_of_four,
     optional,
@@ -224,8 +225,6 @@ class Plan(NamedTuple):
 class Prepared(NamedTuple):
     """An encode into a new destination that is the result of one problem, to be repeated without preparation."""
 
-    properties: tuple[object, ...]
-    """The properties of the kernel. It is valid as long as they are the same objects."""
     problem: Problem
     inputs: tuple[tuple[int, tuple[slice, ...]], ...]
     """For each source that is read, its number and the index of the region."""
@@ -238,8 +237,19 @@ class Prepared(NamedTuple):
         return registry.run_one(self.problem, *images, *self.operands, backend=backend)
 
 
-PREPARED = 8
-"""The number of prepared encodes of a kernel."""
+class Remembered(dict[Hashable, tuple[tuple[object, ...], _T]]):
+    """Up to 8 values by key, each valid as long as the properties of a kernel are the same objects."""
+
+    def valid(self, key: Hashable, properties: Iterable[object]) -> _T | None:
+        """Return the value of ``key``, if there is one that is valid."""
+        found = self.get(key)
+        return found[1] if found and all(map(operator.is_, properties, found[0])) else None
+
+    def keep(self, key: Hashable, properties: tuple[object, ...], value: _T) -> None:
+        """Keep a value that is valid for the ``properties``."""
+        if len(self) >= 8:
+            self.clear()
+        self[key] = properties, value
 
 
 class _Kept:
@@ -250,9 +260,9 @@ class _Kept:
     """Of the copy that an encode configures, the kernel."""
     _configured_by: ForwardRecord | None
     """The record of the last state that has configured a gradient kernel."""
-    _plans: dict[Hashable, tuple[tuple[object, ...], Plan | None]]
-    """By shapes and size, plans and the properties of the kernel that they are valid for."""
-    _prepared: dict[Hashable, Prepared]
+    _plans: Remembered[Plan | None]
+    """Plans by shapes and size."""
+    _prepared: Remembered[Prepared]
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
@@ -263,7 +273,7 @@ class _Kept:
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
             )
         made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
-        made._plans, made._prepared, made._configured_by, made._copy_of = {}, {}, None, None
+        made._plans, made._prepared, made._configured_by, made._copy_of = Remembered(), Remembered(), None, None
         return made
 
     @property
@@ -428,17 +438,11 @@ class ImageKernel(MPSKernel):
     def _kept_plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
         """Return the plan, that of an earlier call if no property has changed since."""
         key, properties = (*shapes, size), tuple(vars(self).values())
-        kept = self._plans.get(key)
-        if kept is None or not all(map(operator.is_, properties, kept[0])):
-            if len(self._plans) >= PREPARED:
-                self._plans.clear()
-            kept = self._plans[key] = properties, self._plan(shapes, size)
-        return kept[1]
-
-    def _lookup(self, key: Hashable) -> Prepared | None:
-        """Return the prepared encode of ``key`` if no property has changed since."""
-        found = self._prepared.get(key)
-        return found if found and all(map(operator.is_, vars(self).values(), found.properties)) else None
+        plan = self._plans.valid(key, properties)
+        if plan is None:
+            plan = self._plan(shapes, size)
+            self._plans.keep(key, properties, plan)
+        return plan
 
     def _prepare(
         self,
@@ -448,30 +452,28 @@ class ImageKernel(MPSKernel):
         shape: Shape,
         record: ForwardRecord,
     ) -> None:
-        """Prepare the repetition of the last encode if it did not change the properties ``before``."""
-        if not self._is_repeatable(before, sources, shape):
-            return
+        """Prepare the repetition of the last encode, on images of one native dtype.
+
+        Nothing is prepared if the encode has changed the properties ``before``.
+        """
+        dtypes = {source.array.dtype for source in sources}
+        same = all(map(operator.is_, vars(self).values(), before))
+        if same and 0 not in shape and len(dtypes) == 1 and dtypes.pop().isnative:
+            prepared = self._repetition(sources, shape, record)
+            if prepared is not None:
+                self._prepared.keep(key, before, prepared)
+
+    def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
+        """Return how to repeat the last encode; ``None`` if its result is not that of one problem."""
         indices, region = self._indices(sources, shape)
         if region.shape != shape:
-            return
+            return None
         shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
         plan = self._kept_plan(shapes, region.size)
         if plan is None or not plan.is_direct:
-            return
+            return None
         operands = plan.operands_for(sources[plan.reads[0]].array, plan.operands)
-        inputs = tuple((k, indices[k]) for k in plan.reads)
-        self._keep_prepared(key, Prepared(before, plan.problem, inputs, operands, record))
-
-    def _is_repeatable(self, before: tuple[object, ...], sources: Sequence[ImageArgument], shape: Shape) -> bool:
-        """Return whether the properties are those ``before``, and all images have one native dtype."""
-        dtypes = {source.array.dtype for source in sources}
-        same = all(map(operator.is_, vars(self).values(), before))
-        return same and 0 not in shape and len(dtypes) == 1 and dtypes.pop().isnative
-
-    def _keep_prepared(self, key: Hashable, prepared: Prepared) -> None:
-        if len(self._prepared) >= PREPARED:
-            self._prepared.clear()
-        self._prepared[key] = prepared
+        return Prepared(plan.problem, tuple((k, indices[k]) for k in plan.reads), operands, record)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         """Return the number of channels of the result, given the channels read from each source."""
@@ -632,13 +634,12 @@ class ImageKernel(MPSKernel):
         >>> gradient.encode(y, x, state, dx) is dx
         True
         """
-        if not isinstance(source_images, (list, tuple)) or len(source_images) != self._number_of_sources:
-            found = len(source_images) if isinstance(source_images, (list, tuple)) else type(source_images).__name__
-            raise (ValueError if isinstance(found, int) else TypeError)(
-                f"source_images is {'of type ' if isinstance(found, str) else 'a list of '}{found}; it must be a list "
-                f"of {self._number_of_sources}, one entry for each source of {type(self).__name__}: put an array "
-                "(N, H, W, C) into a list"
-            )
+        legal = (
+            f"a list of {self._number_of_sources}, one entry for each source of {type(self).__name__}: put an array "
+            "(N, H, W, C) into a list"
+        )
+        if len(instance_of("source_images", source_images, (list, tuple), legal)) != self._number_of_sources:
+            raise ValueError(f"source_images is a list of {len(source_images)}; it must be {legal}")
         sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
         state = state_of_batch("source_states", source_states, sources[0].array.shape[0])
         with Encoding(self, None) as own:
@@ -767,8 +768,8 @@ class ImageKernel(MPSKernel):
             states = self._checked_states(destination_state, sources[0].array.shape[0])
         infers = destination_image is None and destination_size is None
         key = tuple([(source.array.shape, source.array.dtype) for source in sources])
-        prepared = self._lookup(key) if infers and self.repeats and not isinstance(states, list) else None
-        if prepared is not None:
+        repeats = infers and self.repeats and not isinstance(states, list)
+        if repeats and (prepared := self._prepared.valid(key, vars(self).values())) is not None:
             check_encodable(command_buffer)
             result = image_arguments.like(sources[0].value, prepared.run(sources, self.backend))
             expire(sources)

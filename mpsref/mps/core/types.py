@@ -230,7 +230,7 @@ def offset(name: str, value: object) -> MPSOffset:
 
 def origin(name: str, value: object) -> MTLOrigin:
     """Return ``value`` as an origin (x, y, z), each >= 0; errors as in :func:`offset`."""
-    return MTLOrigin(*_unsigned(name, value, MTLOrigin._fields))
+    return MTLOrigin(*unsigned(name, value, MTLOrigin._fields))
 
 
 def size(name: str, value: object) -> MTLSize:
@@ -239,12 +239,7 @@ def size(name: str, value: object) -> MTLSize:
     >>> size("size", (4, 3, 1)).height
     3
     """
-    numbers = _tuple(name, value, f"({', '.join(MTLSize._fields)})", (3,))
-    most = [isinstance(number, int) and number == NSUIntegerMax for number in numbers]
-    known = _unsigned(
-        name, [0 if limit else number for number, limit in zip(numbers, most, strict=True)], MTLSize._fields
-    )
-    return MTLSize(*(NSUIntegerMax if limit else number for number, limit in zip(known, most, strict=True)))
+    return MTLSize(*unsigned(name, value, MTLSize._fields, most=NSUIntegerMax))
 
 
 def region(name: str, value: object) -> MTLRegion | None:
@@ -281,9 +276,13 @@ def limit(name: str, value: object) -> int | None:
     return None if most else integer(name, value, low=1)
 
 
-def _unsigned(name: str, value: object, axes: tuple[str, ...]) -> list[int]:
-    numbers = _tuple(name, value, f"({', '.join(axes)})", (len(axes),))
-    return [integer(f"{name}.{axis}", number, low=0) for axis, number in zip(axes, numbers, strict=True)]
+def unsigned(name: str, value: object, axes: tuple[str, ...], most: int | None = None) -> list[int]:
+    """Return ``value`` as integers >= 0, one for each axis; ``most`` is legal, too. Errors as in :func:`offset`."""
+    numbers = zip(axes, _tuple(name, value, f"({', '.join(axes)})", (len(axes),)), strict=True)
+    return [
+        most if isinstance(number, int) and number == most else integer(f"{name}.{axis}", number, low=0)
+        for axis, number in numbers
+    ]
 
 
 def _tuple(name: str, value: object, legal: str, lengths: tuple[int, ...]) -> tuple[Any, ...]:

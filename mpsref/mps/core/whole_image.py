@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -175,19 +175,11 @@ class WholeImageGradient(MPSCNNGradientKernel):
                 given.array[...] = result
         return result
 
-    def _prepare(
-        self,
-        key: Hashable,
-        before: tuple[object, ...],
-        sources: Sequence[ImageArgument],
-        shape: Shape,
-        record: ForwardRecord,
-    ) -> None:
-        if self._is_repeatable(before, sources, shape):
-            g, source = (source.array.shape for source in sources)
-            problem = self._checked_problem(g, source, self.state_class(record))
-            inputs = tuple((k, whole((g, source)[k])) for k in range(len(problem.input_shapes)))
-            self._keep_prepared(key, Prepared(before, problem, inputs, (), record))
+    def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
+        shapes = [source.array.shape for source in sources]
+        problem = self._checked_problem(*shapes, self.state_class(record))
+        inputs = tuple((k, whole(shapes[k])) for k in range(len(problem.input_shapes)))
+        return Prepared(problem, inputs, (), record)
 
     def _checked_problem(self, g: Shape, source: Shape, state: Any) -> Problem:
         problem = self._problem(g, source, state)
@@ -198,10 +190,8 @@ class WholeImageGradient(MPSCNNGradientKernel):
 
     def _problem(self, g: Shape, source: Shape, state: Any) -> Problem:
         """Return the problem to run: by default the gradient of ``_function``, for the shape of the source image."""
-        if state is not None and source != state.record.source_shapes[0]:
-            raise ShapeError(
-                f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
-            )
+        if state is not None:
+            self._check_secondary(state, source)
         return problem_of(self._function(g, state), "gradient", source)
 
     @abc.abstractmethod

@@ -64,6 +64,11 @@ from mpsref.mps.neuron import MPSCNNNeuronSigmoidNode as MPSCNNNeuronSigmoidNode
 from mpsref.mps.neuron import MPSCNNNeuronSoftPlusNode as MPSCNNNeuronSoftPlusNode
 from mpsref.mps.neuron import MPSCNNNeuronSoftSignNode as MPSCNNNeuronSoftSignNode
 from mpsref.mps.neuron import MPSCNNNeuronTanHNode as MPSCNNNeuronTanHNode
+from mpsref.mps.not_built import MPSCNNBinaryConvolutionNode as MPSCNNBinaryConvolutionNode
+from mpsref.mps.not_built import MPSCNNBinaryFullyConnectedNode as MPSCNNBinaryFullyConnectedNode
+from mpsref.mps.not_built import MPSNNBilinearScaleNode as MPSNNBilinearScaleNode
+from mpsref.mps.not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
+from mpsref.mps.not_built import MPSNNScaleNode as MPSNNScaleNode
 from mpsref.mps.pooling import MPSCNNDilatedPoolingMaxGradientNode as MPSCNNDilatedPoolingMaxGradientNode
 from mpsref.mps.pooling import MPSCNNDilatedPoolingMaxNode as MPSCNNDilatedPoolingMaxNode
 from mpsref.mps.pooling import MPSCNNPoolingAverageGradientNode as MPSCNNPoolingAverageGradientNode
@@ -132,10 +137,5 @@ from .nodes import MPSNNMultiaryGradientStateNode as MPSNNMultiaryGradientStateN
 from .nodes import MPSNNStateNode as MPSNNStateNode
 from .nodes import MPSNNTrainableNode as MPSNNTrainableNode
 from .nodes import MPSNNTrainingStyle as MPSNNTrainingStyle
-from .not_built import MPSCNNBinaryConvolutionNode as MPSCNNBinaryConvolutionNode
-from .not_built import MPSCNNBinaryFullyConnectedNode as MPSCNNBinaryFullyConnectedNode
-from .not_built import MPSNNBilinearScaleNode as MPSNNBilinearScaleNode
-from .not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
-from .not_built import MPSNNScaleNode as MPSNNScaleNode
 from .training import TrainingGraph as TrainingGraph
 from .training import training_graph as training_graph

@@ -17,15 +17,7 @@ from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.properties import closed
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed, source_shapes
-from mpsref.mps.graph.nodes import (
-    Allocator,
-    Call,
-    MPSNNFilterNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
-    Step,
-    StepState,
-)
+from mpsref.mps.graph.nodes import Allocator, Call, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, Step, StepState
 from mpsref.registry import Backend
 
 Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]], None]
