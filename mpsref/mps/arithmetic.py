@@ -545,18 +545,7 @@ class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
 class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
     """Base class of the arithmetic gradient nodes, each for one operand.
 
-    Parameters
-    ----------
-    source_gradient : MPSNNImageNode
-        The gradient of the forward result.
-    source_image : MPSNNImageNode
-        The operand whose gradient is computed; for a product the other operand.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    is_secondary_source_filter : bool
-        Whether it is the gradient for the secondary operand.
-    **properties
-        Initial values of other properties, by name.
+    ``source_image`` is the operand whose gradient is computed; for a product it is the other operand.
     """
 
     _abstract = True

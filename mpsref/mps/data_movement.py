@@ -347,16 +347,7 @@ class MPSNNSlice(WholeImageKernel):
 class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
     """The gradient of a concatenation for one source: its channels of the source gradient.
 
-    Parameters
-    ----------
-    source_gradient, source_image : MPSNNImageNode
-        The gradient of the forward result, and the source.
-    gradient_state : MPSNNStateNode
-        The ``result_state`` of the forward node.
-    source_index : int, default 0
-        The index of the source; not in MPS, which finds it by the image.
-    **properties
-        Initial values of other properties, by name.
+    The parameter ``source_index`` is not in MPS, which finds the source by its image.
     """
 
     reads_pixels = False

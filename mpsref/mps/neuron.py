@@ -58,7 +58,7 @@ class MPSCNNNeuronType(Enumeration):
 class _Parameters:
     """Parameters of a functional form, read-only."""
 
-    _neuron: Alias[Neuron]
+    _neuron: ClassVar[Alias[Neuron]]
 
     a: Alias[float] = Alias("_neuron.a", "The first parameter; 0.0 where the type has none.")
     b: Alias[float] = Alias("_neuron.b", "The second parameter; 0.0 where the type has none.")
@@ -154,7 +154,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, Closed, SecureCoding):
         """Return the descriptor of PReLU; slopes are always copied, ``no_copy`` is ignored [design objects-options]."""
         return cls(MPSCNNNeuronType.PReLU, data=data)
 
-    _neuron = Alias[Neuron]("neuron", "The functional form.")
+    _neuron: ClassVar[Alias[Neuron]] = Alias("neuron", "The functional form.")
 
     def _set(self, name: str, value: Any) -> None:
         if vars(self).get("_owned"):
@@ -216,7 +216,7 @@ class _Described(_TypeAndParameters, ImageKernel):
         neuron_descriptor, "Type and parameters of the neuron."
     )
 
-    _neuron = Alias[Neuron]("neuron_descriptor.neuron", "The functional form.")
+    _neuron: ClassVar[Alias[Neuron]] = Alias("neuron_descriptor.neuron", "The functional form.")
 
 
 @saved()
@@ -386,7 +386,7 @@ class MPSCNNNeuronLogarithm(_WithABC, type=MPSCNNNeuronType.Logarithm):
 class _DescribedNode:
     descriptor = MPSCNNNeuron.neuron_descriptor.replace()
 
-    function = _neuron = Alias[Neuron]("descriptor.neuron", "The functional form.")
+    function: Alias[Neuron] = Alias("descriptor.neuron", "The functional form.")
 
 
 class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
@@ -422,8 +422,8 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
     gradient_class = MPSCNNNeuronGradientNode
     gradient_properties = ("descriptor",)
     neuron_type: ClassVar[MPSCNNNeuronType]
-    parameters: ClassVar[tuple[str, ...]] = ()
-    """The properties of the descriptor that are parameters of the class."""
+    _neuron: ClassVar[Alias[Neuron]] = Alias("function", "The functional form.")
+    _of_type: ClassVar[dict[MPSCNNNeuronType, type[MPSCNNNeuronNode]]] = {}
 
     def __init_subclass__(cls, kernel: type[_SingleType] | None = None) -> None:
         """Derive the type from the kernel."""
@@ -432,6 +432,7 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
             cls.neuron_type = kernel.type
         if hasattr(cls, "neuron_type"):
             cls.kind = cls.neuron_type.name.lower()
+            MPSCNNNeuronNode._of_type.setdefault(cls.neuron_type, cls)
 
     def __init__(self, source: MPSNNImageNode, **properties: Any) -> None:
         described = properties.pop("descriptor", None)
@@ -449,15 +450,13 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
         kind = neuron_descriptor("descriptor", descriptor).neuron_type
         if kind is MPSCNNNeuronType.NONE:
             return MPSCNNNeuronLinearNode(source, 1.0, 0.0)
-        bases = MPSCNNNeuronNode, _NodeWithA, _NodeWithAB, _NodeWithABC
-        nodes = (node for base in bases for node in base.__subclasses__())
-        found = next(node for node in nodes if getattr(node, "neuron_type", None) is kind)
-        return found(source, *(getattr(descriptor, name) for name in found.parameters))
+        node = object.__new__(MPSCNNNeuronNode._of_type[kind])
+        MPSCNNNeuronNode.__init__(node, source, descriptor=descriptor)
+        return node
 
 
 class _NodeWithA(MPSCNNNeuronNode):
     _abstract = True
-    parameters = ("a",)
 
     def __init__(self, source: MPSNNImageNode, a: float | None = None, **properties: Any) -> None:
         super().__init__(source, descriptor=MPSNNNeuronDescriptor(self.neuron_type, a), **properties)
@@ -465,7 +464,6 @@ class _NodeWithA(MPSCNNNeuronNode):
 
 class _NodeWithAB(MPSCNNNeuronNode):
     _abstract = True
-    parameters = "a", "b"
 
     def __init__(
         self, source: MPSNNImageNode, a: float | None = None, b: float | None = None, **properties: Any
@@ -475,7 +473,6 @@ class _NodeWithAB(MPSCNNNeuronNode):
 
 class _NodeWithABC(MPSCNNNeuronNode):
     _abstract = True
-    parameters = "a", "b", "c"
 
     def __init__(
         self,
@@ -520,8 +517,6 @@ class MPSCNNNeuronLogarithmNode(_NodeWithABC, kernel=MPSCNNNeuronLogarithm):
 
 class MPSCNNNeuronPReLUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronPReLU):
     """``y = x`` from 0 on, ``a_data[c] * x`` below, in channel c."""
-
-    parameters = ("data",)
 
     def __init__(self, source: MPSNNImageNode, a_data: ArrayLike, **properties: Any) -> None:
         super().__init__(source, descriptor=MPSNNNeuronDescriptor(self.neuron_type, data=a_data), **properties)

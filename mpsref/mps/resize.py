@@ -15,6 +15,7 @@ Source: ``MPSNNResize.h`` [doc].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
@@ -68,7 +69,7 @@ class MPSNNCropAndResizeBilinear(_Resize):
         "effect [design objects-options].",
     )
 
-    number_of_regions = Alias[int]("regions", "The number of boxes.", len)
+    number_of_regions: ClassVar[Alias[int]] = Alias("regions", "The number of boxes.", len)
 
     def _function(self) -> tuple[CropAndResizeBilinear, ...]:
         size = self.resize_height, self.resize_width

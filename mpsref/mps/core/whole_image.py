@@ -176,9 +176,9 @@ class WholeImageGradient(MPSCNNGradientKernel):
         return result
 
     def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
-        shapes = [source.array.shape for source in sources]
-        problem = self._checked_problem(*shapes, self.state_class(record))
-        inputs = tuple((k, whole(shapes[k])) for k in range(len(problem.input_shapes)))
+        g, x = (source.array.shape for source in sources)
+        problem = self._checked_problem(g, x, self.state_class(record))
+        inputs = tuple((k, whole((g, x)[k])) for k in range(len(problem.input_shapes)))
         return Prepared(problem, inputs, (), record)
 
     def _checked_problem(self, g: Shape, source: Shape, state: Any) -> Problem:
