@@ -395,15 +395,6 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
             All of a batch, or some chunks of it.
         batch_normalization_state : MPSCNNBatchNormalizationState
             The state of the batch. If its statistics were used, a new batch starts.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For arguments that do not fit. No error changes the state.
-        OrderError
-            For a committed command buffer.
         """
         chunks = chunks_of("source_images", source_images)
         state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
@@ -490,13 +481,9 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             Height and width of a new destination, which must be those of the source.
         return_state, destination_state
             Unavailable [doc].
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Raises
         ------
-        ValueError, TypeError
-            For arguments that do not fit. No error changes an image, the state or a property.
         OrderError
             Without statistics, and for a committed command buffer.
         """

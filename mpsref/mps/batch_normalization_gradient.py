@@ -151,13 +151,9 @@ class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKer
             forward kernel are used (frozen statistics).
         destination_gradients, gradient_states
             Unavailable [doc].
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Raises
         ------
-        ValueError, TypeError
-            For arguments that do not fit. No error changes the state.
         OrderError
             Without statistics, and for a committed command buffer.
         """
@@ -207,13 +203,9 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             It is overwritten, and must have the shape of the source.
         gradient_state : MPSCNNBatchNormalizationState
             Another name of ``batch_normalization_state``.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Raises
         ------
-        ValueError, TypeError
-            For arguments that do not fit. No error changes an image, the state or a property.
         OrderError
             Without statistics or with incomplete sums, and for a committed command buffer.
         """

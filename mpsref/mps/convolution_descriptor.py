@@ -288,8 +288,8 @@ class MPSCNNConvolutionDescriptor(Descriptor):
         ValueError
             If a ``variance + epsilon`` is not positive.
         """
-        vectors: Any = mean, variance, gamma, beta
-        made = InferenceBatchNormalization(*vectors, epsilon=epsilon)
+        given: dict[str, Any] = {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta, "epsilon": epsilon}
+        made = InferenceBatchNormalization(**given)
         if made.channels is not None:
             self._check_channels("the batch normalization", made.channels)
         self.batch_normalization = made

@@ -149,17 +149,11 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
             The number of the mask, in place of the property ``sequence``, which then does not change.
         first_image_index : int, default 0
             The number of image 0 in the whole batch.
-        source_image, destination_image, return_state, destination_state, command_buffer
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
 
         Raises
         ------
-        ValueError, TypeError
-            For arguments that do not fit. No error leaves a written image or a changed property.
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
-        OrderError
-            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)

@@ -512,12 +512,8 @@ class LabelledLoss(MPSCNNKernel):
             The predictions.
         labels : MPSCNNLossLabels, or sequence with an object for each image
             Labels and weights; the loss image is written, to each object that of its image.
-        destination_image : ndarray, MPSImage or batch of images, optional
-            The gradient is written there.
         validate : bool, default False
             As in :meth:`mpsref.Loss.forward`.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Returns
         -------
@@ -526,12 +522,8 @@ class LabelledLoss(MPSCNNKernel):
 
         Raises
         ------
-        ValueError, TypeError
-            For arguments that do not fit. No error leaves a written image.
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
-        OrderError
-            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         targets = labels_of_batch("labels", labels, source.array.shape[0])
@@ -585,17 +577,11 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
             The predictions, their labels, and optional weights.
         validate : bool, default False
             As in :meth:`mpsref.Loss.forward`.
-        destination_image, return_state, destination_state, command_buffer
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
 
         Raises
         ------
-        ValueError, TypeError
-            For arguments that do not fit.
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
-        OrderError
-            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
@@ -652,19 +638,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             As in the forward pass.
         source_state : MPSNNGradientState, optional
             The state of :class:`MPSNNForwardLoss`; its numbers replace those of this kernel.
-        destination_gradient : ndarray, MPSImage or batch of images, optional
-            The gradient is written there.
         validate : bool, default False
             As in :meth:`mpsref.Loss.gradient`.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For arguments that do not fit. No error leaves a written image or a changed property.
-        OrderError
-            For a committed command buffer.
         """
         sources = (
             image_arguments.source("source_gradient", source_gradient),

@@ -251,28 +251,10 @@ class MPSMatrixFullyConnected(_FullyConnected, _Neural):
     ) -> MPSMatrix:
         """Compute the layer.
 
-        Parameters
-        ----------
-        input_matrix : MPSMatrix
-            A row for each input vector.
-        weight_matrix : MPSMatrix
-            A row for each input channel, a column for each output channel.
-        bias_vector : MPSVector, optional
-            A number for each output channel.
-        result_matrix : MPSMatrix, optional
-            The matrix to write; by default a new one.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
-
         Returns
         -------
         MPSMatrix
             The result matrix.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For arguments that do not fit; also ``OrderError`` for a committed command buffer. Nothing is written.
         """
         rows, inputs = self.source_number_of_feature_vectors, self.source_input_feature_channels
         outputs = self.source_output_feature_channels
@@ -303,7 +285,7 @@ class MPSMatrixFullyConnectedGradient(_FullyConnected):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Compute ``alpha g W^T``; return the result matrix, by default a new one. Errors as in the forward encode."""
+        """Compute ``alpha g W^T``; return the result matrix. Errors as in the forward encode."""
         g, inputs = self._gradient(gradient_matrix), self.source_input_feature_channels
         w = self._source("weight_matrix", weight_matrix, self.secondary_source_matrix_origin, inputs, g.shape[2])
         self._same("weight_matrix", w[:, :1], (len(g), 1, g.shape[2]), "gradient_matrix")
@@ -373,11 +355,7 @@ class MPSMatrixNeuron(MPSMatrixUnaryKernel, _OnColumns):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Apply the neuron; return the result matrix, by default a new one.
-
-        Raises ``TypeError`` or ``ValueError`` for arguments that do not fit, and ``OrderError`` for a committed command
-        buffer; nothing is written.
-        """
+        """Apply the neuron; return the result matrix."""
         x = self._input(input_matrix)
         found = self._each(self.neuron_descriptor.neuron.forward, self._argument(x, bias_vector))
         return self._written("result_matrix", result_matrix, found, x, command_buffer)
@@ -397,10 +375,7 @@ class MPSMatrixNeuronGradient(MPSMatrixBinaryKernel, _OnColumns):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Compute the gradient for the data, and that for the bias if its vector is given, for one matrix only.
-
-        Return the result matrix, by default a new one. Errors as in :meth:`MPSMatrixNeuron.encode`.
-        """
+        """Compute the gradient for the data, and that for the bias if its vector is given, for one matrix only."""
         g, x = self._gradient_and("input_matrix", gradient_matrix, input_matrix)
         biases = self._biases(result_gradient_for_bias_vector, g)
         slopes = self._each(self.neuron_descriptor.neuron.gradient, g, self._argument(x, bias_vector))
@@ -451,11 +426,9 @@ class MPSMatrixBatchNormalization(MPSMatrixUnaryKernel, _Normalization):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Normalize the columns; return the result matrix, by default a new one.
+        """Normalize the columns; return the result matrix.
 
         With ``compute_statistics`` mean and (population) variance are written into their vectors, else they are read.
-        Raises ``TypeError`` or ``ValueError`` for arguments that do not fit, and ``OrderError`` for a committed command
-        buffer; nothing is written.
         """
         x = self._one(self._input(input_matrix), "input_matrix")
         mean, variance = self._statistics(mean_vector, variance_vector, x)
@@ -491,10 +464,7 @@ class MPSMatrixBatchNormalizationGradient(MPSMatrixBinaryKernel, _Normalization)
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Compute the gradient for the data, and those for gamma and beta if their vectors are given.
-
-        Return the result matrix, by default a new one. Errors as in :meth:`MPSMatrixBatchNormalization.encode`.
-        """
+        """Compute the gradient for the data, and those for gamma and beta if their vectors are given."""
         part, other = self._gradient_and("input_matrix", gradient_matrix, input_matrix)
         g, x = self._one(part, "gradient_matrix"), self._one(other, "input_matrix")
         statistics = self._statistics(mean_vector, variance_vector, x)
@@ -537,11 +507,7 @@ class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Compute the result; return its matrix, by default a new one.
-
-        Raises ``TypeError`` or ``ValueError`` for arguments that do not fit, and ``OrderError`` for a committed command
-        buffer; nothing is written.
-        """
+        """Compute the result; return its matrix."""
         x = self._input(input_matrix)
         found = self._each(self.function.forward, x)
         return self._written("result_matrix", result_matrix, found, x, command_buffer)
@@ -566,10 +532,7 @@ class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> MPSMatrix:
-        """Compute the gradient; return the result matrix, by default a new one.
-
-        Errors as in :meth:`MPSMatrixSoftMax.encode`.
-        """
+        """Compute the gradient; return the result matrix."""
         g, y = self._gradient_and("forward_output_matrix", gradient_matrix, forward_output_matrix)
         found = self._each(self.function.gradient, g, y)
         return self._written("result_matrix", result_matrix, found, g, command_buffer)
@@ -615,28 +578,17 @@ class MPSMatrixSum(_Neural):
         ----------
         source_matrices : sequence of MPSMatrix
             ``count`` matrices.
-        result_matrix : MPSMatrix, optional
-            The matrix to write; by default a new one.
         scale_vector : MPSVector, optional
             The factors, that of the first matrix at ``start_index``; ones by default.
         offset_vector : array_like of int (n, 2), optional
             Row and column at which each matrix is read, that of the first one at ``start_index``; zeros by default.
-        bias_vector : MPSVector, optional
-            A number for each column of the result.
         start_index : int, default 0
             The first element of factors and offsets.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Returns
         -------
         MPSMatrix
             The result matrix.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For arguments that do not fit; also ``OrderError`` for a committed command buffer. Nothing is written.
         """
         check_not_a_command_buffer("source_matrices", source_matrices)
         if not isinstance(source_matrices, (list, tuple)) or len(source_matrices) != self.count:

@@ -41,7 +41,7 @@ from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.properties import Alias
+from mpsref.mps.core.properties import Alias, describe_parameters
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import Synchronized, SynchronizedState
 
@@ -469,23 +469,13 @@ class ArrayNormalizationDataSource(SecureCoding):
 
 
 @secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
+@describe_parameters
 class InstanceNormalizationDataSource(ArrayNormalizationDataSource):
     """A data source of instance normalization with arrays, and an optional optimizer.
 
     ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
     made and when it reloads. An update is one step of ``optimizer`` on both, with their gradients summed over the
     images; the data source keeps the moments.
-
-    Parameters
-    ----------
-    number_of_feature_channels : int
-        C.
-    gamma, beta : array_like (C,), optional
-        The initial vectors, which are copied.
-    epsilon : float
-        The summand of a variance, >= 0.
-    optimizer : MPSNNOptimizer, optional
-        The optimizer of gamma and beta.
     """
 
     def __init__(
@@ -551,20 +541,12 @@ class InstanceNormalizationDataSource(ArrayNormalizationDataSource):
 @secure_coding(
     version=1, arguments=("number_of_feature_channels", "number_of_groups", "gamma", "beta", "epsilon", "optimizer")
 )
+@describe_parameters
 class GroupNormalizationDataSource(InstanceNormalizationDataSource):
     """A data source of group normalization with arrays, and an optional optimizer.
 
     ``number_of_groups`` can be set; a kernel reads it when it reloads. Otherwise as
     :class:`InstanceNormalizationDataSource`.
-
-    Parameters
-    ----------
-    number_of_feature_channels : int
-        C.
-    number_of_groups : int
-        The number of groups, which divides C.
-    gamma, beta, epsilon, optimizer
-        As in :class:`InstanceNormalizationDataSource`.
     """
 
     def __init__(
@@ -603,6 +585,7 @@ def _checked_state(state: Any) -> Any:
     version=1,
     arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
 )
+@describe_parameters
 class BatchNormalizationDataSource(ArrayNormalizationDataSource):
     """A data source of batch normalization with arrays and running statistics, and an optional optimizer.
 
@@ -610,19 +593,6 @@ class BatchNormalizationDataSource(ArrayNormalizationDataSource):
     and 1 where there are none yet. An update of gamma and beta is a step of ``optimizer``, if there is one; the data
     source keeps the moments. The vectors are ``gamma_array``, ``beta_array``, ``mean_array`` and ``variance_array``,
     float32; a kernel reads them when it is made and when it reloads.
-
-    Parameters
-    ----------
-    number_of_feature_channels : int
-        C.
-    gamma, beta, mean, variance : array_like (C,), optional
-        The initial vectors, which are copied.
-    epsilon : float
-        The summand of a variance, >= 0.
-    momentum : float
-        The fraction of the running statistics that an update keeps, in [0, 1].
-    optimizer : MPSNNOptimizer, optional
-        The optimizer of gamma and beta.
     """
 
     def __init__(
@@ -645,7 +615,9 @@ class BatchNormalizationDataSource(ArrayNormalizationDataSource):
             not_negative("variance", self.variance_array)
         self._moments: dict[str, list[Array]] = {}
 
-    momentum: Alias[float] = Alias("_momentum", "The fraction of the running statistics that an update keeps.")
+    momentum: Alias[float] = Alias(
+        "_momentum", "The fraction of the running statistics that an update keeps, in [0, 1]."
+    )
 
     def mean(self) -> Array | None:
         """Return ``mean_array``."""

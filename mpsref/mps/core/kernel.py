@@ -49,6 +49,7 @@ from mpsref.mps.core.properties import (
     at_least,
     backend_like,
     constructor_parameters,
+    describe_encode,
     describe_parameters,
     fix,
     initialize,
@@ -315,6 +316,12 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
     )
 
     label: Property[str | None] = Property(label_like, None, "A string that identifies the kernel; it is not saved.")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, own in vars(cls).items():
+            if name.startswith("encode") and inspect.isfunction(own) and "command_buffer" in own.__code__.co_varnames:
+                describe_encode(own)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the properties, without prepared encodes, for copies."""

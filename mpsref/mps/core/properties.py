@@ -238,6 +238,12 @@ PARAMETERS = {
     "right_source": "The secondary image.",
     "others": "Further images of some families.",
     "weights": "The source of descriptor, weights and biases.",
+    "gamma": "The initial scale (C,), which is copied; ``None`` is 1.",
+    "beta": "The initial shift (C,), which is copied; ``None`` is 0.",
+    "mean": "The initial mean (C,), which is copied.",
+    "variance": "The initial variance (C,), which is copied.",
+    "epsilon": "The summand of a variance, >= 0.",
+    "optimizer": "The optimizer of gamma and beta.",
 }
 """Documentation of the parameters of constructors that are no properties with a documentation of their own."""
 
@@ -246,6 +252,87 @@ def constructor_parameters(kind: Any) -> list[inspect.Parameter]:
     """Return the parameters of ``__init__``; the signature of a class is that of ``__new__`` in Python 3.11.2."""
     _, *parameters = inspect.signature(kind.__init__).parameters.values()
     return parameters
+
+
+WORDS = {
+    "str | Backend": "str or Backend",
+    " | None": "",
+    "ArrayLike": "array_like",
+    "ImageLike": "array, MPSImage or batch of images",
+    "_Optimizer": "MPSNNOptimizer",
+}
+"""What annotations are called in documentation."""
+
+
+def _described(one: inspect.Parameter, text: str) -> str:
+    """Return the entry of a parameter."""
+    words = str(one.annotation)
+    for old, new in WORDS.items():
+        words = words.replace(old, new)
+    default = "" if one.default is one.empty else f", default {one.default!r}"
+    default = ", optional" if one.default is None else default
+    stars = "*" * ((one.kind is one.VAR_POSITIONAL) + 2 * (one.kind is one.VAR_KEYWORD))
+    return f"{stars}{one.name}" + ("" if stars == "**" else f" : {words}{default}") + f"\n    {' '.join(text.split())}"
+
+
+CALLS = {
+    "input_matrix": "A row for each image.",
+    "gradient_matrix": "The gradient of the forward result.",
+    "forward_output_matrix": "The forward result.",
+    "weight_matrix": "A row for each input channel, a column for each output channel.",
+    "bias_vector": "A number for each column of the result.",
+    "mean_vector": "The mean of each column.",
+    "variance_vector": "The variance of each column.",
+    "gamma_vector": "The scale of each column; 1 by default.",
+    "beta_vector": "The shift of each column; 0 by default.",
+    "result_gradient_for_bias_vector": "Where to write the sums of the gradient over rows, of one matrix only.",
+    "result_gradient_for_gamma_vector": "Where to write the gradient for gamma.",
+    "result_gradient_for_beta_vector": "Where to write the gradient for beta.",
+    **dict.fromkeys(
+        (
+            "result_matrix",
+            "result_gradient_for_data_matrix",
+            "result_gradient_for_weight_matrix",
+            "destination_image",
+            "destination_gradient",
+        ),
+        "Where to write the result; by default a new one.",
+    ),
+    "command_buffer": "The command buffer to encode on.",
+}
+"""Documentation of parameters of encodes; others, where there is none, are those of all kernels."""
+
+RAISES = {
+    "ValueError, TypeError": "For arguments that do not fit. Nothing is written, and no property changes.",
+    "OrderError": "For a committed command buffer.",
+}
+"""The errors of encodes."""
+
+
+def describe_encode(method: Callable[..., object]) -> None:
+    """Complete the sections "Parameters" and "Raises" of an encode by what is the same for all of them.
+
+    One without the section "Parameters" is not changed if it has a parameter whose documentation is not known.
+    """
+    head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", inspect.cleandoc(method.__doc__ or ""))
+    _, *parameters = inspect.signature(method).parameters.values()
+    names = {one.name for one in parameters}
+    if not any(one.startswith("Parameters") for one in sections) and not names <= CALLS.keys():
+        return
+    known: dict[str, list[str]] = {"Parameters": [], "Raises": []}
+    known |= {one.partition("\n")[0]: one.split("\n")[2:] for one in sections}
+    words = re.findall(r"\w+", " ".join(line.partition(" :")[0] for line in known["Parameters"] if line[:1] != " "))
+    missing = [one for one in parameters if one.name not in words]
+    known["Parameters"] += [_described(one, CALLS[one.name]) for one in missing if one.name in CALLS]
+    others = [one.name for one in missing if one.name not in CALLS]
+    if others:
+        known["Parameters"] += [", ".join(others), "    As in :meth:`mpsref.mps.MPSCNNKernel.encode`."]
+    for error, text in RAISES.items():
+        if not any(error in line for line in known["Raises"]):
+            known["Raises"] += [error, f"    {text}"]
+    order = ["Parameters", "Returns", "Raises", *known]
+    made = ["\n".join([name, "-" * len(name), *known[name]]) for name in dict.fromkeys(order) if known.get(name)]
+    method.__doc__ = "\n\n".join([head, *made])
 
 
 def describe_parameters(kind: C) -> C:
@@ -260,15 +347,10 @@ def describe_parameters(kind: C) -> C:
     for one in constructor_parameters(kind):
         name = one.name
         known = inspect.getattr_static(kind, name, None)
-        text = PARAMETERS.get(name) if known is None else known.__doc__
+        text = PARAMETERS.get(name) if known is None or inspect.isroutine(known) else known.__doc__
         if text is None:
             return kind
-        words = str(one.annotation).replace("str | Backend", "str or Backend").replace(" | None", "")
-        default = "" if one.default is one.empty else f", default {one.default!r}"
-        default = ", optional" if one.default is None else default
-        stars = "*" * ((one.kind is one.VAR_POSITIONAL) + 2 * (one.kind is one.VAR_KEYWORD))
-        lines.append(f"{stars}{name}" + ("" if stars == "**" else f" : {words}{default}"))
-        lines.append("    " + " ".join(text.split()))
+        lines.append(_described(one, text))
     head, *sections = re.split(r"\n\n(?=\w+\n-+\n)", inspect.cleandoc(own), maxsplit=1)
     kind.__doc__ = "\n\n".join([head, "\n".join(["Parameters\n----------", *lines]), *sections])
     return kind
