@@ -193,10 +193,13 @@ class _Operands(_Scaled, abc.ABC):
             found[f"{side}_offset"] = offset.y, offset.x, values[f"{side}_source_feature_channel_offset"]
         return found
 
-    def _strides_for_gradient(self, operation: Name, secondary: bool) -> dict[str, int]:
-        """Return the strides of the image that the gradient for one operand reads, as secondary strides."""
-        read = "secondary" if secondary != (operation == "multiply") else "primary"
-        return {f"secondary_{name}": getattr(self, f"{read}_{name}") for name in STRIDES}
+    def _of_derivative(self, operation: Name, secondary: bool) -> dict[str, Any]:
+        """Return scales and strides of the gradient for one operand; the secondary ones are those of its image."""
+        product = operation == "multiply"
+        read = "secondary" if secondary != product else "primary"
+        scales = {"primary_scale": scale_of_gradient(self, operation, secondary)}
+        scales |= {"secondary_scale": self.secondary_scale} if product else {}
+        return scales | {f"secondary_{name}": getattr(self, f"{read}_{name}") for name in STRIDES}
 
 
 _arithmetic = functools.lru_cache(maxsize=1024)(Arithmetic)
@@ -407,11 +410,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
                 f"{cls.forward_class.__name__}"
             )
         secondary = flag("is_secondary_source_filter", is_secondary_source_filter)
-        scales = {"primary_scale": scale_of_gradient(kernel, kernel.operation, secondary)}
-        if cls.operation == "multiply":
-            scales["secondary_scale"] = kernel.secondary_scale
-        strides = kernel._strides_for_gradient(kernel.operation, secondary)
-        return cls(secondary, **scales, **strides, backend=kernel.backend)
+        return cls(secondary, **kernel._of_derivative(kernel.operation, secondary), backend=kernel.backend)
 
     def _problem(self, g: Shape, source: Shape, state: MPSCNNArithmeticGradientState | None) -> ArithmeticGradient:
         """Return the problem; a state sets the strides of the source image."""
@@ -530,16 +529,8 @@ class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
         second = source_index == 1
         image = self.source_images[1 - source_index if self.operation == "multiply" else source_index]
         assert self.gradient_class is not None
-        scale = scale_of_gradient(self, self.operation, second)
-        return self.gradient_class(
-            source_gradient,
-            image,
-            self._state,
-            second,
-            primary_scale=scale,
-            secondary_scale=self.secondary_scale,
-            **self._strides_for_gradient(self.operation, second),
-        )
+        properties = self._of_derivative(self.operation, second)
+        return self.gradient_class(source_gradient, image, self._state, second, **properties)
 
 
 class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):

@@ -517,15 +517,9 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         else:
             self._write_data_gradient(g, x.shape, destination, region)
 
-    @abc.abstractmethod
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        """Write ``destination[region]``, the gradient for the region of the source that is read, of this ``shape``."""
-
-    def _write_cropped(
-        self, function: WeightedSpec, g: Array, shape: Shape, destination: Array, region: Region
-    ) -> None:
-        """Write the rows and columns of ``region`` of the gradient for a source of ``shape``."""
-        target, (_, height, width, _) = destination[region], shape
+        """Write ``destination[region]``: its rows and columns of the gradient for a source of this ``shape``."""
+        function, target, (_, height, width, _) = self._weights_function(), destination[region], shape
         if region.rows.stop > height or region.columns.stop > width:
             raise ShapeError(
                 f"clip_rect covers the rows below {region.rows.stop} and the columns below {region.columns.stop} of "

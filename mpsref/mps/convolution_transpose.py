@@ -36,7 +36,6 @@ from mpsref.mps.convolution_kernel import (
     WeightedKernel,
 )
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, saved
@@ -286,9 +285,6 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
 
     def _weights_function(self) -> ConvolutionTranspose:
         return self._function(self.secondary_offset, (self.kernel_offset_y, self.kernel_offset_x))
-
-    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        self._write_cropped(self._weights_function(), g, shape, destination, region)
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------

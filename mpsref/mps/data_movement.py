@@ -254,7 +254,7 @@ class MPSNNReshape(WholeImageKernel):
         return super(MPSNNReshape, sized)._result_state(sources, source_states, destination_image)
 
     def _function(self) -> Reshape:
-        return Reshape(self._size, choice("element_order", self.element_order, ORDERS))  # type: ignore[arg-type]
+        return Reshape(self._size, self.element_order)  # type: ignore[arg-type]  # it was checked
 
 
 @saved()

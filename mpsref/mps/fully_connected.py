@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
 from mpsref.kernels import FullyConnected
 from mpsref.mps.convolution import (
@@ -27,8 +27,7 @@ from mpsref.mps.convolution import (
     WeightParameters,
 )
 from mpsref.mps.convolution_data_source import LoadedWeights
-from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState, WeightedKernel
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState, WeightedGradientKernel, WeightedKernel
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
@@ -89,8 +88,7 @@ class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
     def _weights_function(self) -> FullyConnected:
         return self._spec()
 
-    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        self._write_cropped(self._spec(), g, shape, destination, region)
+    _write_data_gradient = WeightedGradientKernel._write_data_gradient  # not at an offset
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------

@@ -309,18 +309,16 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
     ) -> None:
         if kernel_width is not None and kernel_height is None and filter_size is None:
             kernel_width, filter_size = None, kernel_width
-        if filter_size is not None:
-            windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
-            if any(value is not None for value in windows):
-                raise TypeError("filter_size and the windows in full are both given; pass one of them")
-            kernel_width = kernel_height = integer("filter_size", filter_size, low=1)
-            stride_in_pixels_x = stride_in_pixels_y = (
-                kernel_width if stride is None else integer("stride", stride, low=1)
-            )
-        elif stride is not None:
-            raise TypeError("stride belongs to filter_size; with kernel_width pass stride_in_pixels_x and _y")
         windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
         given = dict(zip((*SIZE, *STRIDES), windows, strict=True))
+        if filter_size is not None:
+            if any(value is not None for value in windows):
+                raise TypeError("filter_size and the windows in full are both given; pass one of them")
+            size = integer("filter_size", filter_size, low=1)
+            step = size if stride is None else integer("stride", stride, low=1)
+            given = dict.fromkeys(SIZE, size) | dict.fromkeys(STRIDES, step)
+        elif stride is not None:
+            raise TypeError("stride belongs to filter_size; with kernel_width pass stride_in_pixels_x and _y")
         missing = [name for name, value in given.items() if value is None]
         if missing:
             raise TypeError(f"{type(self).__name__} lacks {', '.join(missing)}; pass them all, or filter_size")

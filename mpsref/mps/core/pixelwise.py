@@ -84,10 +84,15 @@ class Pixelwise(PlannedKernel, MPSCNNKernel):
         return self.edge_mode is MPSImageEdgeMode.Clamp
 
 
+def is_shifted(kernel: MPSCNNGradientKernel) -> bool:
+    """Return whether a gradient kernel has an offset."""
+    offsets = *kernel.primary_offset[:2], *kernel.secondary_offset[:2], kernel.kernel_offset_x, kernel.kernel_offset_y
+    return any(offsets)
+
+
 def at_the_source(kernel: MPSCNNGradientKernel, shapes: Sequence[Shape], size: Pair) -> bool:
     """Return whether pixel q of the region of ``size``, of the source gradient and of the other image are the same."""
-    offsets = *kernel.primary_offset[:2], *kernel.secondary_offset[:2], kernel.kernel_offset_x, kernel.kernel_offset_y
-    return not any(offsets) and all(shape[1:3] == size for shape in shapes)
+    return not is_shifted(kernel) and all(shape[1:3] == size for shape in shapes)
 
 
 class PixelwiseGradient(PlannedKernel, MPSCNNGradientKernel):
@@ -114,9 +119,8 @@ class PixelwiseGradient(PlannedKernel, MPSCNNGradientKernel):
         self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
         """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
-        offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y
         sizes = [source.array.shape[1:3] for source in sources] + [destination.shape[1:3]]
-        if state is None and self.clip_rect is None and not any(offsets) and len(set(sizes)) > 1:
+        if state is None and self.clip_rect is None and not is_shifted(self) and len(set(sizes)) > 1:
             raise ShapeError(
                 f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "
                 "must be equal unless an offset, a clip_rect or a gradient_state is given"

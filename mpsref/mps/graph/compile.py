@@ -46,7 +46,6 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
     MPSNNTrainingStyle,
     Step,
-    dtype_of,
 )
 from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, WeightedNode
 from mpsref.registry import Backend
@@ -440,7 +439,8 @@ class CompiledProgram:
         return found
 
     def _dtype_of(self, image: MPSNNImageNode) -> DType:
-        return dtype_of(self.format if image.format is MPSImageFeatureChannelFormat.None_ else image.format)
+        format = self.format if image.format is MPSImageFeatureChannelFormat.None_ else image.format
+        return np.dtype(np.float64) if isinstance(format, str) else format.dtype
 
     def _mixed(self) -> dict[MPSNNFilterNode, DType]:
         """Return the widest dtype of each step whose images differ in dtype."""

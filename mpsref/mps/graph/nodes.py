@@ -15,8 +15,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-import numpy as np
-
 from kernelcache.first_use import cached_property
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
@@ -44,11 +42,6 @@ Format: TypeAlias = MPSImageFeatureChannelFormat | Literal["float64"]
 def image_format(name: str, value: object) -> Format:
     """Check a storage format: a member, its number, its name in lower case, or ``"float64"``."""
     return "float64" if isinstance(value, str) and value == "float64" else channel_format(name, value)
-
-
-def dtype_of(format: Format) -> DType:
-    """Return the dtype of images in a format."""
-    return np.dtype(np.float64) if isinstance(format, str) else format.dtype
 
 
 Allocator: TypeAlias = Callable[[Shape, DType], Array]
