@@ -61,15 +61,7 @@ GEOMETRY = SourceProperties._fields[2:8]
 
 
 class WeightedKernel(ImageKernel):
-    """A kernel that loads weights from a data source when it is made; not a class of Apple's.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a data source, or a descriptor, that does not fit.
-    OrderError
-        If ``load`` of the data source fails.
-    """
+    """A kernel that loads weights from a data source when it is made; not a class of Apple's."""
 
     data_source = Property(lambda _, value: value, None, "The source of the weights.", read_only=True)
     _loaded: LoadedWeights

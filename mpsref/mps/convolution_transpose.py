@@ -117,11 +117,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 
     kernel_offset_x = Property(integer, 0, "Position of the kernel on the zero-inserted source, in x.")
     kernel_offset_y = Property(integer, 0, "Position of the kernel on the zero-inserted source, in y.")
-    edge_mode = Property(
-        lambda name, value: types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,)),
-        MPSImageEdgeMode.Zero,
-        "The values outside the source: ``Zero``.",
-    )
+    edge_mode = Property(types.zero_edge_mode, MPSImageEdgeMode.Zero, "The values outside the source: ``Zero``.")
     is_backwards = Property(lambda _, value: bool(value), True, "``True``: it is a reverse filter.", read_only=True)
 
     def encode(

@@ -79,8 +79,7 @@ def coordinate(name: str, value: object) -> MPSImageCoordinate:
     return MPSImageCoordinate(*types.unsigned(name, value, MPSImageCoordinate._fields))
 
 
-def _edge_mode(name: str, value: object) -> MPSImageEdgeMode:
-    return types.edge_mode(name, value, legal=tuple(MPSImageEdgeMode))
+_edge_mode = types.edge_modes(*MPSImageEdgeMode)
 
 
 def _fills(name: str, value: Any) -> tuple[float, ...] | None:
@@ -377,13 +376,6 @@ def _channels(first: int, count: int) -> Slice:
 
 class MPSNNConcatenationNode(MPSNNFilterNode):
     """The channels of several images; each source is padded to a multiple of ``channel_alignment`` channels [doc].
-
-    Parameters
-    ----------
-    sources : list of MPSNNImageNode
-        The images, at least one.
-    **properties
-        Initial values of other properties, by name.
 
     Examples
     --------

@@ -78,13 +78,13 @@ def test_a_member_of_another_enumeration_is_a_slip(value: Any) -> None:
 @pytest.mark.parametrize("value", [-1, 5, 2**60, "", "Zero", "CLAMP", "mirror_with_edge", "clamp ", "none_"])
 def test_an_unknown_number_or_word_is_no_member(value: Any) -> None:
     with pytest.raises(ValueError, match=f"^edge_mode is {re.escape(repr(value))}; it must be one of MPSImageEdgeMode"):
-        types.edge_mode("edge_mode", value, legal=MPSImageEdgeMode)
+        types.edge_modes(*MPSImageEdgeMode)("edge_mode", value)
 
 
 @pytest.mark.parametrize("mode", MPSImageEdgeMode)
 def test_kernels_take_zero_and_clamp_unless_they_say_otherwise(mode: MPSImageEdgeMode) -> None:
     for value in (mode, int(mode), mode.name.lower()):
-        assert types.edge_mode("edge_mode", value, legal=MPSImageEdgeMode) is mode
+        assert types.edge_modes(*MPSImageEdgeMode)("edge_mode", value) is mode
         if mode <= MPSImageEdgeMode.Clamp:
             assert types.edge_mode("edge_mode", value) is mode
         else:
@@ -94,7 +94,7 @@ def test_kernels_take_zero_and_clamp_unless_they_say_otherwise(mode: MPSImageEdg
 
 def test_a_primary_image_takes_zero_alone() -> None:
     with pytest.raises(ValueError, match=r"^primary_edge_mode is 'clamp'; it must be one of MPSImageEdgeMode.Zero \(0"):
-        types.edge_mode("primary_edge_mode", "clamp", legal=[MPSImageEdgeMode.Zero])
+        types.zero_edge_mode("primary_edge_mode", "clamp")
 
 
 def test_channel_formats_have_dtypes() -> None:

@@ -26,10 +26,6 @@ from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, diffe
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
-def _zero_edge_mode(name: str, value: object) -> MPSImageEdgeMode:
-    return types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,))
-
-
 @constructed(init=False, kw_only=True)
 class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     """A kernel that computes the gradient for the source image of a forward kernel.
@@ -45,7 +41,9 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     has_source_size: ClassVar[bool] = False
     """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
 
-    primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero.")
+    primary_edge_mode = Property(
+        types.zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero."
+    )
     kernel_offset_x: Property[int] = Property(
         integer, 0, "x of the rotated kernel on the zero-inserted source gradient."
     )

@@ -234,6 +234,7 @@ PARAMETERS = {
     "stride": "The stride of both axes, with a ``filter_size``, which is the default.",
     "dilation_rate": "The dilation rate of both axes, with a ``filter_size``, which is the default.",
     "kernel_size": "The size of all axes of the window, 5 by default.",
+    "sources": "The images, at least one.",
     "left_source": "The primary image, or a list of both.",
     "right_source": "The secondary image.",
     "others": "Further images of some families.",

@@ -12,7 +12,7 @@ MPSImageEdgeMode.Clamp
 from __future__ import annotations
 
 import enum
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
@@ -179,18 +179,20 @@ def _choices(kind: type[_E], legal: Container[_E] | None) -> str:
     return f"one of {', '.join(f'{item!r} ({item.value} or {_word(item)!r})' for item in members)}"
 
 
-def edge_mode(
-    name: str,
-    value: object,
-    legal: Container[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
-) -> MPSImageEdgeMode:
-    """Return ``value`` as one of the ``legal`` edge modes; errors are those of :func:`member`.
+def edge_modes(*legal: MPSImageEdgeMode) -> Callable[[str, object], MPSImageEdgeMode]:
+    """Return the check ``check(name, value)`` for one of the ``legal`` edge modes; errors are those of :func:`member`.
 
-    >>> edge_mode("primary_edge_mode", 1, legal=[MPSImageEdgeMode.Zero])
+    >>> edge_modes(MPSImageEdgeMode.Zero)("primary_edge_mode", 1)
     Traceback (most recent call last):
     ValueError: primary_edge_mode is 1; it must be one of MPSImageEdgeMode.Zero (0 or 'zero')
     """
-    return member(name, value, MPSImageEdgeMode, legal)
+    return lambda name, value: member(name, value, MPSImageEdgeMode, legal)
+
+
+edge_mode = edge_modes(MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp)
+"""The check for the edge modes of most kernels."""
+zero_edge_mode = edge_modes(MPSImageEdgeMode.Zero)
+"""The check for the edge mode of kernels that read zeros outside an image."""
 
 
 def channel_format(name: str, value: object) -> MPSImageFeatureChannelFormat:

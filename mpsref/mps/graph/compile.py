@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import threading
 import warnings
 from collections import Counter
@@ -121,6 +122,7 @@ class Program:
         """Collect, label and prune nodes; raises ``GraphError`` if there is nothing to compute."""
         self.result_images = tuple(result_images)
         self.results_are_needed = tuple(results_are_needed)
+        self.needed_images = frozenset(itertools.compress(result_images, results_are_needed))
         roots = []
         for k, image in enumerate(result_images):
             if image.producer is None:
@@ -166,11 +168,7 @@ class Program:
             image._number = number
 
     def _kept(self, collected: Sequence[MPSNNFilterNode]) -> set[MPSNNFilterNode]:
-        required = [
-            image.producer
-            for image, needed in zip(self.result_images, self.results_are_needed, strict=True)
-            if needed and image.producer
-        ]
+        required = [image.producer for image in self.needed_images if image.producer]
         for node in collected:
             exports = node.result_image.export_from_graph or any(s.export_from_graph for s in node.result_states or ())
             if exports or trains(node):
@@ -178,8 +176,7 @@ class Program:
         return set(post_order(required, _dependencies))
 
     def _steps(self, nodes: Sequence[MPSNNFilterNode]) -> Iterator[Step]:
-        kept = {image for image, needed in zip(self.result_images, self.results_are_needed, strict=True) if needed}
-        kept |= {node.result_image for node in nodes if node.result_image.export_from_graph}
+        kept = self.needed_images | {node.result_image for node in nodes if node.result_image.export_from_graph}
         pixels = {node: tuple(i for i in node.source_images if reads_pixels(node, i)) for node in nodes}
         last_reader = {image: node for node in nodes for image in pixels[node]}
         last_gradient = {node.forward: node for node in nodes if isinstance(node, MPSNNGradientFilterNode)}

@@ -87,7 +87,9 @@ class Symbol(Node):
     """An image or a state of a graph."""
 
     handle: Property[Hashable] = Property(
-        optional(_handle), None, "A key of the application: a str, or an object with a ``label``, names the symbol."
+        optional(_handle),
+        None,
+        "A key of the application, and of an input of a run: a str, or an object with a ``label``, names the symbol.",
     )
     export_from_graph = Property(flag, False, "Whether a run returns it.")
     synchronize_resource = Property(
@@ -116,18 +118,12 @@ class Symbol(Node):
         """The name in tables, drawings and errors."""
 
 
+@describe_parameters
 class MPSNNImageNode(Symbol):
     """An image of a graph, without pixels.
 
     An image without a producer is an input of the graph. Changes of properties apply to graphs that are compiled
     later.
-
-    Parameters
-    ----------
-    handle : Hashable, optional
-        The key of an input in :meth:`MPSNNGraph.run`.
-    **properties
-        Initial values of properties, by name.
 
     Examples
     --------
@@ -315,20 +311,12 @@ class Step:
 # --- filters ----------------------------------------------------------------------------------------------------------
 
 
+@describe_parameters
 class MPSNNFilterNode(Node, abc.ABC):
     """A kernel call in a graph: it reads images and states, and returns an image and a state for the gradient.
 
     Only the properties of a filter node can be changed. A node without a label receives a generated one, its kind and a
     number, when it is first compiled.
-
-    Parameters
-    ----------
-    source_images : sequence of MPSNNImageNode
-        The images to read.
-    source_states : sequence of MPSNNStateNode
-        The states to read.
-    **properties
-        Initial values of properties, by name.
 
     Raises
     ------
