@@ -316,7 +316,7 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
                 raise TypeError("filter_size and the windows in full are both given; pass one of them")
             size = integer("filter_size", filter_size, low=1)
             step = size if stride is None else integer("stride", stride, low=1)
-            given = dict.fromkeys(SIZE, size) | dict.fromkeys(STRIDES, step)
+            given.update(dict.fromkeys(SIZE, size) | dict.fromkeys(STRIDES, step))
         elif stride is not None:
             raise TypeError("stride belongs to filter_size; with kernel_width pass stride_in_pixels_x and _y")
         missing = [name for name, value in given.items() if value is None]
