@@ -236,6 +236,7 @@ def _between(left: ast.expr, right: ast.expr, lines: list[str]) -> Iterator[tupl
         yield (right.lineno, len(line[: left.end_col_offset].decode()) + match.start()), match[0]
 
 
+@functools.cache
 def mutations(file: Path) -> list[Mutation]:
     """Return all mutations of a file."""
     name, source = file.relative_to(ROOT).as_posix(), file.read_text("utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anymetal import clang
-from mpsref_collections.bench import PAIRS, Pairs
+from mpsref_collections.bench import PAIRS, Pairs, Ran
 
 FOLDER = Path(__file__).with_name("faults")
 HERE = Pairs(FOLDER, "faults.toml")
@@ -31,50 +31,37 @@ def _no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anymetal.api.SHRINKING_SECONDS", 0)
 
 
-def check_wrong(pairs: Pairs, name: str) -> None:
-    """Require that the fault is named, and that no error names another line."""
-    ran, marks = pairs.run(name, wrong=True), pairs.marked(name)
+def both(pairs: Pairs, name: str) -> list[Ran]:
+    """Run a program with its fault, which is named, as is no other line, and without, where nothing is found."""
+    wrong, right = ran = [pairs.run(name, wrong=one) for one in (True, False)]
+    marks = pairs.marked(name)
     every = set().union(*marks.values())
-    assert pairs.message(name, ran), ran.findings
-    for one in ran.findings:
+    assert pairs.message(name, wrong), wrong.findings
+    for one in wrong.findings:
         if one.level == "error" and one.place is not None:
             assert one.place.line in every, one
             assert one.other is None or one.other.line in every or marks["here"], one
+    assert not right.findings
+    assert not pairs.differences(name, right.arguments)
+    return ran
 
 
-def check_right(pairs: Pairs, name: str) -> None:
-    """Require the results, and no finding."""
-    ran = pairs.run(name, wrong=False)
-    assert not ran.findings
-    assert not pairs.differences(name, ran.arguments)
-
-
-@pytest.mark.parametrize("name", programs())
-def test_the_wrong_program_is_found(name: str) -> None:
-    check_wrong(HERE, name)
+def compared(ran: list[Ran]) -> list[Any]:
+    """Return the findings; a launch without end may stop anywhere."""
+    return [replace(one, place=None) if one.kind == "endless" else one for each in ran for one in each.findings]
 
 
 @pytest.mark.parametrize("name", programs())
-def test_the_right_program_is_not(name: str) -> None:
-    check_right(HERE, name)
-
-
-@pytest.mark.parametrize("name", programs())
-def test_processes_find_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(workers: str) -> list[Any]:
-        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", workers)
-        ran = [HERE.run(name, wrong=wrong) for wrong in (True, False)]
-        assert not HERE.differences(name, ran[1].arguments)
-        found = (*ran[0].findings, *ran[1].findings)
-        return [replace(one, place=None) if one.kind == "endless" else one for one in found]  # it may stop anywhere
-
-    assert found("3") == found("1")
+def test_a_fault_is_found_and_its_repair_is_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one process, and in several, which find the same."""
+    found = compared(both(HERE, name))
+    monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", "3")
+    assert compared(both(HERE, name)) == found
 
 
 @pytest.mark.parametrize("name", PAIRS.programs)
 def test_a_published_fault_is_found_and_its_repair_is_not(name: str) -> None:
-    check_wrong(PAIRS, name)
-    check_right(PAIRS, name)
+    both(PAIRS, name)
 
 
 @pytest.mark.parametrize("pairs", [HERE, PAIRS], ids=["own", "published"])
