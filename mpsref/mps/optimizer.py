@@ -176,12 +176,8 @@ def _joined(updates: Sequence[Update]) -> Update | None:
     """Return two small updates of equal dtypes as one update; ``None`` for other updates."""
     if len(updates) != 2 or updates[0].value.size + updates[1].value.size > LARGEST_JOINED:
         return None
-    kinds = []
-    for gradient, value, moments in updates:
-        if gradient.shape != value.shape:
-            return None
-        kinds.append([gradient.dtype, value.dtype, *[moment is None for moment in moments]])
-    if kinds[0] != kinds[1]:
+    kinds = [(g.dtype, v.dtype, [m is None for m in moments]) for g, v, moments in updates]
+    if kinds[0] != kinds[1] or any(gradient.shape != value.shape for gradient, value, _ in updates):
         return None
     first, second = updates
     pairs = zip(first.moments, second.moments, strict=True)
@@ -216,24 +212,16 @@ class Form(abc.ABC):
         """Write the new values of all updates and return the result."""
 
 
-def form_of(
-    moments: Sequence[str], optional: Sequence[str], given: Operands, command_buffer: MPSCommandBuffer | None
-) -> Form:
-    """Return the form of ``encode`` whose keywords are those of ``given``.
+@functools.lru_cache(maxsize=64)
+def _form_class(
+    moments: tuple[str, ...], optional: tuple[str, ...], given: tuple[str, ...]
+) -> tuple[type[Form], list[str]]:
+    """Return the class of the form whose keywords are those that are ``given``, and the names of the moments in it.
 
     ``moments`` are names of moments without their ending: "input_momentum" is ``input_momentum_vector`` with vectors,
     ``input_momentum_matrix`` with matrices and ``input_momentum_vectors`` with states. The ``optional`` ones may be
     missing. Raises ``TypeError`` for keywords of no form.
     """
-    kind, names = _form_class(tuple(moments), tuple(optional), tuple(given))
-    return kind(given, names, command_buffer)
-
-
-@functools.lru_cache(maxsize=64)
-def _form_class(
-    moments: tuple[str, ...], optional: tuple[str, ...], given: tuple[str, ...]
-) -> tuple[type[Form], list[str]]:
-    """Return the class of the form, and the names of the moments in it."""
     for form in FORMS:
         names = [moment + form.ending for moment in moments]
         required = {*form.required, *(moment + form.ending for moment in moments if moment not in optional)}
@@ -326,27 +314,36 @@ class _States(Form):
 
     result = "result_state"
     ending = "_vectors"
+    kind: ClassVar[type[Any]]
+    """The class of the result."""
+    _command_buffer: MPSCommandBuffer | None
 
-    def _given_result(self, given: Operands, kind: type[T]) -> T | None:
-        """Return the state to write, or ``None``."""
-        target = given.get(self.result)
-        return None if target is None else instance_of(self.result, target, kind)
+    @abc.abstractmethod
+    def _new(self, first: Array, second: Array | None) -> Any:
+        """Return a new state with both values."""
+
+    def write(self, values: Sequence[Array]) -> Any:
+        # What was not updated is copied, so that a reload from the result is safe [choice optimizer-biases].
+        first, second = [*values, *self._kept][:2]
+        assert first is not None
+        if self._target is None:
+            return self._new(first, second)
+        self._target.device_write(first, second, command_buffer=self._command_buffer)
+        return self._target
 
     def _set_updates(
         self, gradients: Sequence[Array], values: Sequence[Array | None], names: Sequence[str], given: Operands
     ) -> None:
-        """Make the updates, one for each pair of values and gradients with moments."""
-        lists: dict[str, Sequence[object] | None] = {}
+        """Make the updates, one for each pair of values and gradients with moments; check the state to write."""
+        target = given.get(self.result)
+        self._target = None if target is None else instance_of(self.result, target, self.kind)
+        lists: dict[str, Any] = {name: given.get(name) for name in names}
         count = 1 if values[1] is None else 2
-        lengths = set()
-        for name in names:
-            lists[name] = None
-            if given.get(name) is None:
-                continue
-            found = lists[name] = instance_of(name, given[name], (list, tuple), "a list of one or two vectors")
-            if len(found) not in (1, 2):
+        present = {name: found for name, found in lists.items() if found is not None}
+        for name, found in present.items():
+            if len(instance_of(name, found, (list, tuple), "a list of one or two vectors")) not in (1, 2):
                 raise ValueError(f"{name} has {len(found)} vectors; it must have one or two")
-            lengths.add(len(found))
+        lengths = {len(found) for found in present.values()}
         if len(lengths) > 1:
             raise ValueError(f"{', '.join(lists)} have different lengths; each must have one vector, or each two")
         updated = min(count, *lengths) if lengths else count
@@ -374,6 +371,7 @@ class _Convolution(_States):
     """The states of a convolution, with gradients and with weights and biases."""
 
     required = "convolution_gradient_state", "convolution_source_state"
+    kind = MPSCNNConvolutionWeightsAndBiasesState
 
     def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
         gradient_name, source_name = self.required
@@ -385,21 +383,16 @@ class _Convolution(_States):
             raise ShapeError(f"{gradient_name} has {dw.size} weights and {source_name} {weights.size}")
         self._set_updates((dw, db), (weights, biases), names, given)
         self._shape, self._command_buffer = weights.shape, command_buffer
-        self._target = self._given_result(given, MPSCNNConvolutionWeightsAndBiasesState)
 
-    def write(self, values: Sequence[Array]) -> MPSCNNConvolutionWeightsAndBiasesState:
-        # Biases that were not updated are copied, so that a reload from the result is safe [choice optimizer-biases].
-        weights, biases = values[0], [*values, *self._kept][1]
-        if self._target is None:
-            return MPSCNNConvolutionWeightsAndBiasesState(weights.reshape(self._shape), biases)
-        self._target.device_write(weights, biases, command_buffer=self._command_buffer)
-        return self._target
+    def _new(self, first: Array, second: Array | None) -> MPSCNNConvolutionWeightsAndBiasesState:
+        return MPSCNNConvolutionWeightsAndBiasesState(first.reshape(self._shape), second)
 
 
 class _BatchNormalization(_States):
     """The state of a batch normalization: its gradients, and gamma and beta of its kernel."""
 
     required: ClassVar[tuple[str, ...]] = ("batch_normalization_state",)
+    kind = MPSCNNNormalizationGammaAndBetaState
 
     def __init__(self, given: Operands, names: Sequence[str], command_buffer: MPSCommandBuffer | None) -> None:
         states = [instance_of(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
@@ -417,16 +410,12 @@ class _BatchNormalization(_States):
         gradients = gradient.gradient_for_gamma, gradient.gradient_for_beta
         self._set_updates(gradients, (source.gamma, source.beta), names, given)
         self._command_buffer = command_buffer
-        self._target = self._given_result(given, MPSCNNNormalizationGammaAndBetaState)
 
-    def write(self, values: Sequence[Array]) -> MPSCNNNormalizationGammaAndBetaState:
-        gamma, beta = (vector for vector in (*values, *self._kept) if vector is not None)
-        if self._target is None:
-            target = MPSCNNNormalizationGammaAndBetaState(gamma, beta)
-            target.written()
-            return target
-        self._target.device_write(gamma, beta, command_buffer=self._command_buffer)
-        return self._target
+    def _new(self, first: Array, second: Array | None) -> MPSCNNNormalizationGammaAndBetaState:
+        assert second is not None
+        target = MPSCNNNormalizationGammaAndBetaState(first, second)
+        target.written()
+        return target
 
 
 class _TwoBatchNormalizations(_BatchNormalization):
@@ -471,6 +460,11 @@ class MPSNNOptimizer(MPSKernel):
     moments: ClassVar[tuple[str, ...]]
     """The names of the lists of two vectors that ``encode`` with states needs in addition to the states."""
     optional_moments: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    @abc.abstractmethod
+    def spec_class(self) -> Any:
+        """The class of the functional form."""
 
     learning_rate = MPSNNOptimizerDescriptor.learning_rate
     gradient_rescale = MPSNNOptimizerDescriptor.gradient_rescale.fixed()
@@ -574,7 +568,8 @@ class MPSNNOptimizer(MPSKernel):
         names = _stems((*self.moments, *self.optional_moments))
         optional = self._may_be_missing()
         check_encodable(command_buffer)
-        form = form_of(names, optional, operands, command_buffer)
+        form_class, named = _form_class(names, optional, tuple(operands))
+        form = form_class(operands, named, command_buffer)
         for update in form.updates:
             for name, moment in zip(names, update.moments, strict=True):
                 if moment is None and name not in optional:
@@ -598,26 +593,32 @@ class MPSNNOptimizer(MPSKernel):
         cuts = slice(end), slice(end, None)
         return [(value[cut], [None if moment is None else moment[cut] for moment in moments]) for cut in cuts]
 
-    @abc.abstractmethod
     def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
         """Return the new values and moments."""
+        arrays = update.gradient, update.value, *update.moments
+        flat = [None if one is None else one if one.ndim == 1 else one.reshape(-1) for one in arrays]
+        value, *moments = self._function().step(*flat, *self._next_step(), backend=self.backend)
+        return value, moments
 
     def _may_be_missing(self) -> tuple[str, ...]:
         return _stems(self.optional_moments)
 
+    def _next_step(self) -> tuple[int, ...]:
+        """Return the number of the step, from 1, if the functional form depends on it."""
+        return ()
+
     def _stepped(self) -> None:
         """Count a step."""
 
-    def _function(self, kind: Callable[..., T], *own: str) -> T:
-        """Return the functional form, with the parameters ``own`` and those of all optimizers."""
-        names = own + NUMBERS
+    def _function(self) -> Any:
+        """Return the functional form, with the parameters of the class and those of all optimizers."""
+        names = *self._coding.arguments[1:], *NUMBERS
         values = zip(names, attrgetter(*names)(self), strict=True)
-        found: T = _spec(kind, regularization_type=self.regularization_type.value, **dict(values))
-        return found
+        return _spec(self.spec_class, regularization_type=self.regularization_type.value, **dict(values))
 
 
 @functools.lru_cache(maxsize=64)
-def _spec(kind: Callable[..., T], **parameters: float) -> T:
+def _spec(kind: Callable[..., object], **parameters: float) -> object:
     """Return the functional form with these parameters, the same object for all steps."""
     return kind(**parameters)
 
@@ -628,16 +629,11 @@ def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.removesuffix("_vectors") for name in names)
 
 
-def _flat(update: Update) -> list[Any]:
-    """Return gradient, values and moments as vectors, or ``None``."""
-    arrays = update.gradient, update.value, *update.moments
-    return [None if array is None else array if array.ndim == 1 else array.reshape(-1) for array in arrays]
-
-
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
 
+    spec_class = StochasticGradientDescent
     moments = ("input_momentum_vectors",)
 
     momentum_scale = Property(number, 0.0, "The decay of the momentum, any number.", read_only=True)
@@ -665,16 +661,12 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     def _may_be_missing(self) -> tuple[str, ...]:
         return ("input_momentum",)
 
-    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
-        spec = self._function(StochasticGradientDescent, "momentum_scale", "use_nesterov_momentum")
-        value, m = spec.step(*_flat(update), backend=self.backend)
-        return value, (m,)
-
 
 @saved("optimizer_descriptor", "decay", "epsilon")
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     """RMSProp: :class:`mpsref.RMSProp`."""
 
+    spec_class = RMSProp
     moments = ("input_sum_of_squares_vectors",)
 
     decay = Property(
@@ -698,12 +690,6 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         fix(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
-    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
-        spec = self._function(RMSProp, "decay", "epsilon")
-        gradient, value, s = _flat(update)
-        value, s = spec.step(gradient, value, s, backend=self.backend)
-        return value, (s,)
-
 
 DECAY = partial(number, low=0, high=1, below=True)
 
@@ -712,6 +698,7 @@ DECAY = partial(number, low=0, high=1, below=True)
 class MPSNNOptimizerAdam(MPSNNOptimizer):
     """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first."""
 
+    spec_class = Adam
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 
@@ -740,11 +727,8 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
             learning_rate, optimizer_descriptor=optimizer_descriptor, time_step=time_step, backend=backend, **properties
         )
 
-    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
-        spec = self._function(Adam, "beta1", "beta2", "epsilon")
-        gradient, value, m, u, umax = _flat(update)
-        value, *moments = spec.step(gradient, value, m, u, umax, self.time_step + 1, backend=self.backend)
-        return value, moments
+    def _next_step(self) -> tuple[int, ...]:
+        return (self.time_step + 1,)
 
     def _stepped(self) -> None:
         self.time_step += 1
