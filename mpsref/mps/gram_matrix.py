@@ -26,7 +26,6 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape, concatenated
 from mpsref.arguments.parameters import number
-from mpsref.errors import ShapeError
 from mpsref.kernels import Convolution
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import constructed, saved
@@ -97,9 +96,10 @@ class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
         return {"alpha": self.alpha}
 
 
-class _Result(NamedTuple):
+class _Shapes(NamedTuple):
     """The shapes of a gradient, in place of a problem: there is one problem for each image."""
 
+    input_shapes: Mapping[str, Shape]
     result_shapes: tuple[Shape, ...]
 
 
@@ -111,19 +111,12 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
     forward_class = MPSNNGramMatrixCalculation
     repeats = False  # one problem for each image
 
-    def _checked_problem(self, g: Shape, source: Shape, state: MPSNNGradientState | None) -> Any:
+    def _problem(self, g: Shape, source: Shape, state: MPSNNGradientState | None) -> Any:
         if state is not None:
-            if source != state.record.source_shapes[0]:
-                raise ShapeError(
-                    f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
-                )
+            self._check_secondary(state, source)
             self._assign(alpha=state.record.extras["alpha"])
         n, _, _, channels = source
-        if g != (n, 1, channels, channels):
-            raise ShapeError(
-                f"source_gradient has shape {g}; the result of the forward pass has {(n, 1, channels, channels)}"
-            )
-        return _Result((source,))
+        return _Shapes({"g": (n, 1, channels, channels)}, (source,))
 
     def _gradient(self, problem: object, g: Array, source: Array, state: object) -> Array:
         wide = np.result_type(g, source)
@@ -131,7 +124,7 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
         return result.astype(g.dtype.newbyteorder("="), copy=False)
 
     def _function(self, g: Shape, state: object) -> NoReturn:
-        raise NotImplementedError("_checked_problem is overridden, since there is one problem for each image")
+        raise NotImplementedError("_problem is overridden, since there is one problem for each image")
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -463,7 +463,7 @@ class MPSNNOptimizer(MPSKernel):
 
     @property
     @abc.abstractmethod
-    def spec_class(self) -> Any:
+    def _spec_class(self) -> Any:
         """The class of the functional form."""
 
     learning_rate = MPSNNOptimizerDescriptor.learning_rate
@@ -614,7 +614,7 @@ class MPSNNOptimizer(MPSKernel):
         """Return the functional form, with the parameters of the class and those of all optimizers."""
         names = *self._coding.arguments[1:], *NUMBERS
         values = zip(names, attrgetter(*names)(self), strict=True)
-        return _spec(self.spec_class, regularization_type=self.regularization_type.value, **dict(values))
+        return _spec(self._spec_class, regularization_type=self.regularization_type.value, **dict(values))
 
 
 @functools.lru_cache(maxsize=64)
@@ -633,7 +633,7 @@ def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
 
-    spec_class = StochasticGradientDescent
+    _spec_class = StochasticGradientDescent
     moments = ("input_momentum_vectors",)
 
     momentum_scale = Property(number, 0.0, "The decay of the momentum, any number.", read_only=True)
@@ -666,7 +666,7 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     """RMSProp: :class:`mpsref.RMSProp`."""
 
-    spec_class = RMSProp
+    _spec_class = RMSProp
     moments = ("input_sum_of_squares_vectors",)
 
     decay = Property(
@@ -698,7 +698,7 @@ DECAY = partial(number, low=0, high=1, below=True)
 class MPSNNOptimizerAdam(MPSNNOptimizer):
     """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first."""
 
-    spec_class = Adam
+    _spec_class = Adam
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,10 +55,6 @@ POWERS = "alpha", "beta", "delta"
 CONTRAST = *POWERS, "p0", "pm", "ps"
 
 
-def _not_negative(name: str, value: object) -> float:
-    return real(name, value, low=0)
-
-
 # --- parameters of kernels and nodes ----------------------------------------------------------------------------------
 
 
@@ -74,7 +71,7 @@ class _Quotient:
     """The parameters of spatial and cross-channel normalization: x / (delta + alpha * mean of squares)**beta."""
 
     recorded: ClassVar[tuple[str, ...]] = POWERS
-    alpha: Property[float] = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
+    alpha: Property[float] = Property(partial(real, low=0), 1.0, "Weight of the mean of squares, >= 0.")
     beta: Property[float] = Property(real, 5.0, "The exponent.")
     delta: Property[float] = Property(real, 1.0, "The summand of the mean of squares.")
 
