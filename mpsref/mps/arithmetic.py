@@ -39,26 +39,23 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape, filled
-from mpsref.arguments.parameters import Pair, flag, integer, number, real
+from mpsref.arguments.parameters import flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
 from mpsref.kernels.broadcasting import Broadcasting, Operand
 from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, Prepared, constructed, problem_of, saved
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, Prepared, constructed, problem_of, saved
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
     DESTINATION,
-    WholeImageBinaryKernel,
+    FunctionKernel,
     WholeImageGradient,
-    require_defaults,
-    require_whole,
-    whole,
 )
 from mpsref.mps.graph.nodes import (
     Bound,
@@ -118,6 +115,7 @@ class ClampBound(Property[float]):
         return bound
 
 
+SIDES = "primary", "secondary"
 STRIDES = "stride_in_pixels_y", "stride_in_pixels_x", "stride_in_feature_channels"
 
 
@@ -186,7 +184,7 @@ class _Operands(_Scaled, abc.ABC):
     def _operands(self) -> dict[str, tuple[int, int, int]]:
         """Return the strides and offsets of the functional form: (y, x, channel)."""
         found, values = {}, vars(self)
-        for side in ("primary", "secondary"):
+        for side in SIDES:
             y, x, channel = (values[f"{side}_{name}"] for name in STRIDES)
             offset = values[f"{side}_offset"]
             found[f"{side}_strides"] = y, x, channel
@@ -272,47 +270,20 @@ class MPSCNNArithmeticGradientState(MPSNNBinaryGradientState):
     )
 
 
-FIXED = (
-    *DESTINATION,
-    *(
-        prefix + name
-        for prefix in ("primary_", "secondary_")
-        for name in ("edge_mode", "source_feature_channel_max_count")
-    ),
-)
-"""The properties that must keep their defaults."""
-
-
-class MPSCNNArithmetic(_Operands, PlannedKernel, WholeImageBinaryKernel):
+class MPSCNNArithmetic(_Operands, FunctionKernel, MPSCNNBinaryKernel):
     """Base class of the kernels on two images; every property can be given by keyword, or set later."""
 
     state_class = MPSCNNArithmeticGradientState
-
-    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
-        return self._function().result_shape(sources[0].array.shape, sources[1].array.shape)
-
-    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
-        require_defaults(self, *FIXED)
-        require_whole(self, self.destination_name, whole(destination.shape), self._result_shape(sources))
-        return super()._run(sources, destination)
-
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        left = [count(channels) for channels in read]
-        strides = self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels
-        return max((length for length, step in zip(left, strides, strict=True) if step), default=1)
-
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
-        """Combine sources that begin at the channel offsets, so those of the functional form are 0."""
-        function = self._function()
-        (y, x, _), (secondary_y, secondary_x, _) = function.primary_offset, function.secondary_offset
-        read = replace(function, primary_offset=(y, x, 0), secondary_offset=(secondary_y, secondary_x, 0))
-        return Plan(problem_of(read, "forward", *shapes), (0, 1))
+    fixed = (
+        *DESTINATION,
+        *(f"{side}_{name}" for side in SIDES for name in ("edge_mode", "source_feature_channel_max_count")),
+    )
 
     def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
         return super()._repetition(sources, shape, record) if record.extras["mask"] is None else None
 
     def _extras(self) -> Mapping[str, object]:
-        return {"function": self._function(), "mask": None}
+        return {**super()._extras(), "mask": None}
 
     def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
         record, function = super()._record(sources, shape, region), self._function()

@@ -85,8 +85,8 @@ class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
     def _function(self) -> Convolution:
         return PIXEL
 
-    def _result_shape(self, source: Shape) -> Shape:
-        n, _, _, channels = source
+    def _shape_from(self, *shapes: Shape) -> Shape:
+        ((n, _, _, channels),) = shapes
         return n, 1, channels, channels
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:

@@ -47,10 +47,8 @@ from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
     DESTINATION,
     SOURCE,
-    WholeImageBinaryKernel,
+    WholeImage,
     WholeImageKernel,
-    require_defaults,
-    require_whole,
     whole,
 )
 from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
@@ -108,9 +106,9 @@ class _Reduction(MPSNNReduceUnary):
             )
         return slice(rect.origin.z, stop)
 
-    def _result_shape(self, source: Shape) -> Shape:
-        n, *lengths = source
-        return super()._result_shape((count(self._images(n)), *lengths))
+    def _shape_from(self, *shapes: Shape) -> Shape:
+        ((n, *lengths),) = shapes
+        return super()._shape_from((count(self._images(n)), *lengths))
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         (image,) = inputs
@@ -207,19 +205,18 @@ class MPSNNReduceFeatureChannelsArgumentMax(_OverChannels, operation="argumentma
 # --- weighted reductions ----------------------------------------------------------------------------------------------
 
 
-FIXED = (*DESTINATION, *(prefix + name for prefix in MPSCNNBinaryKernel.prefixes for name in SOURCE))
-"""The properties that must keep their defaults."""
-
 MULTIPLY = Arithmetic("multiply")
 DIVIDE = Arithmetic("divide")
 
 
 @constructed(init=False, kw_only=True)
-class MPSNNReduceBinary(WholeImageBinaryKernel):
+class MPSNNReduceBinary(WholeImage, MPSCNNBinaryKernel):
     """Base class: the primary image times the secondary one, the weights, reduced along the channels.
 
     The result is (N, H, W, 1), with the size of the regions that are read, which must have one shape.
     """
+
+    fixed = (*DESTINATION, *(prefix + name for prefix in MPSCNNBinaryKernel.prefixes for name in SOURCE))
 
     primary_source_clip_rect: Property[MTLRegion | None] = Property(
         types.region,
@@ -249,8 +246,6 @@ class MPSNNReduceBinary(WholeImageBinaryKernel):
         return *x.shape[:3], 1
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        require_defaults(self, *FIXED)
-        require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
         return self._regions(sources), whole(shape)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:

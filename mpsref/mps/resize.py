@@ -77,8 +77,8 @@ class MPSNNCropAndResizeBilinear(_Resize):
             CropAndResizeBilinear(size, (y, x, y + height, x + width)) for (x, y, _), (width, height, _) in self.regions
         )
 
-    def _result_shape(self, source: Shape) -> Shape:
-        n, _, _, channels = source
+    def _shape_from(self, *shapes: Shape) -> Shape:
+        ((n, _, _, channels),) = shapes
         return n * self.number_of_regions, self.resize_height, self.resize_width, channels
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:

@@ -7,7 +7,6 @@ does not define their effect on these kernels.
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -25,7 +24,6 @@ from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
 from mpsref.mps.core.kernel import (
     Destination,
     ImageKernel,
-    MPSCNNBinaryKernel,
     MPSCNNKernel,
     MPSKernel,
     Plan,
@@ -79,53 +77,18 @@ def computed(kernel: ImageKernel, sources: Sequence[ImageArgument], destination:
     return target
 
 
-@functools.lru_cache(maxsize=256)
-def _result_shape(function: Spec, source: Shape) -> Shape:
-    return problem_of(function, "forward", source).result_shapes[0]
+class WholeImage(ImageKernel):
+    """A kernel that reads whole images, and determines the shape of its result; not a class of MPS."""
 
-
-class WholeImageKernel(PlannedKernel, MPSCNNKernel):
-    """A kernel with one source that writes the whole result of a functional form."""
-
-    fixed: ClassVar[tuple[str, ...]] = IMAGE
+    fixed: ClassVar[tuple[str, ...]]
     """The properties that must keep their defaults."""
-
-    @abc.abstractmethod
-    def _function(self) -> Any:
-        """Return the functional form."""
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
-        return [whole(source.array.shape) for source in sources], whole(shape)
-
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
-        return Plan(problem_of(self._function(), "forward", shapes[0]))
-
-    def _result_shape(self, source: Shape) -> Shape:
-        return _result_shape(self._function(), source)
-
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
-        return self._result_shape(sources[0].array.shape), sources[0].array.dtype.newbyteorder("=")
-
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
-        n, *_, channels = self._result_shape(sources[0].array.shape)
-        return n, *size, channels
-
-    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
-        region = whole(destination.shape)
-        require_defaults(self, *self.fixed)
-        require_whole(self, self.destination_name, region, self._result_shape(sources[0].array.shape))
-        return computed(self, sources, destination), region
-
-    def _extras(self) -> Mapping[str, object]:
-        return {"function": self._function()}
-
-
-class WholeImageBinaryKernel(MPSCNNBinaryKernel):
-    """A kernel with two sources whose result has the shape that the functional form determines."""
 
     @abc.abstractmethod
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         """Return the shape of the result."""
+
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+        return [whole(source.array.shape) for source in sources], whole(shape)
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
@@ -133,6 +96,38 @@ class WholeImageBinaryKernel(MPSCNNBinaryKernel):
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         n, *_, channels = self._result_shape(sources)
         return n, *size, channels
+
+    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
+        require_defaults(self, *self.fixed)
+        require_whole(self, self.destination_name, whole(destination.shape), self._result_shape(sources))
+        return super()._run(sources, destination)
+
+
+class FunctionKernel(PlannedKernel, WholeImage):
+    """A kernel that writes the whole result of a functional form; not a class of MPS."""
+
+    @abc.abstractmethod
+    def _function(self) -> Any:
+        """Return the functional form."""
+
+    def _shape_from(self, *shapes: Shape) -> Shape:
+        """Return the shape of the result for sources of these shapes."""
+        return problem_of(self._function(), "forward", *shapes).result_shapes[0]
+
+    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
+        return self._shape_from(*(source.array.shape for source in sources))
+
+    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+        return Plan(problem_of(self._function(), "forward", *shapes), range(len(shapes)))
+
+    def _extras(self) -> Mapping[str, object]:
+        return {"function": self._function()}
+
+
+class WholeImageKernel(FunctionKernel, MPSCNNKernel):
+    """A kernel with one source that writes the whole result of a functional form."""
+
+    fixed: ClassVar[tuple[str, ...]] = IMAGE
 
 
 class WholeImageGradient(MPSCNNGradientKernel):
