@@ -48,7 +48,7 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, Prepared, constructed, problem_of, saved
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, Prepared, constructed, problem_of
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
@@ -297,35 +297,30 @@ class MPSCNNArithmetic(_Operands, FunctionKernel, MPSCNNBinaryKernel):
         return replace(record, extras={**record.extras, "mask": ClampMask(mask.astype(np.float32))})
 
 
-@saved()
 class MPSCNNAdd(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x + secondary_scale y) + bias)``: :class:`mpsref.Arithmetic`."""
 
     operation = "add"
 
 
-@saved()
 class MPSCNNSubtract(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x - secondary_scale y) + bias)``."""
 
     operation = "subtract"
 
 
-@saved()
 class MPSCNNMultiply(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x) (secondary_scale y) + bias)``."""
 
     operation = "multiply"
 
 
-@saved()
 class MPSCNNDivide(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x) / (secondary_scale y) + bias)``; MPS has no gradient for it."""
 
     operation = "divide"
 
 
-@saved()
 @constructed()
 class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
@@ -421,7 +416,6 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
             return self._with_bias(result, self.backend).astype(g.dtype.newbyteorder("="), copy=False)
 
 
-@saved()
 class MPSCNNAddGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``; only the size of ``source_image``, the operand, is read."""
 
@@ -435,7 +429,6 @@ class _ScaleOfDifference(Property[float]):
         return -self.default if vars(instance)["is_secondary_source_filter"] else self.default
 
 
-@saved()
 class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
     """``R(P g m)``, with a ``primary_scale`` of -1 by default for the secondary operand."""
 
@@ -444,7 +437,6 @@ class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
     primary_scale = _ScaleOfDifference(number, 1.0, "The factor of the source gradient.")
 
 
-@saved()
 class MPSCNNMultiplyGradient(MPSCNNArithmeticGradient):
     """``R(P g m Q B(source_image))``; ``source_image`` is the other operand."""
 

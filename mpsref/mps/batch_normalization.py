@@ -51,7 +51,7 @@ from mpsref.mps.core.image_arguments import (
     batch_form,
     is_list_of_arrays,
 )
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, constructed, saved
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, constructed
 from mpsref.mps.core.properties import Alias, Argument, instance_of, optional
 from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.state import (
@@ -370,7 +370,6 @@ class MakesNoImage(ImageKernel):
         raise AssertionError("encode_batch writes the state, not an image")
 
 
-@saved()
 class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
     """The statistics of a batch, added to a state in one call or in several: :meth:`BatchNormalization.statistics`.
 
@@ -408,7 +407,6 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
             state.write_statistics(statistics)
 
 
-@saved()
 @constructed()
 class MPSCNNBatchNormalization(NormalizationKernel):
     """The normalization of images (N, H, W, C), with a fused neuron: :meth:`BatchNormalization.forward`.

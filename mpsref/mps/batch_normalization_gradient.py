@@ -54,7 +54,7 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire, is_list_of_arrays
-from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import Argument, Property, optional
 from mpsref.mps.core.state import StateLike
 from mpsref.mps.core.types import Enumeration, member
@@ -118,7 +118,6 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
         return *state.current_statistics(), *state.batch_normalization.scale
 
 
-@saved()
 @constructed()
 class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
@@ -171,7 +170,6 @@ class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKer
         state._count_read()
 
 
-@saved()
 @constructed()
 class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
     """The gradient for the source images, from the sums in a state: :meth:`BatchNormalization.gradient`.

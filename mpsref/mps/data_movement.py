@@ -40,7 +40,7 @@ from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
-from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix, instance_of, optional
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -107,7 +107,6 @@ class _Filled:
     fill_value: Property[float] = Property(number, 0.0, "The value for ``Constant``.")
 
 
-@saved()
 @constructed()
 class MPSNNPad(_Filled, _PadSizes, WholeImageKernel):
     """Rows, columns and channels around an image: :class:`mpsref.Pad`.
@@ -126,7 +125,6 @@ class MPSNNPad(_Filled, _PadSizes, WholeImageKernel):
         return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value, self.fill_value_array)  # type: ignore[arg-type]  # a tuple
 
 
-@saved()
 @constructed()
 class MPSNNPadGradient(_PadSizes, WholeImageGradient):
     """The gradient of :class:`MPSNNPad`: the sum over the copies of each pixel.
@@ -187,7 +185,6 @@ def _order(name: str, value: object) -> str:
     return choice(name, value, ORDERS)
 
 
-@saved()
 class MPSNNReshape(WholeImageKernel):
     """The same elements in another shape, an argument of ``encode``: :class:`mpsref.Reshape`."""
 
@@ -256,7 +253,6 @@ class MPSNNReshape(WholeImageKernel):
         return Reshape(self._size, self.element_order)  # type: ignore[arg-type]  # it was checked
 
 
-@saved()
 class MPSNNReshapeGradient(WholeImageGradient):
     """The gradient of :class:`MPSNNReshape`: the source gradient in the shape of the source image.
 
@@ -315,7 +311,6 @@ class MPSNNReshapeNode(FunctionNode):
 # --- slice ------------------------------------------------------------------------------------------------------------
 
 
-@saved()
 @constructed()
 class MPSNNSlice(WholeImageKernel):
     """A box of an image, with zeros outside the image: :class:`mpsref.Slice`."""

@@ -37,7 +37,7 @@ from mpsref.mps.core.clip_regions import Region, count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, constructed, saved
+from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, constructed
 from mpsref.mps.core.properties import Argument, Property, fix
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
@@ -113,7 +113,6 @@ class _DropoutKernel(_Described, ImageKernel):
     recorded = ARGUMENTS
 
 
-@saved()
 @constructed()
 class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
     """Dropout: :class:`mpsref.Dropout`.
@@ -209,7 +208,6 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         self.function.forward(inputs[0], *operands, out=destination[region], backend=self.backend)
 
 
-@saved()
 @constructed()
 class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
     """The gradient of dropout, with the mask in the state of the forward pass.

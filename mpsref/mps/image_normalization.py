@@ -48,7 +48,7 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of, saved
+from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of
 from mpsref.mps.core.properties import Alias
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
@@ -265,7 +265,6 @@ class MPSCNNInstanceNormalizationGradientState(ImageNormalizationGradientState):
     instance_normalization: Alias[NormalizationKernel] = Alias("kernel", "The kernel that made the state.")
 
 
-@saved()
 @constructed()
 class MPSCNNInstanceNormalization(ImageNormalizationKernel):
     """Instance normalization: :class:`mpsref.InstanceNormalization`, with gamma and beta from a data source."""
@@ -287,7 +286,6 @@ class MPSCNNInstanceNormalization(ImageNormalizationKernel):
         self._reload_data_source(data_source)
 
 
-@saved()
 class MPSCNNInstanceNormalizationGradient(ImageNormalizationGradient):
     """The gradient of instance normalization: for the source image, and in the state for gamma and beta."""
 
@@ -301,7 +299,6 @@ class MPSCNNGroupNormalizationGradientState(ImageNormalizationGradientState):
     group_normalization: Alias[NormalizationKernel] = Alias("kernel", "The kernel that made the state.")
 
 
-@saved()
 @constructed()
 class MPSCNNGroupNormalization(ImageNormalizationKernel):
     """Group normalization: :class:`mpsref.GroupNormalization`, with groups, gamma and beta from a data source."""
@@ -320,7 +317,6 @@ class MPSCNNGroupNormalization(ImageNormalizationKernel):
         return GroupNormalization(self._loaded.number_of_groups, self.epsilon)
 
 
-@saved()
 class MPSCNNGroupNormalizationGradient(ImageNormalizationGradient):
     """The gradient of group normalization: for the source image, and in the state for gamma and beta."""
 

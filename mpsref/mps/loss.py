@@ -42,7 +42,6 @@ from mpsref.mps.core.kernel import (
     MPSCNNBinaryKernel,
     MPSCNNKernel,
     constructed,
-    saved,
 )
 from mpsref.mps.core.properties import (
     Alias,
@@ -546,13 +545,11 @@ class LabelledLoss(MPSCNNKernel):
         self.function.gradient(None, y, *targets, out=destination[region], backend=self.backend)
 
 
-@saved()
 @constructed()
 class MPSCNNLoss(_DescribedNumbers, _LossKernel, LabelledLoss):
     """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
 
 
-@saved()
 @constructed()
 class MPSNNForwardLoss(_Settable, MPSCNNKernel):
     """A loss: the destination is the loss image. A state records the numbers for the gradient."""
@@ -606,7 +603,6 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-@saved()
 @constructed()
 class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
     """The gradient of :class:`MPSNNForwardLoss` for predictions or labels; without the division of the reduction."""
@@ -707,7 +703,6 @@ def _targets(labels: ImageLike, weights: ImageLike | None, validate: bool) -> tu
     return image_arguments.source("labels", labels).array, read, flag("validate", validate)
 
 
-@saved()
 class MPSNNInitialGradient(MPSCNNKernel):
     """Ones in the shape of the source: the gradient of a loss for itself, the start of a backward pass [doc]."""
 

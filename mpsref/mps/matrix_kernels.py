@@ -31,7 +31,7 @@ from mpsref.kernels.softmax import OverChannels
 from mpsref.mps.batch_normalization import neuron_of
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.kernel import MPSKernel, constructed, saved
+from mpsref.mps.core.kernel import MPSKernel, constructed
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, instance_of
 from mpsref.mps.core.types import MTLOrigin
 from mpsref.mps.matrix import MPSMatrix, MPSVector
@@ -236,7 +236,6 @@ class _FullyConnected(MPSMatrixBinaryKernel):
         return (w if self.alpha == 1 else w * w.dtype.type(self.alpha)).swapaxes(1, 2)
 
 
-@saved()
 class MPSMatrixFullyConnected(_FullyConnected, _Neural):
     """``neuron(alpha x W + bias)`` for each row x: :class:`mpsref.FullyConnected`."""
 
@@ -269,7 +268,6 @@ class MPSMatrixFullyConnected(_FullyConnected, _Neural):
         return self._written("result_matrix", result_matrix, found, x, command_buffer)
 
 
-@saved()
 class MPSMatrixFullyConnectedGradient(_FullyConnected):
     """The gradients of :class:`MPSMatrixFullyConnected` without a neuron, for its input, or for weights and biases."""
 
@@ -343,7 +341,6 @@ class _OnColumns(_Limited):
         return np.asarray(x * x.dtype.type(self.alpha) + bias, x.dtype)
 
 
-@saved()
 class MPSMatrixNeuron(MPSMatrixUnaryKernel, _OnColumns):
     """``neuron(alpha x + bias)`` for each row x: :class:`mpsref.Neuron`."""
 
@@ -361,7 +358,6 @@ class MPSMatrixNeuron(MPSMatrixUnaryKernel, _OnColumns):
         return self._written("result_matrix", result_matrix, found, x, command_buffer)
 
 
-@saved()
 class MPSMatrixNeuronGradient(MPSMatrixBinaryKernel, _OnColumns):
     """The gradient of :class:`MPSMatrixNeuron`, ``alpha g f'(alpha x + bias)``, and the sums over rows for the bias."""
 
@@ -409,7 +405,6 @@ class _Normalization(_Limited):
         return self._vector("mean_vector", mean, x.shape[3]), self._vector("variance_vector", variance, x.shape[3])
 
 
-@saved()
 class MPSMatrixBatchNormalization(MPSMatrixUnaryKernel, _Normalization):
     """Batch normalization over the rows of a matrix: :class:`mpsref.BatchNormalization`."""
 
@@ -443,7 +438,6 @@ class MPSMatrixBatchNormalization(MPSMatrixUnaryKernel, _Normalization):
         return self._written("result_matrix", result_matrix, [y[:, 0, 0]], x, command_buffer, *vectors)
 
 
-@saved()
 class MPSMatrixBatchNormalizationGradient(MPSMatrixBinaryKernel, _Normalization):
     """The gradient of :class:`MPSMatrixBatchNormalization` with the statistics of the rows [math].
 
@@ -496,7 +490,6 @@ class _OverColumns(_MatrixKernel):
         return self.source_rows, self.source_columns
 
 
-@saved()
 class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
     """Softmax over the columns of each row: :class:`mpsref.SoftMax`."""
 
@@ -513,14 +506,12 @@ class MPSMatrixSoftMax(MPSMatrixUnaryKernel, _OverColumns):
         return self._written("result_matrix", result_matrix, found, x, command_buffer)
 
 
-@saved()
 class MPSMatrixLogSoftMax(MPSMatrixSoftMax):
     """The logarithm of softmax over the columns of each row: :class:`mpsref.LogSoftMax`."""
 
     function = LogSoftMax()
 
 
-@saved()
 class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
     """The gradient of :class:`MPSMatrixSoftMax`, from g and the forward result."""
 
@@ -538,7 +529,6 @@ class MPSMatrixSoftMaxGradient(MPSMatrixBinaryKernel, _OverColumns):
         return self._written("result_matrix", result_matrix, found, g, command_buffer)
 
 
-@saved()
 class MPSMatrixLogSoftMaxGradient(MPSMatrixSoftMaxGradient):
     """The gradient of :class:`MPSMatrixLogSoftMax`, from g and the forward result."""
 
@@ -548,7 +538,6 @@ class MPSMatrixLogSoftMaxGradient(MPSMatrixSoftMaxGradient):
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
-@saved()
 @constructed()
 class MPSMatrixSum(_Neural):
     """``neuron(sum of alpha[i] B[i] + bias)`` of ``count`` matrices B, each with an origin of its own.

@@ -219,7 +219,6 @@ class _Described(_TypeAndParameters, ImageKernel):
     _neuron: ClassVar[Alias[Neuron]] = Alias("neuron_descriptor.neuron", "The functional form.")
 
 
-@saved()
 @constructed()
 class MPSCNNNeuron(_Described, Pixelwise):
     """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it."""
@@ -238,7 +237,6 @@ def _slope_choice(name: str, value: object) -> str:
     return choice(name, value, ("zero", "documented"))
 
 
-@saved()
 @constructed()
 class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
@@ -317,7 +315,6 @@ class MPSCNNNeuronLinear(_WithAB, type=MPSCNNNeuronType.Linear):
     """``y = a*x + b``."""
 
 
-@saved()
 class MPSCNNNeuronSigmoid(_WithoutParameters, type=MPSCNNNeuronType.Sigmoid):
     """``y = 1 / (1 + e**-x)``."""
 
@@ -332,7 +329,6 @@ class MPSCNNNeuronTanH(_WithAB, type=MPSCNNNeuronType.TanH):
     """``y = a * tanh(b*x)``."""
 
 
-@saved()
 class MPSCNNNeuronAbsolute(_WithoutParameters, type=MPSCNNNeuronType.Absolute):
     """``y = |x|``."""
 
@@ -342,7 +338,6 @@ class MPSCNNNeuronSoftPlus(_WithAB, type=MPSCNNNeuronType.SoftPlus):
     """``y = a * log(1 + e**(b*x))``."""
 
 
-@saved()
 class MPSCNNNeuronSoftSign(_WithoutParameters, type=MPSCNNNeuronType.SoftSign):
     """``y = x / (1 + |x|)``."""
 

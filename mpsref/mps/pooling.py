@@ -134,17 +134,14 @@ class MPSCNNPooling(_Pooling, MPSCNNKernel):
         return Plan(problem_of(self._function(self._source_properties(0)), "forward", shapes[0], size))
 
 
-@saved()
 class MPSCNNPoolingMax(_Max, MPSCNNPooling):
     """Max pooling: :class:`mpsref.PoolingMax`."""
 
 
-@saved()
 class MPSCNNPoolingL2Norm(_L2Norm, MPSCNNPooling):
     """L2-norm pooling: :class:`mpsref.PoolingL2Norm`."""
 
 
-@saved()
 class MPSCNNPoolingAverage(_Average, MPSCNNPooling):
     """Average pooling: :class:`mpsref.PoolingAverage`. With edge mode ``Clamp``, windows shrink at the edges."""
 
@@ -240,21 +237,18 @@ def _source_pixels(window: Window, kernel_offset: int, n: int, length: int) -> t
     return first, begin, max(begin, min(first + n, length))
 
 
-@saved()
 class MPSCNNPoolingMaxGradient(_Max, MPSCNNPoolingGradient):
     """The gradient of max pooling; that of a window is added to the first of its largest pixels in raster order."""
 
     forward_class = MPSCNNPoolingMax
 
 
-@saved()
 class MPSCNNPoolingL2NormGradient(_L2Norm, MPSCNNPoolingGradient):
     """The gradient of L2-norm pooling."""
 
     forward_class = MPSCNNPoolingL2Norm
 
 
-@saved()
 class MPSCNNPoolingAverageGradient(_Average, MPSCNNPoolingGradient):
     """The gradient of average pooling. Of the source image only the size is used, not the pixels [doc]."""
 

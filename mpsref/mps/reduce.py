@@ -41,7 +41,7 @@ from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, constructed, saved
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, constructed
 from mpsref.mps.core.properties import Argument, Property
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
@@ -127,62 +127,50 @@ class _OverChannels(_Reduction, over="featurechannels"):
     """One value for each pixel: (N, H, W, 1)."""
 
 
-@saved()
 class MPSNNReduceRowMin(_OverRows, operation="min"):
     """The smallest value of each row."""
 
 
-@saved()
 class MPSNNReduceRowMax(_OverRows, operation="max"):
     """The largest value of each row."""
 
 
-@saved()
 class MPSNNReduceRowMean(_OverRows, operation="mean"):
     """The mean of each row."""
 
 
-@saved()
 class MPSNNReduceRowSum(_OverRows, operation="sum"):
     """The sum of each row."""
 
 
-@saved()
 class MPSNNReduceColumnMin(_OverColumns, operation="min"):
     """The smallest value of each column."""
 
 
-@saved()
 class MPSNNReduceColumnMax(_OverColumns, operation="max"):
     """The largest value of each column."""
 
 
-@saved()
 class MPSNNReduceColumnMean(_OverColumns, operation="mean"):
     """The mean of each column."""
 
 
-@saved()
 class MPSNNReduceColumnSum(_OverColumns, operation="sum"):
     """The sum of each column."""
 
 
-@saved()
 class MPSNNReduceFeatureChannelsMin(_OverChannels, operation="min"):
     """The smallest channel of each pixel."""
 
 
-@saved()
 class MPSNNReduceFeatureChannelsMax(_OverChannels, operation="max"):
     """The largest channel of each pixel."""
 
 
-@saved()
 class MPSNNReduceFeatureChannelsMean(_OverChannels, operation="mean"):
     """The mean of the channels of each pixel."""
 
 
-@saved()
 class MPSNNReduceFeatureChannelsSum(_OverChannels, operation="sum"):
     """``weight`` times the sum of the channels of each pixel."""
 
@@ -192,12 +180,10 @@ class MPSNNReduceFeatureChannelsSum(_OverChannels, operation="sum"):
         return self.weight
 
 
-@saved()
 class MPSNNReduceFeatureChannelsArgumentMin(_OverChannels, operation="argumentmin"):
     """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
 
 
-@saved()
 class MPSNNReduceFeatureChannelsArgumentMax(_OverChannels, operation="argumentmax"):
     """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
 
@@ -273,7 +259,6 @@ def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
     return region
 
 
-@saved()
 @constructed()
 class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
     """The sum of ``x[c] w[c]`` over the channels c of each pixel."""
@@ -290,7 +275,6 @@ class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
         return DIVIDE.forward(total, used.astype(total.dtype), backend=self.backend)
 
 
-@saved()
 class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
     """The sum of ``x[c] w[c]`` over the channels c of each pixel, divided by the number of channels."""
 

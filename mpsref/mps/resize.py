@@ -22,7 +22,7 @@ from mpsref.arguments.parameters import flag
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import Alias, Argument, at_least, instance_of
 from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
@@ -34,7 +34,6 @@ class _Resize(WholeImageKernel):
     resize_height: Argument[int] = Argument(at_least(1), "Height of the result, >= 1.")
 
 
-@saved()
 @constructed()
 class MPSNNResizeBilinear(_Resize):
     """Linear interpolation to any size, up or down: :class:`mpsref.ResizeBilinear`."""
@@ -53,7 +52,6 @@ def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
     return tuple(types.box(f"{name}[{k}]", region) for k, region in enumerate(boxes))
 
 
-@saved()
 @constructed()
 class MPSNNCropAndResizeBilinear(_Resize):
     """Linear interpolation of boxes to one size: :class:`mpsref.CropAndResizeBilinear`.

@@ -24,7 +24,7 @@ from mpsref.arguments.parameters import Pair, flag
 from mpsref.errors import ShapeError
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan, saved
+from mpsref.mps.core.kernel import Destination, Plan
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSNNGradientState
@@ -46,14 +46,12 @@ class _SoftMax(Pixelwise):
         return self.function
 
 
-@saved()
 class MPSCNNSoftMax(_SoftMax):
     """Softmax over the channels of each pixel: :class:`mpsref.SoftMax`."""
 
     function = SoftMax()
 
 
-@saved()
 class MPSCNNLogSoftMax(_SoftMax):
     """The logarithm of softmax: :class:`mpsref.LogSoftMax`."""
 
@@ -120,7 +118,6 @@ class _SoftMaxGradient(PixelwiseGradient):
         }
 
 
-@saved()
 class MPSCNNSoftMaxGradient(_SoftMaxGradient):
     """The gradient of softmax, from g and the forward result y."""
 
@@ -128,7 +125,6 @@ class MPSCNNSoftMaxGradient(_SoftMaxGradient):
     function = MPSCNNSoftMax.function
 
 
-@saved()
 class MPSCNNLogSoftMaxGradient(_SoftMaxGradient):
     """The gradient of log-softmax, from g and the forward result l."""
 

@@ -26,7 +26,7 @@ from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types
-from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -80,12 +80,10 @@ class MPSCNNUpsampling(_Factors, WholeImageKernel):
         return self._spec(self.edge_mode)
 
 
-@saved()
 class MPSCNNUpsamplingNearest(_Nearest, MPSCNNUpsampling):
     """Each pixel becomes a block: :class:`mpsref.UpsamplingNearest`."""
 
 
-@saved()
 @constructed()
 class MPSCNNUpsamplingBilinear(_Bilinear, MPSCNNUpsampling):
     """Linear interpolation: :class:`mpsref.UpsamplingBilinear`. ``edge_mode`` is what follows the last pixel."""
@@ -112,14 +110,12 @@ class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
         """Set the properties that the state determines."""
 
 
-@saved()
 class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):
     """The gradient of nearest upsampling: the sum over the block of each pixel."""
 
     forward_class = MPSCNNUpsamplingNearest
 
 
-@saved()
 @constructed()
 class MPSCNNUpsamplingBilinearGradient(_Bilinear, MPSCNNUpsamplingGradient):
     """The adjoint of bilinear upsampling; ``secondary_edge_mode`` is the forward edge mode, set by a state."""

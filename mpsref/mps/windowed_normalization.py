@@ -34,7 +34,7 @@ from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of
 from mpsref.mps.core.pixelwise import Pixelwise, at_sources, at_the_source, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -163,13 +163,11 @@ class _WindowedGradient(_Square, MPSCNNGradientKernel):
         return Plan(problem_of(function, "gradient", source, g[1:3]), (0, 1), None if whole else first)
 
 
-@saved()
 @constructed()
 class MPSCNNSpatialNormalization(_Spatial, _WindowedForward):
     """Spatial normalization: :class:`mpsref.SpatialNormalization`."""
 
 
-@saved()
 @constructed()
 class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
     """The gradient of spatial normalization: the derivative; Apple prints another one [choice spatial-gradient]."""
@@ -177,13 +175,11 @@ class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
     forward_class = MPSCNNSpatialNormalization
 
 
-@saved()
 @constructed()
 class MPSCNNLocalContrastNormalization(_LocalContrast, _WindowedForward):
     """Local contrast normalization: :class:`mpsref.LocalContrastNormalization`."""
 
 
-@saved()
 @constructed()
 class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient):
     """Gradient of local contrast normalization: the derivative; Apple prints another [choice contrast-gradient]."""
@@ -204,7 +200,6 @@ class _CrossChannel(_Quotient, ImageKernel):
         return CrossChannelNormalization(self.kernel_size, self.alpha, self.beta, self.delta)
 
 
-@saved()
 @constructed()
 class MPSCNNCrossChannelNormalization(_CrossChannel, Pixelwise):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
@@ -217,7 +212,6 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, Pixelwise):
     _clamps = False
 
 
-@saved()
 @constructed()
 class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, MPSCNNGradientKernel):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""

@@ -44,7 +44,7 @@ from mpsref.kernels import Neuron
 from mpsref.kernels.loss import REDUCTIONS, Loss, LossForward
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, batch_form
-from mpsref.mps.core.kernel import constructed, saved
+from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
@@ -384,7 +384,6 @@ def _loss(name: str, text: str) -> Any:
     return property(lambda self: MPSCNNLoss(getattr(self.loss_descriptor, name)), doc=text)
 
 
-@saved()
 @constructed()
 class MPSCNNYOLOLoss(LabelledLoss):
     """The loss of YOLO and its gradient: the loss image is written to the labels, the destination is the gradient."""

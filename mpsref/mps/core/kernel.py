@@ -84,12 +84,12 @@ _P = ParamSpec("_P")
 
 @dataclass_transform(field_specifiers=(Argument,))
 def constructed(*, init: bool = True, kw_only: bool = False) -> Callable[[_T], _T]:
-    """Return a class decorator that makes the constructor of a kernel and its documentation from its arguments.
+    """Return a class decorator that tells type checkers which constructor a kernel has [PEP 681].
 
-    The arguments are the properties of type :class:`Argument`, those of the bases first. ``init=False`` and ``kw_only``
-    are for type checkers [PEP 681]: a base class with arguments, and one whose properties are keywords.
+    It is made when the class is: its arguments are the properties of type :class:`Argument`, those of the bases first.
+    ``init=False`` is a base class with arguments, ``kw_only`` one whose properties are keywords.
     """
-    return _with_constructor if init else lambda kind: kind
+    return lambda kind: kind
 
 
 def _arguments_of(kind: type) -> dict[str, tuple[Argument[Any], str]]:
@@ -102,8 +102,11 @@ def _arguments_of(kind: type) -> dict[str, tuple[Argument[Any], str]]:
     }
 
 
-def _with_constructor(kind: Any) -> Any:
+def _make_constructor(kind: Any) -> None:
+    """Make the constructor from the arguments, unless a class has one of its own."""
     own = _arguments_of(kind)
+    if not own or not (kind.__init__ is MPSKernel.__init__ or hasattr(kind.__init__, "is_made")):
+        return
     made: dict[str, Any] = {"MPSKernel": MPSKernel}
     exec(  # as dataclasses do, so that Python itself reports missing arguments
         f"def __init__(self, {', '.join(own)}, *, backend=None, **properties):\n"
@@ -115,9 +118,8 @@ def _with_constructor(kind: Any) -> Any:
     constructor.__defaults__ = tuple(one.default for one, _ in own.values() if one.default is not MISSING)
     constructor.__annotations__ = {name: words for name, (_, words) in own.items()} | MPSKernel.__init__.__annotations__
     constructor.__module__, constructor.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
+    constructor.is_made = True
     kind.__init__ = constructor
-    describe_parameters(kind)
-    return kind
 
 
 UNSAVED = "backend", "label"
@@ -125,19 +127,18 @@ UNSAVED = "backend", "label"
 
 
 def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
-    """Return a class decorator that registers a kernel class for saving.
+    """Return a class decorator that registers a kernel class for saving, with other arguments than most.
 
-    ``arguments`` are the arguments of the constructor, each also an attribute: by default the read-only ones. All
-    properties that can be set are saved, except the backend, which depends on the machine, and the label.
+    ``arguments`` are those of the constructor, each also an attribute: by default the read-only ones. All properties
+    that can be set are saved, except the backend, which depends on the machine, and the label. Classes of MPS are
+    registered when they are made.
     """
 
     def register(kind: _K) -> _K:
         writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name not in UNSAVED]
-        known = kind._coding.properties
-        new = tuple(name for name in writable if name not in known)
+        new = tuple(name for name in writable if name not in kind._coding.properties)
         accepted = [one.name for one in constructor_parameters(kind)]
         fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only and name in accepted)
-        describe_parameters(kind)
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register
@@ -322,6 +323,10 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         for name, own in vars(cls).items():
             if name.startswith("encode") and inspect.isfunction(own) and "command_buffer" in own.__code__.co_varnames:
                 describe_encode(own)
+        _make_constructor(cls)
+        if cls.__name__.startswith("MPS") and cls.__module__.startswith("mpsref."):
+            describe_parameters(cls)
+            saved()(cls)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the properties, without prepared encodes, for copies."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -288,7 +289,9 @@ def _decoded_object(base: type[_S], where: str, data: object, context: dict[str,
     cls = _lookup(name) if isinstance(name, str) else None
     if cls is None or not issubclass(cls, base):
         import_families()
-        known = sorted(known for known, other in _registered.items() if issubclass(other, base))
+        known = sorted(
+            known for known, other in _registered.items() if issubclass(other, base) and not inspect.isabstract(other)
+        )
         raise ValueError(f"{where} has the class {shown(name)}; it must be one of {', '.join(known) or '(none)'}")
     if type(version) is not int or version != cls._coding.version:
         raise ValueError(
