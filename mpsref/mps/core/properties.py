@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
@@ -38,18 +38,10 @@ class PropertyError(AttributeError, TypeError):
     """The object has no such property, or it cannot be set."""
 
 
-class Property(Generic[T]):
-    """An attribute with immutable values that are checked when it is set.
-
-    A ``read_only`` property is set once, by :func:`fix`. A subclass may redeclare a property with other legal values.
-    The value is stored in ``__dict__`` under the name of the property, so reading it calls no function.
-    """
+class _Described(Generic[T]):
+    """What the body of a class says about an attribute, whose values are of type ``T``."""
 
     name = ""
-
-    def __init__(self, check: Check[T], default: T, doc: str, read_only: bool = False) -> None:
-        self.check, self.default, self.read_only = check, default, read_only
-        self.__doc__ = doc
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -57,12 +49,24 @@ class Property(Generic[T]):
     if TYPE_CHECKING:
 
         @overload
-        def __get__(self, instance: None, owner: type) -> Property[T]: ...
+        def __get__(self, instance: None, owner: type) -> Self: ...
 
         @overload
         def __get__(self, instance: object, owner: type) -> T: ...
 
-        def __get__(self, instance: object | None, owner: type) -> Property[T] | T: ...
+        def __get__(self, instance: object | None, owner: type) -> Self | T: ...
+
+
+class Property(_Described[T]):
+    """An attribute with immutable values that are checked when it is set.
+
+    A ``read_only`` property is set once, by :func:`fix`. A subclass may redeclare a property with other legal values.
+    The value is stored in ``__dict__`` under the name of the property, so reading it calls no function.
+    """
+
+    def __init__(self, check: Check[T], default: T, doc: str, read_only: bool = False) -> None:
+        self.check, self.default, self.read_only = check, default, read_only
+        self.__doc__ = doc
 
     def __set__(self, instance: object, value: object) -> None:
         if self.read_only:
@@ -129,35 +133,24 @@ class PerSource(Property[tuple[T, ...]]):
         return self.default * int(instance.__dict__["source_count"])
 
 
-class Alias(Generic[T]):
+class Alias(_Described[T]):
     """A read-only view of another attribute of the object, or of an attribute of that: ``"record.clip_rect"``.
 
     ``convert`` makes the value from what is there.
     """
 
-    name = ""
-
     def __init__(self: Alias[Any], of: str, doc: str, convert: Callable[[Any], object] | None = None) -> None:
         self.of, self.convert, self.read = of, convert, operator.attrgetter(of)
         self.__doc__ = doc
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    if not TYPE_CHECKING:
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type) -> Alias[T]: ...
-
-        @overload
-        def __get__(self, instance: object, owner: type) -> T: ...
-
-    def __get__(self, instance: object | None, owner: type) -> Any:
-        """Return the value."""
-        if instance is None:
-            return self
-        value = self.read(instance)
-        return value if self.convert is None else self.convert(value)
+        def __get__(self, instance: object | None, owner: type) -> Any:
+            """Return the value."""
+            if instance is None:
+                return self
+            value = self.read(instance)
+            return value if self.convert is None else self.convert(value)
 
     def __set__(self, instance: object, value: object) -> None:
         if self.of.startswith("_") or "." in self.of:
