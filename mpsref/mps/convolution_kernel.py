@@ -268,7 +268,11 @@ class MPSCNNConvolutionGradientState(BufferState):
     def _read(self) -> ConvolutionGradients:
         """Return the gradients of a batch, which is complete then."""
         self._is_complete |= self._buffers is not None
-        return self._sums
+        if self._buffers is None:
+            shape: Shape = self.kernel.weights_shape
+            made = np.zeros(shape, np.float32), np.zeros(shape[0], np.float32)
+            self._buffers = ConvolutionGradients(*map(immutable, made))
+        return self._buffers
 
     def check_same_batch(self, name: str) -> None:
         """Raise ``OrderError`` if the gradients of a batch were read: a state is not reusable for another one [doc]."""
@@ -277,14 +281,6 @@ class MPSCNNConvolutionGradientState(BufferState):
                 f"{cut(name)} has the gradients of a batch, which have been read; a state of a convolution is not "
                 "reusable across batches: take the new state of encode(..., return_state=True)"
             )
-
-    @property
-    def _sums(self) -> ConvolutionGradients:
-        if self._buffers is None:
-            shape: Shape = self.kernel.weights_shape
-            made = np.zeros(shape, np.float32), np.zeros(shape[0], np.float32)
-            self._buffers = ConvolutionGradients(*map(immutable, made))
-        return self._buffers
 
     def accumulate(self, weights: Array, biases: Array, dtype: DType) -> None:
         """Add the sums of one gradient kernel, rounded once to ``dtype``.

@@ -550,12 +550,13 @@ class MPSNNFilterNode(Node, abc.ABC):
     # --- used by compiled graphs -------------------------------------------------------------------------------------
 
     def _methods(self, step: Step) -> Sequence[str]:
-        """Return the methods of ``spec_class`` that a step of this node calls."""
+        """Return the methods of ``spec_class``, that of the forward node, that a step of this node calls."""
         return ("forward",)
 
     def _operations(self, step: Step) -> Sequence[OperationKey]:
         """Return the operations of a step, which the graph checks when it is compiled."""
-        return () if self.spec_class is None else [Operation(self.spec_class, name) for name in self._methods(step)]
+        spec_class = step.forward.spec_class
+        return () if spec_class is None else [Operation(spec_class, name) for name in self._methods(step)]
 
     def check_labels(self, labels: Any, shape: Shape) -> None:
         """Check the value of an input state for a source of ``shape``; only loss nodes have input states."""
@@ -693,10 +694,6 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
     def _methods(self, step: Step) -> Sequence[str]:
         return ("gradient",)
-
-    def _operations(self, step: Step) -> Sequence[OperationKey]:
-        spec_class = self._forward.spec_class
-        return () if spec_class is None else [Operation(spec_class, name) for name in self._methods(step)]
 
 
 def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
