@@ -141,16 +141,12 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             The state of a convolution with the same kernel size and strides. The result has the size of the source of
             that convolution, and ``offset`` and ``kernel_offset_x`` and ``_y`` are set to those of its adjoint, whose
             weights are rotated and have input and output channels exchanged.
-        source_image, destination_image, destination_size, return_state, destination_state, command_buffer
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
 
         Raises
         ------
         ValueError, TypeError
             For arguments that do not fit, such as a destination of another size than that of the convolution's source.
             No error leaves a written image or a changed property.
-        OrderError
-            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         images = source.array.shape[0]

@@ -212,8 +212,6 @@ class MPSNNReshape(WholeImageKernel):
         ----------
         reshaped_width, reshaped_height, reshaped_feature_channels : int
             The size of the result, with as many elements as an image of the source.
-        source_image, destination_image, return_state, destination_state, command_buffer
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
 
         Raises
         ------

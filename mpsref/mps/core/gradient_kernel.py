@@ -76,20 +76,11 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         destination_gradient : ndarray, MPSImage or batch of images, optional
             The image to write; pixels outside ``clip_rect`` are kept. The present properties are used. Without a state
             and a destination, ``padding`` sets the size and the kernel offsets.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Returns
         -------
         destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
             Of the kind of ``source_gradient``. ``None`` if the kernel does not compute it.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If an argument is not legal. No image is written and no property changed.
-        OrderError
-            If the command buffer was committed.
 
         Notes
         -----

@@ -950,20 +950,11 @@ class MPSCNNKernel(ImageKernel):
         destination_state : MPSState or sequence of them, optional
             A state to overwrite and return in place of a new one, or a list with a different state for each image, each
             of which then records its image only.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
 
         Returns
         -------
         destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
             Of the kind of ``source_image``; with ``return_state=True`` a tuple (destination, state).
-
-        Raises
-        ------
-        ValueError, TypeError
-            If an argument is not legal. No image is written and no property changed.
-        OrderError
-            If the command buffer was committed.
 
         Notes
         -----
@@ -1095,8 +1086,6 @@ class MPSCNNBinaryKernel(ImageKernel):
         ------
         ShapeError
             If ``padding`` gives the sources different output sizes.
-        ValueError, TypeError, OrderError
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
 
         Notes
         -----
