@@ -43,7 +43,7 @@ from mpsref.mps.convolution_kernel import (
 )
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan, saved
+from mpsref.mps.core.kernel import Destination, Plan
 from mpsref.mps.core.properties import Alias, fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -83,7 +83,6 @@ def convolution(source: SourceProperties, offset: Pair, groups: int, neuron: Neu
     )
 
 
-@saved("data_source")
 class MPSCNNConvolution(ForwardWeightedKernel):
     """Convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.Convolution`.
 
@@ -132,7 +131,6 @@ def rearranged(image: Array, factor: int) -> Array:
     return pixels.transpose(0, 1, 3, 2, 4, 5).reshape(n, height * factor, width * factor, -1)
 
 
-@saved("data_source")
 class MPSCNNConvolutionGradient(WeightedGradientKernel):
     """The gradient of :class:`MPSCNNConvolution`, from g (N, OH, OW, Co) and the source (N, H, W, Ci) to (N, H, W, Ci).
 

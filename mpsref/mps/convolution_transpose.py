@@ -38,7 +38,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, Encoding, saved
+from mpsref.mps.core.kernel import Destination, Encoding
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Alias, Property, instance_of
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
@@ -105,7 +105,6 @@ def _transposed(
     return ConvolutionTranspose(size, strides, offset, kernel_offset, groups, neuron)
 
 
-@saved("data_source")
 class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
     """Transposed convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.ConvolutionTranspose`.
 
@@ -243,7 +242,6 @@ def _checked_size(
     return destination_size
 
 
-@saved("data_source")
 class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     """The gradient of :class:`MPSCNNConvolutionTranspose`, g (N, OH, OW, Co) and source (N, H, W, Ci) to (N, H, W, Ci).
 

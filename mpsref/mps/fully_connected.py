@@ -28,7 +28,6 @@ from mpsref.mps.convolution import (
 )
 from mpsref.mps.convolution_data_source import LoadedWeights
 from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState, WeightedGradientKernel, WeightedKernel
-from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
@@ -54,7 +53,6 @@ class _WholeImage(WeightedKernel):
         return FullyConnected((descriptor.kernel_height, descriptor.kernel_width), descriptor.neuron)
 
 
-@saved("data_source")
 class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
     """Fully connected layer on images (N, H, W, Ci) of the kernel's size, to (N, 1, 1, Co).
 
@@ -70,7 +68,6 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
         return source._replace(offset=center)
 
 
-@saved("data_source")
 class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
     """The gradient of :class:`MPSCNNFullyConnected`, from g (N, 1, 1, Co) and the source to (N, H, W, Ci).
 

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
-from mpsref.mps.core.kernel import ImageKernel, Plan, constructed, saved
+from mpsref.mps.core.kernel import ImageKernel, Plan, constructed
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -305,12 +305,10 @@ class _WithABC(_SingleType):
         super().__init__(MPSNNNeuronDescriptor(self.type, a, b, c), **properties)
 
 
-@saved("a")
 class MPSCNNNeuronReLU(_WithA, type=MPSCNNNeuronType.ReLU):
     """``y = x`` from 0 on, ``a*x`` below."""
 
 
-@saved("a", "b")
 class MPSCNNNeuronLinear(_WithAB, type=MPSCNNNeuronType.Linear):
     """``y = a*x + b``."""
 
@@ -319,12 +317,10 @@ class MPSCNNNeuronSigmoid(_WithoutParameters, type=MPSCNNNeuronType.Sigmoid):
     """``y = 1 / (1 + e**-x)``."""
 
 
-@saved("a", "b")
 class MPSCNNNeuronHardSigmoid(_WithAB, type=MPSCNNNeuronType.HardSigmoid):
     """``y = a*x + b``, clamped to [0, 1]."""
 
 
-@saved("a", "b")
 class MPSCNNNeuronTanH(_WithAB, type=MPSCNNNeuronType.TanH):
     """``y = a * tanh(b*x)``."""
 
@@ -333,7 +329,6 @@ class MPSCNNNeuronAbsolute(_WithoutParameters, type=MPSCNNNeuronType.Absolute):
     """``y = |x|``."""
 
 
-@saved("a", "b")
 class MPSCNNNeuronSoftPlus(_WithAB, type=MPSCNNNeuronType.SoftPlus):
     """``y = a * log(1 + e**(b*x))``."""
 
@@ -342,12 +337,10 @@ class MPSCNNNeuronSoftSign(_WithoutParameters, type=MPSCNNNeuronType.SoftSign):
     """``y = x / (1 + |x|)``."""
 
 
-@saved("a")
 class MPSCNNNeuronELU(_WithA, type=MPSCNNNeuronType.ELU):
     """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
 
 
-@saved("data")
 class MPSCNNNeuronPReLU(_SingleType, type=MPSCNNNeuronType.PReLU):
     """``y = x`` from 0 on, ``data[c] * x`` below, in channel c; Apple's parameters are ``a`` and its length."""
 
@@ -355,22 +348,18 @@ class MPSCNNNeuronPReLU(_SingleType, type=MPSCNNNeuronType.PReLU):
         super().__init__(MPSNNNeuronDescriptor(self.type, data=data), **properties)
 
 
-@saved("a", "b")
 class MPSCNNNeuronReLUN(_WithAB, type=MPSCNNNeuronType.ReLUN):
     """``y = min(x, b)`` from 0 on, ``min(a*x, b)`` below."""
 
 
-@saved("a", "b", "c")
 class MPSCNNNeuronPower(_WithABC, type=MPSCNNNeuronType.Power):
     """``y = (a*x + b)**c``."""
 
 
-@saved("a", "b", "c")
 class MPSCNNNeuronExponential(_WithABC, type=MPSCNNNeuronType.Exponential):
     """``y = c**(a*x + b)``; c = -1 stands for the base e."""
 
 
-@saved("a", "b", "c")
 class MPSCNNNeuronLogarithm(_WithABC, type=MPSCNNNeuronType.Logarithm):
     """``y = log(a*x + b)`` to the base c; c = -1 stands for e."""
 

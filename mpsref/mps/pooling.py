@@ -31,7 +31,7 @@ from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.kernel import MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of, saved
+from mpsref.mps.core.kernel import MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of
 from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
@@ -148,7 +148,6 @@ class MPSCNNPoolingAverage(_Average, MPSCNNPooling):
     recorded = "zero_pad_size_x", "zero_pad_size_y"
 
 
-@saved(*SIZE, *DILATIONS, *STRIDES)
 class MPSCNNDilatedPoolingMax(_DilatedMax, MPSCNNPooling):
     """Max pooling whose taps are ``dilation_rate_x`` and ``dilation_rate_y`` pixels apart."""
 
@@ -255,7 +254,6 @@ class MPSCNNPoolingAverageGradient(_Average, MPSCNNPoolingGradient):
     forward_class = MPSCNNPoolingAverage
 
 
-@saved(*SIZE, *DILATIONS, *STRIDES)
 class MPSCNNDilatedPoolingMaxGradient(_DilatedMax, MPSCNNPoolingGradient):
     """The gradient of dilated max pooling."""
 

@@ -54,6 +54,7 @@ from mpsref.mps.core.properties import (
     fix,
     initialize,
     instance_of,
+    is_read_only,
     label_like,
     multiple_of_four,
     optional,
@@ -137,8 +138,7 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     def register(kind: _K) -> _K:
         writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name not in UNSAVED]
         new = tuple(name for name in writable if name not in kind._coding.properties)
-        accepted = [one.name for one in constructor_parameters(kind)]
-        fixed = tuple(name for name, (one, _) in _arguments_of(kind).items() if one.read_only and name in accepted)
+        fixed = tuple(one.name for one in constructor_parameters(kind) if is_read_only(kind, one.name))
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register

@@ -190,6 +190,12 @@ def properties_of(kind: type) -> Mapping[str, Property[Any]]:
     return _known[kind]
 
 
+def is_read_only(kind: type, name: str) -> bool:
+    """Return whether a class has a property or a view of this name that cannot be set."""
+    own = inspect.getattr_static(kind, name, None)
+    return own.read_only if isinstance(own, Property) else isinstance(own, Alias)
+
+
 def fix(instance: object, **values: object) -> None:
     """Set properties at construction, also read-only ones; call it before :func:`initialize`."""
     known = properties_of(type(instance))
