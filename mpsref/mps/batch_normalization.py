@@ -39,7 +39,6 @@ from mpsref.arguments.parameters import PairLike, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
-from mpsref.kernels.neuron import Neuron
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import Region, destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
@@ -65,7 +64,7 @@ from mpsref.mps.core.state import (
     state_of_batch,
 )
 from mpsref.mps.core.whole_image import computed, require_defaults
-from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
 from mpsref.mps.normalization import NormalizationKernel, any_source
 from mpsref.mps.normalization_data_source import (
     BatchNormalizationDataSource,
@@ -329,11 +328,6 @@ WHOLE = (
     "source_feature_channel_max_count",
 )
 """The properties that must keep their defaults: a result on a part of the pixels has no documented gradient."""
-
-
-def neuron_of(descriptor: MPSNNNeuronDescriptor | None) -> Neuron | None:
-    """Return the functional form; ``None`` also for the type None."""
-    return None if descriptor is None or descriptor.neuron.type == "none" else descriptor.neuron
 
 
 def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatchNormalizationState:

@@ -47,7 +47,6 @@ from mpsref.mps.batch_normalization import (
     destinations,
     encoded,
     images_in,
-    neuron_of,
     unavailable,
 )
 from mpsref.mps.core.clip_regions import Region
@@ -61,7 +60,7 @@ from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.graph.nodes import Call, Step, StepState
 from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
-from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
 from mpsref.mps.normalization import NormalizationNode, NormalizationParameters
 
 SIDES = (

@@ -39,7 +39,7 @@ from mpsref.mps.core.properties import (
 )
 from mpsref.mps.core.serialization import Descriptor, SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
 
 
 class MPSCNNConvolutionWeightsLayout(Enumeration):
@@ -324,8 +324,7 @@ class MPSCNNConvolutionDescriptor(Descriptor):
     @property
     def neuron(self) -> Neuron | None:
         """The functional form of the fused neuron, or ``None`` without one."""
-        fused = self.fused_neuron_descriptor
-        return None if fused.neuron_type is MPSCNNNeuronType.NONE else fused.neuron
+        return neuron_of(self.fused_neuron_descriptor)
 
     @property
     def fixed(self) -> tuple[object, ...]:

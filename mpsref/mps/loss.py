@@ -839,36 +839,28 @@ class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):
         is_labels_gradient_filter: bool = False,
         **properties: Any,
     ) -> None:
-        given = [source_image, labels, weights, gradient_state, loss_descriptor, is_labels_gradient_filter]
         if isinstance(source_gradient, (list, tuple)):
-            if len(source_gradient) not in (3, 4):
-                raise ValueError(
-                    f"there are {len(source_gradient)} sources; there must be 3 or 4: source gradient, source image, "
-                    "labels, weights"
-                )
-            after = [value for value in given[:-1] if value is not None]
-            if isinstance(after[-1] if after else None, bool):
-                is_labels_gradient_filter = after.pop()
-            source_gradient, source_image, labels, *rest = source_gradient
-            weights, (gradient_state, loss_descriptor) = rest[0] if rest else None, (*after, None, None)[:2]
-        elif isinstance(weights, MPSNNStateNode):
-            if isinstance(loss_descriptor, bool):
-                is_labels_gradient_filter, loss_descriptor = loss_descriptor, None
-            if gradient_state is not None:
-                loss_descriptor = gradient_state
-            weights, gradient_state = None, weights
-        first, labels = image_node("source_gradient", source_gradient), image_node("labels", labels)
+            images: list[Any] = list(source_gradient)
+            others = [source_image, labels, weights, gradient_state, loss_descriptor]
+        else:
+            images, others = [source_gradient, source_image, labels], [weights, gradient_state, loss_descriptor]
+            if weights is not None and not isinstance(weights, MPSNNStateNode):
+                images.append(others.pop(0))
+        if len(images) not in (3, 4):
+            raise ValueError(
+                f"there are {len(images)} sources; there must be 3 or 4: source gradient, source image, labels, weights"
+            )
+        others = [value for value in others if value is not None]
+        if others and isinstance(others[-1], bool):
+            is_labels_gradient_filter = others.pop()
+        gradient_state, loss_descriptor, *_ = *others, None, None
+        for name, node in zip(("source_gradient", "labels"), (images[0], images[2]), strict=True):
+            image_node(name, node)
         fix(self, loss_descriptor=loss_descriptor, is_labels_gradient_filter=is_labels_gradient_filter)
         self._function = self.loss_descriptor.function
-        others = [labels] if weights is None else [labels, weights]
-        super().__init__(
-            first,
-            source_image,
-            gradient_state,
-            *others,
-            source_index=int(self.is_labels_gradient_filter),
-            **properties,
-        )
+        first, source_image, *targets = images
+        source_index = int(self.is_labels_gradient_filter)
+        super().__init__(first, source_image, gradient_state, *targets, source_index=source_index, **properties)
 
     def _image_shape(self, state: BoundState) -> Shape:
         return state.source_shapes[0]

@@ -205,6 +205,11 @@ def neuron_descriptor(name: str, value: object) -> MPSNNNeuronDescriptor:
     return own
 
 
+def neuron_of(descriptor: MPSNNNeuronDescriptor | None) -> Neuron | None:
+    """Return the functional form; ``None`` also for the type None."""
+    return None if descriptor is None or descriptor.neuron.type == "none" else descriptor.neuron
+
+
 # --- kernels of any type ----------------------------------------------------------------------------------------------
 
 
