@@ -11,10 +11,10 @@ from .arithmetic import MPSCNNSubtractGradient as MPSCNNSubtractGradient
 from .arithmetic import MPSNNCompare as MPSNNCompare
 from .arithmetic import MPSNNComparisonType as MPSNNComparisonType
 from .batch_normalization import MPSCNNBatchNormalization as MPSCNNBatchNormalization
+from .batch_normalization import MPSCNNBatchNormalizationGradient as MPSCNNBatchNormalizationGradient
 from .batch_normalization import MPSCNNBatchNormalizationState as MPSCNNBatchNormalizationState
 from .batch_normalization import MPSCNNBatchNormalizationStatistics as MPSCNNBatchNormalizationStatistics
-from .batch_normalization_gradient import MPSCNNBatchNormalizationGradient as MPSCNNBatchNormalizationGradient
-from .batch_normalization_gradient import (
+from .batch_normalization import (
     MPSCNNBatchNormalizationStatisticsGradient as MPSCNNBatchNormalizationStatisticsGradient,
 )
 from .batches import MPSImageBatchIncrementReadCount as MPSImageBatchIncrementReadCount

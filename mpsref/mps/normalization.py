@@ -27,12 +27,12 @@ from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
 from mpsref.mps.normalization_data_source import (
-    ArrayNormalizationDataSource,
     Kind,
     LoadedParameters,
     MPSCNNInstanceNormalizationDataSource,
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,
+    NormalizationArrays,
     NormalizationPairState,
     load,
     read_only,
@@ -65,7 +65,7 @@ class NormalizationKernel(MPSCNNKernel):
     kind: ClassVar[Kind]
     channels_changed: ClassVar[str] = "is now {new}; a reload cannot change it from {old}"
 
-    source_class: ClassVar[type[ArrayNormalizationDataSource]]
+    source_class: ClassVar[type[NormalizationArrays]]
     """The class of a data source that can be saved."""
 
     data_source: Argument[MPSCNNInstanceNormalizationDataSource] = Argument(any_source, "The source of the vectors.")

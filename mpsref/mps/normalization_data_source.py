@@ -388,7 +388,7 @@ class _Optimizer(Protocol):
     def copy(self) -> Self: ...
 
 
-class ArrayNormalizationDataSource(SecureCoding):
+class NormalizationArrays(SecureCoding):
     """A data source with arrays of gamma and beta, and an optional optimizer; not a class of Apple's.
 
     ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
@@ -470,7 +470,7 @@ class ArrayNormalizationDataSource(SecureCoding):
 
 @secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
 @describe_parameters
-class InstanceNormalizationDataSource(ArrayNormalizationDataSource):
+class InstanceNormalizationDataSource(NormalizationArrays):
     """A data source of instance normalization with arrays, and an optional optimizer.
 
     ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
@@ -586,7 +586,7 @@ def _checked_state(state: Any) -> Any:
     arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
 )
 @describe_parameters
-class BatchNormalizationDataSource(ArrayNormalizationDataSource):
+class BatchNormalizationDataSource(NormalizationArrays):
     """A data source of batch normalization with arrays and running statistics, and an optional optimizer.
 
     An update of mean and (biased) variance is ``running = momentum * running + (1 - momentum) * batch value``, from 0

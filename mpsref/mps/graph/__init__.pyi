@@ -9,11 +9,9 @@ from mpsref.mps.arithmetic import MPSNNMultiplicationGradientNode as MPSNNMultip
 from mpsref.mps.arithmetic import MPSNNMultiplicationNode as MPSNNMultiplicationNode
 from mpsref.mps.arithmetic import MPSNNSubtractionGradientNode as MPSNNSubtractionGradientNode
 from mpsref.mps.arithmetic import MPSNNSubtractionNode as MPSNNSubtractionNode
-from mpsref.mps.batch_normalization_gradient import MPSCNNBatchNormalizationFlags as MPSCNNBatchNormalizationFlags
-from mpsref.mps.batch_normalization_gradient import (
-    MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode,
-)
-from mpsref.mps.batch_normalization_gradient import MPSCNNBatchNormalizationNode as MPSCNNBatchNormalizationNode
+from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationFlags as MPSCNNBatchNormalizationFlags
+from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode
+from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationNode as MPSCNNBatchNormalizationNode
 from mpsref.mps.convolution import MPSCNNConvolutionGradientNode as MPSCNNConvolutionGradientNode
 from mpsref.mps.convolution import MPSCNNConvolutionGradientStateNode as MPSCNNConvolutionGradientStateNode
 from mpsref.mps.convolution import MPSCNNConvolutionNode as MPSCNNConvolutionNode
