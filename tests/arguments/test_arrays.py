@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-import mpsref
 from mpsref import Adam, PoolingAverage, ShapeError, mps
 from mpsref.arguments.arrays import Array, check_apart
 from tests.contracts.test_operations import SUBCLASSES, Hostile
@@ -20,16 +19,6 @@ from tests.subjects.classes import MADE, arguments
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
 G = np.random.default_rng(1).standard_normal((2, 3, 2, 3)).astype(np.float32)
-
-
-def read_only(array: Array) -> Array:
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy
-
-
-def subclass(array: Array) -> Array:
-    return array.view(np.memmap)
 
 
 def test_one_pixel_seen_everywhere(backend: str) -> None:
@@ -108,21 +97,6 @@ def test_objects_that_turn_into_arrays(backend: str, wrap: Callable[[Array], Any
 def test_objects_that_do_not(thing: Any, reason: str) -> None:
     with pytest.raises(TypeError, match=rf"x of type .* cannot be read as a NumPy array \(.*{reason}.*; pass a NumPy"):
         POOL.forward(thing)
-
-
-def test_masked_arrays(backend: str) -> None:
-    masked = np.ma.MaskedArray(X, mask=X > 0)
-    for unmasked in (masked, np.ma.MaskedArray(X)):
-        with pytest.raises(TypeError, match=r"x is a masked array, .*; pass x\.filled\(value\)"):
-            POOL.forward(unmasked, backend=backend)
-    with pytest.raises(TypeError, match=r"g is a masked array"):
-        POOL.gradient(np.ma.MaskedArray(G), X, backend=backend)
-    with pytest.raises(TypeError, match=r"x is a masked array"):
-        POOL.gradient(G, masked, backend=backend)
-    out = np.ma.MaskedArray(np.full(G.shape, 7, np.float32), mask=True, hard_mask=True)
-    with pytest.raises(TypeError, match=r"out is of type MaskedArray"):
-        POOL.forward(X, out=out, backend=backend)
-    assert (out.data == 7).all()
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
@@ -250,14 +224,6 @@ def test_an_overlap_that_cannot_be_decided_is_refused_at_once() -> None:
 
 
 # ---- subclasses -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("masked", ["mean", "variance", "gamma", "beta"])
-def test_masked_vectors(masked: str) -> None:
-    vectors: dict[str, Any] = {name: np.ones(3, np.float32) for name in ("mean", "variance", "gamma", "beta")}
-    vectors[masked] = np.ma.MaskedArray(vectors[masked], mask=True)
-    with pytest.raises(TypeError, match=f"{masked} is a masked array"):
-        mpsref.BatchNormalization().forward(X, **vectors)
 
 
 def test_masked_weights_of_a_data_source() -> None:

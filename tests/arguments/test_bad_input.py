@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,43 +28,6 @@ for _shared in (X, G):
 # ---- what a spec takes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value", "error", "message"),
-    [
-        ("kernel_size", 0, ValueError, r"kernel_size is 0; it must be an integer >= 1"),
-        ("kernel_size", (2, -1), ValueError, r"kernel_size\[1\] is -1; it must be an integer >= 1"),
-        ("kernel_size", True, TypeError, r"kernel_size is the bool True; it must be an integer >= 1"),
-        ("kernel_size", (np.True_, 2), TypeError, r"kernel_size\[0\] is the bool .*True"),
-        ("kernel_size", 2.0, TypeError, r"kernel_size is 2.0 of type float; it must be an integer >= 1"),
-        ("kernel_size", "3", TypeError, r"kernel_size is '3' of type str"),
-        ("kernel_size", None, TypeError, r"kernel_size is None of type NoneType"),
-        ("kernel_size", (3,), ValueError, r"kernel_size is \(3,\); it must be one integer or a pair \(y, x\)"),
-        ("kernel_size", (1, 2, 3), ValueError, r"kernel_size is \(1, 2, 3\)"),
-        ("kernel_size", ((1, 2), 3), TypeError, r"kernel_size\[0\] is \(1, 2\) of type tuple"),
-        ("strides", 0, ValueError, r"strides is 0; it must be an integer >= 1"),
-        ("strides", (1, -2), ValueError, r"strides\[1\] is -2"),
-        ("strides", np.float32(1), TypeError, r"strides is .*1.0.* of type float32"),
-        ("strides", False, TypeError, r"strides is the bool False"),
-        ("offset", 0.5, TypeError, r"offset is 0.5 of type float; it must be an integer$"),
-        (
-            "offset",
-            -HUGE - 1,
-            ValueError,
-            r"offset is -4611686018427387905; it must be an integer of magnitude <= 2\*\*62",
-        ),
-        ("offset", (0, True), TypeError, r"offset\[1\] is the bool True"),
-        ("edge_mode", "mirror", ValueError, r"edge_mode is 'mirror'; it must be one of 'zero', 'clamp'"),
-        ("edge_mode", "Zero", ValueError, r"edge_mode is 'Zero'"),
-        ("edge_mode", 1, TypeError, r"edge_mode is 1 of type int; it must be a str"),
-        ("zero_pad_size", -1, ValueError, r"zero_pad_size is -1; it must be an integer >= 0"),
-        ("zero_pad_size", (0, 1.5), TypeError, r"zero_pad_size\[1\] is 1.5 of type float"),
-    ],
-)
-def test_parameters(parameter: str, value: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        PoolingAverage(**{"kernel_size": 3} | {parameter: value})
-
-
 def test_parameters_that_a_spec_does_not_have() -> None:
     with pytest.raises(TypeError, match="kernel_size"):
         PoolingAverage()  # type: ignore[call-arg]
@@ -73,55 +35,7 @@ def test_parameters_that_a_spec_does_not_have() -> None:
         PoolingAverage(3, dilations=2)  # type: ignore[call-arg]
 
 
-def test_the_parameters_of_a_call(backend: str) -> None:
-    def gradient(**call: Any) -> Callable[[], Array]:
-        return lambda: POOL.gradient(G, X, **call, backend=backend)
-
-    calls: list[tuple[Callable[[], Array], type[Exception], str]] = [
-        (lambda: POOL.forward(X, 0, backend=backend), ValueError, r"output_size is 0; it must be an integer >= 1"),
-        (lambda: POOL.forward(X, (2, -1), backend=backend), ValueError, r"output_size\[1\] is -1"),
-        (lambda: POOL.forward(X, 2.0, backend=backend), TypeError, r"output_size is 2.0 of type float"),
-        (lambda: POOL.forward(X, True, backend=backend), TypeError, r"output_size is the bool True"),
-        (gradient(primary_offset=0.0), TypeError, r"primary_offset is 0.0 of type float"),
-        (gradient(primary_offset=None), TypeError, r"primary_offset is None"),
-        (gradient(source_size=(1, -1)), ValueError, r"source_size\[1\] is -1; it must be an integer >= 0"),
-        (gradient(source_size=True), TypeError, r"source_size is the bool True"),
-        (gradient(kernel_offset="0"), TypeError, r"kernel_offset is '0' of type str"),
-        (gradient(clip=(0, 0, 2, 2)), ValueError, r"clip is \(0, 0, 2, 2\); it must be \(\(y0, x0\), \(height, width"),
-        (gradient(clip=((-1, 0), (2, 2))), ValueError, r"clip origin\[0\] is -1; it must be an integer >= 0"),
-        (gradient(clip=((0, 0), (2, -2))), ValueError, r"clip size\[1\] is -2"),
-        (gradient(clip=((0, 0), (2, 2.0))), TypeError, r"clip size\[1\] is 2.0 of type float"),
-    ]
-    for call, error, message in calls:
-        with pytest.raises(error, match=message):
-            call()
-
-
 # ---- shapes ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (5, 4), (5, 4, 3), (1, 2, 5, 4, 3)])
-def test_wrong_rank(backend: str, shape: tuple[int, ...]) -> None:
-    for name, call in both(ramp(*shape), backend):
-        with pytest.raises(ShapeError, match=rf"{name} has shape .* of rank {len(shape)}; it must have rank 4, \(N, H"):
-            call()
-
-
-@pytest.mark.parametrize("axis", [1, 2, 3])
-def test_zero_size_axes(backend: str, axis: int) -> None:
-    shape = [2, 3, 2, 3]
-    shape[axis] = 0
-    for name, call in both(np.zeros(shape, np.float32), backend):
-        with pytest.raises(ShapeError, match=rf"{name} has shape .*; H, W and C must be >= 1 \(only N may be 0\)"):
-            call()
-
-
-def both(array: Any, backend: str) -> list[tuple[str, Callable[[], Array]]]:
-    """The array as the source of the forward pass, and as the source gradient."""
-    return [
-        ("x", lambda: POOL.forward(array, backend=backend)),
-        ("g", lambda: POOL.gradient(array, X, backend=backend)),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -170,30 +84,10 @@ def test_other_ways_to_write_a_shape(backend: str, shape: Any) -> None:
 # ---- dtypes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["int8", "int64", "uint8", "bool", "complex64", "longdouble", "object", "S3", "U3", "M8[s]", "f4,f4"],
-)
-def test_dtypes(backend: str, dtype: str) -> None:
-    array = np.zeros(X.shape, dtype)
-    for name, call in both(array, backend):
-        with pytest.raises(TypeError, match=rf"{name} has dtype .*; it must be float16 or float32 .*convert it"):
-            call()
-    source = ramp(*X.shape).astype(dtype) if dtype == "int64" else array
-    with pytest.raises(TypeError, match="x has dtype"):
-        POOL.gradient(G, source, backend=backend)
-
-
 @pytest.mark.parametrize("thing", [None, "abc", b"abc", 3, 1.5, {}, object()])
 def test_things_that_are_no_arrays(thing: Any) -> None:
     with pytest.raises((TypeError, ShapeError), match=r"^x "):
         POOL.forward(thing)
-
-
-def test_g_may_have_another_dtype_than_the_source(backend: str) -> None:
-    """The average reads of the source nothing but its size."""
-    dx = POOL.gradient(G.astype(np.float16), X.astype(np.float64), backend=backend)
-    assert dx.dtype == np.float16
 
 
 # ---- huge numbers ---------------------------------------------------------------------------------------------------

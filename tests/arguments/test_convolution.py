@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Convolution, ConvolutionTranspose, FullyConnected, Neuron, ShapeError, UnsupportedError
+from mpsref import Convolution, Neuron, ShapeError, UnsupportedError
 
 F32 = np.float32
 X, G = np.ones((2, 5, 6, 4), F32), np.ones((2, 5, 6, 8), F32)
@@ -16,39 +16,6 @@ WEIGHTS, BIASES = np.ones((8, 3, 2, 4), F32), np.ones(8, F32)
 SPEC = Convolution((3, 2))
 for _shared in (X, G, WEIGHTS, BIASES):
     _shared.flags.writeable = False
-
-
-@pytest.mark.parametrize("spec_type", [Convolution, ConvolutionTranspose])
-@pytest.mark.parametrize(
-    ("parameter", "value", "error", "message"),
-    [
-        ("kernel_size", 0, ValueError, r"kernel_size is 0; it must be an integer >= 1"),
-        ("kernel_size", (3, -1), ValueError, r"kernel_size\[1\] is -1"),
-        ("kernel_size", 3.0, TypeError, r"kernel_size is 3.0 of type float"),
-        ("kernel_size", (1, 2, 3), ValueError, r"kernel_size is \(1, 2, 3\); it must be one integer or a pair"),
-        ("strides", 0, ValueError, r"strides is 0; it must be an integer >= 1"),
-        ("strides", True, TypeError, r"strides is the bool True"),
-        ("offset", 0.5, TypeError, r"offset is 0.5 of type float"),
-        ("offset", 2**63, ValueError, r"offset is .*magnitude <= 2\*\*62"),
-        ("groups", 0, ValueError, r"groups is 0; it must be an integer >= 1"),
-        ("groups", (1, 2), TypeError, r"groups is \(1, 2\) of type tuple"),
-        ("neuron", "relu", TypeError, r"neuron is 'relu' of type str; it must be None or an mpsref.Neuron"),
-    ],
-)
-def test_parameters(spec_type: Any, parameter: str, value: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        spec_type(**({"kernel_size": 3} | {parameter: value}))
-
-
-def test_parameters_of_one_kernel() -> None:
-    with pytest.raises(ValueError, match=r"dilations is 0; it must be an integer >= 1"):
-        Convolution(3, dilations=0)
-    with pytest.raises(ValueError, match=r"edge_mode is 'mirror'; it must be one of 'zero', 'clamp'"):
-        Convolution(3, edge_mode="mirror")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"kernel_offset\[0\] is 1.5"):
-        ConvolutionTranspose(3, kernel_offset=(1.5, 0))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"kernel_size is 0"):
-        FullyConnected(0)
 
 
 CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -23,72 +22,9 @@ from mpsref import (
     mps,
 )
 from mpsref.arguments import arrays
-from mpsref.conformance.case import operations
 from mpsref.mps import graph
-from mpsref.mps.core.properties import PropertyHolder, properties_of
-from mpsref.operations import Operation
-from tests.subjects.classes import MADE, made
-from tests.subjects.operations import case
 
-BEYOND = 10**400
 X = np.ones((2, 4, 4, 2), np.float32)
-
-
-def floats(spec: Any) -> list[str]:
-    return [one.name for one in fields(spec) if type(getattr(spec, one.name)) is float]
-
-
-@pytest.mark.parametrize("operation", list(operations()), ids=str)
-def test_parameters_of_kernels_beyond_the_range_of_a_float(operation: Operation) -> None:
-    spec = case(operation).problem.spec
-    for name in floats(spec):
-        for value in (BEYOND, -BEYOND):
-            with pytest.raises(ValueError, match=rf"^{name} is .*(1329 bits|inf)"):
-                replace(spec, **{name: value})
-
-
-def test_the_sweep_finds_parameters_that_are_floats() -> None:
-    specs = {op.spec_type: case(op).problem.spec for op in operations()}
-    assert sum(len(floats(spec)) for spec in specs.values()) >= 18
-
-
-PROPERTIES = [
-    (kind, name)
-    for kind in MADE
-    if issubclass(kind, PropertyHolder)
-    for name, one in properties_of(kind).items()
-    if type(one.default) is float
-]
-
-
-def test_properties_of_mps_beyond_the_range_of_a_float() -> None:
-    for kind, name in PROPERTIES:
-        with pytest.raises(ValueError, match=f"{name} is (a number of 1329 bits|inf)"):
-            properties_of(kind)[name].accepted(made(kind), BEYOND)  # also those that a constructor sets
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: mps.MPSCNNDropout(BEYOND, 0, (1, 1, 1)), "keep_probability"),
-        (lambda: mps.MPSCNNNeuronReLU(BEYOND), "a"),
-        (lambda: mps.MPSCNNNeuronPReLU([BEYOND]), "data"),
-        (lambda: mps.MPSNNNeuronDescriptor("elu", a=BEYOND), "a"),
-        (lambda: mps.MPSNNOptimizerAdam(BEYOND), "learning_rate"),
-        (lambda: mps.MPSNNOptimizerDescriptor(gradient_clip_max=BEYOND), "gradient_clip_max"),
-        (lambda: mps.MPSCNNAdd(minimum_value=-BEYOND), "minimum_value"),
-        (lambda: mps.MPSNNCompare(0, BEYOND), "threshold"),
-        (lambda: mps.BatchNormalizationDataSource(2, epsilon=BEYOND), "epsilon"),
-        (lambda: mps.BatchNormalizationDataSource(2, momentum=BEYOND), "momentum"),
-        (lambda: mps.MPSNNPad((1, 1, 0), (1, 1, 0), fill_value=BEYOND), "fill_value"),
-        (lambda: mps.MPSCNNLossDescriptor("huber", "sum", weight=BEYOND), "weight"),
-        (lambda: mps.MPSNNCropAndResizeBilinear(2, 2, [(0, 0, BEYOND, 1)]), "regions"),
-        (lambda: mps.MPSCNNLocalContrastNormalization(3, 3, alpha=BEYOND), "alpha"),
-    ],
-)
-def test_arguments_of_mps_beyond_the_range_of_a_float(call: Callable[[], object], name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name}.* (1329 bits|inf)"):
-        call()
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from mpsref import PoolingAverage, PoolingMax, padding
 from mpsref.arguments.arrays import Array
 from tests.kernels import oracle_pooling
-from tests.kernels.oracle_pooling_values import quarters
+from tests.kernels.oracle_pooling import quarters
 
 CUBES = [*itertools.product([4, 7, 8], [1, 2, 3, 5], [1, 2, 3])]
 """The length of an image, the kernel and the stride, along both axes."""

@@ -171,16 +171,8 @@ def test_bad_calls() -> None:
         spec.gradient(x, x, B)
     with pytest.raises(TypeError, match=r"x is the shape .*; Arithmetic.gradient reads its values"):
         replace(spec, operation="add", maximum_value=1).gradient(x, A, y)
-    with pytest.raises(ShapeError, match=r"g has shape \(1, 1, 1, 5\).*\(1, 4, 3, 5\)"):
-        spec.gradient(y, x, y)
     with pytest.raises(NoGradientError, match=r"'divide'.*reciprocal"):
         Arithmetic("divide").gradient(x, x, x)
-    with pytest.raises(ShapeError, match="rank 3"):
-        spec.forward(x[0], y)
-    with pytest.raises(TypeError, match="dtype int64"):
-        spec.forward(x, y.astype(np.int64))
-    with pytest.raises(ValueError, match="shares memory"):
-        spec.forward(x, y, out=x)
 
 
 def test_the_same_array_twice_prepares_no_wrong_call(backend: str) -> None:

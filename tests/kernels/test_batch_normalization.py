@@ -90,7 +90,7 @@ def test_inference_as_the_hardware_gave_it(backend: str) -> None:
 # --- statistics -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("mean", "worst"), [(0.0, 1e-6), (100.0, 1e-5), (1e4, 1e-3)])
 def test_any_partition_in_any_order_is_the_same_batch(backend: str, mean: float, worst: float, seed: int) -> None:
     """Between calls the mean is rounded to float32, which a large one feels."""
@@ -199,6 +199,3 @@ def test_a_batch_without_images(backend: str) -> None:
     assert norm.gradient(none, none, *given, sums=before, backend=backend).shape == none.shape
     kept = norm.statistics_gradient(none, none, *given, state=before, backend=backend)
     assert (kept.n, flat(kept.dbeta), flat(kept.dgamma)) == (2, [1, 2], [3, 4])
-
-
-# --- oracles ----------------------------------------------------------------------------------------------------------

@@ -174,9 +174,3 @@ def test_what_is_not_finite_stays_in_its_group(ieee_backend: str, bad: float) ->
 def test_epsilon_is_the_smallest_normal_number_by_default() -> None:
     assert InstanceNormalization().epsilon == GroupNormalization().epsilon == FLT_MIN == 1.1754943508222875e-38
     assert GroupNormalization().groups == 1
-
-
-# --- dtypes, memory, threads ------------------------------------------------------------------------------------------
-
-
-# --- bad input --------------------------------------------------------------------------------------------------------

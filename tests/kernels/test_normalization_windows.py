@@ -113,66 +113,6 @@ def test_documented_defaults() -> None:
     assert spatial.kernel_size == (3, 3)
 
 
-# --- the formulas that Apple prints -----------------------------------------------------------------------------------
-
-
-def printed_spatial(norm: SpatialNormalization, g: Array, x: Array) -> Array:
-    """``T(j)**-beta (g(j) - 2 alpha beta x(j) / T(j) * sum over R(j) of g x)``, on one image with one channel."""
-    g, x, k = g[0, ..., 0], x[0, ..., 0], norm.windows[0].kernel
-    t = np.array([[base(norm, x, i, j) for j in range(3)] for i in range(3)])
-    sums = np.array([[over_adjoint(g * x, i, j, k) for j in range(3)] for i in range(3)])
-    return np.asarray(t**-norm.beta * (g - 2 * norm.alpha * norm.beta * x / t * sums))
-
-
-def base(norm: SpatialNormalization, x: Array, i: int, j: int) -> float:
-    k = norm.windows[0].kernel
-    around = np.pad(x, k)[i + k - k // 2 : i + k - k // 2 + k, j + k - k // 2 : j + k - k // 2 + k]
-    return norm.delta + norm.alpha / k**2 * float((around**2).sum())
-
-
-def over_adjoint(values: Array, i: int, j: int, k: int) -> float:
-    start = k - (k - 1) // 2
-    return float(np.pad(values, k)[i + start : i + start + k, j + start : j + start + k].sum())
-
-
-def printed_local_contrast(norm: LocalContrastNormalization, g: Array, x: Array) -> Array:
-    """``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``."""
-    g, x, k = g[0, ..., 0], x[0, ..., 0], norm.windows[0].kernel
-    n = k * k
-    mean, t = np.empty((3, 3)), np.empty((3, 3))
-    for i, j in np.ndindex(3, 3):
-        around = np.pad(x, k)[i + k - k // 2 : i + k - k // 2 + k, j + k - k // 2 : j + k - k // 2 + k]
-        mean[i, j], t[i, j] = around.mean(), norm.delta + norm.alpha * around.var()
-    dx = np.empty((3, 3))
-    for i, j in np.ndindex(3, 3):
-        factor = 2 * norm.alpha * norm.beta / n * (x[i, j] - norm.p0 * mean[i, j]) / t[i, j]
-        total = norm.p0 / n * over_adjoint(g, i, j, k) + factor * over_adjoint(g * (x - 1), i, j, k)
-        dx[i, j] = norm.ps * t[i, j] ** -norm.beta * (g[i, j] - total)
-    return dx
-
-
-def test_the_printed_spatial_gradient_is_another_one() -> None:
-    """These inputs tell the exact derivative from the formula printed in ``MPSCNNNormalization.h``."""
-    norm, x, g = SpatialNormalization(2, alpha=4, beta=0.5), X.astype(float), G.astype(float)
-    close(printed_spatial(norm, g, x)[0], [-3.53553391, -1.08866211, 0.4472136])
-    exact = norm.gradient(g, x)
-    close(exact[0, 0], [0.24556354, -0.2159797, 0.4472136])
-    close(exact, oracle.slope(lambda v: oracle.windowed(v, norm, (3, 3), oracle.spatial), x, g), 1e-8)
-
-
-def test_the_printed_local_contrast_gradient_is_another_one() -> None:
-    norm, x, g = LocalContrastNormalization(2, alpha=1, delta=1), X.astype(float), G.astype(float)
-    close(printed_local_contrast(norm, g, x)[0], [0.22941573, -0.43479465, 0.51295178])
-    exact = norm.gradient(g, x)
-    close(exact[0, 0], [0.1713283, -0.51623814, 0.53994925])
-    close(exact, oracle.slope(lambda v: oracle.windowed(v, norm, (3, 3), oracle.local_contrast), x, g), 1e-8)
-
-
-def test_on_a_window_of_one_pixel_the_printed_spatial_gradient_is_exact() -> None:
-    norm, x, g = SpatialNormalization(1, beta=0.5), X.astype(float), G.astype(float)
-    close(printed_spatial(norm, g, x), norm.gradient(g, x))
-
-
 # --- other computations of the same -----------------------------------------------------------------------------------
 
 
@@ -304,6 +244,3 @@ def test_a_window_of_one_pixel(backend: str) -> None:
     norm = LocalContrastNormalization(1, alpha=5.0, delta=0.25, p0=0.5, pm=2.0, ps=3.0)
     close(norm.forward(x, backend=backend), 2 + 3 * 0.5 * x / 0.5)
     close(norm.gradient(g, x, backend=backend), 3 * 0.5 * g / 0.5)
-
-
-# --- bad input --------------------------------------------------------------------------------------------------------

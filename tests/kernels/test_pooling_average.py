@@ -1,4 +1,4 @@
-"""Average pooling: worked numbers, brute force, adjointness, and windows in all the odd places."""
+"""Average pooling: worked numbers, and windows in all the odd places."""
 
 from __future__ import annotations
 
@@ -6,31 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mpsref import PoolingAverage, ShapeError
 from mpsref.arguments.arrays import Array
-from mpsref.geometry import EDGE_MODES
 from tests.kernels import oracle_pooling as oracle
+from tests.kernels.oracle_pooling import image, same
 
 F32 = np.float32
-thorough = settings(max_examples=60, deadline=None)
-
-
-def image(rows: Any) -> Array:
-    """Rows of one channel of one image; a flat list is one row."""
-    return np.atleast_2d(np.array(rows, F32))[None, :, :, None]
 
 
 def line(kernel: int, stride: int, offset: int, edge: Any = "zero", ring: int = 0) -> PoolingAverage:
     """A pool along x alone."""
     return PoolingAverage((1, kernel), (1, stride), (0, offset), edge, (0, ring))
-
-
-def same(actual: Array, rows: Any) -> None:
-    """Equal to numbers that are written with eight digits."""
-    np.testing.assert_allclose(actual[0, :, :, 0], np.atleast_2d(rows), rtol=6e-7, atol=0)
 
 
 SQUARE = image(np.arange(1, 17).reshape(4, 4))
@@ -127,60 +114,8 @@ def test_there_is_no_default_output_behind_the_image() -> None:
         PoolingAverage(2, offset=(0, 8)).forward(image(np.ones((5, 8))))
 
 
-pairs = st.tuples
-small = st.integers(1, 5)
-near = st.integers(-7, 9)
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> PoolingAverage:
-    offset = pairs(near, near) | pairs(*[st.sampled_from([-1000, 1000, 2**40])] * 2)
-    ring = pairs(st.integers(0, 3), st.integers(0, 3))
-    edge = st.sampled_from(EDGE_MODES)
-    return PoolingAverage(draw(pairs(small, small)), draw(pairs(small, small)), draw(offset), draw(edge), draw(ring))
-
-
-images = pairs(st.integers(1, 2), st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3, 5]))
-calls = st.fixed_dictionaries(
-    {},
-    optional={
-        "primary_offset": pairs(st.integers(-2, 3), st.integers(-2, 3)),
-        "source_size": pairs(st.integers(0, 5), st.integers(0, 5)),
-        "kernel_offset": pairs(near, near),
-        "clip": pairs(pairs(st.integers(0, 8), st.integers(0, 8)), pairs(st.integers(0, 9), st.integers(0, 9))),
-    },
-)
-dtypes = st.sampled_from(["float32", "float16"])
-
-
 def noise(shape: tuple[int, ...], dtype: Any = F32, seed: int = 0) -> Array:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
-
-
-@thorough
-@given(pool=pools(), shape=images, size=pairs(small, small), dtype=dtypes)
-def test_forward_is_the_brute_force(
-    pool: PoolingAverage, shape: tuple[int, ...], size: tuple[int, int], dtype: str
-) -> None:
-    x = noise(shape, dtype)
-    y = pool.forward(x, size)
-    assert y.dtype == dtype
-    oracle.assert_close(y, oracle.forward(pool, x, size), "reference")
-
-
-@thorough
-@given(pool=pools(), shape=images, size=pairs(small, small), dtype=dtypes, call=calls)
-def test_gradient_is_the_brute_force(
-    pool: PoolingAverage,
-    shape: tuple[int, ...],
-    size: tuple[int, int],
-    dtype: str,
-    call: dict[str, Any],
-) -> None:
-    g = noise((shape[0], *size, shape[3]), dtype)
-    dx = pool.gradient(g, shape, **call)
-    assert dx.dtype == dtype
-    oracle.assert_close(dx, oracle.gradient(pool, g, shape, **call), "reference")
 
 
 def test_a_stride_reaches_far_windows_from_far_away(backend: str) -> None:

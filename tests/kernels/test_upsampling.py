@@ -152,10 +152,6 @@ def test_nan_spoils_what_reads_it_alone(ieee_backend: str) -> None:
 
 
 def test_bad_parameters_and_shapes() -> None:
-    with pytest.raises(TypeError, match="align_corners is 1"):
-        UpsamplingBilinear(2, align_corners=1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="edge_mode is 'mirror'"):
-        UpsamplingBilinear(2, edge_mode="mirror")  # type: ignore[arg-type]
     up = UpsamplingNearest(2)
     with pytest.raises(
         ShapeError, match=r"g has shape \(1, 3, 4, 1\).*it must have shape .*scale \(2, 2\) times the length"
@@ -163,6 +159,3 @@ def test_bad_parameters_and_shapes() -> None:
         up.gradient(np.zeros((1, 3, 4, 1), F32))
     with pytest.raises(ShapeError, match=r"it must have shape \(1, 4, 6, 1\)"):
         up.gradient(np.zeros((1, 4, 4, 1), F32), (1, 2, 3, 1))
-    with pytest.raises(ShapeError, match="rank 2"):
-        up.forward(np.zeros((4, 4), F32))
-    assert up.forward(np.zeros((0, 2, 2, 1), F32)).shape == (0, 4, 4, 1)

@@ -8,16 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref import mps
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.mps import (
-    ArrayConvolutionDataSource,
-    BatchNormalizationDataSource,
-    InstanceNormalizationDataSource,
-    MPSCNNConvolutionDescriptor,
-    MPSCNNLossDescriptor,
-    MPSCNNLossLabels,
-    graph,
-)
 from mpsref.mps.graph import MPSNNFilterNode, MPSNNImageNode
 
 BATCH = 2
@@ -69,7 +61,7 @@ class Network:
     """The nodes with which training graphs start."""
     outputs: list[MPSNNImageNode] = field(default_factory=list)
     """The images or losses whose sum is the objective."""
-    labels: dict[Any, MPSCNNLossLabels] = field(default_factory=dict)
+    labels: dict[Any, mps.MPSCNNLossLabels] = field(default_factory=dict)
     weighted: list[Any] = field(default_factory=list)
     """The nodes with parameters."""
 
@@ -110,65 +102,67 @@ class Builder:
             node = self.unary(action.kind, x)
         if node is not None:
             self.images.append(node.result_image)
-            compiled = graph.MPSNNGraph(node.result_image)
+            compiled = mps.graph.MPSNNGraph(node.result_image)
             shapes = compiled.infer_shapes({i: self.shape(i) for i in compiled.source_images})
             self.network.shapes[node.result_image] = shapes[node.result_image]
 
     def binary(self, kind: str, x: MPSNNImageNode, y: MPSNNImageNode) -> MPSNNFilterNode:
         if kind == "cat":
-            return graph.MPSNNConcatenationNode([y, x])
+            return mps.graph.MPSNNConcatenationNode([y, x])
         if kind == "gate":  # one channel of y for all of x
-            return graph.MPSNNMultiplicationNode(x, y, secondary_stride_in_feature_channels=0, primary_scale=0.5)
+            return mps.graph.MPSNNMultiplicationNode(x, y, secondary_stride_in_feature_channels=0, primary_scale=0.5)
         if kind == "sub":
-            return graph.MPSNNSubtractionNode(x, y, secondary_scale=1.5)
-        return graph.MPSNNAdditionNode(y, x) if kind == "add" else graph.MPSNNMultiplicationNode(x, y)
+            return mps.graph.MPSNNSubtractionNode(x, y, secondary_scale=1.5)
+        return mps.graph.MPSNNAdditionNode(y, x) if kind == "add" else mps.graph.MPSNNMultiplicationNode(x, y)
 
     def unary(self, kind: str, x: MPSNNImageNode) -> MPSNNFilterNode | None:
         _, height, width, channels = self.shape(x)
         weighted: dict[str, Any] = {"training_style": self.style}
         numbers = lambda *shape: self.rng.normal(size=shape).astype(np.float32)  # noqa: E731
         if kind == "twice":
-            return graph.MPSNNMultiplicationNode(x, x)
+            return mps.graph.MPSNNMultiplicationNode(x, x)
         if kind in ("softmax", "logsoftmax"):
-            return (graph.MPSCNNSoftMaxNode if kind == "softmax" else graph.MPSCNNLogSoftMaxNode)(x)
+            return (mps.graph.MPSCNNSoftMaxNode if kind == "softmax" else mps.graph.MPSCNNLogSoftMaxNode)(x)
         if kind in ("tanh", "sigmoid", "relu"):
             node = {"tanh": "TanH", "sigmoid": "Sigmoid", "relu": "ReLU"}[kind]
-            return getattr(graph, f"MPSCNNNeuron{node}Node")(x, **({"a": 0.3} if kind == "relu" else {}))
+            return getattr(mps.graph, f"MPSCNNNeuron{node}Node")(x, **({"a": 0.3} if kind == "relu" else {}))
         if kind in ("pavg", "pmax", "pl2"):
             if min(height, width) < 2:
                 return None
             node = {"pavg": "Average", "pmax": "Max", "pl2": "L2Norm"}[kind]
-            return getattr(graph, f"MPSCNNPooling{node}Node")(x, 2, 2, 2, 1)
+            return getattr(mps.graph, f"MPSCNNPooling{node}Node")(x, 2, 2, 2, 1)
         if kind in ("near", "bilin"):
             if max(height, width) > 4:
                 return None
-            return (graph.MPSCNNUpsamplingNearestNode if kind == "near" else graph.MPSCNNUpsamplingBilinearNode)(
-                x, 2, 1
-            )
+            return (
+                mps.graph.MPSCNNUpsamplingNearestNode if kind == "near" else mps.graph.MPSCNNUpsamplingBilinearNode
+            )(x, 2, 1)
         if kind == "mean":
-            return graph.MPSNNReductionSpatialMeanNode(x)
+            return mps.graph.MPSNNReductionSpatialMeanNode(x)
         if kind == "pad":
-            return graph.MPSNNPadNode(x, (1, 0, 0), (0, 1, 0), "mirror") if min(height, width) > 1 else None
+            return mps.graph.MPSNNPadNode(x, (1, 0, 0), (0, 1, 0), "mirror") if min(height, width) > 1 else None
         if kind == "drop":
-            return graph.MPSCNNDropoutNode(x, 0.6, seed=len(self.images))
+            return mps.graph.MPSCNNDropoutNode(x, 0.6, seed=len(self.images))
         if kind in ("snorm", "lcn", "lrn"):
             node = {"snorm": "Spatial", "lcn": "LocalContrast", "lrn": "CrossChannel"}[kind]
-            return getattr(graph, f"MPSCNN{node}NormalizationNode")(x, 3, beta=0.7, delta=1.0)
+            return getattr(mps.graph, f"MPSCNN{node}NormalizationNode")(x, 3, beta=0.7, delta=1.0)
         if kind in ("conv", "convt"):
-            descriptor = MPSCNNConvolutionDescriptor(3, 3, channels, CHANNELS)
-            source = ArrayConvolutionDataSource(descriptor, numbers(CHANNELS, 3, 3, channels) / 3, numbers(CHANNELS))
+            descriptor = mps.MPSCNNConvolutionDescriptor(3, 3, channels, CHANNELS)
+            source = mps.ArrayConvolutionDataSource(
+                descriptor, numbers(CHANNELS, 3, 3, channels) / 3, numbers(CHANNELS)
+            )
             if kind == "conv":
-                made = graph.MPSCNNConvolutionNode(x, source, **weighted)
+                made = mps.graph.MPSCNNConvolutionNode(x, source, **weighted)
             else:
-                made = graph.MPSCNNConvolutionTransposeNode(x, None, source, **weighted)
+                made = mps.graph.MPSCNNConvolutionTransposeNode(x, None, source, **weighted)
         else:
             scale = {"gamma": 1 + numbers(channels) / 4, "beta": numbers(channels), "epsilon": 0.1}
             if kind == "bn":
-                source = BatchNormalizationDataSource(channels, **scale)
-                made = graph.MPSCNNBatchNormalizationNode(x, source, flags=self.flags, **weighted)
+                source = mps.BatchNormalizationDataSource(channels, **scale)
+                made = mps.graph.MPSCNNBatchNormalizationNode(x, source, flags=self.flags, **weighted)
             else:
-                source = InstanceNormalizationDataSource(channels, **scale)
-                made = graph.MPSCNNInstanceNormalizationNode(x, source, **weighted)
+                source = mps.InstanceNormalizationDataSource(channels, **scale)
+                made = mps.graph.MPSCNNInstanceNormalizationNode(x, source, **weighted)
         made.result_state.export_from_graph = True
         self.network.weighted.append(made)
         return made
@@ -179,21 +173,21 @@ class Builder:
         if kind == "weighted":  # with distinct weights, since the sum of a softmax is constant
             weights = MPSNNImageNode(f"weights{len(net.lasts)}")
             net.inputs[weights], net.shapes[weights] = self.rng.normal(size=shape), shape
-            product = graph.MPSNNMultiplicationNode(image, weights)
-            net.lasts.append(graph.MPSNNInitialGradientNode(product.result_image))
+            product = mps.graph.MPSNNMultiplicationNode(image, weights)
+            net.lasts.append(mps.graph.MPSNNInitialGradientNode(product.result_image))
             net.outputs.append(product.result_image)
             return
         truth = np.eye(shape[3])[self.rng.integers(shape[3], size=shape[:3])]
         if kind == "forward":
             given = MPSNNImageNode(f"truth{len(net.lasts)}")
             net.inputs[given], net.shapes[given] = truth, shape
-            descriptor = MPSCNNLossDescriptor("meansquarederror", "sum")
-            loss = graph.MPSNNForwardLossNode(image, given, descriptor, gradient_for_labels=True)
-            net.lasts.append(graph.MPSNNInitialGradientNode(loss.result_image))
+            descriptor = mps.MPSCNNLossDescriptor("meansquarederror", "sum")
+            loss = mps.graph.MPSNNForwardLossNode(image, given, descriptor, gradient_for_labels=True)
+            net.lasts.append(mps.graph.MPSNNInitialGradientNode(loss.result_image))
             net.outputs.append(loss.result_image)
             return
-        node = graph.MPSCNNLossNode(image, MPSCNNLossDescriptor(kind, "sum"))
-        net.labels[node.input_labels] = MPSCNNLossLabels((1, 1, 1), truth.astype(np.float32))
+        node = mps.graph.MPSCNNLossNode(image, mps.MPSCNNLossDescriptor(kind, "sum"))
+        net.labels[node.input_labels] = mps.MPSCNNLossLabels((1, 1, 1), truth.astype(np.float32))
         net.lasts.append(node)
         net.outputs.append(node.result_image)
 

@@ -1,4 +1,4 @@
-"""The object layer as a whole, on every backend.
+"""The object layer as a whole.
 
 Whatever way a forward kernel ran, the gradient kernel that its state configures computes the exact adjoint; and by hand
 a gradient kernel does what its properties say.
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mpsref import mps, registry
+from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
@@ -134,9 +134,8 @@ def exact(draw: st.DrawFn, shape: tuple[int, ...]) -> Array:
     return (generator.permutation(int(np.prod(shape))).reshape(shape) % 61 - 30).astype(np.float32)
 
 
-def run(one: Pass, backend: str) -> tuple[Array, Any]:
+def run(one: Pass) -> tuple[Array, Any]:
     """Run the forward pass; draw again where no window fits."""
-    one.pool.backend = backend
     try:
         result: tuple[Array, Any] = one.pool.encode(one.x, **one.call, return_state=True)
     except ShapeError as error:
@@ -165,39 +164,28 @@ def source_gradient(data: st.DataObject, shape: tuple[int, ...], cut: tuple[slic
     return whole[tuple(s if only else slice(None) for s, only in zip(cut, shown, strict=True))], whole[cut]
 
 
-def require(backend: str, kinds: tuple[str, ...]) -> None:
-    """Skip where the backend lacks one of the kernels, with its reason."""
-    for kind in kinds:
-        spec = Numbers(kind, (1, 1), (1, 1), (1, 1), (0, 0)).spec((0, 0), 0)
-        for method in ("forward", "gradient"):
-            reason = registry.get_backend(backend).why_not((type(spec), method), spec)
-            if reason:
-                pytest.skip(reason)
-
-
 FAMILIES = [(AVERAGE,), (MAX, DILATED), (NORM,)]
 
 
 @pytest.mark.parametrize("kinds", FAMILIES, ids="-".join)
-def test_a_configured_gradient_is_the_adjoint_of_the_forward_pass(backend: str, kinds: tuple[str, ...]) -> None:
-    require(backend, kinds)
+def test_a_configured_gradient_is_the_adjoint_of_the_forward_pass(kinds: tuple[str, ...]) -> None:
 
     @settings(max_examples=30)
     @given(passes(kinds), st.data())
     def check(one: Pass, data: st.DataObject) -> None:
-        y, state = run(one, backend)
+        y, state = run(one)
         images, channels = one.read
         region = written(one.pool, y.shape, channels.stop - channels.start)
         g, part = source_gradient(data, y.shape, region)
-        gradient = GRADIENT[one.numbers.kind](*one.numbers.arguments, backend=backend)
+        gradient = GRADIENT[one.numbers.kind](*one.numbers.arguments)
         dx = gradient.encode(g, one.x, state)
 
         spec = one.numbers.spec(one.pool.offset, one.pool.edge_mode)
         inside = one.x[images, :, :, channels]
         forward, backward = np.full_like(y, 99 if "destination_image" in one.call else 0), np.zeros_like(one.x)
         if part.size:
-            forward[region] = spec.forward(inside, part.shape[1:3], backend=backend)
-            backward[images, :, :, channels] = spec.gradient(part, inside, backend=backend)
+            forward[region] = spec.forward(inside, part.shape[1:3])
+            backward[images, :, :, channels] = spec.gradient(part, inside)
         np.testing.assert_array_equal(y, forward)
         np.testing.assert_array_equal(dx, backward)
 
@@ -216,10 +204,9 @@ def test_the_adjoint_is_the_transposed_matrix(one: Pass, data: st.DataObject) ->
     start = one.pool.copy()
     if "destination_image" in one.call:
         one.call["destination_image"] = np.zeros_like(one.call["destination_image"], np.float64)
-    y, state = run(one._replace(x=one.x.astype(np.float64)), "reference")
+    y, state = run(one._replace(x=one.x.astype(np.float64)))
     g = exact(data.draw, y.shape).astype(np.float64)
     units = np.eye(one.x.size).reshape(-1, *one.x.shape)
-    start.backend = "reference"
     columns = [start.copy().encode(unit, **one.call).ravel().copy() for unit in units]
     expected = (np.array(columns) @ g.ravel()).reshape(one.x.shape)
     dx = GRADIENT[AVERAGE](*one.numbers.arguments).encode(g, one.x.astype(np.float64), state)
@@ -271,14 +258,12 @@ def represented(offset: int, size: int, dilation: int, kernel_offset: int) -> in
 
 
 @pytest.mark.parametrize("kinds", FAMILIES, ids="-".join)
-def test_by_hand_a_gradient_does_what_its_properties_say(backend: str, kinds: tuple[str, ...]) -> None:
-    require(backend, kinds)
+def test_by_hand_a_gradient_does_what_its_properties_say(kinds: tuple[str, ...]) -> None:
 
     @settings(max_examples=30)
     @given(manual_passes(kinds))
     def check(one: Manual) -> None:
         kernel, numbers = one.gradient, one.numbers
-        kernel.backend = backend
         was, before = kernel.copy(), one.dx.copy()
         assert kernel.encode(one.g, one.x, None, one.dx) is one.dx
         assert kernel == was
@@ -290,7 +275,7 @@ def test_by_hand_a_gradient_does_what_its_properties_say(backend: str, kinds: tu
         x = one.x[sz : sz + depth, :, :, kernel.secondary_source_feature_channel_offset : counts[1]]
         size = kernel.source_size and (kernel.source_size.height, kernel.source_size.width)
         spec = numbers.spec((sx, sy), kernel.secondary_edge_mode)
-        full = spec.gradient(g, x, (py, px), size, backend=backend)
+        full = spec.gradient(g, x, (py, px), size)
         jx = represented(sx, numbers.size[0], numbers.dilation[0], kernel.kernel_offset_x)
         jy = represented(sy, numbers.size[1], numbers.dilation[1], kernel.kernel_offset_y)
         expected = before
@@ -301,32 +286,5 @@ def test_by_hand_a_gradient_does_what_its_properties_say(backend: str, kinds: tu
                 channel = kernel.destination_feature_channel_offset
                 expected[cz : cz + depth, cy + row, cx + column, channel:] = value
         np.testing.assert_array_equal(one.dx, expected)
-
-    check()
-
-
-@pytest.mark.parametrize("kinds", FAMILIES, ids="-".join)
-def test_equal_effective_offsets_give_equal_gradients(kinds: tuple[str, ...]) -> None:
-    """Window m more, m strides more of offset, and the kernel offset that keeps the pixels: the same windows."""
-
-    @settings(max_examples=40)
-    @given(manual_passes(kinds), pairs(-3, -1), pairs(-6, 6), pairs(0, 5))
-    def check(one: Manual, m: tuple[int, int], ko: tuple[int, int], size: tuple[int, int]) -> None:
-        first = one.gradient.copy()
-        first.backend = "reference"
-        first.primary_offset = (0, 0, first.primary_offset.z)
-        first.kernel_offset_x, first.kernel_offset_y = ko
-        first.source_size = (*size, 0)
-        second = first.copy()
-        (mx, my), (sx, sy), offset = m, one.numbers.stride, first.secondary_offset
-        second.primary_offset = (mx, my, first.primary_offset.z)
-        second.secondary_offset = (offset.x + sx * mx, offset.y + sy * my, offset.z)
-        axes = zip(offset, second.secondary_offset, one.numbers.size, one.numbers.dilation, ko, strict=False)
-        second.kernel_offset_x, second.kernel_offset_y = (
-            k + represented(o, size, d, 0) - represented(moved, size, d, 0) for o, moved, size, d, k in axes
-        )
-        second.source_size = (size[0] - mx, size[1] - my, 0)
-        results = [kernel.encode(one.g, one.x, None, one.dx.copy()) for kernel in (first, second)]
-        np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
 
     check()

@@ -9,32 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError
-from mpsref.mps import (
-    ArrayConvolutionDataSource,
-    MPSCNNConvolution,
-    MPSCNNConvolutionDescriptor,
-    MPSCNNConvolutionGradient,
-    MPSCNNConvolutionTranspose,
-    MPSCNNConvolutionTransposeGradient,
-    MPSCNNDepthWiseConvolutionDescriptor,
-    MPSCNNFullyConnected,
-    MPSCNNFullyConnectedGradient,
-    MPSCNNNeuronType,
-    MPSNNNeuronDescriptor,
-)
 from mpsref.mps.convolution_data_source import load
 from tests.mps.convolution_layers import NotedSource, PlainSource
 
-ONE_TO_ONE = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
+ONE_TO_ONE = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 1)
 SEQUENCE = [
     "load", "data_type", "descriptor", "weights", "bias_terms", "kernel_weights_data_type", "label", "purge",
 ]  # fmt: skip
 KINDS: list[Any] = [
-    MPSCNNConvolution, MPSCNNConvolutionGradient, MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient,
-    MPSCNNFullyConnected, MPSCNNFullyConnectedGradient,
-]  # fmt: skip
+    getattr(mps, f"MPSCNN{name}{end}")
+    for name in ("Convolution", "ConvolutionTranspose", "FullyConnected")
+    for end in ("", "Gradient")
+]
 
 
 def weights_of(kernel: Any) -> Array:
@@ -74,7 +63,7 @@ def test_the_whole_order_with_8_bit_weights() -> None:
         ONE_TO_ONE, np.zeros(3, np.uint8), weights_quantization_type=1, weights_layout="ohwi",
         ranges_for_uint8_kernel=np.zeros((1, 2), np.float32), kernel_weights_data_type=np.float16,
     )  # fmt: skip
-    MPSCNNConvolution(source)
+    mps.MPSCNNConvolution(source)
     assert names == [
         "load", "data_type", "descriptor", "weights", "bias_terms", "weights_quantization_type",
         "ranges_for_uint8_kernel", "weights_layout", "kernel_weights_data_type", "label", "purge",
@@ -106,9 +95,9 @@ def test_a_data_source_that_fails_is_purged_and_leaves_the_old_weights(
     answers: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        MPSCNNConvolution(NotedSource(ONE_TO_ONE, [1, 2, 3], [0.5], **answers))
+        mps.MPSCNNConvolution(NotedSource(ONE_TO_ONE, [1, 2, 3], [0.5], **answers))
     source = NotedSource(ONE_TO_ONE, [1, 2, 3], [0.5])
-    kernel = MPSCNNConvolution(source)
+    kernel = mps.MPSCNNConvolution(source)
     before = kernel.copy()
     source.calls.clear()
     source.answers = answers
@@ -126,9 +115,9 @@ def test_a_method_that_is_missing_is_named_before_anything_is_called() -> None:
             raise AssertionError("must not be called")
 
     with pytest.raises(TypeError, match=r"Half, which lacks the method.s. data_type, descriptor, weights, bias_terms"):
-        MPSCNNConvolution(Half())
+        mps.MPSCNNConvolution(Half())
     with pytest.raises(TypeError, match="ndarray, which lacks"):
-        MPSCNNConvolution(np.zeros(3))
+        mps.MPSCNNConvolution(np.zeros(3))
 
 
 def test_data_is_copied_before_purge() -> None:
@@ -138,13 +127,13 @@ def test_data_is_copied_before_purge() -> None:
         source._weights[:], source._biases[:] = 9, 9
 
     source.purge = purge
-    kernel = MPSCNNConvolution(source)
+    kernel = mps.MPSCNNConvolution(source)
     assert kernel.encode(np.ones((1, 1, 1, 1), np.float32)).item() == 2 + 4
 
 
 def test_later_changes_wait_for_a_reload() -> None:
-    source = ArrayConvolutionDataSource(ONE_TO_ONE, [1, 2, 3])
-    kernel = MPSCNNConvolution(source)
+    source = mps.ArrayConvolutionDataSource(ONE_TO_ONE, [1, 2, 3])
+    kernel = mps.MPSCNNConvolution(source)
     source.weights_array[:] = 7
     assert weights_of(kernel).ravel().tolist() == [1, 2, 3]
     kernel.reload_weights_and_biases_from_data_source()
@@ -153,14 +142,14 @@ def test_later_changes_wait_for_a_reload() -> None:
 
 @pytest.mark.parametrize("shape", [(6,), (2, 1, 3, 1)])
 def test_weights_may_be_flat_or_shaped(shape: tuple[int, ...]) -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 2)
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 2)
     weights = np.arange(6, dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(load(PlainSource(descriptor, weights)).weights.ravel(), range(6))
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 1, 3), (2, 1, 3, 1)])
 def test_depthwise_weights_have_three_axes(shape: tuple[int, ...]) -> None:
-    descriptor = MPSCNNDepthWiseConvolutionDescriptor(3, 1, 1, 2)
+    descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(3, 1, 1, 2)
     loaded = load(PlainSource(descriptor, np.arange(6, dtype=np.float32).reshape(shape)))
     assert loaded.weights.tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
     with pytest.raises(ShapeError, match=r"has shape \(2, 1, 1, 3\)"):
@@ -168,7 +157,7 @@ def test_depthwise_weights_have_three_axes(shape: tuple[int, ...]) -> None:
 
 
 def test_strange_layouts_in_memory_are_read_right() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 2, 1, 1)
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 2, 1, 1)
     expected = np.arange(6, dtype=np.float32).reshape(1, 2, 3, 1)
     for weights in (np.asfortranarray(expected), expected.astype(">f4"), np.repeat(expected, 2, axis=0)[::2]):
         loaded = load(PlainSource(descriptor, weights)).weights
@@ -184,8 +173,8 @@ def test_kernel_weights_are_float16_where_nothing_else_is_said() -> None:
     assert load(plain).biases == biases, "biases are not rounded"
     as_said = PlainSource(ONE_TO_ONE, tenth, kernel_weights_data_type="float32")
     assert load(as_said).weights.ravel().tolist() == [biases] * 3
-    assert load(ArrayConvolutionDataSource(ONE_TO_ONE, tenth)).weights.ravel().tolist() == [biases] * 3
-    half = ArrayConvolutionDataSource(ONE_TO_ONE, tenth, None, np.float16)
+    assert load(mps.ArrayConvolutionDataSource(ONE_TO_ONE, tenth)).weights.ravel().tolist() == [biases] * 3
+    half = mps.ArrayConvolutionDataSource(ONE_TO_ONE, tenth, None, np.float16)
     assert load(half).weights.ravel().tolist() == [0.0999755859375] * 3
     assert half.weights_array.tolist() == [[[[biases]] * 3]]
 
@@ -208,7 +197,7 @@ def test_float16_and_8_bit_weights_need_a_float16_kernel(dtype: str) -> None:
 
 
 def test_linear_8_bit_weights() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 2)
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 2)
     ranges = np.array([[-1, 1], [2, 4]], np.float32)
     codes = np.array([0, 64, 255, 0, 51, 255], np.uint8)
     loaded = load(PlainSource(descriptor, codes, weights_quantization_type=1, ranges_for_uint8_kernel=ranges)).weights
@@ -235,7 +224,7 @@ def test_8_bit_weights_with_a_table() -> None:
 
 
 def test_8_bit_depthwise_weights() -> None:
-    descriptor = MPSCNNDepthWiseConvolutionDescriptor(1, 1, 1, 2)
+    descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(1, 1, 1, 2)
     ranges = np.array([[0, 255], [0, 510]], np.float32)
     source = PlainSource(
         descriptor, np.array([3, 4], np.uint8), weights_quantization_type=1, ranges_for_uint8_kernel=ranges
@@ -271,9 +260,9 @@ def test_the_layout_is_ohwi() -> None:
 
 
 def test_a_batch_normalization_is_folded_before_the_rounding() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 1)
     descriptor.set_batch_normalization_parameters_for_inference([3], [3.9999], [2], [1], 1e-4)
-    loaded = load(ArrayConvolutionDataSource(descriptor, [1, 2, 3], [0.5]))
+    loaded = load(mps.ArrayConvolutionDataSource(descriptor, [1, 2, 3], [0.5]))
     assert loaded.biases is not None
     assert (loaded.weights.ravel().tolist(), loaded.biases.tolist()) == ([1, 2, 3], [-1.5])
     descriptor.set_batch_normalization_parameters_for_inference(gamma=[3])
@@ -287,29 +276,31 @@ def test_a_batch_normalization_is_folded_before_the_rounding() -> None:
 
 
 def test_the_neuron_comes_after_the_batch_normalization() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(1, 1, 1, 1)
-    descriptor.fused_neuron_descriptor = MPSNNNeuronDescriptor(MPSCNNNeuronType.ReLU, 0.5)
+    descriptor = mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1)
+    descriptor.fused_neuron_descriptor = mps.MPSNNNeuronDescriptor(mps.MPSCNNNeuronType.ReLU, 0.5)
     descriptor.set_batch_normalization_parameters_for_inference(mean=[4], variance=[1], epsilon=0.0)
-    y = MPSCNNConvolution(ArrayConvolutionDataSource(descriptor, [1])).encode(np.array([[[[2], [6]]]], np.float32))
+    y = mps.MPSCNNConvolution(mps.ArrayConvolutionDataSource(descriptor, [1])).encode(
+        np.array([[[[2], [6]]]], np.float32)
+    )
     assert y.ravel().tolist() == [-1, 2]
 
 
 @pytest.mark.parametrize("bad", ["abc", [["a"]], None, [1j], [True], [[1], [1, 2]]])
 def test_array_data_source_takes_numbers(bad: Any) -> None:
     with pytest.raises(TypeError, match=r"^weights "):
-        ArrayConvolutionDataSource(ONE_TO_ONE, bad)
+        mps.ArrayConvolutionDataSource(ONE_TO_ONE, bad)
     if bad is not None:
         with pytest.raises(TypeError, match=r"^biases "):
-            ArrayConvolutionDataSource(ONE_TO_ONE, [1, 2, 3], bad)
+            mps.ArrayConvolutionDataSource(ONE_TO_ONE, [1, 2, 3], bad)
 
 
 def test_array_data_source_holds_copies() -> None:
     weights, biases = np.arange(3.0), np.ones(1)
-    source = ArrayConvolutionDataSource(ONE_TO_ONE, weights, biases, label="first")
+    source = mps.ArrayConvolutionDataSource(ONE_TO_ONE, weights, biases, label="first")
     weights[:], biases[:] = 9, 9
     assert (source.weights_array.ravel().tolist(), source.bias_terms(), source.label()) == ([0, 1, 2], [1], "first")
     assert source.weights_array.shape == (1, 1, 3, 1)
     assert source.weights_array.dtype == np.float32
-    assert ArrayConvolutionDataSource(ONE_TO_ONE, weights).bias_terms() is None
+    assert mps.ArrayConvolutionDataSource(ONE_TO_ONE, weights).bias_terms() is None
     with pytest.raises(TypeError, match="descriptor is of type ndarray"):
-        ArrayConvolutionDataSource(weights, weights)
+        mps.ArrayConvolutionDataSource(weights, weights)

@@ -7,30 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.mps import (
-    ArrayConvolutionDataSource,
-    MPSCNNConvolution,
-    MPSCNNConvolutionDescriptor,
-    MPSCNNConvolutionGradientOption,
-    MPSCNNConvolutionWeightsLayout,
-    MPSCNNDepthWiseConvolutionDescriptor,
-    MPSCNNNeuronType,
-    MPSCNNSubPixelConvolutionDescriptor,
-    MPSCNNWeightsQuantizationType,
-    MPSNNConvolutionAccumulatorPrecisionOption,
-    MPSNNNeuronDescriptor,
-)
+from mpsref import mps
 from mpsref.mps.convolution_descriptor import (
     InferenceBatchNormalization,
-    gradient_option,
-    precision,
 )
-from mpsref.mps.core.types import member
 
 KINDS: list[Any] = [
-    MPSCNNConvolutionDescriptor,
-    MPSCNNDepthWiseConvolutionDescriptor,
-    MPSCNNSubPixelConvolutionDescriptor,
+    mps.MPSCNNConvolutionDescriptor,
+    mps.MPSCNNDepthWiseConvolutionDescriptor,
+    mps.MPSCNNSubPixelConvolutionDescriptor,
 ]
 INTEGERS = (
     "kernel_width", "kernel_height", "input_feature_channels", "output_feature_channels", "stride_in_pixels_x",
@@ -38,10 +23,10 @@ INTEGERS = (
 )  # fmt: skip
 
 
-def kernel(descriptor: Any) -> MPSCNNConvolution:
+def kernel(descriptor: Any) -> mps.MPSCNNConvolution:
     """The kernel that a descriptor makes, with weights of the right size."""
     size = int(np.prod(descriptor.weights_shape))
-    return MPSCNNConvolution(ArrayConvolutionDataSource(descriptor, np.zeros(size), None))
+    return mps.MPSCNNConvolution(mps.ArrayConvolutionDataSource(descriptor, np.zeros(size), None))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,23 +35,10 @@ def test_factory_and_defaults(kind: Any) -> None:
     assert [getattr(descriptor, name) for name in INTEGERS] == [5, 4, 2, 8, 1, 1, 1, 1, 1]
     small = kind(input_feature_channels=2, output_feature_channels=8)
     assert (small.kernel_width, small.kernel_height) == (3, 3)
-    assert descriptor.fused_neuron_descriptor.neuron_type is MPSCNNNeuronType.NONE
+    assert descriptor.fused_neuron_descriptor.neuron_type is mps.MPSCNNNeuronType.NONE
     assert descriptor.batch_normalization is None
     with pytest.raises(TypeError, match="input_feature_channels is None"):
         kind(3, 3)
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-def test_integers_are_checked_when_they_are_set(name: str) -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 3, 4, 4)
-    setattr(descriptor, name, np.int64(6))
-    assert getattr(descriptor, name) == 6
-    for bad, error in ((0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError), (None, TypeError)):
-        with pytest.raises(error, match=f"^{name} is"):
-            setattr(descriptor, name, bad)
-        with pytest.raises(error, match=f"^{name} is"):
-            MPSCNNConvolutionDescriptor(**dict.fromkeys(INTEGERS[:4], 4) | {name: bad})
-    assert getattr(descriptor, name) == 6
 
 
 @pytest.mark.parametrize(
@@ -80,7 +52,7 @@ def test_integers_are_checked_when_they_are_set(name: str) -> None:
     ],
 )
 def test_groups_are_checked_when_a_kernel_is_made(channels: tuple[int, int], groups: int, words: str) -> None:
-    descriptor = MPSCNNConvolutionDescriptor(1, 1, *channels, groups=groups)
+    descriptor = mps.MPSCNNConvolutionDescriptor(1, 1, *channels, groups=groups)
     with pytest.raises(ValueError, match=words):
         kernel(descriptor)
     descriptor.input_feature_channels = descriptor.output_feature_channels = 4 * groups
@@ -89,27 +61,27 @@ def test_groups_are_checked_when_a_kernel_is_made(channels: tuple[int, int], gro
 
 @pytest.mark.parametrize("channels", [(1, 1), (3, 5), (6, 7), (48, 47)])
 def test_any_number_of_channels_is_legal_in_one_group(channels: tuple[int, int]) -> None:
-    assert kernel(MPSCNNConvolutionDescriptor(2, 3, *channels)).weights_shape == (channels[1], 3, 2, channels[0])
+    assert kernel(mps.MPSCNNConvolutionDescriptor(2, 3, *channels)).weights_shape == (channels[1], 3, 2, channels[0])
 
 
 def test_depthwise() -> None:
-    descriptor = MPSCNNDepthWiseConvolutionDescriptor(3, 2, 5, 15)
+    descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(3, 2, 5, 15)
     assert descriptor.channel_multiplier == kernel(descriptor).channel_multiplier == 3
     assert (descriptor.weights_shape, descriptor.effective_groups) == ((15, 2, 3), 5)
-    assert kernel(MPSCNNConvolutionDescriptor(3, 2, 5, 15)).channel_multiplier == 0
+    assert kernel(mps.MPSCNNConvolutionDescriptor(3, 2, 5, 15)).channel_multiplier == 0
     with pytest.raises(AttributeError, match="channel_multiplier"):
         descriptor.channel_multiplier = 2
     descriptor.output_feature_channels = 14
     with pytest.raises(ValueError, match=r"output_feature_channels is 14; .* multiple of input_feature_channels, 5"):
         kernel(descriptor)
     with pytest.raises(ValueError, match="groups is 2; a depthwise convolution must have groups 1"):
-        kernel(MPSCNNDepthWiseConvolutionDescriptor(3, 3, 8, 8, groups=2))
+        kernel(mps.MPSCNNDepthWiseConvolutionDescriptor(3, 3, 8, 8, groups=2))
     with pytest.raises(ValueError, match=r"output_feature_channels is 4; .* multiple"):
-        kernel(MPSCNNDepthWiseConvolutionDescriptor(3, 3, 8, 4))
+        kernel(mps.MPSCNNDepthWiseConvolutionDescriptor(3, 3, 8, 4))
 
 
 def test_sub_pixel() -> None:
-    descriptor = MPSCNNSubPixelConvolutionDescriptor(3, 3, 4, 8)
+    descriptor = mps.MPSCNNSubPixelConvolutionDescriptor(3, 3, 4, 8)
     assert descriptor.sub_pixel_scale_factor == kernel(descriptor).sub_pixel_scale_factor == 1
     descriptor.sub_pixel_scale_factor = 2
     assert kernel(descriptor).sub_pixel_scale_factor == 2
@@ -119,7 +91,7 @@ def test_sub_pixel() -> None:
     descriptor.sub_pixel_scale_factor = 3
     with pytest.raises(ValueError, match=r"sub_pixel_scale_factor is 3; its square, 9, must divide .*, 8"):
         kernel(descriptor)
-    grouped = MPSCNNSubPixelConvolutionDescriptor(1, 1, 8, 8, groups=2, sub_pixel_scale_factor=2)
+    grouped = mps.MPSCNNSubPixelConvolutionDescriptor(1, 1, 8, 8, groups=2, sub_pixel_scale_factor=2)
     with pytest.raises(ValueError, match="leaves 2 channels; with more than one group that must be a multiple of 4"):
         kernel(grouped)
     grouped.output_feature_channels = 16
@@ -127,25 +99,25 @@ def test_sub_pixel() -> None:
 
 
 def test_fused_neuron() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(1, 1, 2, 3)
-    relu = MPSNNNeuronDescriptor(MPSCNNNeuronType.ReLU, 0.5)
+    descriptor = mps.MPSCNNConvolutionDescriptor(1, 1, 2, 3)
+    relu = mps.MPSNNNeuronDescriptor(mps.MPSCNNNeuronType.ReLU, 0.5)
     descriptor.fused_neuron_descriptor = relu
     assert descriptor.fused_neuron_descriptor == kernel(descriptor).fused_neuron_descriptor == relu
     descriptor.fused_neuron_descriptor = None
-    assert descriptor.fused_neuron_descriptor.neuron_type is MPSCNNNeuronType.NONE
+    assert descriptor.fused_neuron_descriptor.neuron_type is mps.MPSCNNNeuronType.NONE
     with pytest.raises(TypeError, match="fused_neuron_descriptor is of type str"):
         descriptor.fused_neuron_descriptor = "relu"
-    prelu = MPSNNNeuronDescriptor(MPSCNNNeuronType.PReLU, data=(0.1, 0.2, 0.3))
+    prelu = mps.MPSNNNeuronDescriptor(mps.MPSCNNNeuronType.PReLU, data=(0.1, 0.2, 0.3))
     with pytest.raises(ValueError, match=r"is of type PReLU; set it with set_neuron_to_prelu"):
         descriptor.fused_neuron_descriptor = prelu
 
 
 def test_prelu_has_one_slope_for_each_output_channel() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(1, 1, 2, 3)
+    descriptor = mps.MPSCNNConvolutionDescriptor(1, 1, 2, 3)
     slopes = np.array([0.25, 0.5, 0.75])
     descriptor.set_neuron_to_prelu(slopes)
     slopes[:] = 9
-    assert descriptor.fused_neuron_descriptor.neuron_type is MPSCNNNeuronType.PReLU
+    assert descriptor.fused_neuron_descriptor.neuron_type is mps.MPSCNNNeuronType.PReLU
     assert descriptor.prelu_parameters_a == (0.25, 0.5, 0.75)
     for bad, error in (
         ([1, 2], ValueError),
@@ -161,7 +133,7 @@ def test_prelu_has_one_slope_for_each_output_channel() -> None:
 
 
 def test_batch_normalization_is_copied_and_checked() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(1, 1, 2, 3)
+    descriptor = mps.MPSCNNConvolutionDescriptor(1, 1, 2, 3)
     mean = np.array([1.0, 2, 3])
     descriptor.set_batch_normalization_parameters_for_inference(mean, [1, 1, 4], None, None, 0.5)
     mean[:] = 9
@@ -215,7 +187,7 @@ def test_folding_is_the_normalization_of_the_result() -> None:
 
 
 def test_a_later_change_of_the_descriptor_has_no_effect() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 1)
     convolution = kernel(descriptor)
     descriptor.stride_in_pixels_x, descriptor.kernel_width = 2, 5
     convolution.descriptor.stride_in_pixels_x = 3
@@ -228,42 +200,12 @@ def test_a_later_change_of_the_descriptor_has_no_effect() -> None:
 
 
 def test_enumerations_have_apples_numbers() -> None:
-    assert [(one.name, int(one)) for one in MPSCNNConvolutionWeightsLayout] == [("OHWI", 0)]
-    quantization = [(one.name, int(one)) for one in MPSCNNWeightsQuantizationType]
+    assert [(one.name, int(one)) for one in mps.MPSCNNConvolutionWeightsLayout] == [("OHWI", 0)]
+    quantization = [(one.name, int(one)) for one in mps.MPSCNNWeightsQuantizationType]
     assert quantization == [("NONE", 0), ("Linear", 1), ("LookupTable", 2)]
-    assert [(one.name, int(one)) for one in MPSNNConvolutionAccumulatorPrecisionOption] == [("Half", 0), ("Float", 1)]
-    options = {name: int(one) for name, one in MPSCNNConvolutionGradientOption.__members__.items()}
+    assert [(one.name, int(one)) for one in mps.MPSNNConvolutionAccumulatorPrecisionOption] == [
+        ("Half", 0),
+        ("Float", 1),
+    ]
+    options = {name: int(one) for name, one in mps.MPSCNNConvolutionGradientOption.__members__.items()}
     assert options == {"GradientWithData": 1, "GradientWithWeightsAndBias": 2, "All": 3}
-
-
-def weights_layout(name: str, value: Any) -> MPSCNNConvolutionWeightsLayout:
-    return member(name, value, MPSCNNConvolutionWeightsLayout)
-
-
-def quantization_type(name: str, value: Any) -> MPSCNNWeightsQuantizationType:
-    return member(name, value, MPSCNNWeightsQuantizationType)
-
-
-def test_enumerations_take_members_numbers_and_names() -> None:
-    assert weights_layout("layout", "ohwi") is weights_layout("layout", 0) is MPSCNNConvolutionWeightsLayout.OHWI
-    assert quantization_type("type", "lookuptable") is MPSCNNWeightsQuantizationType.LookupTable
-    assert quantization_type("type", "none") is MPSCNNWeightsQuantizationType.NONE
-    assert precision("precision", "half") is precision("precision", 0)
-    option = MPSCNNConvolutionGradientOption
-    for value in (option.All, 3, "all", option.GradientWithData | option.GradientWithWeightsAndBias, np.int32(3)):
-        assert gradient_option("option", value) == option.All
-    assert gradient_option("option", "gradientwithdata") is option.GradientWithData
-
-
-@pytest.mark.parametrize("check", [weights_layout, quantization_type, precision, gradient_option])
-def test_enumerations_refuse_everything_else(check: Any) -> None:
-    for bad in (4, -1, "other", "OHWI", "All"):
-        with pytest.raises(ValueError, match="the_value is"):
-            check("the_value", bad)
-    for bad in (1.0, True, None, []):
-        with pytest.raises(TypeError, match="the_value is"):
-            check("the_value", bad)
-    with pytest.raises(ValueError, match="the_value is"):
-        gradient_option("the_value", 0)
-    with pytest.raises(TypeError, match="the_value is"):
-        gradient_option("the_value", MPSCNNWeightsQuantizationType.Linear)

@@ -9,30 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, ShapeError, UnsupportedError
-from mpsref.mps import (
-    ArrayConvolutionDataSource,
-    MPSCNNConvolution,
-    MPSCNNConvolutionDescriptor,
-    MPSCNNConvolutionGradient,
-    MPSCNNConvolutionGradientOption,
-    MPSCNNDepthWiseConvolutionDescriptor,
-)
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image import MPSImage, MPSImageBatch
-from mpsref.mps.pooling import MPSCNNPoolingAverage
-from tests.mps.convolution_layers import EXAMPLES, layer, numbers, require, row, sums
+from tests.mps.convolution_layers import EXAMPLES, layer, numbers, row, sums
 
-OPTION = MPSCNNConvolutionGradientOption
+OPTION = mps.MPSCNNConvolutionGradientOption
 E1 = EXAMPLES["E1"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_worked_examples(name: str, backend: str) -> None:
+def test_worked_examples(name: str) -> None:
     example = EXAMPLES[name]
-    _, state = example.run(require(backend))
-    gradient = example.gradient(backend)
+    _, state = example.run()
+    gradient = example.gradient()
     dx = gradient.encode(row(*example.g), row(*example.x), state)
     dw, db = sums(state)
     assert dx.ravel().tolist() == list(example.dx)
@@ -41,24 +31,12 @@ def test_worked_examples(name: str, backend: str) -> None:
     assert (gradient.kernel_offset_y, gradient.secondary_offset.y, gradient.primary_offset) == (0, 0, (0, 0, 0))
 
 
-def test_groups_example(backend: str) -> None:
-    descriptor = MPSCNNConvolutionDescriptor(1, 1, 8, 8, groups=2)
-    source = ArrayConvolutionDataSource(descriptor, 0.1 * np.outer(np.arange(1, 9), np.arange(1, 5)).ravel())
-    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 1, 8)
-    _, state = MPSCNNConvolution(source, backend=require(backend)).encode(x, return_state=True)
-    g = np.array([1, 0, 0, 0, 0, 0, 0, 2], np.float32).reshape(x.shape)
-    dx = MPSCNNConvolutionGradient(source, backend=backend).encode(g, x, state)
-    np.testing.assert_allclose(dx.ravel(), [0.1, 0.2, 0.3, 0.4, 1.6, 3.2, 4.8, 6.4], rtol=1e-6)
-    dw = sums(state)[0].reshape(8, 4)
-    assert (dw[0].tolist(), dw[7].tolist(), dw[1:7].any()) == ([1, 2, 3, 4], [10, 12, 14, 16], False)
-
-
-def test_depthwise_example(backend: str) -> None:
-    descriptor = MPSCNNDepthWiseConvolutionDescriptor(3, 1, 2, 4)
-    source = ArrayConvolutionDataSource(descriptor, np.ravel([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]))
+def test_depthwise_example() -> None:
+    descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(3, 1, 2, 4)
+    source = mps.ArrayConvolutionDataSource(descriptor, np.ravel([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]))
     x = np.array([[1, 10], [2, 20], [3, 30]], np.float32).reshape(1, 1, 3, 2)
-    y, state = MPSCNNConvolution(source, backend=require(backend)).encode(x, return_state=True)
-    gradient = MPSCNNConvolutionGradient(source, backend=backend)
+    y, state = mps.MPSCNNConvolution(source).encode(x, return_state=True)
+    gradient = mps.MPSCNNConvolutionGradient(source)
     assert gradient.encode(np.ones_like(y), x, state)[0, 0].tolist() == [[2, 2], [2, 4], [1, 3]]
     dw, db = sums(state)
     assert dw.shape == (4, 1, 3)
@@ -67,19 +45,10 @@ def test_depthwise_example(backend: str) -> None:
     assert (gradient.channel_multiplier, gradient.groups) == (2, 1)
 
 
-def test_two_images(backend: str) -> None:
-    x = np.concatenate([row(1, 2, 3, 4, 5), row(5, 4, 3, 2, 1)])
-    g = np.concatenate([row(1, 2, 3), row(1, 1, 1)])
-    _, state = E1.forward(require(backend)).encode(x, destination_size=(1, 3), return_state=True)
-    E1.gradient(backend).encode(g, x, state)
-    dw, db = sums(state)
-    assert (dw.ravel().tolist(), db.tolist()) == ([22, 31, 16], [9])
-
-
 def test_properties_and_defaults() -> None:
-    descriptor = MPSCNNConvolutionDescriptor(3, 2, 8, 16, stride_in_pixels_y=2, dilation_rate_x=3, groups=2)
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 2, 8, 16, stride_in_pixels_y=2, dilation_rate_x=3, groups=2)
     _, gradient = layer(descriptor)
-    assert isinstance(gradient, MPSCNNGradientKernel)
+    assert isinstance(gradient, mps.MPSCNNGradientKernel)
     assert (gradient.source_gradient_feature_channels, gradient.source_image_feature_channels) == (16, 8)
     assert (gradient.groups, gradient.channel_multiplier, gradient.is_backwards) == (2, 0, True)
     assert gradient.gradient_option == OPTION.All
@@ -108,14 +77,14 @@ def test_properties_and_defaults() -> None:
 
 
 @pytest.mark.parametrize("into", [False, True])
-def test_options_give_the_parts_of_all(into: bool, backend: str) -> None:
+def test_options_give_the_parts_of_all(into: bool) -> None:
     def run(option: Any, state: Any) -> Any:
         destination = np.full((1, 1, 5, 1), -7, np.float32) if into else None
-        gradient = E1.gradient(require(backend), gradient_option=option)
+        gradient = E1.gradient(gradient_option=option)
         gradient.secondary_offset = -1, 0, 0
         return gradient.encode(row(1, 2, 3), row(1, 2, 3, 4, 5), state, destination)
 
-    _, state = E1.run(backend)
+    _, state = E1.run()
     state.synchronize()
     data = run(1, state)
     assert data.ravel().tolist() == list(E1.dx)
@@ -129,7 +98,7 @@ def test_options_give_the_parts_of_all(into: bool, backend: str) -> None:
         _ = state.gradient_for_weights
     dw, db = sums(state)
     assert (dw.ravel().tolist(), db.tolist()) == (list(E1.dw), [E1.db])
-    _, state = E1.run(backend)
+    _, state = E1.run()
     np.testing.assert_array_equal(run(3, state), data)
     np.testing.assert_array_equal(sums(state)[0], dw)
 
@@ -137,8 +106,8 @@ def test_options_give_the_parts_of_all(into: bool, backend: str) -> None:
 def test_the_option_without_data_returns_none_for_every_kind_of_image() -> None:
     _, state = E1.run()
     gradient = E1.gradient(gradient_option=2)
-    assert gradient.encode(MPSImage(row(1, 2, 3)), MPSImage(row(1, 2, 3, 4, 5)), state) is None
-    batch = MPSImageBatch.from_array(np.full((1, 1, 5, 1), -7, np.float32))
+    assert gradient.encode(mps.MPSImage(row(1, 2, 3)), mps.MPSImage(row(1, 2, 3, 4, 5)), state) is None
+    batch = mps.MPSImageBatch.from_array(np.full((1, 1, 5, 1), -7, np.float32))
     gradient.secondary_offset = -1, 0, 0
     assert gradient.encode(row(1, 2, 3), row(1, 2, 3, 4, 5), state, batch) is batch
     assert (batch[0].array == -7).all()
@@ -161,11 +130,11 @@ class Case:
             "dilation_rate_x": dilations[0], "dilation_rate_y": dilations[1],
         }  # fmt: skip
         if kind == 0:
-            self.descriptor: Any = MPSCNNConvolutionDescriptor(*kernel, *draw(1, 5), **numbers_of)
+            self.descriptor: Any = mps.MPSCNNConvolutionDescriptor(*kernel, *draw(1, 5), **numbers_of)
         elif kind == 1:
-            self.descriptor = MPSCNNConvolutionDescriptor(*kernel, 8, 16, groups=2, **numbers_of)
+            self.descriptor = mps.MPSCNNConvolutionDescriptor(*kernel, 8, 16, groups=2, **numbers_of)
         else:
-            self.descriptor = MPSCNNDepthWiseConvolutionDescriptor(*kernel, 3, 6, **numbers_of)
+            self.descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(*kernel, 3, 6, **numbers_of)
         self.offset = (*draw(-3, 5), draw(0, 1, 1)[0])
         self.size = tuple(draw(1, 6))
         self.clip = None if draw(0, 1, 1)[0] else ((*draw(0, 2), 0), (*draw(1, 6), 1))
@@ -205,21 +174,8 @@ def test_a_state_makes_the_gradients_the_derivatives(seed: int) -> None:
         np.testing.assert_array_equal(sums(again)[0], dw)
 
 
-@settings(max_examples=25)
-@given(seed=st.integers(0, 2**32))
-def test_backends_agree(seed: int, backend: str) -> None:
-    case = Case(seed)
-    results = []
-    for one in ("reference", require(backend)):
-        _, gradient, state, y = case.run(one)
-        g = numbers(np.random.default_rng(seed + 1), *y.shape)
-        results.append((y, gradient.encode(g, case.x, state), *sums(state)))
-    for mine, theirs in zip(*results, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
 def test_a_tile_of_the_gradient_is_a_part_of_it() -> None:
-    forward, gradient = layer(MPSCNNConvolutionDescriptor(3, 2, 2, 4, stride_in_pixels_x=2))
+    forward, gradient = layer(mps.MPSCNNConvolutionDescriptor(3, 2, 2, 4, stride_in_pixels_x=2))
     x = numbers(np.random.default_rng(1), 1, 6, 7, 2)
     y, state = forward.encode(x, return_state=True)
     g = numbers(np.random.default_rng(2), *y.shape)
@@ -286,17 +242,17 @@ def test_a_state_of_another_layer() -> None:
     for change in changes:
         arguments: dict[str, Any] = {"kernel_width": 3, "stride_in_pixels_x": 2} | change
         width = arguments.pop("kernel_width")
-        _, gradient = layer(MPSCNNConvolutionDescriptor(width, 1, 1, 1, **arguments))
+        _, gradient = layer(mps.MPSCNNConvolutionDescriptor(width, 1, 1, 1, **arguments))
         with pytest.raises(ValueError, match="must be the same"):
             gradient.encode(g, x, state)
-    _, depthwise = layer(MPSCNNDepthWiseConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2))
+    _, depthwise = layer(mps.MPSCNNDepthWiseConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2))
     with pytest.raises(ValueError, match="kind must be the same"):
         depthwise.encode(g, x, state)
-    wide, _ = layer(MPSCNNConvolutionDescriptor(3, 1, 2, 2, stride_in_pixels_x=2))
+    wide, _ = layer(mps.MPSCNNConvolutionDescriptor(3, 1, 2, 2, stride_in_pixels_x=2))
     _, wide_state = wide.encode(np.zeros((1, 1, 5, 2), np.float32), return_state=True)
     with pytest.raises(ValueError, match="channels"):
         E1.gradient().encode(g, x, wide_state)
-    _, pooled = MPSCNNPoolingAverage(3, 1, 2, 1).encode(x, return_state=True)
+    _, pooled = mps.MPSCNNPoolingAverage(3, 1, 2, 1).encode(x, return_state=True)
     with pytest.raises(
         TypeError, match="gradient_state is of type MPSNNGradientState; it must be the MPSCNNConvolution"
     ):
@@ -304,7 +260,7 @@ def test_a_state_of_another_layer() -> None:
 
 
 def test_destination_image_descriptor() -> None:
-    forward, gradient = layer(MPSCNNConvolutionDescriptor(2, 3, 2, 4, stride_in_pixels_x=3), offset=(2, 1, 0))
+    forward, gradient = layer(mps.MPSCNNConvolutionDescriptor(2, 3, 2, 4, stride_in_pixels_x=3), offset=(2, 1, 0))
     x = np.zeros((2, 5, 8, 2), np.float16)
     y, state = forward.encode(x, destination_size=(4, 3), return_state=True)
     made = gradient.destination_image_descriptor_for_source_images((y, x), [state])
@@ -324,8 +280,8 @@ def test_parameter_gradients_are_float32_and_float64_for_float64(dtype: Any) -> 
         assert buffer.dtype == (np.float64 if dtype == np.float64 else np.float32)
 
 
-def test_float16_sums_are_not_rounded_to_float16(backend: str) -> None:
-    forward, gradient = layer(MPSCNNConvolutionDescriptor(1, 1, 1, 1), backend=require(backend))
+def test_float16_sums_are_not_rounded_to_float16() -> None:
+    forward, gradient = layer(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1))
     x = np.ones((1, 64, 64, 1), np.float16)
     _, state = forward.encode(x, return_state=True)
     gradient.encode(x, x, state)

@@ -15,15 +15,15 @@ BOXES = [(0, 0, 1, 1), (0.5, 0.25, 0.75, 0.75), (0.25, -0.5, 0.75, 0.5)]  # (y0,
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_an_image_for_each_image_and_box(dtype: str, backend: str) -> None:
+def test_an_image_for_each_image_and_box(dtype: str) -> None:
     x = np.random.default_rng(0).standard_normal((2, 5, 6, 3)).astype(dtype)
-    kernel = MPSNNCropAndResizeBilinear(4, 3, REGIONS, backend=backend)
+    kernel = MPSNNCropAndResizeBilinear(4, 3, REGIONS)
     y = kernel.encode(x)
     assert (y.shape, y.dtype) == ((6, 3, 4, 3), dtype)
     assert kernel.number_of_regions == 3
     for n in range(2):
         for k, box in enumerate(BOXES):
-            expected = CropAndResizeBilinear((3, 4), box).forward(x[n : n + 1], backend=backend)
+            expected = CropAndResizeBilinear((3, 4), box).forward(x[n : n + 1])
             np.testing.assert_array_equal(y[3 * n + k], expected[0])
     image = kernel.encode(MPSImage(x))
     assert isinstance(image, MPSImage)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpsref
-from mpsref import NotSynchronizedError, ShapeError, UnsupportedError, mps
+from mpsref import ShapeError, mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNDropout, MPSCNNDropoutGradient, MPSCommandBuffer
 
@@ -20,8 +20,8 @@ def pair(*arguments: Any, **words: Any) -> tuple[MPSCNNDropout, MPSCNNDropoutGra
     return MPSCNNDropout(*arguments, **words), MPSCNNDropoutGradient(*arguments, **words)
 
 
-def test_the_worked_example(backend: str) -> None:
-    drop, gradient = pair(*ARGUMENTS, backend=backend)
+def test_the_worked_example() -> None:
+    drop, gradient = pair(*ARGUMENTS)
     y, state = drop.encode(X, return_state=True)
     assert y[0].ravel().tolist() == [0, 0, 0, 0, 0, 0, 14, 0, 18, 0, 0, 0]
     assert y[1].ravel().tolist() == [0, 28, 30, 32, 0, 0, 38, 40, 0, 0, 0, 0]
@@ -29,24 +29,16 @@ def test_the_worked_example(backend: str) -> None:
     np.testing.assert_array_equal(dx, 2.0 * (y != 0))
 
 
-def test_the_mask_is_read_after_a_synchronization() -> None:
-    drop, buffer = MPSCNNDropout(*ARGUMENTS), MPSCommandBuffer()
-    y, state = drop.encode(X, return_state=True, command_buffer=buffer)
-    for step in (lambda: None, lambda: state.synchronize(buffer)):
-        step()
-        with pytest.raises(NotSynchronizedError, match="mask_data cannot be read"):
-            _ = state.mask_data
-    buffer.wait_until_completed()
-    mask = state.mask_data
-    assert mask.dtype == np.uint8
-    np.testing.assert_array_equal(mask, y != 0)
-    with pytest.raises(ValueError, match="read-only"):
-        mask[0] = 1
-    drop.encode(X, destination_state=state)
-    with pytest.raises(NotSynchronizedError, match="has written the state since"):
-        _ = state.mask_data
-    state.synchronize()
-    assert not np.array_equal(state.mask_data, mask)
+def test_the_mask_is_that_of_the_last_encode() -> None:
+    drop, seen = MPSCNNDropout(*ARGUMENTS), []
+    _, state = drop.encode(X, return_state=True)
+    for _ in range(2):
+        y = drop.encode(X, destination_state=state)
+        state.synchronize()
+        assert state.mask_data.dtype == np.uint8
+        np.testing.assert_array_equal(state.mask_data, y != 0)
+        seen.append(state.mask_data)
+    assert not np.array_equal(*seen)
 
 
 def masks(drop: MPSCNNDropout, **words: Any) -> Array:
@@ -116,33 +108,7 @@ def test_a_gradient_kernel_must_be_like_its_forward_kernel() -> None:
     gradient = MPSCNNDropoutGradient(*ARGUMENTS)
     with pytest.raises(TypeError, match=r"gradient_state is None; .* holds the mask"):
         gradient.encode(X, X)
-    with pytest.raises(ShapeError, match="source_image has shape"):
-        gradient.encode(X, X[:1], state)
-    with pytest.raises(ShapeError, match="source_gradient has shape"):
-        gradient.encode(X[:, :1], X, state)
-    _, other = mps.MPSCNNPoolingMax(1, 1).encode(X, return_state=True)
     assert mps.MPSCNNDropout(0.5, 1, (1, 1, 1)).is_result_state_reused_across_batch
-    with pytest.raises(TypeError, match="gradient_state is of type MPSNNGradientState"):
-        gradient.encode(X, X, other)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ((0, 1, (1, 1, 1)), ValueError, "keep_probability is 0"),
-        ((1.0, 1, (1, 1, 1)), ValueError, "keep_probability is 1.0"),
-        ((0.5, -1, (1, 1, 1)), ValueError, "seed is -1"),
-        ((0.5, 2**64, (1, 1, 1)), ValueError, "seed is"),
-        ((0.5, 0.5, (1, 1, 1)), TypeError, "seed is 0.5"),
-        ((0.5, 1, (1, 2, 1)), ValueError, "mask_stride_in_pixels.y is 2"),
-        ((0.5, 1, (1, 1)), ValueError, "mask_stride_in_pixels is"),
-        ((0.5, 1, 1), TypeError, "mask_stride_in_pixels is"),
-    ],
-)
-@pytest.mark.parametrize("kind", [MPSCNNDropout, MPSCNNDropoutGradient])
-def test_illegal_constructors(kind: Any, arguments: Any, error: type[Exception], match: str) -> None:
-    with pytest.raises(error, match=match):
-        kind(*arguments)
 
 
 def test_errors_draw_no_mask_and_write_nothing() -> None:
@@ -158,15 +124,8 @@ def test_errors_draw_no_mask_and_write_nothing() -> None:
         (lambda: drop.encode(X, target, mask=good.astype(bool)), TypeError),
         (lambda: drop.encode(X, target, sequence=-1), ValueError),
         (lambda: drop.encode(X, target, first_image_index=2**32), ValueError),
-        (lambda: drop.encode(X, target, destination_state=object()), TypeError),
     ]:
         with pytest.raises(error):
             call()
         assert drop == MPSCNNDropout(*ARGUMENTS)
         assert (target == 7).all()
-    with pytest.raises(ValueError, match="sequence is"):
-        drop.sequence = 2**64
-    for name, value in (("offset", (1, 0)), ("clip_rect", ((0, 0, 0), (1, 1, 1))), ("edge_mode", "clamp")):
-        moved = MPSCNNDropout(*ARGUMENTS, **{name: value})
-        with pytest.raises(UnsupportedError, match=f"{name} is"):
-            moved.encode(X)

@@ -7,7 +7,6 @@ import pytest
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
-from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.mps import graph
 
 X = np.random.default_rng(0).standard_normal((3, 4, 5, 6))
@@ -55,18 +54,3 @@ def test_nodes() -> None:
     _, state = mps.MPSNNGramMatrixCalculation(ALPHA).encode(X, return_state=True)
     ones = np.ones((3, 1, 6, 6))
     np.testing.assert_allclose(dx, mps.MPSNNGramMatrixCalculationGradient().encode(ones, X, state), rtol=1e-12)
-
-
-def test_illegal_calls() -> None:
-    kernel = mps.MPSNNGramMatrixCalculation()
-    _, state = kernel.encode(X, return_state=True)
-    gradient = mps.MPSNNGramMatrixCalculationGradient()
-    with pytest.raises(ShapeError, match="the result of the forward pass has"):
-        gradient.encode(G[:, :, :3], X, state)
-    with pytest.raises(ShapeError, match="that of the forward pass was"):
-        gradient.encode(G, X[:, 1:], state)
-    with pytest.raises(UnsupportedError, match="offset is"):
-        mps.MPSNNGramMatrixCalculation(offset=(1, 0, 0)).encode(X)
-    with pytest.raises(ValueError, match="alpha"):
-        mps.MPSNNGramMatrixCalculation(float("nan"))
-    assert mps.MPSNNGramMatrixCalculation.from_json(mps.MPSNNGramMatrixCalculation(2.0).to_json()).alpha == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpsref.errors import GraphError, SharedDataSourceWarning, UnsupportedError
+from mpsref.errors import GraphError, SharedDataSourceWarning
 from mpsref.mps import BatchNormalizationDataSource, graph
 from mpsref.mps.graph import MPSNNImageNode, training_graph
 from tests.mps.residual import SHAPE, network
@@ -224,9 +224,3 @@ def test_a_shared_data_source_warns():
     second = graph.MPSCNNBatchNormalizationNode(first.result_image, source, label="second")
     with pytest.warns(SharedDataSourceWarning, match="first, second"):
         graph.MPSNNGraph(second.result_image)
-
-
-def test_a_data_source_without_the_callback_of_its_style():
-    net = network("gpu")
-    with pytest.raises(UnsupportedError, match=r"'fc.grad'.*no method update;.*NONE"):
-        compiled(net, needed=False)

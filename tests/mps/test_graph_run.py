@@ -14,7 +14,6 @@ from mpsref.errors import (
     MissingSourceError,
     ShapeError,
     UnknownSourceError,
-    UnsupportedError,
 )
 from mpsref.kernels import FullyConnected, SoftMax
 from mpsref.mps import MPSCNNLossLabels, MPSNNDefaultPadding, MPSNNPadding, graph
@@ -226,13 +225,6 @@ def test_formats():
     assert result.image.item() == np.float32(result.images[1].item()) + np.float32(1 / 3)
     with pytest.raises(TypeError, match=r"float64.*reference"):
         graph.MPSNNGraph(last.result_image, backend="cpu", format="float64")
-
-
-def test_a_backend_that_lacks_an_operation_is_refused_at_once():
-    poor = registry.Backend("poor", {})
-    relu = graph.MPSCNNNeuronReLUNode(MPSNNImageNode("x"), a=0, label="r")
-    with pytest.raises(UnsupportedError, match=r"'r'.*'poor'.*Neuron\.forward"):
-        graph.MPSNNGraph(relu.result_image, backend=poor)
 
 
 def test_a_node_may_have_a_backend_of_its_own():

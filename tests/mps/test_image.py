@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Array
-from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.errors import ShapeError
 from mpsref.mps.core.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage, pixels
 from mpsref.mps.core.properties import PropertyError
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
@@ -61,28 +61,6 @@ def test_a_descriptor_can_be_changed() -> None:
     for name in ("widht", "dtype", "shape"):
         with pytest.raises(PropertyError, match=rf"^MPSImageDescriptor has no property '{name}'; .* channel_format"):
             setattr(descriptor, name, 1)
-
-
-@pytest.mark.parametrize("name", ["width", "height", "feature_channels", "number_of_images"])
-def test_lengths_of_a_descriptor(name: str) -> None:
-    low = 0 if name == "number_of_images" else 1
-    descriptor = MPSImageDescriptor(Float32, 4, 3, 8, 2)
-    for length in (low, AXIS_LIMIT):
-        setattr(descriptor, name, length)
-        assert getattr(descriptor, name) == length
-    for length in (low - 1, -5, AXIS_LIMIT + 1):
-        with pytest.raises(ShapeError, match=f"^{name} is {length}; it must be from {low} to {AXIS_LIMIT}$"):
-            setattr(descriptor, name, length)
-    for wrong in (True, 1.0, None, "1", [1]):
-        with pytest.raises(TypeError, match=f"^{name} is .*; it must be an integer$"):
-            setattr(descriptor, name, wrong)
-    assert getattr(descriptor, name) == AXIS_LIMIT
-
-
-@pytest.mark.parametrize(("value", "error"), [("unorm8", UnsupportedError), (5, ValueError), (1.0, TypeError)])
-def test_formats_that_an_image_cannot_have(value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"channel.format"):
-        MPSImageDescriptor(value, 1, 1, 1)
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -214,20 +192,6 @@ def test_equality() -> None:
     assert image == image.copy()
     with pytest.raises(TypeError, match="unhashable"):
         hash(image)
-
-
-def test_a_temporary_image_never_expires() -> None:
-    image = MPSTemporaryImage(counted(1, 2, 3, 4))
-    assert image.read_count == 1
-    image.read_count = 0
-    assert image.read_count == 0
-    assert same(image.to_nhwc(), counted(1, 2, 3, 4))
-    with pytest.raises(ValueError, match=r"^read_count is -1; it must be an integer >= 0$"):
-        image.read_count = -1
-    with pytest.raises(TypeError, match=r"^read_count is 2.0"):
-        image.read_count = 2.0  # type: ignore[assignment]
-    assert image.read_count == 0
-    assert MPSTemporaryImage(image.descriptor).read_count == 1
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

@@ -152,19 +152,11 @@ def test_an_error_changes_no_property_even_after_padding_has_set_some() -> None:
     assert kernel.edge_mode is MPSImageEdgeMode.Clamp
 
 
-def test_what_goes_in_comes_out() -> None:
-    image, batch = mps.MPSImage(X), mps.MPSImageBatch.from_array(X)
-    assert type(Shift().encode(X)) is np.ndarray
+def test_members_of_a_list_are_written() -> None:
+    batch = mps.MPSImageBatch.from_array(X)
     assert type(Shift().encode(mps.MPSTemporaryImage(X))) is mps.MPSImage
-    assert Shift().encode(image) == image
-    out = Shift().encode(list(batch))
-    assert type(out) is mps.MPSImageBatch
-    np.testing.assert_array_equal(out.to_array(), X)
-    for target in (mps.MPSImage(np.zeros_like(X)), mps.MPSImageBatch.from_array(np.zeros_like(X))):
-        assert Shift().encode(X, target) is target
-        np.testing.assert_array_equal(np.asarray(target), X)
     members = [mps.MPSImage(np.zeros_like(X[:1])) for _ in range(2)]
-    assert Shift().encode(image, members) is members
+    assert Shift().encode(mps.MPSImage(X), members) is members
     np.testing.assert_array_equal(members[1].array, X[1:])
     with pytest.raises(ValueError, match="shares memory"):
         Shift().encode(batch, [batch[0], mps.MPSImage(X[:1])])

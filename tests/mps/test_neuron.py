@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import ShapeError, mps
+from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import value
 from mpsref.mps import MPSCNNNeuronType, MPSNNNeuronDescriptor
@@ -181,13 +181,3 @@ def test_clamped_slopes_of_relun() -> None:
         documented.relun_clamped_slope = "b"
     with pytest.raises(TypeError, match="relun_clamped_slope"):
         mps.MPSCNNNeuronGradient(descriptor, relun_clamped_slope=0)
-
-
-def test_images_that_do_not_fit() -> None:
-    x = np.ones((2, 3, 4, 3), np.float32)
-    prelu = mps.MPSCNNNeuronPReLU([0.5, 0.25])
-    with pytest.raises(ShapeError, match="data has 2 values and the image 3 channels"):
-        prelu.encode(x)
-    for edge_mode in ("mirror", "constant"):
-        with pytest.raises(ValueError, match="edge_mode"):
-            mps.MPSCNNNeuron(relu(), edge_mode=edge_mode)

@@ -7,31 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import NotSynchronizedError, OrderError, ShapeError
+from mpsref import OrderError, ShapeError, mps
 from mpsref.arguments.arrays import Array
-from mpsref.mps import (
-    BatchNormalizationDataSource,
-    MPSCNNBatchNormalization,
-    MPSCNNBatchNormalizationStatistics,
-    MPSCNNBatchNormalizationStatisticsGradient,
-    MPSCNNNormalizationGammaAndBetaState,
-    MPSCommandBuffer,
-)
-from mpsref.mps.convolution import MPSCNNConvolution, MPSCNNConvolutionGradient
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
-from mpsref.mps.optimizer import (
-    MPSNNOptimizerAdam,
-    MPSNNOptimizerDescriptor,
-    MPSNNOptimizerRMSProp,
-    MPSNNOptimizerStochasticGradientDescent,
-    MPSNNRegularizationType,
-)
 from tests.mps.fakes import NAMES
 
 F32 = np.float32
 
-SGD, RMSPROP, ADAM = MPSNNOptimizerStochasticGradientDescent, MPSNNOptimizerRMSProp, MPSNNOptimizerAdam
+SGD, RMSPROP, ADAM = mps.MPSNNOptimizerStochasticGradientDescent, mps.MPSNNOptimizerRMSProp, mps.MPSNNOptimizerAdam
 
 KINDS: list[Any] = [SGD, RMSPROP, ADAM]
 
@@ -58,9 +40,8 @@ STEPS = vector(0.5, 4), vector(-0.25, 1)
     ],
 )
 @pytest.mark.parametrize("form", ["vector", "matrix"])
-def test_two_steps_on_arrays(backend: str, optimizer: Any, after: Any, moments: Any, form: str) -> None:
+def test_two_steps_on_arrays(optimizer: Any, after: Any, moments: Any, form: str) -> None:
     optimizer = optimizer.copy()
-    optimizer.backend = backend
     shape = (2,) if form == "vector" else (1, 2)
     state = {name: m.reshape(shape) for name, m in moments_of(optimizer, f"_{form}").items()}
     values = vector(1, -2).reshape(shape)
@@ -152,14 +133,14 @@ def test_arrays_that_do_not_fit(change: dict[str, Any], error: type[Exception], 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_learning_rate_or_a_descriptor(kind: Any) -> None:
-    described = MPSNNOptimizerDescriptor(
+    described = mps.MPSNNOptimizerDescriptor(
         0.5, 2.0, apply_gradient_clipping=True, gradient_clip_max=1, gradient_clip_min=-1, regularization_type="l1"
     )
     optimizer = kind(optimizer_descriptor=described)
     assert optimizer.optimizer_descriptor == described
     described.learning_rate = 9
     assert optimizer.learning_rate == 0.5
-    assert optimizer.regularization_type is MPSNNRegularizationType.L1
+    assert optimizer.regularization_type is mps.MPSNNRegularizationType.L1
     optimizer.set_learning_rate(-1)
     optimizer.apply_gradient_clipping = False
     assert (optimizer.learning_rate, optimizer.apply_gradient_clipping) == (-1, False)
@@ -175,42 +156,15 @@ def test_a_learning_rate_or_a_descriptor(kind: Any) -> None:
 
 
 def test_descriptors() -> None:
-    descriptor = MPSNNOptimizerDescriptor()
+    descriptor = mps.MPSNNOptimizerDescriptor()
     assert (descriptor.learning_rate, descriptor.gradient_rescale) == (1e-3, 1)
     assert (descriptor.gradient_clip_min, descriptor.gradient_clip_max) == (-np.inf, np.inf)
-    assert (descriptor.regularization_type, descriptor.regularization_scale) == (MPSNNRegularizationType.NONE, 0)
-    changed = MPSNNOptimizerDescriptor(-0.1, gradient_clip_min=0, regularization_type=2, regularization_scale=-1)
-    for twin in (MPSNNOptimizerDescriptor.from_json(changed.to_json()), eval(repr(changed), NAMES), changed.copy()):
+    assert (descriptor.regularization_type, descriptor.regularization_scale) == (mps.MPSNNRegularizationType.NONE, 0)
+    changed = mps.MPSNNOptimizerDescriptor(-0.1, gradient_clip_min=0, regularization_type=2, regularization_scale=-1)
+    for twin in (mps.MPSNNOptimizerDescriptor.from_json(changed.to_json()), eval(repr(changed), NAMES), changed.copy()):
         assert twin == changed
-    for words, error, match in [
-        ({"gradient_clip_min": 1, "gradient_clip_max": 0}, ValueError, "gradient_clip_min is 1.0"),
-        ({"gradient_clip_min": np.nan}, ValueError, "gradient_clip_min is nan"),
-        ({"learning_rate": np.nan}, ValueError, "learning_rate is nan"),
-        ({"gradient_rescale": True}, TypeError, "gradient_rescale is True"),
-        ({"regularization_type": 3}, ValueError, "regularization_type is 3"),
-        ({"regularization_type": 1.0}, TypeError, "regularization_type is 1.0"),
-    ]:
-        with pytest.raises(error, match=match):
-            MPSNNOptimizerDescriptor(**words)
-
-
-@pytest.mark.parametrize(
-    ("kind", "bad", "error"),
-    [
-        (RMSPROP, {"decay": 1.5}, ValueError),
-        (RMSPROP, {"epsilon": -1}, ValueError),
-        (ADAM, {"beta1": 1}, ValueError),
-        (ADAM, {"beta2": -1}, ValueError),
-        (ADAM, {"time_step": -1}, ValueError),
-        (ADAM, {"time_step": 1.0}, TypeError),
-        (SGD, {"momentum_scale": np.nan}, ValueError),
-        (SGD, {"use_nesterov_momentum": 1}, TypeError),
-        (SGD, {"momentum": 0.9}, TypeError),
-    ],
-)
-def test_illegal_parameters(kind: Any, bad: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error, match=next(iter(bad))):
-        kind(0.1, **bad)
+    with pytest.raises(ValueError, match=r"gradient_clip_min is 1\.0"):
+        mps.MPSNNOptimizerDescriptor(gradient_clip_min=1, gradient_clip_max=0)
 
 
 def test_the_old_spelling_of_nesterov() -> None:
@@ -218,7 +172,7 @@ def test_the_old_spelling_of_nesterov() -> None:
     assert SGD(0.1, use_nestrov_momentum=True).use_nestrov_momentum
 
 
-DESCRIPTOR = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
+DESCRIPTOR = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 1)
 
 X = vector(1, 2, 3, 4, 5).reshape(1, 1, 5, 1)
 
@@ -231,49 +185,22 @@ class Layer:
     """A convolution of stride 2 and its gradient: dw = 16 22 10, db = 6."""
 
     def __init__(self, backend: str = "reference") -> None:
-        descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2)
-        self.source = ArrayConvolutionDataSource(descriptor, WEIGHTS.copy(), BIASES.copy())
-        self.convolution = MPSCNNConvolution(self.source, backend=backend)
-        self.gradient = MPSCNNConvolutionGradient(self.source, backend=backend)
+        descriptor = mps.MPSCNNConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2)
+        self.source = mps.ArrayConvolutionDataSource(descriptor, WEIGHTS.copy(), BIASES.copy())
+        self.convolution = mps.MPSCNNConvolution(self.source, backend=backend)
+        self.gradient = mps.MPSCNNConvolutionGradient(self.source, backend=backend)
 
-    def forward(self, buffer: MPSCommandBuffer | None = None) -> Any:
+    def forward(self, buffer: mps.MPSCommandBuffer | None = None) -> Any:
         return self.convolution.encode_batch(X, destination_size=(1, 3), return_state=True, command_buffer=buffer)
 
-    def backward(self, buffer: MPSCommandBuffer | None = None) -> Any:
+    def backward(self, buffer: mps.MPSCommandBuffer | None = None) -> Any:
         _, state = self.forward(buffer)
         self.gradient.encode_batch(G, X, state, command_buffer=buffer)
         return state
 
 
-def weights_state() -> MPSCNNConvolutionWeightsAndBiasesState:
-    return MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS, BIASES)
-
-
-def test_an_update_on_the_command_buffer(backend: str) -> None:
-    """The whole step on one command buffer: no synchronization before the update, one before the host reads."""
-    layer, buffer = Layer(backend), MPSCommandBuffer()
-    y, _ = layer.forward(buffer)
-    state = layer.backward(buffer)
-    source = layer.convolution.export_weights_and_biases(command_buffer=buffer)
-    sgd = SGD(0.01, backend=backend)
-    result = sgd.encode(
-        convolution_gradient_state=state,
-        convolution_source_state=source,
-        input_momentum_vectors=None,
-        command_buffer=buffer,
-    )
-    for kernel in (layer.convolution, layer.gradient):
-        kernel.reload_weights_and_biases(result, command_buffer=buffer)
-    after, _ = layer.forward(buffer)
-    with pytest.raises(NotSynchronizedError, match="weights cannot be read"):
-        _ = result.weights
-    result.synchronize(buffer)
-    buffer.wait_until_completed()
-    np.testing.assert_allclose(result.weights.ravel(), [0.84, 9.78, 99.9], rtol=1e-6)
-    np.testing.assert_allclose(result.biases, [0.44], rtol=1e-6)
-    np.testing.assert_allclose(y.ravel(), [210.5, 432.5, 54.5], rtol=1e-6)
-    np.testing.assert_allclose(after.ravel(), [210.02, 431.06, 52.70], rtol=1e-6)
-    assert layer.source.weights_array.ravel().tolist() == [1, 10, 100]
+def weights_state() -> mps.MPSCNNConvolutionWeightsAndBiasesState:
+    return mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS, BIASES)
 
 
 def test_two_steps_with_momentum_in_place() -> None:
@@ -320,7 +247,7 @@ def test_states_are_updated_as_their_arrays_would_be(optimizer: Any) -> None:
 def test_a_list_of_one_moment_leaves_the_biases() -> None:
     """The result receives a copy of them, so that a reload from it is safe."""
     momentum = [np.zeros(3, F32)]
-    target = MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
+    target = mps.MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
     SGD(0.01, momentum_scale=0.9).encode(
         convolution_gradient_state=Layer().backward(),
         convolution_source_state=weights_state(),
@@ -335,7 +262,7 @@ def test_a_list_of_one_moment_leaves_the_biases() -> None:
 
 @pytest.mark.parametrize("momenta", [None, [np.zeros(3, F32)], [np.zeros(3, F32), np.zeros(1, F32)]])
 def test_a_state_without_biases(momenta: Any) -> None:
-    source = MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)
+    source = mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)
     result = SGD(0.01, momentum_scale=0.9).encode(
         convolution_gradient_state=Layer().backward(), convolution_source_state=source, input_momentum_vectors=momenta
     )
@@ -348,10 +275,12 @@ def test_a_state_without_biases(momenta: Any) -> None:
 
 def normalization() -> tuple[Any, Any, Any]:
     """A state with the gradients of two channels."""
-    norm = MPSCNNBatchNormalization(BatchNormalizationDataSource(2, gamma=[2.0, 1.0], beta=[0.5, 0.0], epsilon=1.5))
+    norm = mps.MPSCNNBatchNormalization(
+        mps.BatchNormalizationDataSource(2, gamma=[2.0, 1.0], beta=[0.5, 0.0], epsilon=1.5)
+    )
     x = np.random.default_rng(0).standard_normal((2, 3, 4, 2)).astype(F32)
     state = norm.result_state_for_source_image(x)
-    MPSCNNBatchNormalizationStatistics().encode_batch(x, state)
+    mps.MPSCNNBatchNormalizationStatistics().encode_batch(x, state)
     return norm, x, state
 
 
@@ -363,7 +292,7 @@ def test_gamma_and_beta(kind: Any) -> None:
         kind(0.1).encode(
             batch_normalization_state=state, **{name: [np.zeros(2, F32), np.zeros(2, F32)] for name in names}
         )
-    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(np.ones_like(x), x, state)
+    mps.MPSCNNBatchNormalizationStatisticsGradient().encode_batch(np.ones_like(x), x, state)
     buffers = state.device_read()
     results = []
     for given in (
@@ -371,7 +300,7 @@ def test_gamma_and_beta(kind: Any) -> None:
         {"batch_normalization_gradient_state": state, "batch_normalization_source_state": state},
         {
             "batch_normalization_state": state,
-            "result_state": MPSCNNNormalizationGammaAndBetaState(np.zeros(2, F32), np.zeros(2, F32)),
+            "result_state": mps.MPSCNNNormalizationGammaAndBetaState(np.zeros(2, F32), np.zeros(2, F32)),
         },
     ):
         lists = {name: [np.zeros(2, F32), np.zeros(2, F32)] for name in names}
@@ -394,8 +323,8 @@ def test_gamma_and_beta(kind: Any) -> None:
 def test_gradients_and_source_in_two_states() -> None:
     """Gamma and beta are those of the source state's kernel, the gradients those of the other state."""
     (_, x, first), (other, _, second) = normalization(), normalization()
-    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(np.ones_like(x), x, first)
-    other.reload_gamma_and_beta(MPSCNNNormalizationGammaAndBetaState(vector(7, 8), vector(-1, -2)))
+    mps.MPSCNNBatchNormalizationStatisticsGradient().encode_batch(np.ones_like(x), x, first)
+    other.reload_gamma_and_beta(mps.MPSCNNNormalizationGammaAndBetaState(vector(7, 8), vector(-1, -2)))
     result = SGD(0.5).encode(batch_normalization_gradient_state=first, batch_normalization_source_state=second)
     result.synchronize()
     gradients = first.device_read()
@@ -422,13 +351,13 @@ def test_keywords_must_make_up_one_form() -> None:
     with pytest.raises(TypeError, match="the operands of an optimizer are keywords: write input_gradient_vector"):
         SGD(0.1).encode(g, v)
     with pytest.raises(TypeError, match="first argument is an MPSCommandBuffer; command buffers are passed by keyword"):
-        SGD(0.1).encode(MPSCommandBuffer(), input_gradient_vector=g, input_values_vector=v)
+        SGD(0.1).encode(mps.MPSCommandBuffer(), input_gradient_vector=g, input_values_vector=v)
 
 
 def test_errors_update_nothing() -> None:
-    adam, layer, buffer = ADAM(0.1), Layer(), MPSCommandBuffer()
+    adam, layer, buffer = ADAM(0.1), Layer(), mps.MPSCommandBuffer()
     state, weights = layer.backward(), weights_state()
-    target = MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
+    target = mps.MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
     buffer.commit()
     good = [np.zeros(3, F32), np.zeros(1, F32)]
     closed = np.zeros(1, F32)
@@ -452,13 +381,13 @@ def test_errors_update_nothing() -> None:
         (lists(good), ValueError, "shares memory"),
         ({**lists(own), "result_state": "x"}, TypeError, "result_state is of type str"),
         (
-            {**lists(own), "result_state": MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)},
+            {**lists(own), "result_state": mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)},
             ValueError,
             "the state has none",
         ),
         ({**lists(own), "convolution_gradient_state": weights}, TypeError, "convolution_gradient_state is of type"),
         (
-            {**lists(own), "convolution_source_state": MPSCNNConvolutionWeightsAndBiasesState(vector(1, 2))},
+            {**lists(own), "convolution_source_state": mps.MPSCNNConvolutionWeightsAndBiasesState(vector(1, 2))},
             ShapeError,
             "has 3 weights",
         ),

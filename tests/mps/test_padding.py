@@ -9,17 +9,8 @@ import numpy as np
 import pytest
 
 from mpsref import mps, padding
-from mpsref.mps import (
-    MPSCNNPoolingAverage,
-    MPSCNNPoolingAverageGradient,
-    MPSImageDescriptor,
-    MPSImageEdgeMode,
-    MPSNNDefaultPadding,
-    MPSNNPadding,
-    MPSNNPaddingMethod,
-)
 
-M = MPSNNPaddingMethod
+M = mps.MPSNNPaddingMethod
 X = np.arange(2 * 7 * 8 * 3, dtype=np.float32).reshape(2, 7, 8, 3)
 METHODS = [a | r | s for a in (0, 1, 2) for r in (0, 4, 8, 12) for s in (0, 0x10, 0x20)]
 
@@ -28,76 +19,76 @@ METHODS = [a | r | s for a in (0, 1, 2) for r in (0, 4, 8, 12) for s in (0, 0x10
 def test_every_method_places_the_windows_as_the_functional_form_says(size: int, stride: int) -> None:
     for method in METHODS:
         place = padding.mps(X.shape[1:3], (size, 2), (stride, 1), policy=method)
-        pool = MPSCNNPoolingAverage(2, size, 1, stride, padding=MPSNNDefaultPadding.padding_with_method(method))
+        pool = mps.MPSCNNPoolingAverage(2, size, 1, stride, padding=mps.MPSNNDefaultPadding.padding_with_method(method))
         assert pool.encode(X).shape == (2, *place.output_size, 3), method
         assert (pool.offset.y, pool.offset.x) == place.offset, method
-        assert pool.edge_mode is MPSImageEdgeMode.Zero
+        assert pool.edge_mode is mps.MPSImageEdgeMode.Zero
 
 
 def test_policies_use_the_dilated_extent() -> None:
-    pool = mps.MPSCNNDilatedPoolingMax(3, 2, 2, 3, padding=MPSNNDefaultPadding(M.SizeValidOnly))
+    pool = mps.MPSCNNDilatedPoolingMax(3, 2, 2, 3, padding=mps.MPSNNDefaultPadding(M.SizeValidOnly))
     assert pool.encode(X).shape == (2, 7 - 4 + 1, 8 - 5 + 1, 3)
     assert pool.offset == (2, 2, 0)
 
 
 def test_a_policy_keeps_the_image_offset() -> None:
-    pool = MPSCNNPoolingAverage(3, 3, offset=(9, 9, 1), padding=MPSNNDefaultPadding(M.SizeValidOnly))
+    pool = mps.MPSCNNPoolingAverage(3, 3, offset=(9, 9, 1), padding=mps.MPSNNDefaultPadding(M.SizeValidOnly))
     assert pool.encode(X).shape == (1, 5, 6, 3)
     assert pool.offset == (1, 1, 1)
 
 
 def test_the_policies_of_tensorflow() -> None:
-    same = MPSNNDefaultPadding.padding_for_tensorflow_average_pooling()
-    valid = MPSNNDefaultPadding.padding_for_tensorflow_average_pooling_valid_only()
+    same = mps.MPSNNDefaultPadding.padding_for_tensorflow_average_pooling()
+    valid = mps.MPSNNDefaultPadding.padding_for_tensorflow_average_pooling_valid_only()
     for policy, name in ((same, "SAME"), (valid, "VALID")):
-        pool = MPSCNNPoolingAverage(4, 3, 3, 2, padding=policy)
+        pool = mps.MPSCNNPoolingAverage(4, 3, 3, 2, padding=policy)
         place = padding.tensorflow((7, 8), (3, 4), (2, 3), padding=name)
         assert pool.encode(X).shape[1:3] == place.output_size
         assert (pool.offset.y, pool.offset.x) == place.offset
-        assert pool.edge_mode is MPSImageEdgeMode.Clamp
+        assert pool.edge_mode is mps.MPSImageEdgeMode.Clamp
     assert same.padding_method == M.SizeSame | M.AddRemainderToBottomRight
-    assert same.inverse().edge_mode is MPSImageEdgeMode.Clamp
+    assert same.inverse().edge_mode is mps.MPSImageEdgeMode.Clamp
 
 
 def test_inverse() -> None:
     for method in METHODS:
-        policy = MPSNNDefaultPadding.padding_with_method(method)
+        policy = mps.MPSNNDefaultPadding.padding_with_method(method)
         assert policy.inverse().padding_method == padding.method_inverse(method)
-    assert MPSNNPadding().inverse() is None
+    assert mps.MPSNNPadding().inverse() is None
 
 
 @pytest.mark.parametrize("bad", [3, 0x30, 0x40, -1, M.Custom, M.Custom | M.SizeSame, 0x7F0])
 def test_reserved_bits_and_custom_raise(bad: int) -> None:
     with pytest.raises(ValueError, match="method is"):
-        MPSNNDefaultPadding.padding_with_method(bad)
+        mps.MPSNNDefaultPadding.padding_with_method(bad)
     with pytest.raises(ValueError, match="method is"):
-        MPSNNDefaultPadding(M(bad) if bad >= 0 else bad)  # type: ignore[arg-type]
+        mps.MPSNNDefaultPadding(M(bad) if bad >= 0 else bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bad", [True, 1.0, "same", None])
 def test_methods_are_integers(bad: Any) -> None:
-    for make in (MPSNNDefaultPadding, MPSNNDefaultPadding.padding_with_method):
+    for make in (mps.MPSNNDefaultPadding, mps.MPSNNDefaultPadding.padding_with_method):
         with pytest.raises(TypeError, match="method is"):
             make(bad)
 
 
 def test_the_edge_mode_of_a_policy() -> None:
-    for mode in ("clamp", 1, MPSImageEdgeMode.Clamp):
-        assert MPSNNDefaultPadding(M.SizeSame, mode).edge_mode is MPSImageEdgeMode.Clamp  # type: ignore[arg-type]
+    for mode in ("clamp", 1, mps.MPSImageEdgeMode.Clamp):
+        assert mps.MPSNNDefaultPadding(M.SizeSame, mode).edge_mode is mps.MPSImageEdgeMode.Clamp  # type: ignore[arg-type]
     for bad in (2, "mirror", True):
         with pytest.raises((ValueError, TypeError), match="edge_mode is"):
-            MPSNNDefaultPadding(M.SizeSame, bad)  # type: ignore[arg-type]
+            mps.MPSNNDefaultPadding(M.SizeSame, bad)  # type: ignore[arg-type]
 
 
 def test_no_window_fits() -> None:
-    pool = MPSCNNPoolingAverage(9, 9, padding=MPSNNDefaultPadding(M.SizeValidOnly))
+    pool = mps.MPSCNNPoolingAverage(9, 9, padding=mps.MPSNNDefaultPadding(M.SizeValidOnly))
     was = pool.copy()
     with pytest.raises(ValueError, match="no window fits"):
         pool.encode(X)
     assert pool == was
 
 
-class Recording(MPSNNPadding):
+class Recording(mps.MPSNNPadding):
     """Records its arguments, and shifts the offset by one."""
 
     padding_method = M.Custom | M.SizeFull
@@ -106,17 +97,21 @@ class Recording(MPSNNPadding):
         self.asked: list[Any] = []
 
     def destination_image_descriptor_for_source_images(
-        self, source_images: Sequence[Any], source_states: Sequence[Any], kernel: Any, descriptor: MPSImageDescriptor
-    ) -> MPSImageDescriptor:
+        self,
+        source_images: Sequence[Any],
+        source_states: Sequence[Any],
+        kernel: Any,
+        descriptor: mps.MPSImageDescriptor,
+    ) -> mps.MPSImageDescriptor:
         self.asked = [source_images, source_states, kernel.offset, descriptor.shape, descriptor.dtype]
         kernel.offset = kernel.offset._replace(x=kernel.offset.x + 1)
         kernel.edge_mode = "clamp"
-        return MPSImageDescriptor("float16", width=3, height=4, feature_channels=8, number_of_images=3)
+        return mps.MPSImageDescriptor("float16", width=3, height=4, feature_channels=8, number_of_images=3)
 
 
 def test_a_custom_policy_is_asked_last_and_has_its_way() -> None:
     policy = Recording()
-    pool = MPSCNNPoolingAverage(3, 3, padding=policy, clip_rect=((0, 0, 0), (99, 99, 2)))
+    pool = mps.MPSCNNPoolingAverage(3, 3, padding=policy, clip_rect=((0, 0, 0), (99, 99, 2)))
     y = pool.encode(X)
     images, states, offset, shape, dtype = policy.asked
     assert [type(image) for image in images] == [mps.MPSImage]
@@ -124,15 +119,15 @@ def test_a_custom_policy_is_asked_last_and_has_its_way() -> None:
     assert len(states) == 0
     assert (offset, shape, dtype) == ((-1, -1, 0), (2, 9, 10, 3), np.float32)
     assert (y.shape, y.dtype) == ((3, 4, 3, 8), np.float16)
-    assert (pool.offset, pool.edge_mode) == ((0, -1, 0), MPSImageEdgeMode.Clamp)
-    expected = MPSCNNPoolingAverage(3, 3, offset=(0, -1, 0), edge_mode=1).encode(X, destination_size=(4, 3))
+    assert (pool.offset, pool.edge_mode) == ((0, -1, 0), mps.MPSImageEdgeMode.Clamp)
+    expected = mps.MPSCNNPoolingAverage(3, 3, offset=(0, -1, 0), edge_mode=1).encode(X, destination_size=(4, 3))
     np.testing.assert_array_equal(y[:2, ..., :3], expected.astype(np.float16))
     assert not y[2].any()
     assert not y[..., 3:].any()
 
 
 def test_a_custom_policy_that_leaves_too_little_room_raises_and_changes_nothing() -> None:
-    pool = MPSCNNPoolingAverage(3, 3, padding=Recording())
+    pool = mps.MPSCNNPoolingAverage(3, 3, padding=Recording())
     was = pool.copy()
     with pytest.raises(ValueError, match="source_image has only 2"):
         pool.encode(X)
@@ -140,37 +135,37 @@ def test_a_custom_policy_that_leaves_too_little_room_raises_and_changes_nothing(
 
 
 def test_the_default_custom_suggestion_is_valid_only() -> None:
-    class Seen(MPSNNPadding):
+    class Seen(mps.MPSNNPadding):
         def destination_image_descriptor_for_source_images(
-            self, source_images: Any, source_states: Any, kernel: Any, descriptor: MPSImageDescriptor
-        ) -> MPSImageDescriptor:
+            self, source_images: Any, source_states: Any, kernel: Any, descriptor: mps.MPSImageDescriptor
+        ) -> mps.MPSImageDescriptor:
             return descriptor
 
-    pool = MPSCNNPoolingAverage(3, 3, padding=Seen())
+    pool = mps.MPSCNNPoolingAverage(3, 3, padding=Seen())
     assert pool.encode(X).shape == (2, 5, 6, 3)
     assert pool.offset == (1, 1, 0)
-    gradient = MPSCNNPoolingAverageGradient(3, 3, padding=Seen(), secondary_offset=(1, 1, 0))
+    gradient = mps.MPSCNNPoolingAverageGradient(3, 3, padding=Seen(), secondary_offset=(1, 1, 0))
     assert gradient.encode(X, X).shape == (2, 5, 6, 3)
     with pytest.raises(TypeError, match="cannot be saved"):
         pool.to_json()
 
 
 def test_bad_custom_policies() -> None:
-    class Plain(MPSNNPadding):
+    class Plain(mps.MPSNNPadding):
         padding_method = M.SizeSame
 
-    class Reserved(MPSNNPadding):
+    class Reserved(mps.MPSNNPadding):
         padding_method = M.Custom | M(3)
 
-    class Nothing(MPSNNPadding):
+    class Nothing(mps.MPSNNPadding):
         def destination_image_descriptor_for_source_images(self, *arguments: Any) -> Any:
             return None
 
     with pytest.raises(ValueError, match="must have the bit"):
-        MPSCNNPoolingAverage(3, 3, padding=Plain())
+        mps.MPSCNNPoolingAverage(3, 3, padding=Plain())
     with pytest.raises(ValueError, match="align field"):
-        MPSCNNPoolingAverage(3, 3, padding=Reserved())
+        mps.MPSCNNPoolingAverage(3, 3, padding=Reserved())
     with pytest.raises(NotImplementedError, match="must define destination_image_descriptor"):
-        MPSCNNPoolingAverage(3, 3, padding=MPSNNPadding()).encode(X)
+        mps.MPSCNNPoolingAverage(3, 3, padding=mps.MPSNNPadding()).encode(X)
     with pytest.raises(TypeError, match="returned None; it must return an MPSImageDescriptor"):
-        MPSCNNPoolingAverage(3, 3, padding=Nothing()).encode(X)
+        mps.MPSCNNPoolingAverage(3, 3, padding=Nothing()).encode(X)

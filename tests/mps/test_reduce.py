@@ -9,14 +9,6 @@ import pytest
 
 from mpsref import Reduce, ShapeError, UnsupportedError, mps
 from mpsref.kernels.reduce import OPERATIONS
-from mpsref.mps import (
-    MPSKernel,
-    MPSNNReduceBinary,
-    MPSNNReduceFeatureChannelsAndWeightsMean,
-    MPSNNReduceFeatureChannelsAndWeightsSum,
-    MPSNNReduceFeatureChannelsSum,
-    MPSNNReduceRowMean,
-)
 
 F32 = np.float32
 
@@ -49,19 +41,19 @@ def test_every_class_of_the_header_is_there() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_the_functional_form(kind: Any, backend: str) -> None:
+def test_the_functional_form(kind: Any) -> None:
     x = random(2, 5, 4, 6)
-    kernel = kind(backend=backend)
-    np.testing.assert_array_equal(kernel.encode(x), Reduce(*KINDS[kind]).forward(x, backend=backend))
+    kernel = kind()
+    np.testing.assert_array_equal(kernel.encode(x), Reduce(*KINDS[kind]).forward(x))
     kernel.clip_rect_source = ((1, 2, 1), (2, 9, 9))
-    expected = Reduce(*KINDS[kind], clip=((2, 1), (9, 2))).forward(x[1:], backend=backend)
+    expected = Reduce(*KINDS[kind], clip=((2, 1), (9, 2))).forward(x[1:])
     np.testing.assert_array_equal(kernel.encode(x), expected)
-    assert MPSKernel.from_json(kernel.to_json()) == kind(clip_rect_source=((1, 2, 1), (2, 9, 9)))
+    assert mps.MPSKernel.from_json(kernel.to_json()) == kind(clip_rect_source=((1, 2, 1), (2, 9, 9)))
 
 
 def test_a_weight() -> None:
     x = random(1, 2, 2, 5)
-    total = MPSNNReduceFeatureChannelsSum(weight=-2.0)
+    total = mps.MPSNNReduceFeatureChannelsSum(weight=-2.0)
     np.testing.assert_allclose(total.encode(x), -2 * x.sum(3, keepdims=True), rtol=1e-5)
     with pytest.raises(ValueError, match="weight is inf"):
         total.weight = np.inf
@@ -69,20 +61,20 @@ def test_a_weight() -> None:
 
 def test_the_offset_is_ignored_and_nothing_else() -> None:
     x = random(1, 4, 4, 4)
-    moved = MPSNNReduceRowMean(offset=(2, 1))
-    np.testing.assert_array_equal(moved.encode(x), MPSNNReduceRowMean().encode(x))
+    moved = mps.MPSNNReduceRowMean(offset=(2, 1))
+    np.testing.assert_array_equal(moved.encode(x), mps.MPSNNReduceRowMean().encode(x))
     for name, value in (("edge_mode", "clamp"), ("source_feature_channel_offset", 4)):
         with pytest.raises(UnsupportedError, match=f"{name} is"):
-            MPSNNReduceRowMean(**{name: value}).encode(x)
+            mps.MPSNNReduceRowMean(**{name: value}).encode(x)
 
 
 @pytest.mark.parametrize("clip", [((9, 0, 0), (1, 1, 1)), ((0, 0, 0), (1, 0, 1)), ((0, 0, 3), (1, 1, 1))])
 def test_a_clip_beside_the_image(clip: Any) -> None:
     with pytest.raises(ValueError, match="nothing lies in both"):
-        MPSNNReduceRowMean(clip_rect_source=clip).encode(random(2, 4, 4, 4))
+        mps.MPSNNReduceRowMean(clip_rect_source=clip).encode(random(2, 4, 4, 4))
 
 
-CLASSES = MPSNNReduceFeatureChannelsAndWeightsSum, MPSNNReduceFeatureChannelsAndWeightsMean
+CLASSES = mps.MPSNNReduceFeatureChannelsAndWeightsSum, mps.MPSNNReduceFeatureChannelsAndWeightsMean
 
 
 def two(*shape: int, dtype: Any = F32) -> tuple[Any, Any]:
@@ -103,9 +95,9 @@ def test_sums_and_means(channels: int, dtype: str, backend: str) -> None:
     by_weights = np.divide(total, used, out=np.zeros_like(total), where=used > 0)
     scale = np.abs(products).sum(3, keepdims=True)
     kernels: Any = (
-        (MPSNNReduceFeatureChannelsAndWeightsSum(backend=backend), total, 1),
-        (MPSNNReduceFeatureChannelsAndWeightsSum(True, backend=backend), by_weights, np.maximum(used, 1)),
-        (MPSNNReduceFeatureChannelsAndWeightsMean(backend=backend), total / channels, channels),
+        (mps.MPSNNReduceFeatureChannelsAndWeightsSum(backend=backend), total, 1),
+        (mps.MPSNNReduceFeatureChannelsAndWeightsSum(True, backend=backend), by_weights, np.maximum(used, 1)),
+        (mps.MPSNNReduceFeatureChannelsAndWeightsMean(backend=backend), total / channels, channels),
     )
     for kernel, expected, divisor in kernels:
         result = kernel.encode(x, w)
@@ -118,20 +110,20 @@ def test_sums_and_means(channels: int, dtype: str, backend: str) -> None:
 
 def test_a_float16_sum_is_rounded_once(backend: str) -> None:
     x = np.array([2048, 1, 1, 1], np.float16).reshape(1, 1, 1, 4)
-    total = MPSNNReduceFeatureChannelsAndWeightsSum(backend=backend).encode(x, np.ones_like(x))
+    total = mps.MPSNNReduceFeatureChannelsAndWeightsSum(backend=backend).encode(x, np.ones_like(x))
     assert total.item() == 2052  # 2051 to even; 2048 if each sum were stored
 
 
 def test_clips_and_what_may_be_changed() -> None:
     x, w = two(3, 5, 6, 2)
-    kernel = MPSNNReduceFeatureChannelsAndWeightsSum(True)
+    kernel = mps.MPSNNReduceFeatureChannelsAndWeightsSum(True)
     kernel.primary_source_clip_rect = ((1, 2, 1), (9, 2, 2))  # origin (x, y, z), size
     kernel.secondary_source_clip_rect = ((0, 0, 0), (5, 2, 2))
-    expected = MPSNNReduceFeatureChannelsAndWeightsSum(True).encode(x[1:3, 2:4, 1:], w[:2, :2, :5])
+    expected = mps.MPSNNReduceFeatureChannelsAndWeightsSum(True).encode(x[1:3, 2:4, 1:], w[:2, :2, :5])
     np.testing.assert_array_equal(kernel.encode(x, w), expected)
-    twin = MPSKernel.from_json(kernel.to_json())
+    twin = mps.MPSKernel.from_json(kernel.to_json())
     assert twin == kernel
-    assert isinstance(twin, MPSNNReduceFeatureChannelsAndWeightsSum)
+    assert isinstance(twin, mps.MPSNNReduceFeatureChannelsAndWeightsSum)
     assert twin.do_weighted_sum_by_non_zero_weights
     np.testing.assert_array_equal(twin.encode(x, w), expected)
     with pytest.raises(AttributeError):
@@ -157,6 +149,6 @@ def test_bad_input(kind: Any) -> None:
             kind(**{name: value}).encode(x, w)
     np.testing.assert_array_equal((x, w), kept)
     with pytest.raises(TypeError, match="abstract"):
-        MPSNNReduceBinary()
+        mps.MPSNNReduceBinary()
     with pytest.raises(TypeError, match="do_weighted_sum_by_non_zero_weights"):
-        MPSNNReduceFeatureChannelsAndWeightsSum(1)  # type: ignore[arg-type]
+        mps.MPSNNReduceFeatureChannelsAndWeightsSum(1)  # type: ignore[arg-type]

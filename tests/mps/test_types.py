@@ -9,28 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref import mps
 from mpsref.errors import UnsupportedError
 from mpsref.mps.core import types
-from mpsref.mps.core.command_buffer import MTLCommandBufferStatus
-from mpsref.mps.core.types import (
-    Enumeration,
-    MPSDataLayout,
-    MPSImageEdgeMode,
-    MPSImageFeatureChannelFormat,
-    MPSNNPaddingMethod,
-    MPSOffset,
-    MPSRectNoClip,
-    MTLOrigin,
-    MTLRegion,
-    MTLSize,
-)
+from mpsref.mps.core.types import Enumeration
 from mpsref.padding import PaddingMethod
 
 ENUMERATIONS: dict[type[Enumeration], dict[str, int]] = {
-    MPSImageEdgeMode: {"Zero": 0, "Clamp": 1, "Mirror": 2, "MirrorWithEdge": 3, "Constant": 4},
-    MPSImageFeatureChannelFormat: {"None_": 0, "Unorm8": 1, "Unorm16": 2, "Float16": 3, "Float32": 4},
-    MPSDataLayout: {"HeightxWidthxFeatureChannels": 0, "FeatureChannelsxHeightxWidth": 1},
-    MTLCommandBufferStatus: {
+    mps.MPSImageEdgeMode: {"Zero": 0, "Clamp": 1, "Mirror": 2, "MirrorWithEdge": 3, "Constant": 4},
+    mps.MPSImageFeatureChannelFormat: {"None_": 0, "Unorm8": 1, "Unorm16": 2, "Float16": 3, "Float32": 4},
+    mps.MPSDataLayout: {"HeightxWidthxFeatureChannels": 0, "FeatureChannelsxHeightxWidth": 1},
+    mps.MTLCommandBufferStatus: {
         "NotEnqueued": 0,
         "Enqueued": 1,
         "Committed": 2,
@@ -48,7 +37,7 @@ def test_members_have_the_numbers_of_apple(kind: type[Enumeration], numbers: dic
 
 
 def test_the_padding_method_is_that_of_the_padding_module() -> None:
-    assert MPSNNPaddingMethod is PaddingMethod
+    assert mps.MPSNNPaddingMethod is PaddingMethod
 
 
 @pytest.mark.parametrize("one", MEMBERS, ids=repr)
@@ -69,7 +58,7 @@ def test_another_type_is_no_member(value: Any) -> None:
         types.edge_mode("edge_mode", value)
 
 
-@pytest.mark.parametrize("value", [MPSDataLayout.FeatureChannelsxHeightxWidth, PaddingMethod(1)], ids=repr)
+@pytest.mark.parametrize("value", [mps.MPSDataLayout.FeatureChannelsxHeightxWidth, PaddingMethod(1)], ids=repr)
 def test_a_member_of_another_enumeration_is_a_slip(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^edge_mode is .* of type .*; it must be one of"):
         types.edge_mode("edge_mode", value)
@@ -78,14 +67,14 @@ def test_a_member_of_another_enumeration_is_a_slip(value: Any) -> None:
 @pytest.mark.parametrize("value", [-1, 5, 2**60, "", "Zero", "CLAMP", "mirror_with_edge", "clamp ", "none_"])
 def test_an_unknown_number_or_word_is_no_member(value: Any) -> None:
     with pytest.raises(ValueError, match=f"^edge_mode is {re.escape(repr(value))}; it must be one of MPSImageEdgeMode"):
-        types.edge_modes(*MPSImageEdgeMode)("edge_mode", value)
+        types.edge_modes(*mps.MPSImageEdgeMode)("edge_mode", value)
 
 
-@pytest.mark.parametrize("mode", MPSImageEdgeMode)
-def test_kernels_take_zero_and_clamp_unless_they_say_otherwise(mode: MPSImageEdgeMode) -> None:
+@pytest.mark.parametrize("mode", mps.MPSImageEdgeMode)
+def test_kernels_take_zero_and_clamp_unless_they_say_otherwise(mode: mps.MPSImageEdgeMode) -> None:
     for value in (mode, int(mode), mode.name.lower()):
-        assert types.edge_modes(*MPSImageEdgeMode)("edge_mode", value) is mode
-        if mode <= MPSImageEdgeMode.Clamp:
+        assert types.edge_modes(*mps.MPSImageEdgeMode)("edge_mode", value) is mode
+        if mode <= mps.MPSImageEdgeMode.Clamp:
             assert types.edge_mode("edge_mode", value) is mode
         else:
             with pytest.raises(ValueError, match=r"Zero \(0 or 'zero'\), MPSImageEdgeMode.Clamp \(1 or 'clamp'\)$"):
@@ -102,24 +91,24 @@ def test_channel_formats_have_dtypes() -> None:
     assert dtypes == {"none": np.float32, "float16": np.float16, "float32": np.float32}
 
 
-@pytest.mark.parametrize("value", ["unorm8", 2, MPSImageFeatureChannelFormat.Unorm16])
+@pytest.mark.parametrize("value", ["unorm8", 2, mps.MPSImageFeatureChannelFormat.Unorm16])
 def test_normalized_integers_cannot_hold_gradients(value: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"MPSImageFeatureChannelFormat.Unorm\d+ clamps .*; use Float16 or"):
         types.channel_format("channel_format", value)
 
 
 @pytest.mark.parametrize(
-    "value", [(1, -2, 3), [1, -2, 3], np.array([1, -2, 3]), (np.int8(1), np.int64(-2), 3), MPSOffset(1, -2, 3)]
+    "value", [(1, -2, 3), [1, -2, 3], np.array([1, -2, 3]), (np.int8(1), np.int64(-2), 3), mps.MPSOffset(1, -2, 3)]
 )
 def test_offset(value: Any) -> None:
     converted = types.offset("offset", value)
-    assert converted == MPSOffset(x=1, y=-2, z=3)
+    assert converted == mps.MPSOffset(x=1, y=-2, z=3)
     assert [type(number) for number in converted] == [int, int, int]
-    assert type(converted) is MPSOffset
+    assert type(converted) is mps.MPSOffset
 
 
 def test_offset_without_z() -> None:
-    assert types.offset("offset", (4, 5)) == MPSOffset(4, 5) == (4, 5, 0)
+    assert types.offset("offset", (4, 5)) == mps.MPSOffset(4, 5) == (4, 5, 0)
     assert types.offset("offset", (-(2**40), 2**40)) == (-(2**40), 2**40, 0)
 
 
@@ -131,20 +120,6 @@ CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONVERTERS)
-@pytest.mark.parametrize("value", [3, 1.5, True, "xyz", {1, 2, 3}, {"x": 1}, np.array(3), object(), range(3)])
-def test_what_is_no_tuple_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"^{name} is (?s:.*) of type .*; it must be "):
-        CONVERTERS[name](name, value)
-
-
-@pytest.mark.parametrize("name", ["offset", "origin", "size"])
-def test_none_is_a_region_alone(name: str) -> None:
-    assert types.region("clip_rect", MPSRectNoClip) is None
-    with pytest.raises(TypeError, match=f"^{name} is None of type NoneType; it must be "):
-        CONVERTERS[name](name, None)
-
-
 @pytest.mark.parametrize(
     ("name", "lengths"), [("offset", (0, 1, 4)), ("origin", (0, 2, 4)), ("size", (0, 2, 4)), ("region", (0, 1, 3))]
 )
@@ -154,30 +129,19 @@ def test_a_tuple_of_another_length_is_refused(name: str, lengths: tuple[int, ...
             CONVERTERS[name](name, (1,) * length)
 
 
-@pytest.mark.parametrize("bad", [True, np.False_, 1.0, "1", None])
-@pytest.mark.parametrize(("name", "axes"), [("offset", "xyz"), ("origin", "xyz"), ("size", MTLSize._fields)])
-def test_each_entry_must_be_an_integer(name: str, axes: Any, bad: Any) -> None:
+@pytest.mark.parametrize(("name", "axes"), [("offset", "xyz"), ("origin", "xyz"), ("size", mps.MTLSize._fields)])
+def test_each_entry_must_be_an_integer_and_is_named(name: str, axes: Any) -> None:
     for k, axis in enumerate(axes):
-        value = [1, 1, 1]
-        value[k] = bad
-        with pytest.raises(TypeError, match=rf"^{name}\.{axis} is .*; it must be an integer"):
-            CONVERTERS[name](name, value)
-
-
-@pytest.mark.parametrize(("name", "axes"), [("origin", "xyz"), ("size", MTLSize._fields)])
-def test_origins_and_sizes_are_unsigned(name: str, axes: Any) -> None:
-    assert CONVERTERS[name](name, (0, 0, 0)) == (0, 0, 0)
-    for k, axis in enumerate(axes):
-        value = [0, 0, 0]
-        value[k] = -1
-        with pytest.raises(ValueError, match=rf"^{name}\.{axis} is -1; it must be an integer >= 0$"):
-            CONVERTERS[name](name, value)
-
-
-def test_offsets_are_signed_but_for_z() -> None:
-    assert types.offset("offset", (-1, -1, 0)) == (-1, -1, 0)
-    with pytest.raises(ValueError, match=r"^offset\.z is -1; it must be an integer >= 0$"):
-        types.offset("offset", (0, 0, -1))
+        for bad, error in ((True, TypeError), (1.0, TypeError), (None, TypeError), (-1, ValueError)):
+            value = [0, 0, 0]
+            value[k] = bad
+            if name == "offset" and axis != "z" and bad == -1:
+                assert types.offset(name, value)[k] == -1
+                continue
+            with pytest.raises(error, match=rf"^{name}\.{axis} is .*; it must be an integer"):
+                CONVERTERS[name](name, value)
+    with pytest.raises(TypeError, match=f"^{name} is None of type NoneType; it must be "):
+        CONVERTERS[name](name, None)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +150,14 @@ def test_offsets_are_signed_but_for_z() -> None:
         ((1, 2, 3), (4, 5, 6)),
         [[1, 2, 3], [4, 5, 6]],
         np.array([[1, 2, 3], [4, 5, 6]]),
-        MTLRegion(MTLOrigin(1, 2, 3), MTLSize(4, 5, 6)),
+        mps.MTLRegion(mps.MTLOrigin(1, 2, 3), mps.MTLSize(4, 5, 6)),
     ],
 )
 def test_region(value: Any) -> None:
     converted = types.region("clip_rect", value)
-    assert isinstance(converted, MTLRegion)
-    assert isinstance(converted.origin, MTLOrigin)
-    assert isinstance(converted.size, MTLSize)
+    assert isinstance(converted, mps.MTLRegion)
+    assert isinstance(converted.origin, mps.MTLOrigin)
+    assert isinstance(converted.size, mps.MTLSize)
     assert (converted.origin.x, converted.origin.y, converted.origin.z) == (1, 2, 3)
     assert (converted.size.width, converted.size.height, converted.size.depth) == (4, 5, 6)
 
