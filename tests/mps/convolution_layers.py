@@ -16,7 +16,9 @@ from mpsref.mps import (
     MPSCNNConvolution,
     MPSCNNConvolutionDescriptor,
     MPSCNNConvolutionGradient,
+    MPSCNNDepthWiseConvolutionDescriptor,
 )
+from tests.kernels.test_convolution import LINES
 
 METHODS = ("forward", "gradient_data", "gradient_weights")
 
@@ -90,33 +92,55 @@ def layer(descriptor: Any, seed: int = 0, **properties: Any) -> tuple[MPSCNNConv
     return MPSCNNConvolution(source, backend=backend, **properties), MPSCNNConvolutionGradient(source, backend=backend)
 
 
+class RandomLayer:
+    """A layer of any kind, with everything that a forward pass can have: properties, an output size, an image."""
+
+    def __init__(self, seed: int, dilated: bool, offsets: tuple[int, int], **shift: tuple[int, int]) -> None:
+        self.generator = np.random.default_rng(seed)
+        kind, kernel, strides = self.draw(0, 2, 1)[0], self.draw(1, 4), self.draw(1, 3)
+        dilations = self.draw(1, 3) if dilated else [1, 1]
+        steps = {
+            "stride_in_pixels_x": strides[0], "stride_in_pixels_y": strides[1],
+            "dilation_rate_x": dilations[0], "dilation_rate_y": dilations[1],
+        }  # fmt: skip
+        if kind == 0:
+            self.descriptor: Any = MPSCNNConvolutionDescriptor(*kernel, *self.draw(1, 5), **steps)
+        elif kind == 1:
+            self.descriptor = MPSCNNConvolutionDescriptor(*kernel, 8, 16, groups=2, **steps)
+        else:
+            self.descriptor = MPSCNNDepthWiseConvolutionDescriptor(*kernel, 3, 6, **steps)
+        images, first = self.draw(0, 1, 1)[0], 4 * self.draw(0, 1, 1)[0]
+        self.properties: dict[str, Any] = {
+            "offset": (*self.draw(*offsets), images),
+            "clip_rect": None if self.draw(0, 1, 1)[0] else ((*self.draw(0, 2), 0), (*self.draw(1, 6), 1)),
+            "source_feature_channel_offset": first,
+            **{name: self.draw(*ends, 1)[0] for name, ends in shift.items()},
+        }
+        self.size = tuple(self.draw(1, 7))
+        self.x = self.numbers(2 + images, *self.draw(1, 6), first + self.descriptor.input_feature_channels)
+
+    def draw(self, low: int, high: int, count: int = 2) -> list[int]:
+        return [int(n) for n in self.generator.integers(low, high + 1, count)]
+
+    def numbers(self, *shape: int) -> Array:
+        return numbers(self.generator, *shape)
+
+
 def sums(state: Any) -> tuple[Array, Array]:
     """The gradients for weights and biases that the host reads after a synchronization."""
     state.synchronize()
     return state.gradient_for_weights, state.gradient_for_biases
 
 
-ONE_TO_FIVE = (1, 2, 3, 4, 5)
-POWERS = (1, 10, 100)
-EXAMPLES = {
-    "E1": Example(
-        3, 2, 1, 0, ONE_TO_FIVE, POWERS, 0.5, (210.5, 432.5, 54.5), 0, -1, (1, 2, 3), (10, 102, 20, 203, 30),
-        (16, 22, 10), 6,
-    ),
-    "E2": Example(2, 2, 1, 1, ONE_TO_FIVE, POWERS[:2], None, (21, 43), 0, 0, (1, 2), (1, 10, 2, 20, 0), (7, 10), 3),
-    "E3": Example(
-        2, 1, 1, 0, ONE_TO_FIVE, POWERS[:2], None, (10, 21, 32, 43, 54), 1, -1, ONE_TO_FIVE, (12, 23, 34, 45, 50),
-        (40, 55), 15,
-    ),
-    "E4": Example(
-        3, 1, 2, 1, ONE_TO_FIVE, POWERS, None, (420, 531, 42, 53), -1, -1, (1, 2, 3, 4), (2, 13, 24, 130, 240),
-        (20, 40, 14), 10,
-    ),
-    "E5": Example(
-        3, 1, 1, -1, (1, 2, 3), POWERS, None, (100, 210, 321, 32, 3), 1, -2, ONE_TO_FIVE, (123, 234, 345),
-        (26, 20, 14), 15,
-    ),
-}  # fmt: skip
+def example(name: str, kernel_offset: int, secondary_offset: int) -> Example:
+    """The worked line of the kernel, and where its gradient kernel is placed."""
+    spec, x, w, b, y, g, dx, dw = next(line for key, line in LINES.items() if key.startswith(name))
+    numbers_of = spec.kernel_size[1], spec.strides[1], spec.dilations[1], spec.offset[1]
+    return Example(*numbers_of, x, w, b or None, y, kernel_offset, secondary_offset, g, dx, dw, sum(g))
+
+
+OFFSETS = {"E1": (0, -1), "E2": (0, 0), "E3": (1, -1), "E4": (-1, -1), "E5": (1, -2)}
+EXAMPLES = {name: example(name, *offsets) for name, offsets in OFFSETS.items()}
 
 
 class NotedSource(ArrayConvolutionDataSource):

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import mps
-from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, ShapeError, UnsupportedError
-from tests.mps.convolution_layers import EXAMPLES, layer, numbers, row, sums
+from tests.mps.convolution_layers import EXAMPLES, RandomLayer, layer, numbers, row, sums
 
 OPTION = mps.MPSCNNConvolutionGradientOption
 E1 = EXAMPLES["E1"]
@@ -114,48 +113,14 @@ def test_the_option_without_data_returns_none_for_every_kind_of_image() -> None:
     assert sums(state)[0].ravel().tolist() == [32, 44, 20]
 
 
-class Case:
-    """A random layer with everything that a forward pass can have."""
-
-    def __init__(self, seed: int) -> None:
-        self.generator = generator = np.random.default_rng(seed)
-
-        def draw(low: int, high: int, count: int = 2) -> list[int]:
-            return [int(n) for n in generator.integers(low, high + 1, count)]
-
-        kind = draw(0, 2, 1)[0]
-        kernel, strides, dilations = draw(1, 4), draw(1, 3), draw(1, 3)
-        numbers_of = {
-            "stride_in_pixels_x": strides[0], "stride_in_pixels_y": strides[1],
-            "dilation_rate_x": dilations[0], "dilation_rate_y": dilations[1],
-        }  # fmt: skip
-        if kind == 0:
-            self.descriptor: Any = mps.MPSCNNConvolutionDescriptor(*kernel, *draw(1, 5), **numbers_of)
-        elif kind == 1:
-            self.descriptor = mps.MPSCNNConvolutionDescriptor(*kernel, 8, 16, groups=2, **numbers_of)
-        else:
-            self.descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(*kernel, 3, 6, **numbers_of)
-        self.offset = (*draw(-3, 5), draw(0, 1, 1)[0])
-        self.size = tuple(draw(1, 6))
-        self.clip = None if draw(0, 1, 1)[0] else ((*draw(0, 2), 0), (*draw(1, 6), 1))
-        self.first = 4 * draw(0, 1, 1)[0]
-        shape = (2 + self.offset[2], *draw(1, 7), self.first + self.descriptor.input_feature_channels)
-        self.x = numbers(generator, *shape)
-
-    def run(self, backend: str) -> tuple[Any, Any, Any, Array]:
-        forward, gradient = layer(self.descriptor, backend=backend)
-        forward.offset, forward.clip_rect, forward.source_feature_channel_offset = self.offset, self.clip, self.first
-        y, state = forward.encode(self.x, destination_size=self.size, return_state=True)
-        return forward, gradient, state, y
-
-
 @settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_a_state_makes_the_gradients_the_derivatives(seed: int) -> None:
     """<g, A x> = <A^T g, x> and <dw, w> = <g, A x> with all integers: nothing may differ."""
-    case = Case(seed)
-    forward, gradient, state, y = case.run("reference")
-    g = numbers(case.generator, *y.shape)
+    case = RandomLayer(seed, True, (-3, 5))
+    forward, gradient = layer(case.descriptor, **case.properties)
+    y, state = forward.encode(case.x, destination_size=case.size, return_state=True)
+    g = case.numbers(*y.shape)
     dx = gradient.encode(g, case.x, state)
     assert dx.shape == case.x.shape
     dw, db = sums(state)
@@ -169,7 +134,7 @@ def test_a_state_makes_the_gradients_the_derivatives(seed: int) -> None:
     np.testing.assert_array_equal(db, g[images, rows, columns].sum(axis=(0, 1, 2)))
     cut = g[images, rows, columns]
     if 0 not in cut.shape:
-        again = case.run("reference")[2]
+        again = forward.encode(case.x, destination_size=case.size, return_state=True)[1]
         np.testing.assert_array_equal(gradient.encode(cut, case.x, again), dx)
         np.testing.assert_array_equal(sums(again)[0], dw)
 

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, ShapeError
-from tests.mps.convolution_layers import PlainSource, numbers, row, sums
-
-POWERS = (1, 10, 100)
-EXAMPLES = {
-    "T1": ((1, 2, 3, 4), POWERS, 0, (10, 201, 20, 302, 30, 403, 40), (1,) * 7, (11, 111, 111, 110), (6, 10, 9), 7),
-    "T2": ((1, 2, 3), POWERS, -1, (100, 10, 201, 20, 302, 30, 3), range(1, 8), (123, 345, 567), (34, 28, 22), 28),
-    "T3": ((1, 2, 3), (1, 10), 0, (10, 1, 20, 2, 30, 3), range(1, 7), (12, 34, 56), (28, 22), 21),
-}  # fmt: skip
+from tests.kernels.test_convolution_transpose import LINES
+from tests.mps.convolution_layers import PlainSource, RandomLayer, numbers, row, sums
 
 
 def descriptor(width: int = 3, stride: int = 2, **more: Any) -> mps.MPSCNNConvolutionDescriptor:
@@ -39,14 +33,14 @@ def pair_of(
     )
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", LINES)
 def test_worked_examples(name: str) -> None:
-    x, w, kernel_offset, y, g, dx, dw, db = EXAMPLES[name]
-    forward, gradient = pair_of(descriptor(len(w)), w, kernel_offset_x=kernel_offset)
+    spec, x, w, y, g, dx, dw = LINES[name]
+    forward, gradient = pair_of(descriptor(len(w)), w, kernel_offset_x=spec.kernel_offset[1])
     result, state = forward.encode_batch(row(*x), destination_size=(1, len(y)), return_state=True)
     assert result.ravel().tolist() == list(y)
     assert gradient.encode_batch(row(*g), row(*x), state).ravel().tolist() == list(dx)
-    assert [buffer.ravel().tolist() for buffer in sums(state)] == [list(dw), [db]]
+    assert [buffer.ravel().tolist() for buffer in sums(state)] == [list(dw), [sum(g)]]
 
 
 def test_properties_and_defaults() -> None:
@@ -177,46 +171,13 @@ def test_a_pair_that_does_not_fit() -> None:
     np.testing.assert_array_equal(again, into)
 
 
-class Case:
-    """A random layer with everything that a forward pass can have."""
-
-    def __init__(self, seed: int) -> None:
-        self.generator = generator = np.random.default_rng(seed)
-
-        def draw(low: int, high: int, count: int = 2) -> list[int]:
-            return [int(n) for n in generator.integers(low, high + 1, count)]
-
-        kind = draw(0, 2, 1)[0]
-        strides = dict(zip(("stride_in_pixels_x", "stride_in_pixels_y"), draw(1, 3), strict=True))
-        if kind == 0:
-            self.descriptor: Any = mps.MPSCNNConvolutionDescriptor(*draw(1, 4), *draw(1, 5), **strides)
-        elif kind == 1:
-            self.descriptor = mps.MPSCNNConvolutionDescriptor(*draw(1, 4), 8, 16, groups=2, **strides)
-        else:
-            self.descriptor = mps.MPSCNNDepthWiseConvolutionDescriptor(*draw(1, 4), 3, 6, **strides)
-        images = draw(0, 1, 1)[0]
-        self.properties = {
-            "offset": (*draw(-2, 2), images),
-            "kernel_offset_x": draw(-4, 4, 1)[0], "kernel_offset_y": draw(-4, 4, 1)[0],
-            "clip_rect": None if draw(0, 1, 1)[0] else ((*draw(0, 2), 0), (*draw(1, 6), 1)),
-            "source_feature_channel_offset": 4 * draw(0, 1, 1)[0],
-        }  # fmt: skip
-        self.size = tuple(draw(1, 8))
-        channels = self.properties["source_feature_channel_offset"] + self.descriptor.input_feature_channels
-        self.x = numbers(generator, 2 + images, *draw(1, 5), channels)
-
-    def run(self, backend: str) -> tuple[Any, Any, Any, Array]:
-        forward, gradient = pair_of(self.descriptor, backend=backend, **self.properties)
-        y, state = forward.encode(self.x, destination_size=self.size, return_state=True)
-        return forward, gradient, state, y
-
-
 @settings(max_examples=50)
 @given(st.integers(0, 2**32))
 def test_gradients_are_the_derivatives(seed: int) -> None:
-    case = Case(seed)
-    forward, gradient, state, y = case.run("reference")
-    g = numbers(case.generator, *y.shape)
+    case = RandomLayer(seed, False, (-2, 2), kernel_offset_x=(-4, 4), kernel_offset_y=(-4, 4))
+    forward, gradient = pair_of(case.descriptor, **case.properties)
+    y, state = forward.encode(case.x, destination_size=case.size, return_state=True)
+    g = case.numbers(*y.shape)
     gradient.primary_offset, gradient.kernel_offset_x, gradient.secondary_offset = (3, 3, 0), 5, (1, 1, 0)
     gradient.secondary_edge_mode = mps.MPSImageEdgeMode.Clamp
     dx = gradient.encode(g, case.x, state)

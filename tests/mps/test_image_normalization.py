@@ -99,6 +99,8 @@ def test_ready_data_sources_have_the_members_of_the_protocols() -> None:
     with pytest.raises(ValueError, match=r"number_of_groups is 3; it must divide number_of_feature_channels, 4"):
         group.number_of_groups = 3
     assert group.number_of_groups == 4
+    with pytest.raises(TypeError, match=r"which lacks number_of_groups"):
+        mps.MPSCNNGroupNormalization(Plain())
 
 
 @by_class
@@ -210,52 +212,6 @@ def test_a_refreshed_state_has_no_gradients(pair: Any) -> None:
     y, again = norm.encode(x[:1], destination_state=state, return_state=True)
     assert again is state
     assert (len(state), state.gradient_for_gamma, y.shape[0]) == (1, None, 1)
-
-
-@by_class
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"gamma": lambda: [1, 2]}, ValueError, r"data_source.gamma\(\) has shape \(2,\)"),
-        ({"beta": lambda: [[1, 2, 3, 4]]}, ValueError, r"data_source.beta\(\) has shape \(1, 4\)"),
-        ({"gamma": lambda: "four"}, TypeError, r"data_source.gamma\(\) has dtype"),
-        ({"epsilon": lambda: -1.0}, ValueError, r"data_source.epsilon\(\) is -1.0"),
-        ({"epsilon": lambda: float("nan")}, ValueError, r"data_source.epsilon\(\) is nan"),
-        ({"number_of_feature_channels": 0}, ValueError, r"data_source.number_of_feature_channels is 0"),
-        ({"number_of_feature_channels": 4.0}, TypeError, r"data_source.number_of_feature_channels is 4.0"),
-        ({"load": lambda: False}, OrderError, r"data_source.load\(\) returned False"),
-        ({"gamma": None}, TypeError, r"which lacks gamma"),
-        ({"label": 3}, TypeError, r"which lacks label"),
-    ],
-)
-def test_bad_data_sources(pair: Any, change: dict[str, Any], error: type[Exception], message: str) -> None:
-    ds, calls = plain(pair, GAMMA, BETA), []
-    norm = pair[0](ds)
-    ds.purge = lambda: calls.append("purge")
-    for name, value in change.items():
-        setattr(ds, name, value)
-    for attempt in (lambda: pair[0](ds), norm.reload_gamma_and_beta_from_data_source):
-        with pytest.raises(error, match=message):
-            attempt()
-    np.testing.assert_array_equal(norm.gamma, np.float32(GAMMA))
-    assert calls == ([] if "lacks" in message else ["purge"] * 2)
-
-
-@pytest.mark.parametrize(
-    ("groups", "error", "message"),
-    [
-        (3, ValueError, r"data_source.number_of_groups is 3; it must divide number_of_feature_channels, 4"),
-        (0, ValueError, r"data_source.number_of_groups is 0; it must be an integer >= 1"),
-        (2.0, TypeError, r"data_source.number_of_groups is 2.0"),
-    ],
-)
-def test_bad_groups(groups: Any, error: type[Exception], message: str) -> None:
-    ds = Grouped()
-    ds.number_of_groups = groups
-    with pytest.raises(error, match=message):
-        mps.MPSCNNGroupNormalization(ds)
-    with pytest.raises(TypeError, match=r"which lacks number_of_groups"):
-        mps.MPSCNNGroupNormalization(Plain())
 
 
 @by_class

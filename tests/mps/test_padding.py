@@ -65,19 +65,9 @@ def test_reserved_bits_and_custom_raise(bad: int) -> None:
         mps.MPSNNDefaultPadding(M(bad) if bad >= 0 else bad)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("bad", [True, 1.0, "same", None])
-def test_methods_are_integers(bad: Any) -> None:
-    for make in (mps.MPSNNDefaultPadding, mps.MPSNNDefaultPadding.padding_with_method):
-        with pytest.raises(TypeError, match="method is"):
-            make(bad)
-
-
 def test_the_edge_mode_of_a_policy() -> None:
     for mode in ("clamp", 1, mps.MPSImageEdgeMode.Clamp):
         assert mps.MPSNNDefaultPadding(M.SizeSame, mode).edge_mode is mps.MPSImageEdgeMode.Clamp  # type: ignore[arg-type]
-    for bad in (2, "mirror", True):
-        with pytest.raises((ValueError, TypeError), match="edge_mode is"):
-            mps.MPSNNDefaultPadding(M.SizeSame, bad)  # type: ignore[arg-type]
 
 
 def test_no_window_fits() -> None:
