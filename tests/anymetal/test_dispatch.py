@@ -109,7 +109,9 @@ def test_a_buffer_from_an_offset_on(device):
         anymetal.at(x, 1.5)
 
 
-@pytest.mark.parametrize("value", [size(4), size(4).tobytes(), size(4).reshape(1), size(4)[()]])
+@pytest.mark.parametrize(
+    "value", [size(4), size(4).tobytes(), size(4).reshape(1), size(4)[()]], ids=["array", "bytes", "of one", "scalar"]
+)
 def test_a_struct_as_a_value(device, value):
     y = device.buffer(16)
     function(device, COPY).dispatch(4, np.ones(4, np.float32), y, value)
