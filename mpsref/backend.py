@@ -176,6 +176,10 @@ def _check_implementation(key: Any, function: object) -> None:
         )
 
 
+BackendLike: TypeAlias = str | Backend | None
+"""A backend or its name; ``None`` is the default backend."""
+
+
 class BackendInfo(NamedTuple):
     """One row of :func:`backends`."""
 

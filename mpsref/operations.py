@@ -16,6 +16,7 @@ reference backend, and the expected results in the conformance suite.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
@@ -105,6 +106,25 @@ class Spec(_Record):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.problems, cls.declared = {}, {}
+        for method in vars(cls).values():
+            if {"out", "backend"} <= getattr(method, "__annotations__", {}).keys():
+                method.__doc__ = _with_destination(method)
+
+
+def _with_destination(method: Callable[..., Any]) -> str | None:
+    """Return the documentation of a method of a kernel, with the two parameters that all of them have."""
+    text = method.__doc__
+    if not text or "Parameters\n" not in text:
+        return text
+    single = "tuple" not in method.__annotations__["out"]
+    shared = [
+        "out : ndarray, optional" if single else "out : tuple of ndarray, optional",
+        "    Array for the result." if single else "    Arrays for the results.",
+        "backend : str or Backend, optional",
+        "    Where to compute; default: see :func:`mpsref.use_backend`.",
+    ]
+    head, returns, rest = inspect.cleandoc(text).partition("\n\nReturns\n")
+    return "\n".join([head, *shared]) + returns + rest
 
 
 class Operation(NamedTuple):

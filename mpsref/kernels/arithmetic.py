@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Triple
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand
@@ -101,7 +101,7 @@ class Arithmetic(Broadcasting):
         y: ArrayLike | Shape,
         *,
         out: tuple[Array, Array] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> tuple[Array, Array]:
         """Compute the gradients for both operands from the source gradient dL/dr.
 
@@ -111,10 +111,6 @@ class Arithmetic(Broadcasting):
             Source gradient, in the shape of the result.
         x, y : array_like, shape (N, H, W, C), or their shapes
             The operands; the shapes suffice for sums and differences without a clamp.
-        out : tuple of ndarray, optional
-            Arrays for both results.
-        backend
-            As in :meth:`forward`.
 
         Returns
         -------

@@ -36,7 +36,7 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import integer
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, slope, value
@@ -162,7 +162,7 @@ class BatchNormalization(Spec):
         state: BatchStatistics | None = None,
         *,
         out: tuple[Array, Array] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> BatchStatistics:
         """Compute the statistics of all pixels of ``x``, merged with those of earlier calls.
 
@@ -172,10 +172,6 @@ class BatchNormalization(Spec):
             Source image.
         state : BatchStatistics, optional
             Statistics of earlier parts of the batch, which are not changed.
-        out : tuple of ndarray, optional
-            Arrays for mean and m2.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -200,7 +196,7 @@ class BatchNormalization(Spec):
         beta: ArrayLike | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Normalize an image.
 
@@ -212,8 +208,6 @@ class BatchNormalization(Spec):
             Statistics; no variance is negative.
         gamma, beta : array_like, shape (C,), optional
             Scale and shift; default: 1 and 0.
-        out, backend
-            As in :meth:`statistics`; ``out`` is one array.
 
         Returns
         -------
@@ -241,7 +235,7 @@ class BatchNormalization(Spec):
         state: BatchGradientSums | None = None,
         *,
         out: tuple[Array, Array] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> BatchGradientSums:
         """Compute dbeta and dgamma: sums over all pixels, added to those of earlier calls.
 
@@ -253,10 +247,6 @@ class BatchNormalization(Spec):
             The arguments of :meth:`forward`.
         state : BatchGradientSums, optional
             Sums over earlier parts of the batch, which are not changed.
-        out : tuple of ndarray, optional
-            Arrays for dbeta and dgamma.
-        backend
-            As in :meth:`statistics`.
 
         Returns
         -------
@@ -288,7 +278,7 @@ class BatchNormalization(Spec):
         sums: BatchGradientSums | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute dL/dx.
 
@@ -298,8 +288,6 @@ class BatchNormalization(Spec):
             The arguments of :meth:`statistics_gradient`.
         sums : BatchGradientSums, optional
             Sums over the whole batch; without them mean and variance are constants that do not depend on ``x``.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------

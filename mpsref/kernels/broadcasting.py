@@ -21,7 +21,7 @@ from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.operations import ImageProblem, Spec
@@ -58,19 +58,13 @@ class Broadcasting(Spec):
         )
         return primary, secondary
 
-    def forward(
-        self, x: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
+    def forward(self, x: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Combine two images.
 
         Parameters
         ----------
         x, y : array_like, shape (N, H, W, C)
             The operands, of shapes that fit the strides and offsets.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------

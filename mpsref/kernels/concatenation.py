@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import bit_exact
@@ -56,19 +56,13 @@ class Concatenation(Spec):
         """Return the number of channels that a source occupies in the result."""
         return -(-channels // self.channel_alignment) * self.channel_alignment
 
-    def forward(
-        self, xs: Sequence[ArrayLike], *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
+    def forward(self, xs: Sequence[ArrayLike], *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Concatenate images.
 
         Parameters
         ----------
         xs : sequence of array_like, each of shape (N, H, W, C_k)
             Source images, at least one.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -83,12 +77,7 @@ class Concatenation(Spec):
         return call(self, "forward", tuple(_sequence("xs", xs)), out=out, backend=backend)
 
     def gradient(
-        self,
-        g: ArrayLike,
-        xs_or_shapes: Sequence[ArrayLike | Shape],
-        *,
-        out: Any = None,
-        backend: str | Backend | None = None,
+        self, g: ArrayLike, xs_or_shapes: Sequence[ArrayLike | Shape], *, out: Any = None, backend: BackendLike = None
     ) -> list[Array]:
         """Compute the gradient for each source image.
 
@@ -98,10 +87,6 @@ class Concatenation(Spec):
             Source gradient.
         xs_or_shapes : sequence of array_like or shapes
             Source images of the forward pass, of which only the shapes count.
-        out : ndarray or tuple of ndarray, optional
-            An array for each result.
-        backend
-            As in :meth:`forward`.
 
         Returns
         -------

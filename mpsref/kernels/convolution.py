@@ -34,7 +34,7 @@ from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
@@ -92,7 +92,7 @@ class WeightedSpec(Spec):
         output_size: PairLike | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute the layer.
 
@@ -106,10 +106,6 @@ class WeightedSpec(Spec):
             Added to each output channel.
         output_size : int or pair of int, optional
             Size (OH, OW) of the result, >= 1; by default the size that the class documents.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -130,7 +126,7 @@ class WeightedSpec(Spec):
         source_shape: Shape,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute dL/dx.
 
@@ -142,8 +138,6 @@ class WeightedSpec(Spec):
             Weights of the forward pass.
         source_shape : tuple of int
             Shape (N, H, W, Ci) of the source image.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------
@@ -158,12 +152,7 @@ class WeightedSpec(Spec):
         return call(self, "gradient_data", (g, weights), out=out, backend=backend, source_shape=source_shape)
 
     def gradient_weights(
-        self,
-        g: ArrayLike,
-        x: ArrayLike,
-        *,
-        out: tuple[Array, Array] | None = None,
-        backend: str | Backend | None = None,
+        self, g: ArrayLike, x: ArrayLike, *, out: tuple[Array, Array] | None = None, backend: BackendLike = None
     ) -> tuple[Array, Array]:
         """Compute dL/dweights and dL/dbiases, summed over the batch.
 
@@ -173,10 +162,6 @@ class WeightedSpec(Spec):
             Source gradient dL/dy.
         x : array_like, shape (N, H, W, Ci)
             Source image of the forward pass.
-        out : tuple of ndarray, optional
-            Arrays for both results.
-        backend
-            As in :meth:`forward`.
 
         Returns
         -------

@@ -29,7 +29,7 @@ from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import Triple, number, triple
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.reference import ErrorBound
@@ -151,7 +151,7 @@ class Dropout(Spec):
         first_image_index: int = 0,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Draw a mask.
 
@@ -164,10 +164,6 @@ class Dropout(Spec):
         first_image_index : int, optional
             Index, < 2**32, of the first image within a larger batch: the masks of a part of a batch equal those of
             the whole batch.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -177,9 +173,7 @@ class Dropout(Spec):
         fields = {"source_shape": arrays.as_shape("shape", shape), "first_image_index": first_image_index}
         return call(self, "mask", (), out=out, backend=backend, varying={"sequence": sequence}, **fields)
 
-    def forward(
-        self, x: ArrayLike, mask: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
+    def forward(self, x: ArrayLike, mask: ArrayLike, *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Scale ``x`` where the mask is 1, and return 0 where it is 0.
 
         Parameters
@@ -188,10 +182,6 @@ class Dropout(Spec):
             Source image.
         mask : array_like, shape (N, Hm, Wm, Cm)
             uint8, of 0 and 1.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -207,7 +197,7 @@ class Dropout(Spec):
         return call(self, "forward", (x, self.checked_mask(mask, x.shape)), out=out, backend=backend)
 
     def gradient(
-        self, g: ArrayLike, mask: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+        self, g: ArrayLike, mask: ArrayLike, *, out: Array | None = None, backend: BackendLike = None
     ) -> Array:
         """Compute dL/dx from ``g`` = dL/dy and the mask of the forward pass; otherwise as :meth:`forward`."""
         g = arrays.as_image("g", g)

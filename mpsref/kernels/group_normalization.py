@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN, chain
@@ -58,7 +58,7 @@ class ImageNormalization(Spec):
         beta: ArrayLike | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Normalize each image.
 
@@ -68,10 +68,6 @@ class ImageNormalization(Spec):
             Source images.
         gamma, beta : array_like, shape (C,), optional
             Scale and shift; default: 1 and 0.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -92,7 +88,7 @@ class ImageNormalization(Spec):
         gamma: ArrayLike | None = None,
         *,
         out: tuple[Array, Array, Array] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> tuple[Array, Array, Array]:
         """Compute dL/dx, dL/dgamma and dL/dbeta.
 
@@ -102,10 +98,6 @@ class ImageNormalization(Spec):
             Source gradient dL/dy, and the source images of the forward pass.
         gamma : array_like, shape (C,), optional
             Scale; default: 1.
-        out : tuple of ndarray, optional
-            Arrays for the results.
-        backend
-            As in :meth:`forward`.
 
         Returns
         -------

@@ -33,7 +33,7 @@ from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.device import on_host
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.reference import ErrorBound, functions, gamma
@@ -340,7 +340,7 @@ class Loss(Spec):
         *,
         validate: bool = False,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute the loss image.
 
@@ -353,10 +353,6 @@ class Loss(Spec):
         validate : bool, optional
             Whether to check that all values are in the domain of the loss type; values outside give the
             results of IEEE 754 arithmetic.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -383,7 +379,7 @@ class Loss(Spec):
         *,
         validate: bool = False,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute dL/dy; the reduction does not divide it.
 
@@ -392,7 +388,7 @@ class Loss(Spec):
         g : array_like or None
             Source gradient in the shape of the loss image; ``None`` is all ones. Across the batch ``g`` of image 0
             holds for all.
-        y, t, weights, validate, out, backend
+        y, t, weights, validate
             As in :meth:`forward`.
 
         Returns
@@ -413,7 +409,7 @@ class Loss(Spec):
         *,
         validate: bool = False,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute dL/dt, in the shape of ``t``; otherwise as :meth:`gradient`."""
         if validate:

@@ -28,7 +28,7 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.one_image import ReadsPixels
@@ -360,13 +360,13 @@ class Neuron(ReadsPixels):
         return 1.0 if self.c == -1 else math.log(self.c)
 
     def parameter_gradient(
-        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: BackendLike = None
     ) -> Array:
         """Compute dL/d(data) of PReLU: the sum of g*x over all images and pixels with x < 0.
 
         Parameters
         ----------
-        g, x, out, backend
+        g, x
             As in :meth:`gradient`.
 
         Returns

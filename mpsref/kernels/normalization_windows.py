@@ -19,7 +19,7 @@ from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike, pair
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
@@ -56,7 +56,7 @@ class WindowedNormalization(Spec):
         output_size: PairLike | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Normalize an image; output (a, b) belongs to source pixel ``(a, b) + offset``.
 
@@ -66,10 +66,6 @@ class WindowedNormalization(Spec):
             Source image.
         output_size : int or tuple of int, optional
             (OH, OW); default: (H, W) - offset.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -78,9 +74,7 @@ class WindowedNormalization(Spec):
         """
         return call(self, "forward", (x,), out=out, backend=backend, output_size=output_size)
 
-    def gradient(
-        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
+    def gradient(self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Compute dL/dx.
 
         Parameters
@@ -89,8 +83,6 @@ class WindowedNormalization(Spec):
             Source gradient dL/dy, of any size.
         x : array_like, shape (N, H, W, C)
             Source image of the forward pass.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.operations import Spec
 from mpsref.registry import call
 
@@ -13,17 +13,13 @@ from mpsref.registry import call
 class OneImage(Spec):
     """Base of the kernels of one image without further arguments."""
 
-    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
+    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Compute the kernel of each image of a batch.
 
         Parameters
         ----------
         x : array_like, shape (N, H, W, C)
             Source image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -41,17 +37,13 @@ class OneImage(Spec):
 class ReadsPixels(OneImage):
     """Base of those whose gradient depends on the source image."""
 
-    def gradient(
-        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
+    def gradient(self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Compute dL/dx from the source gradient dL/dy.
 
         Parameters
         ----------
         g, x : array_like, shape (N, H, W, C)
             Source gradient, in the shape of the result, and the source image of the forward pass.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------
@@ -70,12 +62,7 @@ class ReadsShape(OneImage):
     """Base of those whose gradient depends on the shape of the source image alone."""
 
     def gradient(
-        self,
-        g: ArrayLike,
-        x_or_shape: ArrayLike | Shape,
-        *,
-        out: Array | None = None,
-        backend: str | Backend | None = None,
+        self, g: ArrayLike, x_or_shape: ArrayLike | Shape, *, out: Array | None = None, backend: BackendLike = None
     ) -> Array:
         """Compute dL/dx from the source gradient dL/dy.
 
@@ -85,8 +72,6 @@ class ReadsShape(OneImage):
             Source gradient, in the shape of the result.
         x_or_shape : array_like, shape (N, H, W, C), or its shape
             Source image of the forward pass, of which only the shape counts.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.reference import ErrorBound, gamma
@@ -101,7 +101,7 @@ class StochasticGradientDescent(Optimizer):
         m: ArrayLike | None = None,
         *,
         out: Array | tuple[Array, ...] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> tuple[Array, Array | None]:
         """Compute one step.
 
@@ -111,10 +111,6 @@ class StochasticGradientDescent(Optimizer):
             Gradient and values, of one shape and dtype: float32, or float64 on the reference.
         m : array_like, optional
             Momentum, like ``value``; zeros before the first step.
-        out : ndarray or tuple of ndarray, optional
-            Arrays for the results.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -163,7 +159,7 @@ class RMSProp(Optimizer):
         s: ArrayLike,
         *,
         out: tuple[Array, Array] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> tuple[Array, Array]:
         """Return the new values and the new means of squares; arrays as in :class:`StochasticGradientDescent`."""
         new_value, new_s = call(self, "step", (gradient, value, s), out=out, backend=backend)
@@ -212,7 +208,7 @@ class Adam(Optimizer):
         time_step: int = 1,
         *,
         out: tuple[Array, ...] | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> tuple[Array, Array, Array, Array | None]:
         """Compute one step.
 
@@ -226,8 +222,6 @@ class Adam(Optimizer):
             Largest velocity so far, for AMSGrad.
         time_step : int, optional
             Number of this step, counted from 1.
-        out, backend
-            As in :meth:`StochasticGradientDescent.step`.
 
         Returns
         -------

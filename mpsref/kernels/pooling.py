@@ -17,7 +17,7 @@ from kernelcache.first_use import cached_property
 from mpsref import codecs, tables
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Clip, Pair, PairLike
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.kernels.windows import Padding, default_size, described
@@ -68,7 +68,7 @@ class Pooling(Spec):
         output_size: PairLike | Sequence[int] | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Pool an image.
 
@@ -79,10 +79,6 @@ class Pooling(Spec):
         output_size : int or pair of int, optional
             Size (OH, OW) of the result, >= 1. Default: ``ceil((L - offset) / stride)`` for each axis of length L, up
             to the last window whose centre lies before the end of the image.
-        out : ndarray, optional
-            Array for the result.
-        backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -101,7 +97,7 @@ class Pooling(Spec):
         clip: Clip | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute dL/dx from the source gradient dL/dy.
 
@@ -119,8 +115,6 @@ class Pooling(Spec):
             Shifts the result; by default the gradient of each source pixel is at that pixel.
         clip : ((y0, x0), (height, width)), optional
             The rectangle of the result that is computed; the rest is 0.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.kernels.one_image import OneImage
 from mpsref.kernels.reference import ErrorBound, functions, gamma
 from mpsref.operations import ImageProblem, operation
@@ -26,17 +26,13 @@ from mpsref.registry import call
 class OverChannels(OneImage):
     """Base of the kernels that combine the channels of each pixel; no parameters."""
 
-    def gradient(
-        self, g: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
-    ) -> Array:
+    def gradient(self, g: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: BackendLike = None) -> Array:
         """Compute dL/dx from the source gradient and the **result** of the forward pass.
 
         Parameters
         ----------
         g, y : array_like, shape (N, H, W, C)
             Source gradient dL/dy, and what :meth:`forward` returned.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------

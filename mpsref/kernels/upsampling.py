@@ -25,7 +25,7 @@ from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
 from mpsref.arguments.parameters import Pair, PairLike, pair
-from mpsref.backend import Backend
+from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.geometry import EDGE_MODES, EdgeMode
 from mpsref.kernels.interpolation import Sampling, WeightTable, sampled, spread_back
@@ -56,7 +56,7 @@ class Upsampling(OneImage):
         x_or_shape: ArrayLike | Shape | None = None,
         *,
         out: Array | None = None,
-        backend: str | Backend | None = None,
+        backend: BackendLike = None,
     ) -> Array:
         """Compute dL/dx from the source gradient dL/dy.
 
@@ -66,8 +66,6 @@ class Upsampling(OneImage):
             Source gradient.
         x_or_shape : array_like, shape (N, H, W, C), or its shape, optional
             Source image of the forward pass, of which only the shape counts; by default it follows from ``g``.
-        out, backend
-            As in :meth:`forward`.
 
         Returns
         -------
