@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from mpsref.conformance.data import DataFamily
 from mpsref.errors import UnsupportedError
 
 DATA_FAMILIES = get_args(DataFamily)
+
+AnyProblem = TypeVar("AnyProblem", bound=registry.Problem)
 
 LARGE = 1 << 28
 """Cases of fewer bytes are run without a look at the memory that is left."""
@@ -124,6 +126,11 @@ class Case:
             missing = re.findall(r"'(\w+)'", str(error))
             examples = ", ".join(f"{f.name} ({f.codec.example})" for f in known if f.name in missing)
             raise ValueError(f"case {shown(text)} lacks {examples or error}") from error
+
+    def of(self, *kinds: type[AnyProblem]) -> AnyProblem:
+        """Return the problem, which must be one of ``kinds``."""
+        assert isinstance(self.problem, kinds)
+        return self.problem
 
     def nbytes(self) -> int:
         """Return how many bytes a check needs at least, without the intermediate arrays of formulas and backends."""

@@ -6,9 +6,10 @@ quantity may differ by twice the bound of one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +37,34 @@ def same(name: str, first: Array, second: Array, terms: ErrorBound) -> None:
         )
 
 
+class Restated(NamedTuple):
+    """Another problem that must have the same results."""
+
+    problem: Problem
+    inputs: Sequence[Array]
+    back: Callable[[tuple[Array, ...]], Sequence[Array]] = lambda results: results
+    """Returns the results of the case, or the first of them, from those of the other problem."""
+
+
+def restated(restate: Callable[..., Restated | None]) -> Property:
+    """Return the property that another problem has the same results.
+
+    ``restate(problem, *inputs)`` returns that problem, or ``None`` where it makes no statement.
+    """
+
+    @functools.wraps(restate)
+    def check(case: Case, backend: Backend) -> None:
+        other = restate(case.problem, *case.inputs())
+        if other is None or backend.why_not(other.problem.operation, other.problem.spec):
+            return
+        results = compute(case.problem, backend, *case.inputs())
+        again = other.back(compute(other.problem, backend, *other.inputs))
+        for one, two, (_, terms) in zip(results, again, expected(case), strict=False):
+            same(restate.__name__.replace("_", " "), one, two, terms)
+
+    return check
+
+
 def repeatable(case: Case, backend: Backend) -> None:
     """The same call gives the same bits."""
     inputs = case.inputs()
@@ -45,22 +74,28 @@ def repeatable(case: Case, backend: Backend) -> None:
             raise Mismatch("repeatable: two runs on the same input gave different bits")
 
 
-Counterpart: TypeAlias = Callable[[Problem], tuple[Problem, Problem] | None]
-"""Returns the forward and the gradient problem of the same shapes, or ``None`` where the kernel is not linear."""
+class Counterparts(NamedTuple):
+    """The forward and the gradient problem of the same shapes, and the parts of the results and of g that belong."""
+
+    forward: Problem
+    gradient: Problem
+    of_y: Callable[[Array], Array] = lambda y: y
+    of_g: Callable[[Array], Array] = lambda g: g
 
 
-def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
+def adjoint(counterparts: Callable[[Any], Counterparts | None], each: bool = False) -> Property:
     """Return the property ``<A x, g> = <x, A^T g>``: the gradient is the adjoint of the forward pass.
 
     With several sources the right side is the sum over them, or with ``each`` (the kernel is linear in each of them by
-    itself) holds for every one. Where nothing need be rounded, as on integers, both sides are equal.
+    itself) holds for every one. Where nothing need be rounded, as on integers, both sides are equal. There are
+    none of a problem that is not linear.
     """
 
     def check(case: Case, backend: Backend) -> None:
-        found = counterpart(case.problem)
-        if found is None or any(backend.why_not(problem.operation, problem.spec) for problem in found):
+        found = counterparts(case.problem)
+        if found is None or any(backend.why_not(problem.operation, problem.spec) for problem in found[:2]):
             return
-        forward, gradient = found
+        forward, gradient, of_y, of_g = found
         g, *sources = replace(case, problem=gradient, seed=case.seed + 1).inputs()
         sources = sources or list(replace(case, problem=forward).inputs())
         exact = case.family in INTEGERS
@@ -68,6 +103,7 @@ def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
         inputs = [g, *sources][: len(gradient.input_shapes)]
         back = with_limits(gradient, backend, inputs, exact)
         calls = (forward, sources, [(y, y_limit)]), (gradient, inputs, back)
+        y, y_limit, g = of_y(y), of_y(y_limit), of_g(g)
         left, slack = _inner(y, g), _inner(y_limit, np.abs(g))
         rights = [(_inner(dx, x), _inner(limit, np.abs(x))) for x, (dx, limit) in zip(sources, back, strict=True)]
         if not each:

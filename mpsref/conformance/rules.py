@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,15 +46,17 @@ from mpsref.kernels import (
     SpatialNormalization,
     UpsamplingBilinear,
 )
-from mpsref.kernels import arithmetic as arithmetic_formulas
+from mpsref.kernels.arithmetic import ArithmeticGradient, fold, terms
 from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normalized, scaled, upstream
+from mpsref.kernels.convolution import WeightedProblem
 from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, bases
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.loss import LossGradient, weighted
-from mpsref.kernels.neuron import ACTIVATIONS, argument, value
+from mpsref.kernels.neuron import ACTIVATIONS, NeuronGradient, argument, value
 from mpsref.kernels.normalization import FLT_MIN, chain, over_power
 from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
+from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref.kernels.reference import OF_METAL, UNIT_ROUNDOFF, ErrorBound, Functions, gamma, stated
 from mpsref.kernels.resize import ResizeProblem
 from mpsref.kernels.upsampling import UpsamplingProblem, matrix
@@ -71,17 +73,16 @@ class Rule(NamedTuple):
     """What it is, in a sentence."""
     operations: frozenset[OperationKey]
     """The operations that it concerns."""
-    extra: Callable[[Problem, tuple[Array, ...]], Extra] | None = None
-    """``extra(problem, inputs)``, all in float64."""
+    extra: Callable[[Any, tuple[Array, ...]], Extra] | None = None
+    """``extra(problem, inputs)``, all in float64; the problem is one of these operations."""
     without: frozenset[str] = frozenset()
     """Names of properties that do not hold, and of families of data on which results are others."""
 
 
-def _kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _kink(problem: NeuronGradient | ArithmeticGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow the slope of either side where the slope jumps."""
-    if isinstance(problem.spec, Arithmetic):
+    if isinstance(problem, ArithmeticGradient):
         return _clamp_kink(problem, inputs)
-    assert isinstance(problem.spec, Neuron)
     neuron, (g, x) = problem.spec, inputs
     u = argument(neuron, x)  # a x + b may round x and its neighbour to the same number
     at, below, above = (
@@ -92,33 +93,30 @@ def _kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (abs(g) * np.where(jump > 2.0**-20, jump, 0),)
 
 
-def _clamp_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _clamp_kink(problem: ArithmeticGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow a source gradient to count where the result is equal to a bound of the clamp."""
-    assert isinstance(problem, arithmetic_formulas.ArithmeticGradient)
     spec = problem.spec
     wider = replace(
         spec,
         minimum_value=float(np.nextafter(spec.minimum_value, -np.inf)),
         maximum_value=float(np.nextafter(spec.maximum_value, np.inf)),
     )
-    strict, inclusive = (arithmetic_formulas.terms(one, *inputs) for one in (problem, replace(problem, spec=wider)))
+    strict, inclusive = (terms(one, *inputs) for one in (problem, replace(problem, spec=wider)))
     return tuple(
-        arithmetic_formulas.fold(spec.operands[k], shape, abs(inclusive[k] - strict[k]) * (1 + gamma(8)))
+        fold(spec.operands[k], shape, abs(inclusive[k] - strict[k]) * (1 + gamma(8)))
         for k, shape in zip(problem.of, problem.result_shapes, strict=True)
     )
 
 
-def _loss_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _loss_kink(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow the slope 1 or -1 of an absolute error where it is 0; the slope that the reference has there is 0."""
-    assert isinstance(problem, LossGradient)
     _, y, t, _ = problem.named_inputs(inputs)
     at_kink = (y == t[..., : y.shape[3]]) & (problem.spec.type == "meanabsoluteerror")
     return _of_slope(problem, inputs, at_kink)
 
 
-def _cross_entropy_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _cross_entropy_of_one(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow roundings of the slope relative to 1."""
-    assert isinstance(problem, LossGradient)
     return _of_slope(problem, inputs, np.asarray(gamma(4) * (problem.spec.type == "sigmoidcrossentropy")))
 
 
@@ -131,9 +129,8 @@ def _of_slope(problem: LossGradient, inputs: tuple[Array, ...], change: Array) -
     return (extra,)
 
 
-def _positions(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _positions(problem: UpsamplingProblem | ResizeProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding of each position relative to itself, which moves so much of the weight to a neighbour."""
-    assert isinstance(problem, UpsamplingProblem | ResizeProblem)
     (values,), forward = inputs, problem.method == "forward"
     tables = [_moved_weights(axis) for axis in problem.axes]
     (y, of_y), (x, of_x) = tables if forward else [(weights.T, moved.T) for weights, moved in tables]
@@ -169,12 +166,11 @@ def _at_the_edge(axis: Sampling) -> Array:
     return np.array([p != 0 and min(abs(p), abs(p - last)) <= error for p in positions])
 
 
-def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _from_result(problem: NeuronGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of 1 - y in y (1 - y), of 1 - y**2, and of y + a; a tanh may be off by 5 units, its square 10.
 
     Source: the accuracy table of Metal [doc].
     """
-    assert isinstance(problem.spec, Neuron)
     neuron, (g, x) = problem.spec, inputs
     errors = {"sigmoid": gamma(4), "tanh": gamma(12) * abs(neuron.a * neuron.b), "elu": gamma(4) * abs(neuron.a)}
     return (abs(g) * np.where(np.isfinite(x), errors.get(neuron.type, 0.0), 0),)
@@ -198,7 +194,7 @@ def _at_logits(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (gamma(8) * size * y * (abs(g) + abs(g * y).sum(axis=3, keepdims=True)),)
 
 
-def _folded(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _folded(problem: BatchProblem | GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of a = gamma r and of b = beta - mean a, in y = a x + b."""
     if isinstance(problem, BatchProblem):
         given = problem.named(inputs)
@@ -211,7 +207,6 @@ def _folded(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
         z = scaled(xhat, given)
         ends = [abs(value(problem.spec.neuron, z + sign * error) - value(problem.spec.neuron, z)) for sign in (-1, 1)]
         return (np.maximum(*ends),)
-    assert isinstance(problem, GroupsProblem)
     if problem.method == "gradient":
         return _folded_gradient(problem, inputs)
     x = inputs[0].reshape(problem.grouped_shape)
@@ -238,25 +233,22 @@ def _folded_gradient(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra
     return of_dx.reshape(problem.source_shape), of_dgamma, np.zeros_like(of_dgamma)
 
 
-def _rounded_means(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _rounded_means(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of a mean relative to itself, not to the deviations: also a constant is not its mean."""
-    assert isinstance(problem, GroupsProblem)
     mean, variance = _moments(problem, inputs)
     of_mean = gamma(6 + math.ceil(math.log2(problem.count))) * abs(mean)
     return _through_moments(problem, inputs, of_mean, of_mean**2 + 2 * of_mean * np.sqrt(variance))
 
 
-def _plain_means(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _plain_means(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding of each partial sum of a group, relative to the absolute values."""
-    assert isinstance(problem, GroupsProblem)
     mean, variance = _moments(problem, tuple(map(abs, inputs)))
     of_mean = gamma(problem.count + 6) * mean
     return _through_moments(problem, inputs, of_mean, of_mean**2 + (2 * of_mean + gamma(problem.count)) * variance)
 
 
-def _squares(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _squares(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of both terms of a mean of squares minus the squared mean."""
-    assert isinstance(problem, GroupsProblem)
     mean, variance = _moments(problem, inputs)
     return _through_moments(problem, inputs, 0 * mean, gamma(chain(problem.count) + 8) * 2 * (mean**2 + variance))
 
@@ -289,27 +281,24 @@ def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean:
     return (of_dx / deviation).reshape(shape), of_dgamma, np.zeros_like(of_dgamma)
 
 
-def _means_of_taps(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _means_of_taps(problem: AverageForward | AverageGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of a factor, of its reciprocal and of their product, where it is no power of 2."""
-    assert isinstance(problem.spec, PoolingAverage)
     bound = problem.operation.error_bound(problem, *inputs)
     assert isinstance(bound, ErrorBound)
     mantissa, _ = math.frexp(math.prod(window.kernel for window in problem.spec.windows))
     return (gamma(3) * bound.magnitude * (mantissa != 0.5),)
 
 
-def _running_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _running_sums(problem: CrossChannelProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow roundings of the sum of squares of each window relative to that of all channels."""
-    assert isinstance(problem, CrossChannelProblem)
     spec, (x,) = problem.spec, inputs
     base = bases(problem, x)
     of_base = gamma(2 * x.shape[3] + 8) * spec.alpha / spec.kernel_size * (x**2).sum(axis=3, keepdims=True)
     return (abs(x * over_power(base, spec.beta + 1) * spec.beta) * of_base * 2,)
 
 
-def _plain_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _plain_sums(problem: Reduction, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding of each partial sum of the pixels, relative to their absolute values."""
-    assert isinstance(problem, Reduction)
     x, *state = inputs
     _, m2 = problem.operation.formula(problem, *inputs)
     n = problem.pixels + problem.count
@@ -318,9 +307,8 @@ def _plain_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return of_mean, gamma(problem.pixels + 4) * m2 + n * (of_mean**2 + 2 * of_mean * np.sqrt(m2 / n))
 
 
-def _shared_ties(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _shared_ties(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow equal maxima of a window to share its gradient, as pixels or as often as taps read them."""
-    assert isinstance(problem, PoolingGradient)
     g, x = inputs
     extra = np.zeros(problem.source_shape)
     (py, px), (rows, columns) = problem.primary_offset, problem.included
@@ -345,9 +333,8 @@ def _shared_ties(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
 
 
-def _any_tie(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _any_tie(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow any of the equal maxima of a window to get its gradient, also a tap outside the image."""
-    assert isinstance(problem, PoolingGradient)
     g, x = inputs
     extra = np.zeros(problem.source_shape)
     (py, px), (rows, columns) = problem.primary_offset, problem.included
@@ -370,9 +357,8 @@ def _distinct(pixels: Array, times: Array) -> tuple[Array, Array, Array]:
     return found, first, np.bincount(inverse, times)
 
 
-def _folded_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _folded_sums(problem: BatchProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of both sums, of all pixels one after the other, relative to their absolute values."""
-    assert isinstance(problem, BatchProblem)
     given = problem.named(inputs)
     r, xhat = normalized(problem, given)
     terms = abs(upstream(problem, xhat, given)) * (abs(given.x) + abs(given.mean)) * r
@@ -426,7 +412,7 @@ On an axis the terms of the last of four results sum to 48 times the largest pro
 """
 
 
-def _transformed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+def _transformed(problem: WeightedProblem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the terms of a transform, which mixes the pixels of an image, or the taps of a pair of channels.
 
     Only convolutions of several taps, with strides and dilations of 1, are computed so.

@@ -155,9 +155,8 @@ def _rows_of_a_byte(result: Array, *_: object) -> None:
     result[:, 256:] = 0
 
 
-def _rounded_scale(problem: Problem, x: Array) -> Array:
+def _rounded_scale(problem: UpsamplingForward, x: Array) -> Array:
     """Take pixels at positions that are multiplied by the reciprocal of the scale, rounded to float32."""
-    assert isinstance(problem, UpsamplingForward)
     rows, columns = (
         (np.arange(outputs, dtype=np.float32) * np.float32(length / outputs)).astype(int)
         for length, outputs in zip(x.shape[1:3], problem.large_shape[1:3], strict=True)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array, ImageShape, as_shape
 from mpsref.arguments.parameters import Triple
-from mpsref.conformance.case import Case
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, nonfinite_mutants, of_result, of_results, of_spec
-from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable, same
-from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.properties import Counterparts, Restated, adjoint, one_image_at_a_time, repeatable, restated
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import (
@@ -34,6 +32,8 @@ from mpsref.kernels.arithmetic import (
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.kernels.compare import COMPARISONS, CompareForward
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
+
+ArithmeticProblem: TypeAlias = ArithmeticForward | ArithmeticGradient
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -106,43 +106,44 @@ def as_plain(problem: BroadcastProblem) -> BroadcastProblem:
     return replace(problem, spec=spec, source_shape=problem.shape, secondary_shape=problem.shape)
 
 
-def stride_0_repeats(case: Case, backend: Backend) -> None:
+@restated
+def stride_0_repeats(problem: BroadcastProblem, *inputs: Array) -> Restated | None:
     """A repeated operand gives the same result; its gradient, summed up afterwards, is also the same."""
-    problem = case.problem
-    assert isinstance(problem, BroadcastProblem)
-    if isinstance(problem, ArithmeticGradient) and case.dtype == "float16":
-        return  # the terms would be rounded before they are summed up
-    inputs = [
+    spread = [
         np.ascontiguousarray(image if name == "g" else problem.spread_one("xy".index(name), image))
-        for name, image in zip(problem.input_shapes, case.inputs(), strict=True)
+        for name, image in zip(problem.input_shapes, inputs, strict=True)
     ]
-    wholes, apart = compute(problem, backend, *case.inputs()), compute(as_plain(problem), backend, *inputs)
-    if isinstance(problem, ArithmeticGradient):
-        apart = tuple(
-            fold(problem.spec.operands[k], shape, spread.astype(np.float64)).astype(spread.dtype)
-            for k, shape, spread in zip(problem.of, problem.result_shapes, apart, strict=True)
-        )
-    for whole, summed, (_, bound) in zip(wholes, apart, expected(case), strict=True):
-        same("stride 0 repeats", whole, summed, bound)
+    if not isinstance(problem, ArithmeticGradient):
+        return Restated(as_plain(problem), spread)
+    if inputs[0].dtype == np.float16:
+        return None  # the terms would be rounded before they are summed up
+    places = [(problem.spec.operands[k], shape) for k, shape in zip(problem.of, problem.result_shapes, strict=True)]
+    return Restated(
+        as_plain(problem),
+        spread,
+        lambda results: [
+            fold(*place, terms.astype(np.float64)).astype(terms.dtype)
+            for place, terms in zip(places, results, strict=True)
+        ],
+    )
 
 
-def linear_in_both(problem: Problem) -> tuple[Problem, Problem] | None:
+def linear_in_both(problem: ArithmeticProblem) -> Counterparts | None:
     """Return the counterparts of sums and differences without a bias."""
     return _counterparts(problem, ("add", "subtract"))
 
 
-def linear_in_each(problem: Problem) -> tuple[Problem, Problem] | None:
+def linear_in_each(problem: ArithmeticProblem) -> Counterparts | None:
     """Return the counterparts of products without a bias."""
     return _counterparts(problem, ("multiply",))
 
 
-def _counterparts(problem: Problem, names: tuple[str, ...]) -> tuple[Problem, Problem] | None:
-    assert isinstance(problem, (ArithmeticForward, ArithmeticGradient))
+def _counterparts(problem: ArithmeticProblem, names: tuple[str, ...]) -> Counterparts | None:
     if problem.spec.operation not in names or problem.spec.clamps:
         return None
     spec = replace(problem.spec, bias=0.0)
     shapes = problem.source_shape, problem.secondary_shape
-    return ArithmeticForward(spec, *shapes), ArithmeticGradient(spec, *shapes)
+    return Counterparts(ArithmeticForward(spec, *shapes), ArithmeticGradient(spec, *shapes))
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

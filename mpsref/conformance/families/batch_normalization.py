@@ -27,7 +27,7 @@ from mpsref.conformance.mutants import (
     of_results,
     of_spec,
 )
-from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
+from mpsref.conformance.properties import Restated, one_image_at_a_time, repeatable, restated, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import (
@@ -92,8 +92,7 @@ def _able(problem: Problem, backend: Backend, *methods: str) -> bool:
 
 def batch_in_any_order(case: Case, backend: Backend) -> None:
     """The images one by one, the last one first, each with the sums so far, have the result of the batch."""
-    problem = case.problem
-    assert isinstance(problem, Reduction)
+    problem = case.of(Reduction)
     pictures, vectors = _split(problem, case.inputs())
     whole = compute(problem, backend, *pictures, *vectors)
     done, others = problem.count, vectors[: len(vectors) - 2] if problem.count else vectors
@@ -114,8 +113,7 @@ def _split(problem: BatchProblem, inputs: tuple[Array, ...]) -> tuple[tuple[Arra
 
 def constant_channels(case: Case, backend: Backend) -> None:
     """Where all pixels are equal, they are the mean, and m2 is exactly 0, however large they are."""
-    problem = case.problem
-    assert isinstance(problem, Statistics)
+    problem = case.of(Statistics)
     pixel = case.inputs()[0][:1, :1, :1]
     x = np.broadcast_to(pixel, problem.source_shape)
     mean, m2 = compute(replace(problem, count=0), backend, np.ascontiguousarray(x))
@@ -125,8 +123,7 @@ def constant_channels(case: Case, backend: Backend) -> None:
 
 def shifted_pixels(case: Case, backend: Backend) -> None:
     """A large number added to every pixel is added to the mean, and does not change m2."""
-    problem = case.problem
-    assert isinstance(problem, Statistics)
+    problem = case.of(Statistics)
     step, shift = (2.0**-2, 2.0**8) if case.dtype == "float16" else (2.0**-6, 2.0**13)
     (x, *_) = case.inputs()
     x = (np.round(np.clip(x.astype(np.float64), -32, 32) / step) * step).astype(case.dtype)  # the sum is exact
@@ -139,8 +136,7 @@ def shifted_pixels(case: Case, backend: Backend) -> None:
 
 def scaled_pixels(case: Case, backend: Backend) -> None:
     """Pixels twice as large have twice the mean and four times m2."""
-    problem = case.problem
-    assert isinstance(problem, Statistics)
+    problem = case.of(Statistics)
     x, *state = case.inputs()
     (mean, m2), twice = (
         compute(problem, backend, x, *state),
@@ -152,21 +148,16 @@ def scaled_pixels(case: Case, backend: Backend) -> None:
         same(f"scaled pixels, {name}", factor * one, two, terms.times(factor))
 
 
-def scale_invariance(case: Case, backend: Backend) -> None:
+@restated
+def scale_invariance(problem: BatchProblem, x: Array, mean: Array, variance: Array, *others: Array) -> Restated:
     """Twice the pixels and the mean, four times variance and epsilon: the same result."""
-    problem = case.problem
-    assert isinstance(problem, BatchProblem)
-    x, mean, variance, *others = case.inputs()
     larger = replace(problem, spec=replace(problem.spec, epsilon=4 * problem.spec.epsilon))
-    (one,) = compute(problem, backend, x, mean, variance, *others)
-    (two,) = compute(larger, backend, 2 * x, 2 * mean, 4 * variance, *others)
-    same("scale invariance", one, two, expected(case)[0][1])
+    return Restated(larger, [2 * x, 2 * mean, 4 * variance, *others])
 
 
 def linear_in_g(case: Case, backend: Backend) -> None:
     """Twice the source gradient, and twice the sums, give twice the result."""
-    problem = case.problem
-    assert isinstance(problem, BatchProblem)
+    problem = case.of(BatchProblem)
     inputs = dict(zip(problem.input_shapes, case.inputs(), strict=True))
     doubled = {name: 2 * array if name in ("g", "dbeta", "dgamma") else array for name, array in inputs.items()}
     once, twice = (compute(problem, backend, *read.values()) for read in (inputs, doubled))
@@ -194,11 +185,11 @@ class _Step(NamedTuple):
 
 def _step(case: Case, backend: Backend, g: Array, x: Array) -> _Step:
     """Run statistics, statistics gradient and gradient on ``backend``."""
-    assert isinstance(case.problem, Gradient)
-    spec = replace(case.problem.spec, neuron=None)
+    problem = case.of(Gradient)
+    spec = replace(problem.spec, neuron=None)
     n = x[..., 0].size
-    whole = replace(case.problem, spec=spec, source_shape=x.shape, beta=False, count=n)
-    gamma = [array for name, array in zip(case.problem.input_shapes, case.inputs(), strict=True) if name == "gamma"]
+    whole = replace(problem, spec=spec, source_shape=x.shape, beta=False, count=n)
+    gamma = [array for name, array in zip(problem.input_shapes, case.inputs(), strict=True) if name == "gamma"]
     statistics, sums = Statistics(spec, x.shape), StatisticsGradient(spec, x.shape)
     (mean, m2), of_statistics = _with_bounds(statistics, backend, x)
     variance = m2 / np.float32(n)

@@ -45,8 +45,7 @@ def problems(method: str) -> st.SearchStrategy[Problem]:
 
 def images_have_indices(case: Case, backend: Backend) -> None:
     """Single images of a batch, with their index, have the masks of the whole batch."""
-    problem = case.problem
-    assert isinstance(problem, MaskProblem)
+    problem = case.of(MaskProblem)
     n, height, width, channels = problem.source_shape
     (whole,) = compute(problem, backend)
     for k in range(n):
@@ -60,8 +59,7 @@ def images_have_indices(case: Case, backend: Backend) -> None:
 
 def scaled_once(case: Case, backend: Backend) -> None:
     """A kept float32 element is the product with float32(1 / p), rounded once, to the last bit."""
-    problem = case.problem
-    assert isinstance(problem, DropoutProblem)
+    problem = case.of(DropoutProblem)
     if case.dtype != "float32":
         return
     image, mask = case.inputs()
@@ -74,8 +72,7 @@ def scaled_once(case: Case, backend: Backend) -> None:
 
 def dropped_is_zero(case: Case, backend: Backend) -> None:
     """A dropped element is +0, also of a negative, infinite or NaN one: it is selected, not multiplied."""
-    problem = case.problem
-    assert isinstance(problem, DropoutProblem)
+    problem = case.of(DropoutProblem)
     if backend.fast_math:
         return
     image, mask = case.inputs()

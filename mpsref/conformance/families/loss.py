@@ -92,8 +92,7 @@ PANEL = tuple(
 
 def every_type(case: Case, backend: Backend) -> None:
     """Two losses of the panel, chosen by the case, agree on its shapes: a check has all types and reductions."""
-    problem = case.problem
-    assert isinstance(problem, LossProblem)
+    problem = case.of(LossProblem)
     for loss in (PANEL[(2 * case.seed + k) % len(PANEL)] for k in range(2)):
         weighted = problem.weighted and loss.type != "cosinedistance"
         other = replace(case, problem=replace(problem, spec=loss, weighted=weighted))
@@ -102,15 +101,13 @@ def every_type(case: Case, backend: Backend) -> None:
 
 def images_apart(case: Case, backend: Backend) -> None:
     """The images are independent, unless the reduction is across the batch."""
-    assert isinstance(case.problem, LossProblem)
-    if not case.problem.spec.reduce_across_batch:
+    if not case.of(LossProblem).spec.reduce_across_batch:
         properties.one_image_at_a_time(case, backend)
 
 
 def sum_of_elements(case: Case, backend: Backend) -> None:
     """A reduction divides the sum of the results of the reduction "none"."""
-    problem = case.problem
-    assert isinstance(problem, LossForward)
+    problem = case.of(LossForward)
     if problem.spec.reduction == "none" or problem.spec.type == "cosinedistance" or case.dtype == "float16":
         return
     inputs = case.inputs()
@@ -127,8 +124,7 @@ def sum_of_elements(case: Case, backend: Backend) -> None:
 
 def reduction_is_ignored(case: Case, backend: Backend) -> None:
     """Without a source gradient every reduction has the gradient of the sum, to the bit."""
-    problem = case.problem
-    assert isinstance(problem, LossGradient)
+    problem = case.of(LossGradient)
     if problem.chained:
         return
     summed = replace(problem, spec=replace(problem.spec, reduction="sum", reduce_across_batch=False))
@@ -140,8 +136,7 @@ def reduction_is_ignored(case: Case, backend: Backend) -> None:
 
 def ones_change_nothing(case: Case, backend: Backend) -> None:
     """A source gradient of ones gives the gradient without one."""
-    problem = case.problem
-    assert isinstance(problem, LossGradient)
+    problem = case.of(LossGradient)
     if problem.chained:
         return
     inputs = case.inputs()

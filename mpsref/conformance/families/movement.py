@@ -17,7 +17,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, correct, of_problem, of_result, of_results, of_spec
-from mpsref.conformance.properties import adjoint, judge_itself, one_image_at_a_time, repeatable
+from mpsref.conformance.properties import Counterparts, adjoint, judge_itself, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
@@ -95,8 +95,7 @@ def reshapes(draw: st.DrawFn, method: str) -> Problem:
 
 def round_trip(case: Case, backend: Backend) -> None:
     """The slices of a concatenation are what went in."""
-    problem = case.problem
-    assert isinstance(problem, ConcatenationProblem)
+    problem = case.of(ConcatenationProblem)
     fields = problem.spec, problem.batch_shape, problem.channels
     forward, gradient = ConcatenationForward(*fields), ConcatenationGradient(*fields)
     if any(backend.why_not(one.operation, one.spec) for one in (forward, gradient)):
@@ -111,17 +110,15 @@ def round_trip(case: Case, backend: Backend) -> None:
             raise Mismatch(f"round trip: slice {k} of the concatenation is not source {k}")
 
 
-def both(problem: Problem) -> tuple[Problem, Problem]:
+def both(problem: ConcatenationProblem | ImageProblem) -> Counterparts:
     """Return the forward and the gradient problem of the same shapes."""
     if isinstance(problem, ConcatenationProblem):
         fields = problem.spec, problem.batch_shape, problem.channels
-        return ConcatenationForward(*fields), ConcatenationGradient(*fields)
-    assert isinstance(problem, ImageProblem)
+        return Counterparts(ConcatenationForward(*fields), ConcatenationGradient(*fields))
     spec = problem.spec
     if isinstance(spec, Pad) and spec.edge_mode == "constant":
         spec = replace(spec, edge_mode="zero")  # linear only where nothing is added
-    forward, gradient = (spec.problems[method](spec, problem.source_shape) for method in ("forward", "gradient"))
-    return forward, gradient
+    return Counterparts(*(spec.problems[method](spec, problem.source_shape) for method in ("forward", "gradient")))
 
 
 # --- mutants of concatenation -----------------------------------------------------------------------------------------

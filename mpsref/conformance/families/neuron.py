@@ -140,11 +140,11 @@ def linear_in_g(case: Case, backend: Backend) -> None:
 
 def images_add_up(case: Case, backend: Backend) -> None:
     """The gradients for the slopes of the images add up to that of the batch."""
-    assert isinstance(case.problem, NeuronGradient)
-    n, height, width, c = case.problem.source_shape
+    problem = case.of(NeuronGradient)
+    n, height, width, c = problem.source_shape
     g, x = case.inputs()
-    one = replace(case.problem, source_shape=(1, height, width, c))
-    (whole,) = compute(case.problem, backend, g, x)
+    one = replace(problem, source_shape=(1, height, width, c))
+    (whole,) = compute(problem, backend, g, x)
     singles = [compute(one, backend, g[k : k + 1], x[k : k + 1])[0].astype(np.float64) for k in range(n)]
     same("images add up", whole, np.sum(singles, 0).astype(whole.dtype), expected(case)[0][1])
 

@@ -75,8 +75,7 @@ def problems(spec_type: type[Spec], method: str) -> st.SearchStrategy[Problem]:
 
 def any_shape(case: Case, backend: Backend) -> None:
     """The elements are independent: a vector of them has the same bits as an array of any shape."""
-    problem, inputs = case.problem, case.inputs()
-    assert isinstance(problem, OptimizerStep)
+    problem, inputs = case.of(OptimizerStep), case.inputs()
     flat = replace(problem, shape=(int(np.prod(problem.shape)),))
     results = zip(
         compute(problem, backend, *inputs), compute(flat, backend, *(a.reshape(-1) for a in inputs)), strict=True
@@ -92,12 +91,13 @@ STEPS = 100
 def trajectory(case: Case, backend: Backend) -> None:
     """Each of 100 steps agrees with the step of the reference from the same state; one case in sixteen."""
     if case.seed % 16 == 0:
-        follow(case.problem, case.inputs(), lambda step, *arrays: compute(step, backend, *arrays))
+        follow(case.of(OptimizerStep), case.inputs(), lambda step, *arrays: compute(step, backend, *arrays))
 
 
-def follow(problem: Problem, inputs: tuple[Array, ...], run: Callable[..., tuple[Array, ...]]) -> tuple[Array, ...]:
+def follow(
+    problem: OptimizerStep, inputs: tuple[Array, ...], run: Callable[..., tuple[Array, ...]]
+) -> tuple[Array, ...]:
     """Take STEPS steps with ``run(problem, *arrays)``, each of which must agree with the reference; return the last."""
-    assert isinstance(problem, OptimizerStep)
     gradient, *state = inputs
     for k in range(STEPS):
         # The gradient changes, and its second term keeps the values in a moderate range.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mpsref import padding
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike
-from mpsref.conformance import comparator
+from mpsref.conformance import comparator, properties
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
@@ -23,7 +23,7 @@ from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec
-from mpsref.conformance.properties import judge_itself, one_image_at_a_time, repeatable, same
+from mpsref.conformance.properties import Counterparts, Restated, one_image_at_a_time, repeatable, restated, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
@@ -98,40 +98,24 @@ def framework_problems(draw: st.DrawFn, spec_type: type[Pooling], method: str) -
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def adjoint(case: Case, backend: Backend) -> None:
-    """<A x, g> = <x, A^T g> for a linear kernel: the gradient is the forward pass with the arrow reversed."""
-    problem = case.problem
-    both = ((type(problem.spec), method) for method in ("forward", "gradient"))
-    if any(backend.why_not(operation, problem.spec) for operation in both):
-        return
-    if isinstance(problem, PoolingGradient):
-        problem = replace(problem, kernel_offset=None, clip=None)
-        (py, px), (rows, columns) = problem.primary_offset, problem.included
-        if not rows or not columns:
-            return
-        forward = problem.spec.problems["forward"](problem.spec, problem.source_shape, (rows.stop, columns.stop))
-        used = rows.start, rows.stop, columns.start, columns.stop
-        pixels = py + rows.start, py + rows.stop, px + columns.start, px + columns.stop
-    else:
-        assert isinstance(problem, PoolingForward)
-        forward, used = problem, (0, problem.output_size[0], 0, problem.output_size[1])
-        problem = problem.spec.problems["gradient"](problem.spec, problem.source_shape, problem.output_size)
-        pixels = used
-    cases = [replace(case, problem=forward), replace(case, problem=problem, seed=case.seed + 1)]
-    (x,), (g,) = (each.inputs() for each in cases)
-    (y,), (dx,) = compute(forward, backend, x), compute(problem, backend, g)
-    (y_bound,), (dx_bound,) = (
-        [comparator.bound(result, reference, terms) for reference, terms in expected(each)]
-        for each, result in zip(cases, (y, dx), strict=True)
+def both(problem: PoolingProblem) -> Counterparts | None:
+    """Return the forward and the gradient problem of the same windows, and the parts of y and g of those that count."""
+    if isinstance(problem, PoolingForward):
+        gradient = problem.spec.problems["gradient"](problem.spec, problem.source_shape, problem.output_size)
+        return Counterparts(problem, gradient)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    if not rows or not columns:
+        return None
+    return Counterparts(
+        problem.spec.problems["forward"](problem.spec, problem.source_shape, (rows.stop, columns.stop)),
+        replace(problem, kernel_offset=None, clip=None),
+        lambda y: _cropped(y, (rows.start, rows.stop, columns.start, columns.stop)),
+        lambda g: _cropped(g, (py + rows.start, py + rows.stop, px + columns.start, px + columns.stop)),
     )
-    calls = (forward, [x], [(y, y_bound)]), (problem, [g], [(dx, dx_bound)])
-    y, x, dx, g = (array.astype(np.float64) for array in (_cropped(y, used), x, dx, _cropped(g, pixels)))
-    left, right = float(np.sum(y * g)), float(np.sum(dx * x))
-    limit = float(np.sum(_cropped(y_bound, used) * np.abs(g)) + np.sum(dx_bound * np.abs(x)))
-    limit += 1e-12 * float(np.sum(np.abs(dx * x)))  # the float64 sums themselves
-    if not abs(left - right) <= limit:
-        judge_itself(case.problem, *calls)
-        raise Mismatch(f"adjoint: <A x, g> = {left:.9g}, <x, A^T g> = {right:.9g}; they may differ by {limit:.3g}")
+
+
+adjoint = properties.adjoint(both)
+"""For a linear kernel: the gradient is the forward pass with the arrow reversed."""
 
 
 def _cropped(image: Array, bounds: tuple[int, int, int, int]) -> Array:
@@ -141,8 +125,7 @@ def _cropped(image: Array, bounds: tuple[int, int, int, int]) -> Array:
 
 def clip_is_a_crop(case: Case, backend: Backend) -> None:
     """With canonical alignment a clip gives the gradient of its pixels, and zeros outside."""
-    problem = case.problem
-    assert isinstance(problem, PoolingGradient)
+    problem = case.of(PoolingGradient)
     if problem.clip is None:
         return
     inputs = case.inputs()
@@ -157,8 +140,7 @@ def clip_is_a_crop(case: Case, backend: Backend) -> None:
 
 def joint_shift(case: Case, backend: Backend) -> None:
     """Effective offset: (p0 - 1, ko + s, o - s) is the same gradient, as long as the same pixels count."""
-    problem = case.problem
-    assert isinstance(problem, PoolingGradient)
+    problem = case.of(PoolingGradient)
     (sy, oy), (sx, ox) = ((window.stride, window.offset) for window in problem.spec.windows)
     start = replace(problem, primary_offset=(0, 0))
     ko, size = problem.kernel_offset, problem.source_size
@@ -174,12 +156,11 @@ def joint_shift(case: Case, backend: Backend) -> None:
     same("joint shift", first, second, expected(replace(case, problem=start))[0][1])
 
 
-def translation(case: Case, backend: Backend) -> None:
+@restated
+def translation(problem: PoolingForward, x: Array) -> Restated | None:
     """With zeros around the image, one more zero row and column in front is undone by an offset of one more."""
-    problem = case.problem
-    assert isinstance(problem, PoolingForward)
     if problem.spec.edge_mode != "zero":
-        return
+        return None
     n, height, width, c = problem.source_shape
     oy, ox = (window.offset for window in problem.spec.windows)
     moved = replace(
@@ -187,16 +168,12 @@ def translation(case: Case, backend: Backend) -> None:
         spec=replace(problem.spec, offset=(oy + 1, ox + 1)),
         source_shape=(n, height + 1, width + 1, c),
     )
-    (x,) = case.inputs()
-    (first,) = compute(problem, backend, x)
-    (second,) = compute(moved, backend, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0))))
-    same("translation", first, second, expected(case)[0][1])
+    return Restated(moved, [np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))])
 
 
 def all_is_given_back(case: Case, backend: Backend) -> None:
     """With "clamp" every window of max pooling selects a pixel: dx sums to what the included g sum to."""
-    problem = case.problem
-    assert isinstance(problem, PoolingGradient)
+    problem = case.of(PoolingGradient)
     if problem.spec.edge_mode == "zero":
         return
     problem = replace(problem, kernel_offset=None, clip=None)

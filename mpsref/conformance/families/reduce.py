@@ -14,7 +14,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.mutants import of_problem, of_result, of_spec
-from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
+from mpsref.conformance.properties import Counterparts, adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import agrees, compute
 from mpsref.conformance.strategies import pairs
 from mpsref.kernels import Reduce
@@ -62,23 +62,23 @@ def problems(draw: st.DrawFn, method: str) -> Problem:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def both(problem: Problem) -> tuple[Problem, Problem] | None:
+def both(problem: ReduceForward | ReduceGradient) -> Counterparts | None:
     """Return the forward and the gradient problem of a spatial mean."""
-    assert isinstance(problem, (ReduceForward, ReduceGradient))
     if problem.spec.over != "spatial":
         return None
-    return ReduceForward(problem.spec, problem.source_shape), ReduceGradient(problem.spec, problem.source_shape)
+    fields = problem.spec, problem.source_shape
+    return Counterparts(ReduceForward(*fields), ReduceGradient(*fields))
 
 
 def first_of_equals(case: Case, backend: Backend) -> None:
     """The index of equal extrema is that of the first, on images of -1, 0 and 1."""
-    assert isinstance(case.problem, ReduceForward)
+    of = case.of(ReduceForward)
     signs = np.sign(case.inputs()[0])
-    (y, x), (height, width) = case.problem.region
+    (y, x), (height, width) = of.region
     values = signs[:, y : y + height, x : x + width]
     indices: dict[Reduction, Array] = {"argumentmax": values.argmax(3), "argumentmin": values.argmin(3)}
     for operation, index in indices.items():
-        spec = Reduce(operation, "featurechannels", clip=case.problem.spec.clip)
+        spec = Reduce(operation, "featurechannels", clip=of.spec.clip)
         problem = ReduceForward(spec, signs.shape)
         (found,) = compute(problem, backend, signs)
         if not np.array_equal(found[..., 0], index):
@@ -91,8 +91,7 @@ EXTREMA: tuple[Reduction, ...] = ("min", "max", "argumentmin", "argumentmax")
 
 def extrema_of_nan(case: Case, backend: Backend) -> None:
     """An extremum over the same axes, chosen by the case, agrees on NaN and infinities: some cases have a sum."""
-    assert isinstance(case.problem, ReduceForward)
-    spec = case.problem.spec
+    spec = case.of(ReduceForward).spec
     legal = [operation for operation in EXTREMA if is_legal(operation, spec.over)]
     if legal and not backend.fast_math:
         other = Reduce(legal[case.seed % len(legal)], spec.over, clip=spec.clip)

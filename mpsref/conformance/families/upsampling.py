@@ -16,7 +16,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry, Values
 from mpsref.conformance.mutants import MutantTable, of_result, of_spec
-from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
+from mpsref.conformance.properties import Counterparts, adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs
 from mpsref.geometry import EDGE_MODES
@@ -62,18 +62,15 @@ def crops(method: str) -> st.SearchStrategy[Problem]:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def both(problem: Problem) -> tuple[Problem, Problem]:
+def both(problem: UpsamplingProblem) -> Counterparts:
     """Return the forward and the gradient problem of the same shapes."""
-    assert isinstance(problem, UpsamplingProblem)
     problems = problem.spec.problems
-    forward, gradient = (problems[method](problem.spec, problem.source_shape) for method in ("forward", "gradient"))
-    return forward, gradient
+    return Counterparts(*(problems[method](problem.spec, problem.source_shape) for method in ("forward", "gradient")))
 
 
 def factor_1_is_a_copy(case: Case, backend: Backend) -> None:
     """Both directions of a factor of 1 are the identity."""
-    problem = case.problem
-    assert isinstance(problem, UpsamplingProblem)
+    problem = case.of(UpsamplingProblem)
     if problem.spec.factors != (1, 1):
         return
     (image,), (result,) = case.inputs(), compute(problem, backend, *case.inputs())
@@ -83,8 +80,7 @@ def factor_1_is_a_copy(case: Case, backend: Backend) -> None:
 
 def the_total_stays(case: Case, backend: Backend) -> None:
     """The weights of an output add up to 1, except with zeros outside: dx has the same sum as g."""
-    problem = case.problem
-    assert isinstance(problem, UpsamplingProblem)
+    problem = case.of(UpsamplingProblem)
     spec = problem.spec
     if isinstance(spec, UpsamplingBilinear) and spec.edge_mode == "zero" and not spec.align_corners:
         return

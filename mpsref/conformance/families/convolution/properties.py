@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
 
@@ -12,7 +13,7 @@ from mpsref.arguments.parameters import Pair, pair
 from mpsref.conformance import comparator, data, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.properties import Judged, judge_itself, same
+from mpsref.conformance.properties import Judged, Restated, judge_itself, restated, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution import GradientWeights, WeightedForward, WeightedProblem, WeightedSpec
@@ -25,7 +26,7 @@ MULTIPLIED = {"forward": "g", "gradient_data": "x", "gradient_weights": "weights
 
 def adjoint(case: Case, backend: Backend) -> None:
     """<y, g> = <dx, x> = <dw, w>, without biases and neuron: the gradients belong to the forward pass."""
-    problem = _linear(_weighted(case))
+    problem = _linear(case.of(WeightedProblem))
     of = problem.spec.problems
     arguments = problem.spec, problem.source_shape, problem.output_channels, problem.result_size
     if not isinstance(problem, WeightedForward):
@@ -61,7 +62,7 @@ def _product(problem: WeightedProblem, arrays: dict[str, Array], backend: Backen
 
 def batches_add_up(case: Case, backend: Backend) -> None:
     """The gradient of a batch is the sum of those of two chunks of it."""
-    problem = _weighted(case)
+    problem = case.of(WeightedProblem)
     n, height, width, channels = problem.source_shape
     if n < 2:
         return
@@ -82,7 +83,7 @@ def _images(case: Case, chunk: slice) -> list[Array]:
 
 def groups_apart(case: Case, backend: Backend) -> None:
     """Each group by itself is a convolution of its channels: depthwise, that is one convolution a channel."""
-    problem = _weighted(case)
+    problem = case.of(WeightedProblem)
     groups, inputs, outputs = problem.spec.groups, problem.weights_shape[3], problem.output_channels
     if groups == 1:
         return
@@ -106,22 +107,23 @@ def groups_apart(case: Case, backend: Backend) -> None:
         same("groups apart", whole, joined, expected(case)[k][1])
 
 
-def block_diagonal(case: Case, backend: Backend) -> None:
+@restated
+def block_diagonal(problem: WeightedProblem, *inputs: Array) -> Restated | None:
     """Groups are one dense convolution whose weights between different groups are 0."""
-    problem = _weighted(case)
     groups = problem.spec.groups
     if groups == 1:
-        return
+        return None
     dense = replace(problem, spec=replace(cast(Convolution, problem.spec), groups=1))
-    named = zip(problem.input_shapes, case.inputs(), strict=True)
+    named = zip(problem.input_shapes, inputs, strict=True)
     arrays = [_block_diagonal(array, groups) if name == "weights" else array for name, array in named]
-    whole, *_ = compute(problem, backend, *case.inputs())
-    other, *_ = compute(dense, backend, *arrays)
-    if isinstance(problem, GradientWeights):
-        own, inputs = len(other) // groups, other.shape[3] // groups
-        blocks = [other[r * own : (r + 1) * own, ..., r * inputs : (r + 1) * inputs] for r in range(groups)]
-        other = np.concatenate(blocks)
-    same("block diagonal", whole, other, expected(case)[0][1])
+
+    def blocks(results: tuple[Array, ...]) -> list[Array]:
+        if not isinstance(problem, GradientWeights):
+            return [results[0]]
+        dw = results[0].reshape(groups, -1, *results[0].shape[1:3], groups, results[0].shape[3] // groups)
+        return [np.concatenate([dw[r, ..., r, :] for r in range(groups)])]
+
+    return Restated(dense, arrays, blocks)
 
 
 def _block_diagonal(weights: Array, groups: int) -> Array:
@@ -132,48 +134,41 @@ def _block_diagonal(weights: Array, groups: int) -> Array:
     return dense.reshape(outputs, height, width, groups * inputs)
 
 
-def mixed_dtypes(case: Case, backend: Backend) -> None:
+@restated
+def mixed_dtypes(problem: WeightedProblem, first: Array, second: Array, *others: Array) -> Restated | None:
     """The dtype of the second input does not matter: the same numbers in float32 give the same."""
-    first, second, *others = case.inputs()
-    if second.dtype == np.float16:
-        one = compute(case.problem, backend, first, second, *others)
-        other = compute(case.problem, backend, first, second.astype(np.float32), *others)
-        for a, b, (_, terms) in zip(one, other, expected(case), strict=True):
-            same("mixed dtypes", a, b, terms)
+    return Restated(problem, [first, second.astype(np.float32), *others]) if second.dtype == np.float16 else None
 
 
-def odd(case: Case, backend: Backend) -> None:
+@restated
+def odd(problem: WeightedProblem, first: Array, *others: Array) -> Restated | None:
     """With the negative of all inputs but the first, the result changes its sign: nothing is kept from before."""
-    problem = _weighted(case)
     if problem.spec.neuron is not None:
-        return
-    first, *others = case.inputs()
-    one = compute(problem, backend, first, *others)
-    other = compute(problem, backend, first, *(-array for array in others))
-    same("odd", one[0], -other[0], expected(case)[0][1])
+        return None
+    return Restated(problem, [first, *(-array for array in others)], lambda results: [-results[0]])
 
 
-def translation(case: Case, backend: Backend) -> None:
+@restated
+def translation(problem: WeightedProblem, *inputs: Array) -> Restated | None:
     """One more row and column of zeros in front is undone by an offset of one more."""
-    spec = _weighted(case).spec
+    spec = problem.spec
     if isinstance(spec, Convolution) and spec.edge_mode == "zero":
-        _with_margin("translation", case, backend, replace(spec, offset=_plus(spec.offset, (1, 1))), "source")
-    elif isinstance(spec, ConvolutionTranspose):
+        return _with_margin(problem, inputs, replace(spec, offset=_plus(spec.offset, (1, 1))), "source")
+    if isinstance(spec, ConvolutionTranspose):
         moved = replace(spec, kernel_offset=_plus(spec.kernel_offset, (-1, -1)))
-        _with_margin("translation", case, backend, moved, "result")
+        return _with_margin(problem, inputs, moved, "result")
+    return None
 
 
-def offset_decomposition(case: Case, backend: Backend) -> None:
+@restated
+def offset_decomposition(problem: WeightedProblem, *inputs: Array) -> Restated:
     """Window i with an offset of one stride less is window i - 1; a transpose's two offsets are one sum."""
-    spec = _weighted(case).spec
+    spec = cast("Convolution | ConvolutionTranspose", problem.spec)
+    y, x = pair("strides", spec.strides)
     if isinstance(spec, Convolution):
-        y, x = pair("strides", spec.strides)
-        moved: WeightedSpec = replace(spec, offset=_plus(spec.offset, (-y, -x)))
-        _with_margin("offset decomposition", case, backend, moved, "result")
-    elif isinstance(spec, ConvolutionTranspose):
-        y, x = pair("strides", spec.strides)
-        moved = replace(spec, offset=_plus(spec.offset, (1, 1)), kernel_offset=_plus(spec.kernel_offset, (-y, -x)))
-        _with_margin("offset decomposition", case, backend, moved, None)
+        return _with_margin(problem, inputs, replace(spec, offset=_plus(spec.offset, (-y, -x))), "result")
+    moved = replace(spec, offset=_plus(spec.offset, (1, 1)), kernel_offset=_plus(spec.kernel_offset, (-y, -x)))
+    return _with_margin(problem, inputs, moved, None)
 
 
 def _plus(offset: object, step: Pair) -> Pair:
@@ -182,10 +177,9 @@ def _plus(offset: object, step: Pair) -> Pair:
 
 
 def _with_margin(
-    name: str, case: Case, backend: Backend, spec: WeightedSpec, side: Literal["source", "result"] | None
-) -> None:
-    """Require the same of ``spec`` where the images of one side have one more row and column in front, of zeros."""
-    problem = _weighted(case)
+    problem: WeightedProblem, inputs: Sequence[Array], spec: WeightedSpec, side: Literal["source", "result"] | None
+) -> Restated:
+    """Restate as ``spec`` with one more row and column in front, of zeros, of the images of one side."""
     n, height, width, channels = problem.source_shape
     more = {"source": int(side == "source"), "result": int(side == "result")}
     size = tuple(length + more["result"] for length in problem.result_size)
@@ -195,36 +189,22 @@ def _with_margin(
     on_side = {"source": "x", "result": "g", None: ""}[side]
     arrays = [
         np.pad(array, ((0, 0), (1, 0), (1, 0), (0, 0))) if known == on_side else array
-        for known, array in zip(problem.input_shapes, case.inputs(), strict=True)
+        for known, array in zip(problem.input_shapes, inputs, strict=True)
     ]
-    first, second = compute(problem, backend, *case.inputs()), list(compute(moved, backend, *arrays))
     if (side, problem.method) in (("source", "gradient_data"), ("result", "forward")):
-        second[0] = second[0][:, 1:, 1:]
-    for a, b, (_, terms) in zip(first, second, expected(case), strict=True):
-        same(name, a, b, terms)
+        return Restated(moved, arrays, lambda results: [results[0][:, 1:, 1:]])
+    return Restated(moved, arrays)
 
 
-def transposed(case: Case, backend: Backend) -> None:
+@restated
+def transposed(problem: WeightedProblem, first: Array, second: Array, *biases: Array) -> Restated | None:
     """A transposed convolution is the data gradient of a convolution, and its gradient that convolution's forward."""
-    problem = _weighted(case)
-    assert isinstance(problem.spec, ConvolutionTranspose)
-    taken = problem.convolution  # type: ignore[attr-defined]
-    if problem.spec.neuron is not None or getattr(problem, "biased", False):
-        return
-    if backend.why_not(taken.operation, taken.spec):
-        return
-    first, second = case.inputs()
-    groups = problem.spec.groups
+    if problem.spec.neuron is not None or biases:
+        return None
+    groups, taken = problem.spec.groups, problem.convolution  # type: ignore[attr-defined]
     if isinstance(problem, GradientWeights):
-        other = exchanged(compute(taken, backend, second, first)[0], groups)
-    else:
-        (other,) = compute(taken, backend, first, exchanged(second, groups))
-    same("transposed", compute(problem, backend, first, second)[0], other, expected(case)[0][1])
-
-
-def _weighted(case: Case) -> WeightedProblem:
-    assert isinstance(case.problem, WeightedProblem)
-    return case.problem
+        return Restated(taken, [second, first], lambda results: [exchanged(results[0], groups)])
+    return Restated(taken, [first, exchanged(second, groups)])
 
 
 def _linear(problem: WeightedProblem) -> WeightedProblem:

@@ -22,8 +22,7 @@ from mpsref.conformance.mutants import (
     of_problem,
     of_results,
 )
-from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
-from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.properties import Restated, one_image_at_a_time, repeatable, restated, with_limits
 from mpsref.conformance.strategies import seldom
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import (
@@ -69,47 +68,39 @@ def problems(draw: st.DrawFn, kind: type[Spec], method: str) -> Problem:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def _with_x(case: Case, change: Callable[[Array], Array]) -> tuple[Array, ...]:
-    """Return the inputs of a case with another x."""
-    arrays = zip(case.problem.input_shapes, case.inputs(), strict=True)
+def _with_x(problem: Problem, inputs: tuple[Array, ...], change: Callable[[Array], Array]) -> tuple[Array, ...]:
+    """Return the inputs with another x."""
+    arrays = zip(problem.input_shapes, inputs, strict=True)
     return tuple(change(array).astype(array.dtype) if name == "x" else array for name, array in arrays)
 
 
 def shift_invariant(case: Case, backend: Backend) -> None:
     """A constant added to the image changes nothing. The image is in eighths, so that the addition is exact."""
-    eighths = _with_x(case, lambda x: np.clip(np.round(x * 8) / 8, -60, 60))
-    moved = tuple(
-        array + array.dtype.type(128) if name == "x" else array
-        for name, array in zip(case.problem.input_shapes, eighths, strict=True)
-    )
+    eighths = _with_x(case.problem, case.inputs(), lambda x: np.clip(np.round(x * 8) / 8, -60, 60))
+    moved = _with_x(case.problem, eighths, lambda x: x + x.dtype.type(128))
     both = zip(with_limits(case.problem, backend, eighths), with_limits(case.problem, backend, moved), strict=True)
     for (first, limit), (second, other) in both:
         near("shift invariant", first, second, limit + other)
 
 
-def scale_invariant(case: Case, backend: Backend) -> None:
+@restated
+def scale_invariant(problem: GroupsProblem, *inputs: Array) -> Restated:
     """An image four times as large has the same result, with epsilon 16 times as large."""
-    problem = case.problem
-    assert isinstance(problem, GroupsProblem)
     spec = cast(GroupNormalization, problem.spec)
     larger = replace(problem, spec=replace(spec, epsilon=16 * spec.epsilon))
-    enlarged = _with_x(case, lambda x: 4 * x)
-    (first,), (second,) = compute(problem, backend, *case.inputs()), compute(larger, backend, *enlarged)
-    same("scale invariant", first, second, expected(case)[0][1])
+    return Restated(larger, _with_x(problem, inputs, lambda x: 4 * x))
 
 
 def means_are_beta(case: Case, backend: Backend) -> None:
     """Without gamma and beta, each group of the result has the mean 0."""
-    assert isinstance(case.problem, NormalizationForward)
-    problem = replace(case.problem, scaled=False, shifted=False)
+    problem = replace(case.of(NormalizationForward), scaled=False, shifted=False)
     ((y, limit),) = with_limits(problem, backend, case.inputs()[:1])
     _sums_vanish("means are beta", problem, y, limit)
 
 
 def gradients_sum_to_0(case: Case, backend: Backend) -> None:
     """dx sums to 0 over each group: a constant added to x changes nothing."""
-    problem = case.problem
-    assert isinstance(problem, GroupsProblem)
+    problem = case.of(GroupsProblem)
     (dx, limit), *_ = with_limits(problem, backend, case.inputs())
     _sums_vanish("gradients sum to 0", problem, dx, limit)
 
@@ -124,8 +115,7 @@ def _sums_vanish(name: str, problem: GroupsProblem, values: Array, limit: Array)
 
 def gradients_along_x(case: Case, backend: Backend) -> None:
     """dx * xhat sums to ``r * epsilon / (variance + epsilon) * sum(h * xhat)``: to 0, but for epsilon."""
-    problem = case.problem
-    assert isinstance(problem, NormalizationGradient)
+    problem = case.of(NormalizationGradient)
     inputs = case.inputs()
     g, x, *vectors = (array.astype(np.float64) for array in inputs)
     (dx, limit), *_ = with_limits(problem, backend, inputs)
@@ -138,17 +128,11 @@ def gradients_along_x(case: Case, backend: Backend) -> None:
     near("gradients along x", total, due, allowed + 1e-12 * terms)
 
 
-def instance_is_group(case: Case, backend: Backend) -> None:
+@restated
+def instance_is_group(problem: GroupsProblem, *inputs: Array) -> Restated:
     """Instance normalization is group normalization with a group for each channel."""
-    problem = case.problem
-    assert isinstance(problem, GroupsProblem)
     spec = GroupNormalization(problem.source_shape[3], problem.spec.epsilon)
-    if backend.why_not((GroupNormalization, problem.method), spec):
-        return
-    inputs = case.inputs()
-    both = compute(problem, backend, *inputs), compute(replace(problem, spec=spec), backend, *inputs)
-    for first, second, (_, terms) in zip(*both, expected(case), strict=True):
-        same("instance is group", first, second, terms)
+    return Restated(replace(problem, spec=spec), inputs)
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.properties import same, with_limits
-from mpsref.conformance.runner import compute, expected
-from mpsref.registry import Backend
+from mpsref.conformance.properties import Restated, restated, with_limits
+from mpsref.registry import Backend, Problem
 
 
 def near(name: str, first: Array, second: Array, limit: Array) -> None:
@@ -33,11 +32,7 @@ def linear_in_g(case: Case, backend: Backend) -> None:
         near("linear in g", whole, first.astype(np.float64) + second, limit + one + other)
 
 
-def odd_in_x(case: Case, backend: Backend) -> None:
+@restated
+def odd_in_x(problem: Problem, x: Array) -> Restated | None:
     """The negative image has the negative result, unless a number is added to it."""
-    problem = case.problem
-    if getattr(problem.spec, "pm", 0):
-        return
-    (x,) = case.inputs()
-    (first,), (second,) = compute(problem, backend, x), compute(problem, backend, -x)
-    same("odd in x", first, -second, expected(case)[0][1])
+    return None if getattr(problem.spec, "pm", 0) else Restated(problem, [-x], lambda results: [-results[0]])

@@ -21,8 +21,8 @@ from mpsref.conformance.family import KernelTests
 from mpsref.conformance.geometry_mutants import window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
-from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
-from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.properties import Restated, one_image_at_a_time, repeatable, restated, with_limits
+from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import pairs, seldom
 from mpsref.geometry import Window
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
@@ -80,8 +80,7 @@ def _moved(spec: WindowedNormalization, step: Callable[[Window], int]) -> Spatia
 
 def offset_is_crop(case: Case, backend: Backend) -> None:
     """With an offset of (1, 1) more, outputs are those of the next pixels."""
-    problem = case.problem
-    assert isinstance(problem, WindowedForward)
+    problem = case.of(WindowedForward)
     moved = replace(problem, spec=_moved(problem.spec, lambda window: 1))
     height, width = problem.output_size
     larger = replace(problem, output_size=(height + 1, width + 1))
@@ -90,42 +89,33 @@ def offset_is_crop(case: Case, backend: Backend) -> None:
     near("offset is crop", whole[:, 1:, 1:], shifted, 2 * limit[:, 1:, 1:])
 
 
-def zeros_around_change_nothing(case: Case, backend: Backend) -> None:
+@restated
+def zeros_around_change_nothing(problem: WindowedProblem, *inputs: Array) -> Restated:
     """A row and column of zeros in front is compensated by an offset of (1, 1) more, in the gradient as well."""
-    problem = case.problem
-    assert isinstance(problem, WindowedProblem)
     n, height, width, channels = problem.source_shape
     moved = replace(
         problem, spec=_moved(problem.spec, lambda window: 1), source_shape=(n, height + 1, width + 1, channels)
     )
-    *g, x = case.inputs()
-    (first,) = compute(problem, backend, *g, x)
-    (second,) = compute(moved, backend, *g, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0))))
-    second = second if isinstance(problem, WindowedForward) else second[:, 1:, 1:]
-    same("zeros around change nothing", first, second, expected(case)[0][1])
+    *g, x = inputs
+    wider = [*g, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))]
+    return Restated(moved, wider, lambda results: [results[0][:, 1:, 1:]] if g else results)
 
 
-def pixels_are_independent(case: Case, backend: Backend) -> None:
+@restated
+def pixels_are_independent(problem: CrossChannelProblem, *inputs: Array) -> Restated:
     """All pixels of the batch in one row have the same results."""
-    problem = case.problem
-    assert isinstance(problem, CrossChannelProblem)
-    row = 1, 1, -1, problem.source_shape[3]
-    inputs = case.inputs()
-    flat = replace(problem, source_shape=inputs[0].reshape(row).shape)
-    (first,), (second,) = compute(problem, backend, *inputs), compute(flat, backend, *(a.reshape(row) for a in inputs))
-    same("pixels are independent", first, second.reshape(first.shape), expected(case)[0][1])
+    row = [array.reshape(1, 1, -1, array.shape[3]) for array in inputs]
+    flat = replace(problem, source_shape=row[0].shape)
+    return Restated(flat, row, lambda results: [results[0].reshape(problem.source_shape)])
 
 
-def odd_windows_are_symmetric(case: Case, backend: Backend) -> None:
+@restated
+def odd_windows_are_symmetric(problem: CrossChannelProblem, *inputs: Array) -> Restated | None:
     """With an odd window, reversed channels have the reversed result."""
-    problem = case.problem
-    assert isinstance(problem, CrossChannelProblem)
     if problem.spec.kernel_size % 2 == 0:
-        return
-    inputs = case.inputs()
-    (first,) = compute(problem, backend, *inputs)
-    (second,) = compute(problem, backend, *(np.ascontiguousarray(array[..., ::-1]) for array in inputs))
-    same("odd windows are symmetric", first, second[..., ::-1], expected(case)[0][1])
+        return None
+    backwards = [np.ascontiguousarray(array[..., ::-1]) for array in inputs]
+    return Restated(problem, backwards, lambda results: [results[0][..., ::-1]])
 
 
 # --- mutants of all three kernels -------------------------------------------------------------------------------------
