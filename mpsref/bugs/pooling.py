@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -199,18 +198,15 @@ def _scattered(problem: PoolingGradient, g: Array, pixels: Array, add: bool = Tr
     n, height, width, c = problem.source_shape
     dx = np.zeros((n, height * width + 1, c))  # pixel -1 is dropped
     image, channel = np.ogrid[:n, :c]
-    (py, px), included = problem.primary_offset, problem.included
-    for a, b in itertools.product(*included):
-        at = image, pixels[:, py + a, px + b], channel
-        dx[at] = dx[at] * add + g[:, py + a, px + b]
+    for (_, _, at), (_, _, of_window) in zip(problem.counted(pixels), problem.counted(g), strict=True):
+        dx[image, at, channel] = dx[image, at, channel] * add + of_window
     return problem.place(dx[:, :-1].reshape(problem.source_shape))
 
 
 def _pixels(problem: PoolingGradient, x: Array) -> Array:
     pixels = np.full((len(x), *problem.gradient_size, x.shape[3]), -1)
-    (py, px), included = problem.primary_offset, problem.included
-    for a, b in itertools.product(*included):
-        pixels[:, py + a, px + b] = _selected(problem, x, a, b)
+    for a, b, selected in problem.counted(pixels):
+        selected[...] = _selected(problem, x, a, b)
     return pixels
 
 

@@ -311,25 +311,23 @@ def _shared_ties(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow equal maxima of a window to share its gradient, as pixels or as often as taps read them."""
     g, x = inputs
     extra = np.zeros(problem.source_shape)
-    (py, px), (rows, columns) = problem.primary_offset, problem.included
-    for a in rows:
-        for b in columns:
-            values, *axes = window_of(problem, x, a, b)
-            (ys, y_times), (xs, x_times) = axes
-            first = np.unravel_index(values.argmax(axis=1), (len(ys), len(xs)))
-            (y, y_index, y_count), (x_, x_index, x_count) = _distinct(ys, y_times), _distinct(xs, x_times)
-            values = values.reshape(len(x), len(ys), len(xs), -1)[:, y_index[:, None], x_index]
-            times = np.multiply.outer(y_count, x_count)[:, :, None]
-            inside = ((y >= 0)[:, None] & (x_ >= 0))[:, :, None]
-            tied = values == values.max(axis=(1, 2), keepdims=True)
-            shares, inner = (
-                [one / one.sum((1, 2), keepdims=True) for one in (t, t * times)] for t in (tied, tied & inside)
-            )
-            selected = (ys[first[0]][:, None, None] == y[:, None, None]) & (xs[first[1]][:, None, None] == x_[:, None])
-            share = np.where(selected, 1 - np.minimum(*shares), np.maximum(*inner))
-            share += gamma(times.sum() + 4) * (times.max() > 1)  # shares of copies of a pixel are added again
-            here = np.ix_(np.arange(len(x)), y[y >= 0], x_[x_ >= 0], np.arange(x.shape[3]))
-            extra[here] += (np.where(tied, share, 0) * abs(g[:, None, None, py + a, px + b]))[:, y >= 0][:, :, x_ >= 0]
+    for a, b, of_window in problem.counted(abs(g)):
+        values, *axes = window_of(problem, x, a, b)
+        (ys, y_times), (xs, x_times) = axes
+        first = np.unravel_index(values.argmax(axis=1), (len(ys), len(xs)))
+        (y, y_index, y_count), (x_, x_index, x_count) = _distinct(ys, y_times), _distinct(xs, x_times)
+        values = values.reshape(len(x), len(ys), len(xs), -1)[:, y_index[:, None], x_index]
+        times = np.multiply.outer(y_count, x_count)[:, :, None]
+        inside = ((y >= 0)[:, None] & (x_ >= 0))[:, :, None]
+        tied = values == values.max(axis=(1, 2), keepdims=True)
+        shares, inner = (
+            [one / one.sum((1, 2), keepdims=True) for one in (t, t * times)] for t in (tied, tied & inside)
+        )
+        selected = (ys[first[0]][:, None, None] == y[:, None, None]) & (xs[first[1]][:, None, None] == x_[:, None])
+        share = np.where(selected, 1 - np.minimum(*shares), np.maximum(*inner))
+        share += gamma(times.sum() + 4) * (times.max() > 1)  # shares of copies of a pixel are added again
+        here = np.ix_(np.arange(len(x)), y[y >= 0], x_[x_ >= 0], np.arange(x.shape[3]))
+        extra[here] += (np.where(tied, share, 0) * of_window[:, None, None])[:, y >= 0][:, :, x_ >= 0]
     return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
 
 
@@ -337,17 +335,15 @@ def _any_tie(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow any of the equal maxima of a window to get its gradient, also a tap outside the image."""
     g, x = inputs
     extra = np.zeros(problem.source_shape)
-    (py, px), (rows, columns) = problem.primary_offset, problem.included
-    for a in rows:
-        for b in columns:
-            values, (ys, _), (xs, _) = window_of(problem, x, a, b)
-            values = values.reshape(len(x), len(ys), len(xs), -1)
-            tied = values == values.max(axis=(1, 2), keepdims=True)
-            several = tied & (tied.sum(axis=(1, 2), keepdims=True) > 1)
-            moved = np.where(several, abs(g[:, None, None, py + a, px + b]), 0)
-            for (i, y), (k, x_) in itertools.product(enumerate(ys), enumerate(xs)):
-                if y >= 0 and x_ >= 0:
-                    extra[:, y, x_] += moved[:, i, k]
+    for a, b, of_window in problem.counted(abs(g)):
+        values, (ys, _), (xs, _) = window_of(problem, x, a, b)
+        values = values.reshape(len(x), len(ys), len(xs), -1)
+        tied = values == values.max(axis=(1, 2), keepdims=True)
+        several = tied & (tied.sum(axis=(1, 2), keepdims=True) > 1)
+        moved = np.where(several, of_window[:, None, None], 0)
+        for (i, y), (k, x_) in itertools.product(enumerate(ys), enumerate(xs)):
+            if y >= 0 and x_ >= 0:
+                extra[:, y, x_] += moved[:, i, k]
     return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
 
 

@@ -19,8 +19,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Triple, real
 from mpsref.codecs import parameter
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem
-from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import selected
 from mpsref.operations import operation
 
 Comparison: TypeAlias = Literal["equal", "notequal", "less", "lessorequal", "greater", "greaterorequal"]
@@ -81,12 +80,7 @@ ORDERINGS: dict[Comparison, Callable[[Array, Array], Array]] = {
 }
 
 
-def bound(problem: CompareForward, x: Array, y: Array) -> ErrorBound:
-    """Nothing is rounded: 0 or 1."""
-    return bit_exact(np.zeros(problem.shape))
-
-
-@operation(Compare, problem=CompareForward, bound=bound)
+@operation(Compare, problem=CompareForward, bound=selected)
 def forward(problem: CompareForward, x: Array, y: Array) -> Array:
     """r = 1 where the comparison holds."""
     kind, threshold = problem.spec.comparison_type, problem.spec.threshold

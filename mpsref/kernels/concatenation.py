@@ -26,8 +26,7 @@ from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import selected
 from mpsref.operations import Argument, Problem, Spec, operation
 from mpsref.registry import call
 
@@ -191,12 +190,7 @@ def _common(shapes: Sequence[Shape]) -> tuple[tuple[int, int, int], tuple[int, .
     return (n, height, width), tuple(shape[3] for shape in shapes)
 
 
-def forward_bound(problem: ConcatenationForward, *xs: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(forward(problem, *xs))
-
-
-@operation(Concatenation, problem=ConcatenationForward, bound=forward_bound)
+@operation(Concatenation, problem=ConcatenationForward, bound=selected)
 def forward(problem: ConcatenationForward, *xs: Array) -> Array:
     """out[..., off_k + c] = x_k[..., c]."""
     out = np.zeros(problem.joined_shape, xs[0].dtype)
@@ -205,12 +199,7 @@ def forward(problem: ConcatenationForward, *xs: Array) -> Array:
     return out
 
 
-def gradient_bound(problem: ConcatenationGradient, g: Array) -> tuple[ErrorBound, ...]:
-    """Nothing is rounded."""
-    return tuple(bit_exact(dx) for dx in gradient(problem, g))
-
-
-@operation(Concatenation, problem=ConcatenationGradient, bound=gradient_bound)
+@operation(Concatenation, problem=ConcatenationGradient, bound=selected)
 def gradient(problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
     """dx_k[..., c] = g[..., off_k + c]."""
     return tuple(g[..., o : o + c] for o, c in zip(problem.offsets, problem.channels, strict=True))

@@ -32,7 +32,7 @@ from mpsref.arguments.text import shown
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.operations import Argument, ImageProblem, Spec, operation
 from mpsref.registry import call
 
@@ -298,12 +298,7 @@ def random_words(problem: MaskProblem) -> Array:
     return np.stack(np.broadcast_arrays(*words), axis=-1).reshape(n, BLOCK * problem.blocks)[:, : problem.elements]
 
 
-def mask_bound(problem: MaskProblem) -> ErrorBound:
-    """All bits are equal."""
-    return ErrorBound(np.zeros(problem.mask_shape), True)
-
-
-@operation(Dropout, problem=MaskProblem, bound=mask_bound)
+@operation(Dropout, problem=MaskProblem, bound=selected)
 def mask(problem: MaskProblem) -> Array:
     """keep = word < T."""
     keep: Array = random_words(problem) < problem.spec.threshold

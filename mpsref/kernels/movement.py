@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.arguments.arrays import Array
-from mpsref.kernels.reference import ErrorBound
 from mpsref.tables import IntVector
 
 Gather: TypeAlias = tuple[IntVector, IntVector, IntVector]
@@ -42,8 +40,3 @@ def readers(read: IntVector, length: int) -> Readers:
     order = order[np.argsort(read[order], kind="stable")]
     start = np.searchsorted(read[order], np.arange(length + 1))
     return Readers(start.astype(np.int32), order.astype(np.int32))
-
-
-def bit_exact(result: Array) -> ErrorBound:
-    """Return the terms of a result whose elements are all selected, none computed."""
-    return ErrorBound(np.zeros(result.shape), True)

@@ -29,9 +29,9 @@ from mpsref.arguments.parameters import Triple, number
 from mpsref.arguments.text import shown
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.movement import Gather, Readers, bit_exact, index, readers
+from mpsref.kernels.movement import Gather, Readers, index, readers
 from mpsref.kernels.one_image import ReadsShape
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.operations import ImageProblem, operation, planned, shape_only
 
 Edge: TypeAlias = Literal["zero", "clamp", "mirror", "mirrorwithedge", "constant"]
@@ -179,12 +179,7 @@ def _copies(problem: PadProblem) -> list[tuple[int, list[tuple[int, int]]]]:
     return found
 
 
-def forward_bound(problem: PadForward, x: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(np.empty(problem.padded_shape))
-
-
-@operation(Pad, problem=PadForward, bound=forward_bound)
+@operation(Pad, problem=PadForward, bound=selected)
 def forward(problem: PadForward, x: Array) -> Array:
     """out[i] = x[map(i - before)] on one axis after the other; positions outside on any axis are filled."""
     outside = np.zeros((1, 1, 1, 1), bool)

@@ -6,8 +6,9 @@ b on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
@@ -219,6 +220,12 @@ class PoolingGradient(
             for p0, size, length in zip(self.primary_offset, sizes, self.gradient_size, strict=True)
         )
         return y, x
+
+    def counted(self, g: Array) -> Iterator[tuple[int, int, Array]]:
+        """Yield each window (a, b) whose gradient pixel counts, and the values (N, C) of that pixel."""
+        p0y, p0x = self.primary_offset
+        for a, b in product(*self.included):
+            yield a, b, g[:, p0y + a, p0x + b]
 
     def _axes(self) -> list[dict[str, Any]]:
         """Return the arguments of :func:`mpsref.tables.gather_runs` for each axis."""

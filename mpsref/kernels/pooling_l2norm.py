@@ -79,15 +79,12 @@ def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
 def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
     """dx[j] += g[p0 + (a, b)] * taps that read j * x[j] / y[a, b]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
-    (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
-    for a in included_rows:
-        for b in included_columns:
-            values, rows, columns, times = taps(problem, x, a, b)
-            y = norm(values, times)
-            with np.errstate(invalid="ignore"):
-                slope = np.divide(values, y[:, None], out=np.zeros_like(values), where=(y != 0)[:, None])
-            share = g[:, None, py + a, px + b] * times[:, None] * slope
-            inside = (rows >= 0) & (columns >= 0)
-            for tap in np.flatnonzero(inside):
-                dx[:, rows[tap], columns[tap]] += share[:, tap]
+    for a, b, of_window in problem.counted(g):
+        values, rows, columns, times = taps(problem, x, a, b)
+        y = norm(values, times)
+        with np.errstate(invalid="ignore"):
+            slope = np.divide(values, y[:, None], out=np.zeros_like(values), where=(y != 0)[:, None])
+        share = of_window[:, None] * times[:, None] * slope
+        for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
+            dx[:, rows[tap], columns[tap]] += share[:, tap]
     return problem.place(dx)

@@ -21,7 +21,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.codecs import parameter
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, window_of
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.operations import operation
 
 
@@ -68,12 +68,7 @@ def select(
     return values[np.arange(n)[:, None], selected, np.arange(c)], (y, x_, (y >= 0) & (x_ >= 0))
 
 
-def forward_bound(problem: PoolingForward, x: Array) -> ErrorBound:
-    """Nothing is rounded: the maximum is one of the values."""
-    return ErrorBound(np.zeros(problem.result_shapes[0]), True)
-
-
-@operation(PoolingMax, problem=PoolingForward, bound=forward_bound)
+@operation(PoolingMax, problem=PoolingForward, bound=selected)
 def forward(problem: PoolingForward, x: Array) -> Array:
     """y[a, b] = the value of the selected tap."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
@@ -94,9 +89,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
     dx = np.zeros(problem.source_shape, g.dtype)
     n, _, _, c = problem.source_shape
     every = tuple(np.ogrid[:n, :c])
-    (py, px), (rows, columns) = problem.primary_offset, problem.included
-    for a in rows:
-        for b in columns:
-            _, (y, x_, inside) = select(problem, x, a, b)
-            dx[every[0], y, x_, every[1]] += np.where(inside, g[:, py + a, px + b], 0)
+    for a, b, of_window in problem.counted(g):
+        _, (y, x_, inside) = select(problem, x, a, b)
+        dx[every[0], y, x_, every[1]] += np.where(inside, of_window, 0)
     return problem.place(dx)

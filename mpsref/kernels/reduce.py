@@ -31,9 +31,8 @@ from mpsref.arguments.parameters import Clip, Pair, Triple
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
 from mpsref.geometry import clip
-from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.one_image import ReadsShape
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.operations import ImageProblem, operation, shape_only
 
 Reduction: TypeAlias = Literal["sum", "mean", "min", "max", "argumentmin", "argumentmax"]
@@ -196,7 +195,7 @@ def _dyadic(problem: ReduceProblem) -> bool:
 def forward_bound(problem: ReduceForward, x: Array) -> ErrorBound:
     """Extrema: nothing is rounded. Sums and means: sum of |terms|, and m = number of terms + 4."""
     if problem.spec.operation not in ("sum", "mean"):
-        return bit_exact(np.empty(problem.reduced_shape))
+        return selected(problem)[0]
     magnitude = forward(problem, np.abs(x)) * np.sign(problem.spec.weight)
     return ErrorBound.of_terms(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
 

@@ -16,16 +16,13 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias, get_args
 
-import numpy as np
-
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Triple
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.one_image import ReadsShape
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import selected
 from mpsref.operations import ImageProblem, operation, shape_only
 
 ElementOrder: TypeAlias = Literal["HWC", "CHW"]
@@ -84,13 +81,8 @@ class ReshapeGradient(
     """``gradient`` of a reshape."""
 
 
-def bound(problem: ReshapeProblem, values: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(np.empty(problem.result_shapes[0]))
-
-
-@operation(Reshape, problem=ReshapeGradient, bound=bound)
-@operation(Reshape, problem=ReshapeForward, bound=bound)
+@operation(Reshape, problem=ReshapeGradient, bound=selected)
+@operation(Reshape, problem=ReshapeForward, bound=selected)
 def reshape(problem: ReshapeProblem, values: Array) -> Array:
     """The same elements in the same order; forward and gradient are one formula."""
     (shape,) = problem.result_shapes

@@ -20,9 +20,9 @@ from mpsref.arguments.parameters import Triple, integer
 from mpsref.arguments.text import shown
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.movement import Gather, bit_exact, index
+from mpsref.kernels.movement import Gather, index
 from mpsref.kernels.one_image import ReadsShape
-from mpsref.kernels.reference import ErrorBound
+from mpsref.kernels.reference import selected
 from mpsref.operations import ImageProblem, operation, planned, shape_only
 
 Size: TypeAlias = tuple[int | None, int | None, int | None]
@@ -132,12 +132,7 @@ def _overlap(problem: SliceProblem) -> tuple[tuple[slice, ...], tuple[slice, ...
     return tuple(inside), tuple(of_image)
 
 
-def bound(problem: SliceProblem, values: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(np.empty(problem.result_shapes[0]))
-
-
-@operation(Slice, problem=SliceForward, bound=bound)
+@operation(Slice, problem=SliceForward, bound=selected)
 def forward(problem: SliceForward, x: Array) -> Array:
     """out[i] = x[i + o] inside the image."""
     out = np.zeros(problem.part_shape, x.dtype)
@@ -146,7 +141,7 @@ def forward(problem: SliceForward, x: Array) -> Array:
     return out
 
 
-@operation(Slice, problem=SliceGradient, bound=bound)
+@operation(Slice, problem=SliceGradient, bound=selected)
 def gradient(problem: SliceGradient, g: Array) -> Array:
     """dx[i + o] = g[i]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
@@ -208,12 +207,11 @@ def _gradient_image_for_source(problem: PoolingGradient, *inputs: Array, out: Ar
 def _last_of_overlapping(result: Array, problem: PoolingGradient, g: Array, *x: Array) -> Array:
     """Overlapping windows overwrite each other instead of adding up."""
     dx = np.zeros_like(result)
-    (py, px), (rows, columns) = problem.primary_offset, problem.included
     y_window, x_window = problem.spec.windows
-    for a, b in itertools.product(rows, columns):
+    for a, b, of_pixel in problem.counted(g):
         offset = y_window.start(a) + y_window.center, x_window.start(b) + x_window.center
         single = type(problem)(replace(problem.spec, offset=offset), problem.source_shape, (1, 1))
-        of_window = correct(single, g[:, py + a, px + b][:, None, None], *x)
+        of_window = correct(single, of_pixel[:, None, None], *x)
         dx = np.where(of_window != 0, of_window, dx)
     return problem.place(dx)
 
@@ -270,11 +268,10 @@ def _window_size(problem: PoolingProblem) -> float:
 def _scattered(problem: PoolingGradient, g: Array, x: Array, weights: Callable[..., Array]) -> Array:
     """Return the gradient that gives each tap of a window ``weights(values, rows, columns, times)`` of ``g``."""
     dx = np.zeros(problem.source_shape)
-    (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
-    for a, b in itertools.product(included_rows, included_columns):
+    for a, b, of_pixel in problem.counted(g):
         values, rows, columns, times = taps(problem, x, a, b)
         factors = weights(values, rows, columns, times)
-        terms = np.where(factors != 0, g[:, None, py + a, px + b] * factors, 0)
+        terms = np.where(factors != 0, of_pixel[:, None] * factors, 0)
         for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
             dx[:, rows[tap], columns[tap]] += terms[:, tap]
     return problem.place(dx)
