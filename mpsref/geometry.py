@@ -21,9 +21,9 @@ Source: notes in ``MPSCNNPooling.h``, ``MPSCNNConvolution.h`` and ``MPSCNNKernel
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 __all__ = [
     "EDGE_MODES",
@@ -41,6 +41,18 @@ EdgeMode: TypeAlias = Literal["zero", "clamp"]
 """What a tap outside the image reads; average pooling takes "clamp" to mean that the window shrinks."""
 
 EDGE_MODES: tuple[EdgeMode, ...] = ("zero", "clamp")
+
+Value = TypeVar("Value")
+
+
+def by_axis(function: Callable[..., Value], *columns: Any) -> tuple[Value, Value]:
+    """Return ``function`` for both axes: of the first element of each column for y, of the second for x.
+
+    >>> by_axis(ceil_div, (7, 5), (2, 3))
+    (4, 2)
+    """
+    y, x = (function(*axis) for axis in zip(*columns, strict=True))
+    return y, x
 
 
 def floor_div(a: int, b: int) -> int:

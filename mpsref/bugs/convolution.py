@@ -10,6 +10,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
 from mpsref.conformance.mutants import computed, correct_results, of_input, of_problem, of_result, of_spec
+from mpsref.geometry import by_axis
 from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution import (
     ConvolutionForward,
@@ -26,8 +27,7 @@ TRANSPOSE_DATA = Operation(ConvolutionTranspose, "gradient_data")
 
 
 def _strides(problem: Problem) -> tuple[int, int]:
-    y, x = (window.stride for window in cast(Convolution, problem.spec).windows)
-    return y, x
+    return by_axis(lambda window: window.stride, cast(Convolution, problem.spec).windows)
 
 
 # --- weight gradient --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mpsref import padding
 from mpsref.arguments.parameters import Pair
+from mpsref.geometry import by_axis
 from mpsref.padding import Placement
 
 T = TypeVar("T")
@@ -81,8 +82,7 @@ def framework_windows(draw: st.DrawFn, pooling: bool, dilated: bool) -> Windows:
 
 def _size(draw: st.DrawFn, extent: list[int], pads: Pair) -> Pair:
     """Draw the size of an image in which at least one window fits, and often only one."""
-    height, width = (max(1, e - p) + draw(st.just(0) | st.integers(0, 8)) for e, p in zip(extent, pads, strict=True))
-    return height, width
+    return by_axis(lambda e, p: max(1, e - p) + draw(st.just(0) | st.integers(0, 8)), extent, pads)
 
 
 _POOLING = (

@@ -12,6 +12,7 @@ from mpsref import kernels
 from mpsref.arguments.text import shown
 from mpsref.conformance.case import Case
 from mpsref.errors import UnsupportedError
+from mpsref.geometry import Window, by_axis
 from mpsref.operations import Spec
 from mpsref.viz.explain import of_windows
 
@@ -250,11 +251,9 @@ def _control(thing: Any, one: dataclasses.Field[Any]) -> Control:
 def _meant(problem: Any, name: str) -> tuple[int, int]:
     """Return what a pair means that is not given."""
     if name == "source_size":
-        y, x = (len(included) for included in problem.included)
-        return y, x
+        return by_axis(len, problem.included)
     origin = problem.clip[0] if problem.clip else (0, 0)
-    y, x = (window.kernel_offset(at) for window, at in zip(problem.spec.windows, origin, strict=True))
-    return y, x
+    return by_axis(Window.kernel_offset, problem.spec.windows, origin)
 
 
 def case_of(form: Mapping[str, str]) -> Case:

@@ -37,7 +37,7 @@ from mpsref.arguments.parameters import Pair, PairLike
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
+from mpsref.geometry import EDGE_MODES, EdgeMode, Window, by_axis, ceil_div
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.windows import Padding, default_size, described
@@ -344,14 +344,11 @@ class SlidingProblem(WeightedProblem):
 
     def pixels(self) -> tuple[IntTable, IntTable]:
         """Return, for y and x, the pixel that each tap of each window reads; -1 where it is skipped."""
-        edge_mode = self.spec.edge_mode
-        y, x = (pixels_of(w, n, length, edge_mode) for w, n, length in self._axes())
-        return y, x
+        return by_axis(lambda axis: pixels_of(*axis, self.spec.edge_mode), self._axes())
 
     def windows(self) -> tuple[IntTable, IntTable]:
         """Return, for y and x, the window whose tap reads each pixel; -1 where there is none (edge mode "zero")."""
-        y, x = (windows_at(w, n, length) for w, n, length in self._axes())
-        return y, x
+        return by_axis(lambda axis: windows_at(*axis), self._axes())
 
     def _axes(self) -> list[tuple[Window, int, int]]:
         """Return of each axis its window, the number of windows, and the length of the source."""
@@ -433,9 +430,7 @@ class Convolution(SlidingKernel):
     @cached_property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
-        columns = self.kernel_size, self.strides, self.dilations, self.offset
-        y, x = (Window(*axis) for axis in zip(*cast("tuple[Pair, ...]", columns), strict=True))
-        return y, x
+        return by_axis(Window, self.kernel_size, self.strides, self.dilations, self.offset)
 
     def default_outputs(self, shape: Shape) -> Pair:
         return default_size(self.windows, shape)

@@ -17,13 +17,11 @@ anchor ``K // 2`` [obs transpose-anchor], gradients [math], groups as for a conv
 
 from __future__ import annotations
 
-from typing import cast
-
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.codecs import parameter
-from mpsref.geometry import Window, effective_offset
+from mpsref.geometry import Window, by_axis, effective_offset
 from mpsref.kernels.convolution import (
     Convolution,
     ConvolutionForward,
@@ -130,22 +128,17 @@ class ConvolutionTranspose(WeightedSpec):
     @property
     def effective_offsets(self) -> Pair:
         """e = offset * s + kernel_offset of both axes, in result pixels."""
-        columns = self.offset, self.kernel_offset, self.strides
-        y, x = (effective_offset(*axis) for axis in zip(*cast("tuple[Pair, ...]", columns), strict=True))
-        return y, x
+        return by_axis(effective_offset, self.offset, self.kernel_offset, self.strides)
 
     @property
     def convolution(self) -> Convolution:
         """The convolution whose data gradient this is, without the neuron."""
-        y, x = (Window(k).even - e for k, e in zip(self.size, self.effective_offsets, strict=True))
-        return Convolution(self.kernel_size, self.strides, offset=(y, x), groups=self.groups)
+        offset = by_axis(lambda k, e: Window(k).even - e, self.size, self.effective_offsets)
+        return Convolution(self.kernel_size, self.strides, offset=offset, groups=self.groups)
 
     def default_outputs(self, shape: Shape) -> Pair:
         """Return ``(L - 1) * s + 1`` for each axis: the source with zeros between its pixels, as large as it is."""
-        height, width = (
-            (length - 1) * s + 1 for length, s in zip(shape[1:3], pair("strides", self.strides), strict=True)
-        )
-        return height, width
+        return by_axis(lambda length, s: (length - 1) * s + 1, shape[1:3], self.strides)
 
     def pairs(self, axis: int, tap: int, outputs: int, length: int) -> tuple[list[int], list[int]]:
         """Return the result pixels that a tap gives to, and the source pixel of each: the plain definition."""

@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 from kernelcache.first_use import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
-from mpsref.arguments.parameters import Pair, PairLike, pair
+from mpsref.arguments.parameters import Pair, PairLike
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
-from mpsref.errors import ShapeError
-from mpsref.geometry import Window
+from mpsref.geometry import Window, by_axis
 from mpsref.kernels.normalization import RangedProblem
+from mpsref.kernels.windows import default_size
 from mpsref.operations import Spec
 from mpsref.registry import call
 
@@ -41,9 +41,7 @@ class WindowedNormalization(Spec):
     @cached_property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
-        sizes, offsets = pair("kernel_size", self.kernel_size), pair("offset", self.offset)
-        y, x = (Window(size, offset=offset) for size, offset in zip(sizes, offsets, strict=True))
-        return y, x
+        return by_axis(lambda size, offset: Window(size, offset=offset), self.kernel_size, self.offset)
 
     @property
     def taps(self) -> int:
@@ -116,19 +114,7 @@ class WindowedProblem(RangedProblem):
     output_size: Pair = parameter(codecs.pair("out", low=1), default=None)
 
     def _check(self) -> None:
-        self._fill(output_size=self._default_outputs)
-
-    def _default_outputs(self) -> Pair:
-        height, width = (
-            window.default_outputs(length)
-            for window, length in zip(self.spec.windows, self.source_shape[1:3], strict=True)
-        )
-        if min(height, width) < 1:
-            raise ShapeError(
-                f"offset is {self.spec.offset} on an image of shape {self.source_shape}: the default output size would "
-                f"be {height, width}; name one (each >= 1), or use a smaller offset"
-            )
-        return height, width
+        self._fill(output_size=lambda: default_size(self.spec.windows, self.source_shape))
 
     @property
     def output_shape(self) -> ImageShape:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Clip, Pair, PairLike
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
-from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
+from mpsref.geometry import EDGE_MODES, EdgeMode, Window, by_axis, clip, included_windows
 from mpsref.kernels.windows import Padding, default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec
 from mpsref.registry import call
@@ -54,9 +54,7 @@ class Pooling(Spec):
     @cached_property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
-        columns = self.kernel_size, self.strides, self.dilation, self.offset
-        y, x = (Window(*axis) for axis in zip(*cast("tuple[Pair, ...]", columns), strict=True))
-        return y, x
+        return by_axis(Window, self.kernel_size, self.strides, self.dilation, self.offset)
 
     @property
     def dilation(self) -> Pair:
@@ -141,11 +139,7 @@ class Pooling(Spec):
 
     def reads(self, first: Pair, count: Pair, shape: Shape) -> tuple[tables.Reads, tables.Reads]:
         """Return, for y and x, what the windows ``first ... first + count - 1`` read of an image of ``shape``."""
-        y, x = (
-            tables.reads(window, i, n, length, self.edge_mode)
-            for window, i, n, length in zip(self.windows, first, count, shape[1:3], strict=True)
-        )
-        return y, x
+        return by_axis(lambda *axis: tables.reads(*axis, self.edge_mode), self.windows, first, count, shape[1:3])
 
     def default_outputs(self, shape: Shape) -> Pair:
         """Return the default output size for an image of ``shape``."""
@@ -176,11 +170,7 @@ class PoolingForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, re
 
     def runs(self) -> tuple[tables.Runs, tables.Runs]:
         """Return, for y and x, the source pixels inside the image that each window reads."""
-        y, x = (
-            tables.tap_runs(window, outputs, length)
-            for window, outputs, length in zip(self.spec.windows, self.output_size, self.source_shape[1:3], strict=True)
-        )
-        return y, x
+        return by_axis(tables.tap_runs, self.spec.windows, self.output_size, self.source_shape[1:3])
 
 
 class PoolingGradient(
@@ -214,12 +204,7 @@ class PoolingGradient(
     @property
     def included(self) -> tuple[range, range]:
         """For y and x, the windows whose gradient pixel counts; window i has the pixel ``primary_offset + i``."""
-        sizes = self.source_size or (None, None)
-        y, x = (
-            included_windows(p0, size, length)
-            for p0, size, length in zip(self.primary_offset, sizes, self.gradient_size, strict=True)
-        )
-        return y, x
+        return by_axis(included_windows, self.primary_offset, self.source_size or (None, None), self.gradient_size)
 
     def counted(self, g: Array) -> Iterator[tuple[int, int, Array]]:
         """Yield each window (a, b) whose gradient pixel counts, and the values (N, C) of that pixel."""
@@ -244,8 +229,7 @@ class PoolingGradient(
 
     def runs(self) -> tuple[tables.Runs, tables.Runs]:
         """Return, for y and x, the gradient pixels whose windows have a tap at each destination pixel."""
-        y, x = (tables.gather_runs(**axis) for axis in self._axes())
-        return y, x
+        return by_axis(lambda axis: tables.gather_runs(**axis), self._axes())
 
     def reads(self) -> tuple[tables.Reads, tables.Reads]:
         """Return, for y and x, what the window of each gradient pixel reads, taps outside the image included."""
@@ -254,8 +238,7 @@ class PoolingGradient(
 
     def touching(self) -> tuple[tables.Touching, tables.Touching]:
         """Return, for y and x, the source pixel of each destination pixel, and whose windows may read it."""
-        y, x = (tables.touching(edge_mode=self.spec.edge_mode, **axis) for axis in self._axes())
-        return y, x
+        return by_axis(lambda axis: tables.touching(edge_mode=self.spec.edge_mode, **axis), self._axes())
 
     def gathered(self, axis: int, q: int) -> list[int]:
         """Return the gradient pixels of an axis whose windows read what destination pixel ``q`` represents.

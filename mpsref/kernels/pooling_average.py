@@ -18,6 +18,7 @@ from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.codecs import parameter
+from mpsref.geometry import by_axis
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import operation
@@ -58,13 +59,8 @@ class PoolingAverage(Pooling):
 
     def reciprocals(self, first: Pair, count: Pair, shape: Shape) -> tuple[Array, Array]:
         """Return 1/N of the windows ``first ... first + count - 1``, for y and for x, on an image of ``shape``."""
-        y, x = (
-            reciprocals(window, i, n, length, self.edge_mode, zero_pad)
-            for window, i, n, length, zero_pad in zip(
-                self.windows, first, count, shape[1:3], self.zero_pad, strict=True
-            )
-        )
-        return y, x
+        modes = self.edge_mode, self.edge_mode
+        return by_axis(reciprocals, self.windows, first, count, shape[1:3], modes, self.zero_pad)
 
 
 class AverageForward(PoolingForward):

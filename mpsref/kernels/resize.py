@@ -10,6 +10,7 @@ at the edge [choice resize-positions].
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn
 
 from kernelcache.first_use import cached_property
@@ -18,6 +19,7 @@ from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
+from mpsref.geometry import by_axis
 from mpsref.kernels.interpolation import Sampling, sampled
 from mpsref.kernels.one_image import OneImage
 from mpsref.kernels.reference import ErrorBound
@@ -89,11 +91,7 @@ class ResizeForward(ResizeProblem):
     @cached_property
     def axes(self) -> tuple[Sampling, Sampling]:
         """How y and x are sampled."""
-        y, x = (
-            _sampling(length, outputs, self.spec.align_corners)
-            for length, outputs in zip(self.source_shape[1:3], self.spec.sizes, strict=True)
-        )
-        return y, x
+        return by_axis(partial(_sampling, aligned=self.spec.align_corners), self.source_shape[1:3], self.spec.sizes)
 
 
 def _sampling(length: int, outputs: int, aligned: bool) -> Sampling:

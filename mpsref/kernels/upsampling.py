@@ -27,7 +27,7 @@ from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
-from mpsref.geometry import EDGE_MODES, EdgeMode
+from mpsref.geometry import EDGE_MODES, EdgeMode, by_axis
 from mpsref.kernels.interpolation import Sampling, WeightTable, sampled, spread_back
 from mpsref.kernels.one_image import OneImage
 from mpsref.kernels.reference import ErrorBound, functions, gamma, selected
@@ -99,10 +99,7 @@ class UpsamplingProblem(ImageProblem):
     @cached_property
     def axes(self) -> tuple[Sampling, Sampling]:
         """How y and x are sampled."""
-        y, x = (
-            self.spec.sampling(length, s) for length, s in zip(self.source_shape[1:3], self.spec.factors, strict=True)
-        )
-        return y, x
+        return by_axis(self.spec.sampling, self.source_shape[1:3], self.spec.factors)
 
     def where(self, index: tuple[int, ...]) -> str:
         """Describe the pixels that determine an element."""

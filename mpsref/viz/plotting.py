@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from mpsref.arguments import text
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.errors import UnsupportedError
-from mpsref.geometry import Window, clip, effective_offset
+from mpsref.geometry import Window, by_axis, clip, effective_offset
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import PoolingAverage
 from mpsref.registry import Problem
@@ -115,8 +115,7 @@ def _pixel(problem: PoolingGradient, pixel: PairLike | None) -> Pair:
     """Check the chosen pixel, or choose one with the most terms."""
     lengths = problem.source_shape[1:3]
     if pixel is None:
-        y, x = (int(runs.count.argmax()) for runs in problem.runs())
-        return y, x
+        return by_axis(lambda runs: int(runs.count.argmax()), problem.runs())
     chosen = pair("pixel", pixel, low=0)
     if any(q >= n for q, n in zip(chosen, lengths, strict=True)):
         raise ValueError(f"pixel is {chosen}; it must lie in the image, (y, x) below {lengths}")
