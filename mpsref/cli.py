@@ -144,6 +144,11 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=200, no_color=True, highlight=False, markup=False)
 
 
+def _named_values(thing: object, *names: str) -> dict[str, Any]:
+    """Return some attributes by name."""
+    return {name: getattr(thing, name) for name in names}
+
+
 def _print_json(value: object) -> None:
     typer.echo(value if isinstance(value, str) else jsonlib.dumps(value, indent=2))
 
@@ -511,19 +516,8 @@ def golden(
     results = published.run(names, kernel or None)
     unexpected = published.unexpected(results)
     if json:
-        rows = [
-            {
-                "id": result.entry.id,
-                "kernels": list(result.entry.kernels),
-                "kind": result.entry.kind,
-                "backend": result.backend,
-                "status": result.status,
-                "worst": result.worst,
-                "reason": result.reason,
-                "unexpected": result.unexpected,
-            }
-            for result in results
-        ]
+        of_entry, of_result = ("id", "kernels", "kind"), ("backend", "status", "worst", "reason", "unexpected")
+        rows = [_named_values(one.entry, *of_entry) | _named_values(one, *of_result) for one in results]
         _print_json({"ok": not unexpected, "results": rows})
     else:
         _print_golden(published.summary(results), names, len(unexpected))
@@ -763,17 +757,10 @@ def bugs(
         table.add_row(*row, one.case)
     if json:
         rows = [
-            {
-                "issue": one.bug.issue,
-                "link": one.bug.link,
-                "operation": str(one.bug.operation),
-                "mechanism": one.bug.mechanism,
-                "versions": one.bug.versions,
-                "detected": one.detected,
-                "seconds": round(one.seconds, 2),
-                "layers": one.layers,
-                "case": one.case,
-            }
+            _named_values(one.bug, "issue", "link")
+            | {"operation": str(one.bug.operation)}
+            | _named_values(one.bug, "mechanism", "versions")
+            | {"detected": one.detected, "seconds": round(one.seconds, 2), "layers": one.layers, "case": one.case}
             for one in found
         ]
         _print_json({"version": mpsref.__version__, "machine": machine.name(), "bugs": rows})
@@ -802,18 +789,9 @@ def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) 
     found = _run_bugs(bugs(packages), issue, lambda bug: bug.run(), lacking)
     if json:
         rows = [
-            {
-                "name": one.bug.name,
-                "issue": one.bug.issue,
-                "link": one.bug.link,
-                "mechanism": one.bug.mechanism,
-                "versions": one.bug.versions,
-                "check": one.bug.kind,
-                "detected": one.detected,
-                "seconds": round(one.seconds, 2),
-                "message": one.message,
-                "alarm": one.alarm,
-            }
+            _named_values(one.bug, "name", "issue", "link", "mechanism", "versions")
+            | {"check": one.bug.kind, "detected": one.detected, "seconds": round(one.seconds, 2)}
+            | {"message": one.message, "alarm": one.alarm}
             for one in found
         ]
         _print_json({"version": mpsref.__version__, "machine": machine.name(), "kernels": rows})

@@ -49,12 +49,17 @@ def _dilated_column(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return any(window.kernel == 1 and window.dilation > 1 for window in problem.spec.windows)
 
 
+def _keyword(name: str, problem: Any, words: Callable[[Any], frameworks.Words] = frameworks.pytorch) -> Any:
+    """Return a keyword of the layer in the words of a framework; nothing if it has no such words."""
+    try:
+        return words(problem).keywords[name]
+    except UnsupportedError:
+        return ()
+
+
 def _ceil_mode(problem: Any, inputs: tuple[Array, ...]) -> bool:
     simple = frameworks.canonical(problem)
-    try:
-        return simple is not None and bool(frameworks.pytorch(simple).keywords["ceil_mode"])
-    except UnsupportedError:
-        return False
+    return simple is not None and bool(_keyword("ceil_mode", simple))
 
 
 def _nearly_constant(problem: Any, inputs: tuple[Array, ...]) -> bool:
@@ -68,24 +73,15 @@ def _same_size(problem: Any, inputs: tuple[Array, ...]) -> bool:
 
 
 def _negative_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    try:
-        return any(before < 0 for before, _ in frameworks.jax(problem).keywords["padding"])
-    except UnsupportedError:
-        return False
+    return any(before < 0 for before, _ in _keyword("padding", problem, frameworks.jax))
 
 
 def _output_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    try:
-        return any(frameworks.pytorch(problem).keywords["output_padding"])
-    except UnsupportedError:
-        return False
+    return any(_keyword("output_padding", problem))
 
 
 def _large_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    try:
-        return any(map(operator.ge, frameworks.pytorch(problem).keywords["padding"], problem.spec.size))
-    except UnsupportedError:
-        return False
+    return any(map(operator.ge, _keyword("padding", problem), problem.spec.size))
 
 
 def _strided_point(problem: Any, inputs: tuple[Array, ...]) -> bool:

@@ -256,6 +256,9 @@ NO_NEED = "no gradient: the result does not require one"
 
 RowStatus: TypeAlias = Literal["right", "in part", "wrong", "not compared"]
 
+TITLES = ("layer", "function", "input", "compared: worst error / bound", "")
+"""Of the columns of the table."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -306,6 +309,12 @@ class Row:
             return "wrong"
         partly = any(reason != NO_NEED for reason in self.reasons)
         return "not compared" if not self.compared else "in part" if partly else "right"
+
+    @property
+    def shown(self) -> tuple[str, str, str, str]:
+        """The cells of a table: layer, function, shape, and what was compared."""
+        compared = ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in self.compared)
+        return self.layer, self.function, "x".join(map(str, self.shape)), compared
 
     @property
     def worst(self) -> float:
@@ -456,17 +465,11 @@ class Audit:
         """Return the audit as JSON; its names and their meaning are stable within one ``format``."""
         rows = [
             {
-                "layer": row.layer,
-                "function": row.function,
-                "shape": list(row.shape),
-                "status": row.status,
+                **{name: getattr(row, name) for name in ("layer", "function", "shape", "status")},
                 "compared": [{"what": what, "fraction": _finite(fraction)} for what, fraction in row.compared],
-                "message": row.message,
-                "case": row.case,
-                "replay": row.replay,
+                **{name: getattr(row, name) for name in ("message", "case", "replay")},
                 "layouts": dict(row.layouts),
-                "reasons": list(row.reasons),
-                "notes": list(row.notes),
+                **{name: getattr(row, name) for name in ("reasons", "notes")},
             }
             for row in self.rows
         ]
@@ -477,8 +480,8 @@ class Audit:
             "runtime": self.runtime,
             "seed": self.seed,
             "complete": self.complete,
-            "remarks": list(self.remarks),
-            "rules": list(self.rules),
+            "remarks": self.remarks,
+            "rules": self.rules,
             "seconds": round(self.seconds, 2),
             "rows": rows,
             "others": others,
@@ -486,22 +489,12 @@ class Audit:
         return json.dumps(whole, indent=2)
 
     def __str__(self) -> str:
-        head = ("layer", "function", "input", "compared: worst error / bound", "")
-        lines = [
-            (
-                row.layer,
-                row.function,
-                "x".join(map(str, row.shape)),
-                ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in row.compared) or "-",
-                {"right": "", "wrong": "WRONG"}.get(row.status, row.status),
-            )
-            for row in self.rows
-        ]
-        widths = [max(len(line[k]) for line in (head, *lines)) for k in range(len(head))]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in (head, *lines)
-        ]
+        lines = [TITLES]
+        for row in self.rows:
+            status = {"right": "", "wrong": "WRONG"}.get(row.status, row.status)
+            lines.append((*row.shown[:3], row.shown[3] or "-", status))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         for row in self.wrong:
             text += ["", f"WRONG {row.layer}: {row.message}"]
             text += [f"  case {row.case}"] if row.case else []
@@ -516,16 +509,19 @@ class Audit:
                 more = f" and {len(places) - 1} more" if len(places) > 1 else ""
                 total = sum(calls for _, calls in places)
                 text.append(f"  {function}: {total} in {places[0][0] or 'the model or the loss'}{more}")
-        counts = Counter(row.status for row in self.rows)
         text += ["", *self.remarks]
         text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s; rules: {', '.join(self.rules)}"]
-        last = f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"
-        last += f", {counts['in part']} in part" if counts["in part"] else ""
+        last = self._counts()
+        last += f", {in_part} in part" if (in_part := sum(row.status == "in part" for row in self.rows)) else ""
         unknown = sum(calls for *_, calls in self.others)
         last += f"; {unknown} calls of functions that mpsref does not have" if unknown else ""
         last += f"; {len(self.unchecked)} backward passes of your own not compared" if self.unchecked else ""
         text += [last]
         return "\n".join(text)
+
+    def _counts(self) -> str:
+        counts = Counter(row.status for row in self.rows)
+        return f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"
 
     def _repr_html_(self) -> str:
         """Return the layers as a table for notebooks; the message of a wrong one is in a row below it."""
@@ -535,19 +531,15 @@ class Audit:
         from mpsref.viz.page import add
 
         root = Element("div")
-        counts = Counter(row.status for row in self.rows)
-        head = f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"
-        add(add(root, "p"), "strong", head)
+        add(add(root, "p"), "strong", self._counts())
         table = add(root, "table")
         titles = add(table, "tr")
-        for title in ("layer", "function", "input", "compared: worst error / bound", ""):
+        for title in TITLES:
             add(titles, "th", title, style="text-align: left")
         for row in self.rows:
             style = {"style": "background: #f6b7b7; color: #000"} if row.status == "wrong" else {}
-            compared = ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in row.compared)
             line = add(table, "tr", **style)
-            what = compared or "; ".join(row.reasons)
-            for cell in (row.layer, row.function, "x".join(map(str, row.shape)), what, row.status):
+            for cell in (*row.shown[:3], row.shown[3] or "; ".join(row.reasons), row.status):
                 add(line, "td", cell, style="text-align: left")
             if row.message:
                 below = add(add(table, "tr"), "td", row.message, colspan="5", style="text-align: left")

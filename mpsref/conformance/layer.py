@@ -94,7 +94,7 @@ class Layer:
         (1, 7, 7, 3)
         """
         _, height, width, _ = self.source_shape
-        return replace(self, source_shape=(batch, height, width, channels))
+        return self._fitted(replace(self, source_shape=(batch, height, width, channels)))
 
     def grown(self, axis: int, factor: int) -> Self:
         """Return this layer with an axis of its source, and of dependent sizes, multiplied by ``factor``."""
@@ -104,7 +104,11 @@ class Layer:
             for name, value in self.call.items()
             if name in ("output_size", "gradient_size")
         }
-        return replace(self, source_shape=(n, height, width, c), call={**self.call, **sizes})
+        return self._fitted(replace(self, source_shape=(n, height, width, c), call={**self.call, **sizes}))
+
+    def _fitted(self, changed: Self) -> Self:
+        """Return a copy of this layer with another source shape, whose other fields fit to that."""
+        return changed
 
     @property
     def nbytes(self) -> int:

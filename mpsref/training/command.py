@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as jsonlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,9 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mpsref.registry import get_backend
 from mpsref.training.trainer import Epoch, Trainer
 from mpsref.viz.figures import figure_type
-
-if TYPE_CHECKING:
-    pass
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""

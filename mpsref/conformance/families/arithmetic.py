@@ -454,14 +454,6 @@ class PairedLayer(Layer):
         shape = source_shape[0], *(length if t else 1 for length, t in zip(source_shape[1:], strides, strict=True))
         return super().read(source_shape=source_shape, parameters=parameters, call={"secondary_shape": shape}, **row)
 
-    def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels and images."""
-        return self._fitted(super().small(channels, batch))
-
-    def grown(self, axis: int, factor: int) -> Self:
-        """Return this layer with one axis of its operands longer."""
-        return self._fitted(super().grown(axis, factor))
-
     def _fitted(self, changed: Self) -> Self:
         shapes = zip(self.source_shape, changed.source_shape, self.call["secondary_shape"], strict=True)
         return replace(changed, call={"secondary_shape": tuple(new if y == old else y for old, new, y in shapes)})

@@ -388,14 +388,6 @@ class ConcatenationLayer(Layer):
 class ReshapeLayer(Layer):
     """A reshape, whose size has to fit the image."""
 
-    def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels and images."""
-        return self._fitted(super().small(channels, batch))
-
-    def grown(self, axis: int, factor: int) -> Self:
-        """Return this layer with one axis of the image longer."""
-        return self._fitted(super().grown(axis, factor))
-
     def _fitted(self, changed: Self) -> Self:
         assert isinstance(self.spec, Reshape)
         _, height, width, channels = changed.source_shape

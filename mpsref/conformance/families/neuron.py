@@ -344,13 +344,11 @@ class NeuronLayer(Layer):
         known = tuple(self.spec.problems)
         return known if isinstance(self.spec, Neuron) and self.spec.data else known[:2]
 
-    def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels and images, and with fewer slopes."""
-        small = super().small(channels, batch)
-        spec = small.spec
+    def _fitted(self, changed: Self) -> Self:
+        spec = self.spec
         if isinstance(spec, Neuron) and spec.data:
-            return replace(small, spec=replace(spec, data=spec.data[:channels]))
-        return small
+            return replace(changed, spec=replace(spec, data=spec.data[: changed.source_shape[3]]))
+        return changed
 
 
 FAMILY = Family(
