@@ -324,38 +324,23 @@ _GIVEN_STATISTICS: MutantTable = {
 # --- mutants: statistics ----------------------------------------------------------------------------------------------
 
 
-def _statistics(change: Callable[..., tuple[Array, Array]]) -> Implementation:
-    """Compute ``change(b, mean, m2, n, earlier mean, earlier m2, pixels)``: b pixels now, n earlier."""
+Moments: TypeAlias = tuple[Array, Array]
 
-    def formula(problem: Statistics, x: Array, *state: Array) -> tuple[Array, ...]:
-        mean, m2 = statistics(replace(problem, count=0), x)
-        before = state or (np.zeros_like(mean), np.zeros_like(m2))
-        return change(problem.pixels, mean, m2, problem.count, *before, x.reshape(-1, problem.channels))
+
+def _statistics(
+    own: Callable[[Array, Array, Array], Moments] = lambda pixels, mean, m2: (mean, m2),
+    merge: Callable[..., Moments] = lambda b, mean, m2, n, m, s: merged(n, m, s, b, mean, m2),
+) -> Implementation:
+    """Compute other statistics of one call, ``own(pixels, mean, m2)``, or merge them in another way with earlier ones.
+
+    ``merge(b, mean, m2, n, earlier mean, earlier m2)``: b pixels now, n earlier.
+    """
+
+    def formula(problem: Statistics, x: Array, *state: Array) -> Moments:
+        moments = own(x.reshape(-1, problem.channels), *statistics(replace(problem, count=0), x))
+        return merge(problem.pixels, *moments, problem.count, *state) if state else moments
 
     return computed(formula)
-
-
-def _own(change: Callable[..., tuple[Array, Array]]) -> Implementation:
-    """Compute other statistics of one call, ``change(pixels, mean, m2)``, and merge them correctly."""
-
-    def formula(
-        b: int, mean: Array, m2: Array, n: int, before: Array, m2_before: Array, pixels: Array
-    ) -> tuple[Array, Array]:
-        wrong = change(pixels, mean, m2)
-        return merged(n, before, m2_before, b, *wrong) if n else wrong
-
-    return _statistics(formula)
-
-
-def _merging(change: Callable[..., tuple[Array, Array]]) -> Implementation:
-    """Merge the statistics of one call and the earlier ones by another formula."""
-
-    def formula(
-        b: int, mean: Array, m2: Array, n: int, before: Array, m2_before: Array, pixels: Array
-    ) -> tuple[Array, Array]:
-        return change(b, mean, m2, n, before, m2_before) if n else (mean, m2)
-
-    return _statistics(formula)
 
 
 def _in_float32(pixels: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
@@ -365,20 +350,22 @@ def _in_float32(pixels: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
 
 
 _STATISTICS: MutantTable = {
-    "the variance is unbiased": _own(lambda p, mean, m2: (mean, m2 * len(p) / max(len(p) - 1, 1))),
-    "m2 is not centred": _own(lambda p, mean, m2: (mean, (p**2).sum(0))),
-    "the variance is computed from sums of squares in float32": _own(_in_float32),
-    "the earlier sums are ignored": _merging(lambda b, mean, m2, n, *before: (mean, m2)),
-    "the distance of two means is not added to m2": _merging(
-        lambda b, mean, m2, n, m, s: (merged(n, m, s, b, mean, m2)[0], m2 + s)
+    "the variance is unbiased": _statistics(lambda p, mean, m2: (mean, m2 * len(p) / max(len(p) - 1, 1))),
+    "m2 is not centred": _statistics(lambda p, mean, m2: (mean, (p**2).sum(0))),
+    "the variance is computed from sums of squares in float32": _statistics(_in_float32),
+    "the earlier sums are ignored": _statistics(merge=lambda b, mean, m2, n, *before: (mean, m2)),
+    "the distance of two means is not added to m2": _statistics(
+        merge=lambda b, mean, m2, n, m, s: (merged(n, m, s, b, mean, m2)[0], m2 + s)
     ),
-    "the distance of two means is weighted by b": _merging(
-        lambda b, mean, m2, n, m, s: (merged(n, m, s, b, mean, m2)[0], m2 + s + (mean - m) ** 2 * b)
+    "the distance of two means is weighted by b": _statistics(
+        merge=lambda b, mean, m2, n, m, s: (merged(n, m, s, b, mean, m2)[0], m2 + s + (mean - m) ** 2 * b)
     ),
-    "the mean of two means is not weighted": _merging(
-        lambda b, mean, m2, n, m, s: ((mean + m) / 2, merged(n, m, s, b, mean, m2)[1])
+    "the mean of two means is not weighted": _statistics(
+        merge=lambda b, mean, m2, n, m, s: ((mean + m) / 2, merged(n, m, s, b, mean, m2)[1])
     ),
-    "each call counts as one pixel more": _merging(lambda b, mean, m2, n, m, s: merged(n + 1, m, s, b, mean, m2)),
+    "each call counts as one pixel more": _statistics(
+        merge=lambda b, mean, m2, n, m, s: merged(n + 1, m, s, b, mean, m2)
+    ),
 }
 
 # --- mutants: forward -------------------------------------------------------------------------------------------------

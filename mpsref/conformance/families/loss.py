@@ -10,13 +10,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import comparator, properties
+from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec, with_spec
-from mpsref.conformance.properties import repeatable
+from mpsref.conformance.properties import Restated, one_image_at_a_time, repeatable, restated
 from mpsref.conformance.runner import agrees, compute, expected
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels.loss import (
@@ -102,7 +102,7 @@ def every_type(case: Case, backend: Backend) -> None:
 def images_apart(case: Case, backend: Backend) -> None:
     """The images are independent, unless the reduction is across the batch."""
     if not case.of(LossProblem).spec.reduce_across_batch:
-        properties.one_image_at_a_time(case, backend)
+        one_image_at_a_time(case, backend)
 
 
 def sum_of_elements(case: Case, backend: Backend) -> None:
@@ -134,18 +134,12 @@ def reduction_is_ignored(case: Case, backend: Backend) -> None:
         raise Mismatch(f"reduction is ignored: the gradient with {problem.spec.reduction!r} is not that of 'sum'")
 
 
-def ones_change_nothing(case: Case, backend: Backend) -> None:
+@restated
+def ones_change_nothing(problem: LossGradient, *inputs: Array) -> Restated | None:
     """A source gradient of ones gives the gradient without one."""
-    problem = case.of(LossGradient)
     if problem.chained:
-        return
-    inputs = case.inputs()
-    ones = np.ones(problem.spec.loss_shape(problem.source_shape), inputs[0].dtype)
-    (own,), (chained,) = (
-        compute(problem, backend, *inputs),
-        compute(replace(problem, chained=True), backend, ones, *inputs),
-    )
-    properties.same("ones change nothing", own, chained, expected(case)[0][1])
+        return None
+    return Restated(replace(problem, chained=True), [np.ones(problem.loss_shape, inputs[0].dtype), *inputs])
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

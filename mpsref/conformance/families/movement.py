@@ -96,8 +96,7 @@ def reshapes(draw: st.DrawFn, method: str) -> Problem:
 def round_trip(case: Case, backend: Backend) -> None:
     """The slices of a concatenation are what went in."""
     problem = case.of(ConcatenationProblem)
-    fields = problem.spec, problem.batch_shape, problem.channels
-    forward, gradient = ConcatenationForward(*fields), ConcatenationGradient(*fields)
+    forward, gradient, *_ = both(problem)
     if any(backend.why_not(one.operation, one.spec) for one in (forward, gradient)):
         return
     sources = replace(case, problem=forward).inputs()

@@ -562,29 +562,20 @@ def layer(
 _FORWARD = (repeatable, one_image_at_a_time, translation)
 _GRADIENT = (repeatable, one_image_at_a_time, clip_is_a_crop, joint_shift)
 
-_BOTH = ("forward", "gradient")
-
 FAMILY = Family(
     "pooling",
     kernels={
-        PoolingAverage: KernelTests(
-            partial(problems, PoolingAverage),
-            {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)},
-            nonfinite=_BOTH,
-            by_framework=partial(framework_problems, PoolingAverage),
-        ),
-        PoolingMax: KernelTests(
-            partial(problems, PoolingMax),
-            {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)},
-            nonfinite=_BOTH,
-            by_framework=partial(framework_problems, PoolingMax),
-        ),
-        PoolingL2Norm: KernelTests(
-            partial(problems, PoolingL2Norm),
-            {"forward": _FORWARD, "gradient": _GRADIENT},
-            nonfinite=_BOTH,
-            by_framework=partial(framework_problems, PoolingL2Norm),
-        ),
+        kernel: KernelTests(
+            partial(problems, kernel),
+            {"forward": (*_FORWARD, *forward), "gradient": (*_GRADIENT, *gradient)},
+            nonfinite=("forward", "gradient"),
+            by_framework=partial(framework_problems, kernel),
+        )
+        for kernel, forward, gradient in (
+            (PoolingAverage, (adjoint,), (adjoint,)),
+            (PoolingMax, (), (all_is_given_back,)),
+            (PoolingL2Norm, (), ()),
+        )
     },
     mutants=_mutants(),
     golden={

@@ -261,34 +261,26 @@ def _cut(window: Window, windows: int, pixels: int) -> Pair:
 
 _IMAGE = (repeatable, one_image_at_a_time, groups_apart, block_diagonal, mixed_dtypes, odd, adjoint)
 _WEIGHTS = (repeatable, batches_add_up, groups_apart, block_diagonal, mixed_dtypes, odd, adjoint)
-_PLACED = (translation, offset_decomposition)
 _ONE_PIXEL = frozenset(("height and width are swapped", "channels-first code on channels-last memory", "0 / 0 is NaN"))
 """Mutants that are equivalent where the result has one pixel, a sum that is never 0 / 0."""
 
 FAMILY = Family(
     "convolution",
     kernels={
-        Convolution: KernelTests(
-            partial(problems, Convolution),
+        kernel: KernelTests(
+            partial(problems, kernel),
             {
-                "forward": (*_IMAGE, *_PLACED),
-                "gradient_data": (*_IMAGE, *_PLACED),
-                "gradient_weights": (*_WEIGHTS, *_PLACED),
+                "forward": (*_IMAGE, *placed),
+                "gradient_data": (*_IMAGE, *placed),
+                "gradient_weights": (*_WEIGHTS, *placed),
             },
-        ),
-        ConvolutionTranspose: KernelTests(
-            partial(problems, ConvolutionTranspose),
-            {
-                "forward": (*_IMAGE, *_PLACED, transposed),
-                "gradient_data": (*_IMAGE, *_PLACED, transposed),
-                "gradient_weights": (*_WEIGHTS, *_PLACED, transposed),
-            },
-        ),
-        FullyConnected: KernelTests(
-            partial(problems, FullyConnected),
-            {"forward": _IMAGE, "gradient_data": _IMAGE, "gradient_weights": _WEIGHTS},
-            equivalent_mutants={"forward": _ONE_PIXEL},
-        ),
+            equivalent_mutants={"forward": _ONE_PIXEL} if kernel is FullyConnected else {},
+        )
+        for kernel, placed in (
+            (Convolution, (translation, offset_decomposition)),
+            (ConvolutionTranspose, (translation, offset_decomposition, transposed)),
+            (FullyConnected, ()),
+        )
     },
     mutants=MUTANTS,
     golden=ADAPTERS,

@@ -153,10 +153,15 @@ def _deviation(problem: GroupsProblem, grouped: Array, mean: Array) -> Array:
     return np.asarray(np.sqrt(_variance(grouped, mean) + problem.spec.epsilon))
 
 
-def _statistics(
-    mean: Callable[[GroupsProblem, Array], Array] = _mean, deviation: Deviation = _deviation
+def _changed(
+    mean: Callable[[GroupsProblem, Array], Array] = _mean,
+    deviation: Deviation = _deviation,
+    dx: Callable[..., Array] = lambda h, a, b, xhat, s, gamma: (h - a - xhat * b) / s,
 ) -> Implementation:
-    """Return the operation with another mean or deviation."""
+    """Return the operation with another mean or deviation, or another gradient.
+
+    ``dx(h, mean of h, mean of h xhat, xhat, deviation, gamma)``, all of (N, H, W, groups, channels of a group).
+    """
 
     def formula(problem: NormalizationProblem, *inputs: Array) -> Array | tuple[Array, ...]:
         *g, x = (array for array in inputs if array.ndim == 4)
@@ -168,10 +173,11 @@ def _statistics(
         if isinstance(problem, NormalizationForward):
             gamma, beta = problem.parameters(vectors, float)
             return np.asarray(gamma * xhat.reshape(x.shape) + beta)
-        h = (g[0] * problem.parameters(vectors, float)).reshape(xhat.shape)
+        gamma = np.broadcast_to(problem.parameters(vectors, float), x.shape).reshape(xhat.shape)
+        h = g[0].reshape(xhat.shape) * gamma
         a, b = (values.mean(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
-        dx = ((h - a - xhat * b) / s).reshape(x.shape)
-        return dx, (g[0] * xhat.reshape(x.shape)).sum((1, 2)), g[0].sum((1, 2))
+        of_x = dx(h, a, b, xhat, s, gamma).reshape(x.shape)
+        return of_x, (g[0] * xhat.reshape(x.shape)).sum((1, 2)), g[0].sum((1, 2))
 
     return computed(formula)
 
@@ -193,23 +199,23 @@ def _but_last_row(grouped: Array) -> Array:
 
 
 _STATISTICS: MutantTable = {
-    "the variance is unbiased": _statistics(deviation=_unbiased),
-    "epsilon is outside the root": _statistics(
+    "the variance is unbiased": _changed(deviation=_unbiased),
+    "epsilon is outside the root": _changed(
         deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean)) + problem.spec.epsilon
     ),
-    "epsilon is ignored": _statistics(deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean))),
-    "the variance is computed from sums of squares in float32": _statistics(deviation=_sums_of_squares),
-    "statistics are over the batch": _statistics(
+    "epsilon is ignored": _changed(deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean))),
+    "the variance is computed from sums of squares in float32": _changed(deviation=_sums_of_squares),
+    "statistics are over the batch": _changed(
         mean=lambda problem, x: x.mean((0, *ALL_VALUES), keepdims=True),
         deviation=lambda problem, x, mean: np.sqrt(
             ((x - mean) ** 2).mean((0, *ALL_VALUES), keepdims=True) + problem.spec.epsilon
         ),
     ),
-    "all images have the statistics of the first": _statistics(
+    "all images have the statistics of the first": _changed(
         mean=lambda problem, x: _mean(problem, x[:1]),
         deviation=lambda problem, x, mean: _deviation(problem, x[:1], mean),
     ),
-    "the last row of pixels does not count": _statistics(
+    "the last row of pixels does not count": _changed(
         mean=lambda problem, x: _mean(problem, _but_last_row(x)),
         deviation=lambda problem, x, mean: _deviation(problem, _but_last_row(x), mean),
     ),
@@ -233,29 +239,13 @@ _FORWARD: MutantTable = {
 }
 
 
-def _dx(change: Callable[..., Array]) -> Implementation:
-    """Return the gradient with ``change(h, mean of h, mean of h xhat, xhat, deviation, gamma)`` for dx."""
-
-    def formula(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
-        grouped = x.reshape(problem.grouped_shape)
-        mean = _mean(problem, grouped)
-        s = _deviation(problem, grouped, mean)
-        gamma = np.broadcast_to(problem.parameters(vectors, float), x.shape).reshape(grouped.shape)
-        xhat, h = (grouped - mean) / s, g.reshape(grouped.shape) * gamma
-        a, b = (values.mean(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
-        _, *others = correct_results(problem, g, x, *vectors)
-        return (change(h, a, b, xhat, s, gamma).reshape(x.shape), *others)
-
-    return computed(formula)
-
-
 def _divided(values: Array, gamma: Array) -> Array:
     return np.divide(values, gamma, out=np.zeros_like(values), where=gamma != 0)
 
 
 _GRADIENT: MutantTable = {
-    "the term of the variance is missing": _dx(lambda h, a, b, xhat, s, gamma: (h - a) / s),
-    "gamma is left out": _dx(lambda h, a, b, xhat, s, gamma: _divided((h - a - xhat * b) / s, gamma)),
+    "the term of the variance is missing": _changed(dx=lambda h, a, b, xhat, s, gamma: (h - a) / s),
+    "gamma is left out": _changed(dx=lambda h, a, b, xhat, s, gamma: _divided((h - a - xhat * b) / s, gamma)),
     "dgamma is summed over the batch": of_results(
         lambda results, *_: (results[0], 0 * results[1] + results[1].sum(axis=0), results[2])
     ),
