@@ -252,17 +252,8 @@ def _tried(function: Callable[..., Any], exercise: Exercise, running: Callable[[
             smallest[:] = [answer]
             raise _WrongError
 
-    settings = hypothesis.settings(
-        max_examples=CASES,
-        database=None,
-        deadline=None,
-        derandomize=True,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        suppress_health_check=list(hypothesis.HealthCheck),
-        report_multiple_bugs=False,
-    )
     with contextlib.suppress(_WrongError, hypothesis.errors.Flaky):
-        settings(hypothesis.given(exercise.cases)(attempt))()
+        _each_case(exercise, attempt, hypothesis.Phase.generate, hypothesis.Phase.shrink)
     if not smallest:
         return Answer(True, f"{exercise.name} is right: {len(drawn)} cases agree with the definition.")
     answer = smallest[0]
@@ -275,39 +266,28 @@ def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments)
     """Return the answer of one case that fails; ``None`` if it passes."""
     expected = exercise.expected(**copy.deepcopy(dict(arguments)))
     given, head = copy.deepcopy(dict(arguments)), _Head()
-    name = exercise.name
+    name, wrong = exercise.name, functools.partial(Answer, False, arguments=dict(arguments), expected=expected)
     try:
         with contextlib.redirect_stdout(head), contextlib.redirect_stderr(head), np.errstate(all="ignore"):
             got = function(**given)
     except BaseException as error:  # also SystemExit, which would end the notebook
-        text = f"{name} raised {type(error).__name__}: {str(error)[:PRINTED]}"
-        return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
+        return wrong(f"{name} raised {type(error).__name__}: {str(error)[:PRINTED]}", printed=head.shown())
     for key, value in arguments.items():
         if isinstance(value, np.ndarray) and not np.array_equal(value, given[key]):
-            text = f"{name} changes its argument {key}; work on a copy."
-            return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
+            return wrong(f"{name} changes its argument {key}; work on a copy.", printed=head.shown())
     if got is None:
-        text = f"{name} {UNFILLED}"
-        return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
-    wrong = differing(got, expected)
-    if wrong is None:
+        return wrong(f"{name} {UNFILLED}", printed=head.shown())
+    places = differing(got, expected)
+    if places is None:
         text = f"{name} returns {_kind(got)}; it must return {_kind(expected)}."
-        return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
-    if not wrong.any():
+        return wrong(text, printed=head.shown())
+    if not places.any():
         return None
-    text = f"{name} is wrong: {int(wrong.sum())} of {wrong.size} numbers differ."
-    if np.isnan(np.asarray(got, np.float64)).any():
+    text = f"{name} is wrong: {int(places.sum())} of {places.size} numbers differ."
+    numbers = np.asarray(got, np.float64)
+    if np.isnan(numbers).any():
         text += " There are NaN among them."
-    return Answer(
-        False,
-        text,
-        "",
-        dict(arguments),
-        expected,
-        np.asarray(got, np.float64),
-        head.shown(),
-        exercise.case_string(arguments),
-    )
+    return wrong(text, got=numbers, printed=head.shown(), case=exercise.case_string(arguments))
 
 
 def recognized(
@@ -330,12 +310,22 @@ def recognized(
 def _sample(exercise: Exercise) -> list[Arguments]:
     """Return cases of an exercise, always the same."""
     found: list[Arguments] = []
-    settings = hypothesis.settings(
-        max_examples=CASES, database=None, deadline=None, derandomize=True, phases=(hypothesis.Phase.generate,),
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )  # fmt: skip
-    settings(hypothesis.given(exercise.cases)(lambda arguments: found.append(arguments)))()
+    _each_case(exercise, lambda arguments: found.append(arguments), hypothesis.Phase.generate)
     return found
+
+
+def _each_case(exercise: Exercise, run: Callable[[Arguments], None], *phases: hypothesis.Phase) -> None:
+    """Call a function with each case of an exercise, always the same ones."""
+    settings = hypothesis.settings(
+        max_examples=CASES,
+        database=None,
+        deadline=None,
+        derandomize=True,
+        phases=phases,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+    )
+    settings(hypothesis.given(exercise.cases)(run))()
 
 
 def _kind(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import Pair
 from mpsref.conformance.case import Case
 from mpsref.geometry import Window, effective_offset
 from mpsref.lessons.exercise import Arguments, Exercise, Wrong
@@ -420,43 +419,17 @@ def _convolutions(draw: Any, which: str) -> Arguments:
     return {"g": arrays["g"], "x": arrays["x"], "kernel": kernel, "stride": stride}
 
 
-def _taps(a: int, length: int, kernel: int, stride: int) -> list[tuple[int, int]]:
-    """Return (tap, pixel) of window ``a`` for the taps inside the image."""
-    first = a * stride - kernel // 2
-    return [(t, first + t) for t in range(kernel) if 0 <= first + t < length]
-
-
-def _walk(
-    image: tuple[int, ...], kernel: int, stride: int, shape: tuple[int, ...]
-) -> Iterator[tuple[Pair, Pair, Pair]]:
-    """Yield (result pixel, tap, source pixel) of a convolution."""
-    height, width = image
-    for a in range(shape[0]):
-        for b in range(shape[1]):
-            for t, y in _taps(a, height, kernel, stride):
-                for u, x in _taps(b, width, kernel, stride):
-                    yield (a, b), (t, u), (y, x)
-
-
 def _convolution(x: Array, weights: Array, stride: int) -> Array:
-    y = np.zeros(tuple(-(-length // stride) for length in x.shape))
-    for result, tap, source in _walk(x.shape, len(weights), stride, y.shape):
-        y[result] += weights[tap] * x[source]
-    return y
+    return _conv(len(weights), stride).forward(_image(x), _ohwi(weights))[0, :, :, 0]
 
 
 def _convolution_data(g: Array, weights: Array, height: int, width: int, stride: int) -> Array:
-    dx = np.zeros((height, width))
-    for result, tap, source in _walk((height, width), len(weights), stride, g.shape):
-        dx[source] += weights[tap] * g[result]
-    return dx
+    spec = _conv(len(weights), stride)
+    return spec.gradient_data(_image(g), _ohwi(weights), (1, height, width, 1))[0, :, :, 0]
 
 
 def _convolution_weights(g: Array, x: Array, kernel: int, stride: int) -> Array:
-    dw = np.zeros((kernel, kernel))
-    for result, tap, source in _walk(x.shape, kernel, stride, g.shape):
-        dw[tap] += g[result] * x[source]
-    return dw
+    return _conv(kernel, stride).gradient_weights(_image(g), _image(x))[0][0, :, :, 0]
 
 
 def _strideless(x: Array, weights: Array, stride: int) -> Array:
@@ -494,7 +467,7 @@ CONVOLUTION = (
         "convolution",
         4,
         _convolutions("forward"),
-        lambda x, weights, stride: _conv(len(weights), stride).forward(_image(x), _ohwi(weights))[0, :, :, 0],
+        _convolution,
         "Each result is the sum of weight times pixel over the taps of its window; pixels outside are 0.",
         "y[a, b] = sum of weights[t, u] * x[a * stride - kernel // 2 + t, b * stride - kernel // 2 + u]",
         (
@@ -515,9 +488,7 @@ CONVOLUTION = (
         "convolution_gradient_data",
         4,
         _convolutions("data"),
-        lambda g, weights, height, width, stride: _conv(len(weights), stride).gradient_data(
-            _image(g), _ohwi(weights), (1, height, width, 1)
-        )[0, :, :, 0],
+        _convolution_data,
         "The forward pass with the arrow reversed: what tap t, u read is where weights[t, u] * g goes.",
         "dx[a * stride - kernel // 2 + t, ...] += weights[t, u] * g[a, b]; as a gather, the rotated kernel on the "
         "gradient with stride - 1 zeros between its pixels",
@@ -543,7 +514,7 @@ CONVOLUTION = (
         "convolution_gradient_weights",
         4,
         _convolutions("weights"),
-        lambda g, x, kernel, stride: _conv(kernel, stride).gradient_weights(_image(g), _image(x))[0][0, :, :, 0],
+        _convolution_weights,
         "A weight contributes to every result: its gradient is the sum over all windows of g times the "
         "pixel at its tap.",
         "dw[t, u] = sum over a, b of g[a, b] * x[a * stride - kernel // 2 + t, b * stride - kernel // 2 + u]",
