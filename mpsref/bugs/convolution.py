@@ -94,10 +94,6 @@ def _rows_in_wrong_places(y: Array, problem: ConvolutionForward, *_: Array) -> A
     return y[:, ::-1] if narrow else None
 
 
-def _rows_of_one_channel(y: Array, problem: ConvolutionForward, *inputs: Array) -> Array | None:
-    return _rows_in_wrong_places(y, problem) if problem.source_shape[3] == 1 else None
-
-
 def _ambiguous_layout(weights: Array, problem: ConvolutionForward) -> Array:
     """Read the weights of one input channel, OHW, as if they were HWO."""
     if weights.shape[3] > 1:
@@ -113,10 +109,6 @@ def _unstrided(problem: TransposeGradientData) -> TransposeGradientData:
     """Return the problem with stride 1 and the same position of its first pixel."""
     spec = problem.spec
     return replace(problem, spec=replace(spec, strides=1, offset=0, kernel_offset=spec.effective_offsets))
-
-
-def _unstrided_1x1(problem: TransposeGradientData) -> TransposeGradientData:
-    return _unstrided(problem) if problem.spec.size == (1, 1) else problem
 
 
 def _shifted_by_output_padding(problem: TransposeGradientData) -> TransposeGradientData:
@@ -191,7 +183,7 @@ BUGS = (
         FORWARD,
         "The rows of the result are in wrong places if it is one pixel wide, with one input channel and stride_x > 1.",
         "torch 2.13.0, 2.15.0 on AVX-512",
-        of_result(_rows_of_one_channel),
+        of_result(lambda y, p, *_: _rows_in_wrong_places(y, p) if p.source_shape[3] == 1 else None),
     ),
     Bug(
         "pytorch/pytorch#169688",
@@ -205,7 +197,7 @@ BUGS = (
         TRANSPOSE_DATA,
         "A kernel of 1 x 1 reads the gradient without the stride.",
         "1.9",
-        of_problem(_unstrided_1x1),
+        of_problem(lambda p: _unstrided(p) if p.spec.size == (1, 1) else p),
     ),
     Bug(
         "huggingface/candle#2337",

@@ -45,10 +45,6 @@ def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return bool(channels == 1 and problem.spec.strides[1] > 1)
 
 
-def _dilated_column(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    return any(window.kernel == 1 and window.dilation > 1 for window in problem.spec.windows)
-
-
 def _keyword(name: str, problem: Any, words: Callable[[Any], frameworks.Words] = frameworks.pytorch) -> Any:
     """Return a keyword of the layer in the words of a framework; nothing if it has no such words."""
     try:
@@ -70,18 +66,6 @@ def _nearly_constant(problem: Any, inputs: tuple[Array, ...]) -> bool:
 def _same_size(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Of rows or of columns: these are then those of the image."""
     return any(map(operator.eq, problem.result_shapes[0][1:3], problem.source_shape[1:3]))
-
-
-def _negative_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    return any(before < 0 for before, _ in _keyword("padding", problem, frameworks.jax))
-
-
-def _output_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    return any(_keyword("output_padding", problem))
-
-
-def _large_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    return any(map(operator.ge, _keyword("padding", problem), problem.spec.size))
 
 
 def _strided_point(problem: Any, inputs: tuple[Array, ...]) -> bool:
@@ -208,7 +192,7 @@ FINDINGS = (
         "Convolution.forward:n2h2w1c5,k1x1,s1x2,d1x2,o-2x-5,co1,out6x6,biased,float32,seed=0",
         EAGER,
         ("Convolution.forward", "Convolution.gradient_data", "Convolution.gradient_weights"),
-        _dilated_column,
+        lambda problem, inputs: any(one.kernel == 1 and one.dilation > 1 for one in problem.spec.windows),
     ),
     Finding(
         "torch_compile_avg_pool2d",
@@ -250,7 +234,7 @@ FINDINGS = (
         "ConvolutionTranspose.gradient_data:n1h1w1c1,k1x1,s1x2,co1,g1x2,float32,exact,seed=0",
         ("mlx",),
         tuple(f"ConvolutionTranspose.{method}" for method in ("forward", "gradient_data", "gradient_weights")),
-        _output_padding,
+        lambda problem, inputs: any(_keyword("output_padding", problem)),
     ),
     Finding(
         "mlx_conv_transpose2d_padding",
@@ -260,7 +244,7 @@ FINDINGS = (
         "ConvolutionTranspose.forward:n1h1w3c1,k1x1,s1x2,ko0x1,co1,out1x1,float32,exact,seed=0",
         ("mlx",),
         tuple(f"ConvolutionTranspose.{method}" for method in ("forward", "gradient_data", "gradient_weights")),
-        _large_padding,
+        lambda problem, inputs: any(map(operator.ge, _keyword("padding", problem), problem.spec.size)),
     ),
     Finding(
         "mlx_log_softmax",
@@ -408,7 +392,7 @@ FINDINGS = (
         "ConvolutionTranspose.forward:n2h7w8c15,k1x2,ko0x2,co1,out1x7,biased,float32,exact,seed=0",
         ("jax",),
         ("ConvolutionTranspose.forward",),
-        _negative_padding,
+        lambda problem, inputs: any(before < 0 for before, _ in _keyword("padding", problem, frameworks.jax)),
     ),
 )
 """The catalogue of live defects."""

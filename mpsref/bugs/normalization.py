@@ -27,10 +27,6 @@ def nchw_as_nhwc(image: Array, problem: Problem | None = None) -> Array:
     return image.transpose(0, 3, 1, 2).reshape(image.shape)
 
 
-def _of_one_image(g: Array, problem: Problem) -> Array:
-    return nhwc_as_nchw(g) if len(g) == 1 else g
-
-
 def _other_group(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
     """Take mean and deviation of group c % G for the gradient of gamma."""
     dx, _, dbeta = correct_results(problem, g, x, *vectors)
@@ -62,7 +58,7 @@ BUGS = (
         INSTANCE,
         "The memory of an NHWC gradient is read as NCHW if the batch has one image.",
         "2.13.0, 2.15.0",
-        of_input("g", _of_one_image),
+        of_input("g", lambda g, problem: nhwc_as_nchw(g) if len(g) == 1 else g),
     ),
     Bug(
         "pytorch/pytorch#175189",

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import Pair
 from mpsref.bugs.bug import Bug
 from mpsref.conformance.mutants import computed, correct, of_result, of_spec
 from mpsref.geometry import EdgeMode, Window
@@ -98,20 +97,12 @@ def _whole_kernel_at_the_end(axis: Axis, i: int) -> tuple[range, float]:
     return axis.inside(i), axis.window.kernel if axis.overhangs(i) else axis.divisor(i)
 
 
-def _whole_kernel(axis: Axis, i: int) -> tuple[range, float]:
-    return axis.inside(i), axis.window.kernel
-
-
 def _other_pad_at_the_end(axis: Axis, i: int) -> tuple[range, float]:
     if axis.edge_mode == "zero":
         return axis.inside(i), axis.divisor(i)
     first = axis.window.start(i)
     end = min(first + axis.window.kernel, axis.length + axis.other_pad)
     return axis.inside(i), max(0, end - max(first, -axis.zero_pad))
-
-
-def _largest_divisor(axis: Axis, i: int) -> tuple[range, float]:
-    return axis.inside(i), max(axis.divisor(k) for k in axis.windows)
 
 
 def _replicated(axis: Axis, i: int) -> tuple[list[int], float]:
@@ -144,7 +135,7 @@ AVERAGE_BUGS = (
         AVERAGE_GRADIENT,
         "The backward pass divides by the full kernel size, the forward pass by the clipped one.",
         "burn-flex, 2026-09",
-        _gradient(_whole_kernel),
+        _gradient(lambda axis, i: (axis.inside(i), axis.window.kernel)),
     ),
     Bug(
         "tracel-ai/burn#5308",
@@ -158,7 +149,7 @@ AVERAGE_BUGS = (
         AVERAGE_GRADIENT,
         "All windows of an adaptive pooling are divided by the size of the largest one.",
         "GPU, until 2025-07",
-        _gradient(_largest_divisor),
+        _gradient(lambda axis, i: (axis.inside(i), max(axis.divisor(k) for k in axis.windows))),
     ),
     Bug(
         "microsoft/onnxruntime#26708",
@@ -239,10 +230,6 @@ def _restarted(y: Array, problem: PoolingForward, x: Array) -> None:
             y[:, index[0], index[1]] = x[:, rows][:, :, columns].max(axis=(1, 2))
 
 
-def _first_dilation(pair: Pair) -> Pair:
-    return pair[0], pair[0]
-
-
 MAX_BUGS = (
     Bug(
         "pytorch/executorch#21686",
@@ -256,7 +243,7 @@ MAX_BUGS = (
         MAX_GRADIENT,
         "The backward pass uses the dilation of the height for both axes.",
         "until 2026-02",
-        of_spec(dilations=lambda spec: _first_dilation(spec.dilation)),
+        of_spec(dilations=lambda spec: spec.dilation[0]),
     ),
     Bug(
         "FluxML/NNlib.jl#205",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -98,6 +98,15 @@ def of_result(change: Callable[..., Array | None]) -> Implementation:
         return (first if changed is None else changed, *others)
 
     return computed(formula)
+
+
+def zeroed(part: Any) -> Implementation:
+    """Leave a part of the first result, the elements of an index, 0."""
+
+    def change(result: Array, *_: object) -> None:
+        result[part] = 0
+
+    return of_result(change)
 
 
 def of_results(change: Callable[..., tuple[Array, ...]]) -> Implementation:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case, operation_named
-from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result
+from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result, zeroed
 from mpsref.kernels.upsampling import UpsamplingForward
 from mpsref.operations import Operation, Problem
 
@@ -147,14 +147,6 @@ def _no_halo(problem: Problem, x: Array) -> Array:
     return np.concatenate([correct(problem, x)[:, :, :32], correct(problem, alone)[:, :, 32:]], axis=2)
 
 
-def _eight_images(result: Array, *_: object) -> None:
-    result[8:] = 0
-
-
-def _rows_of_a_byte(result: Array, *_: object) -> None:
-    result[:, 256:] = 0
-
-
 def _rounded_scale(problem: UpsamplingForward, x: Array) -> Array:
     """Take pixels at positions that are multiplied by the reciprocal of the scale, rounded to float32."""
     rows, columns = (
@@ -171,8 +163,8 @@ def size_mutants() -> tuple[Mutant, ...]:
         "the index of a pixel has 16 bits": ("Neuron.forward", of_result(_sixteen_bits)),
         "channels 25 to 31 have no tail": ("PoolingMax.forward", of_result(_tail_of_seven)),
         "column 32 has no halo": ("PoolingAverage.forward", computed(_no_halo)),
-        "images beyond the 8th are left out": ("SoftMax.forward", of_result(_eight_images)),
-        "rows beyond 256 are left out": ("InstanceNormalization.forward", of_result(_rows_of_a_byte)),
+        "images beyond the 8th are left out": ("SoftMax.forward", zeroed(np.s_[8:])),
+        "rows beyond 256 are left out": ("InstanceNormalization.forward", zeroed(np.s_[:, 256:])),
         "positions by a scale in float32": ("UpsamplingNearest.forward", computed(_rounded_scale)),
     }
     return tuple(Mutant(name, operation_named(operation), run) for name, (operation, run) in table.items())

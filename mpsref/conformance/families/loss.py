@@ -226,10 +226,6 @@ def _mean_gradient(result: Array, problem: LossProblem, *inputs: Array) -> Array
     return result / elements if problem.spec.reduction == "mean" else result
 
 
-def _repeated_channels(result: Array, problem: LossGradient, *inputs: Array) -> Array:
-    return result[..., np.arange(result.shape[3]) % problem.source_shape[3]]
-
-
 _DERIVATIVE_OF_LABELS: MutantTable = {
     "the weight is ignored": of_spec(weight=lambda s: 1.0),
     "the weights image is ignored": _without("weights"),
@@ -323,7 +319,9 @@ MUTANTS = {
         "the slope of smoothing is left out": of_result(
             lambda dt, p, *_: dt / (1 - p.spec.label_smoothing) if p.spec.label_smoothing else dt
         ),
-        "channels beyond the predictions repeat them": of_result(_repeated_channels),
+        "channels beyond the predictions repeat them": of_result(
+            lambda dt, p, *_: dt[..., np.arange(dt.shape[3]) % p.source_shape[3]]
+        ),
         "the term 1 of the divergence is missing": _of_type("kullbackleiblerdivergence", lambda s, y, t: np.log(t) - y),
         "the factor 2 of hinge is missing": _of_type("hinge", lambda s, y, t: np.where(1 + (1 - 2 * t) * y > 0, -y, 0)),
         "sigmoid cross entropy takes the sigmoid": _of_type(

@@ -16,14 +16,14 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import MutantTable, correct, of_problem, of_result, of_results, of_spec
+from mpsref.conformance.mutants import MutantTable, of_problem, of_result, of_results, of_spec
 from mpsref.conformance.properties import Counterparts, adjoint, judge_itself, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient, ConcatenationProblem
-from mpsref.kernels.pad import EDGES, Edge, PadForward, PadGradient, PadProblem
-from mpsref.kernels.reshape import ORDERS, ElementOrder, ReshapeProblem
+from mpsref.kernels.pad import EDGES, Edge, PadGradient, PadProblem
+from mpsref.kernels.reshape import ORDERS
 from mpsref.kernels.slice_ import SliceProblem
 from mpsref.registry import Backend, ImageProblem, Implementation, Operation, OperationKey, Problem, Spec
 
@@ -248,17 +248,13 @@ def _edge(**modes: str) -> Implementation:
     return of_spec(edge_mode=lambda spec: modes.get(spec.edge_mode, spec.edge_mode))
 
 
-def _exchanged(problem: PadProblem) -> PadProblem:
-    return replace(problem, spec=replace(problem.spec, before=problem.spec.after, after=problem.spec.before))
-
-
 _PADDING: MutantTable = {
     "clamp fills with zeros": _edge(clamp="zero"),
     "zero repeats the border": _edge(zero="clamp"),
     "mirror repeats the edge": _edge(mirror="mirrorwithedge"),
     "mirrorwithedge leaves out the edge": _edge(mirrorwithedge="mirror"),
     "mirror repeats the border": _edge(mirror="clamp"),
-    "before and after are exchanged": of_problem(_exchanged),
+    "before and after are exchanged": of_spec(before=lambda spec: spec.after, after=lambda spec: spec.before),
 }
 
 
@@ -268,18 +264,15 @@ def _zeros_in_padding_channels(result: Array, problem: PadProblem, *_: Array) ->
     result[..., first + problem.source_shape[3] :] = 0
 
 
-def _fills_from_the_first_source_channel(problem: PadForward) -> PadForward:
-    fills, first = problem.spec.fill_values, problem.spec.before[2]
-    return replace(problem, spec=replace(problem.spec, fill_values=fills and fills[:1] * first + fills))
-
-
 _PADDING_FORWARD: MutantTable = {
     "the fill value is ignored": of_spec(fill_value=lambda spec: 0.0),
     "the fill values are ignored": of_spec(fill_values=lambda spec: None),
     "the first fill value is taken for all": of_spec(
         fill_values=lambda spec: spec.fill_values and spec.fill_values[:1] * len(spec.fill_values)
     ),
-    "fill values begin with the first source channel": of_problem(_fills_from_the_first_source_channel),
+    "fill values begin with the first source channel": of_spec(
+        fill_values=lambda spec: spec.fill_values and spec.fill_values[:1] * spec.before[2] + spec.fill_values
+    ),
     "padding channels are zero in every mode": of_result(_zeros_in_padding_channels),
 }
 
@@ -298,15 +291,10 @@ def _mean_of_copies(result: Array, problem: PadGradient, *_: Array) -> Array:
     return result / np.multiply.outer(np.multiply.outer(y, x), c)[None]
 
 
-def _inner_part(result: Array, problem: PadGradient, g: Array) -> Array:
-    """Only the pixel itself counts, in every mode."""
-    return correct(replace(problem, spec=replace(problem.spec, edge_mode="zero")), g)
-
-
 _PADDING_GRADIENT: MutantTable = {
     "copies of a pixel overwrite each other": of_result(_overwriting),
     "the mean of the copies is taken": of_result(_mean_of_copies),
-    "only the pixel itself counts, not its copies": of_result(_inner_part),
+    "only the pixel itself counts, not its copies": of_spec(edge_mode=lambda spec: "zero"),
 }
 
 
@@ -318,13 +306,10 @@ def _in_order(*axes: int) -> Implementation:
     return of_result(lambda result, problem, source: source.transpose(axes).reshape(result.shape))
 
 
-def _other_order(problem: ReshapeProblem) -> ReshapeProblem:
-    other: ElementOrder = "CHW" if problem.spec.element_order == "HWC" else "HWC"
-    return replace(problem, spec=replace(problem.spec, element_order=other))
-
-
 _RESHAPE: MutantTable = {
-    "the other element order is taken": of_problem(_other_order),
+    "the other element order is taken": of_spec(
+        element_order=lambda spec: {"HWC": "CHW", "CHW": "HWC"}[spec.element_order]
+    ),
     "columns run faster than channels": _in_order(0, 1, 3, 2),
     "rows run faster than columns": _in_order(0, 2, 1, 3),
     "images of a batch are mixed": _in_order(1, 2, 3, 0),

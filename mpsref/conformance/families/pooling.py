@@ -21,7 +21,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec
+from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec, zeroed
 from mpsref.conformance.properties import Counterparts, Restated, one_image_at_a_time, repeatable, restated, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
@@ -239,11 +239,7 @@ def _moved_by_clip(problem: PoolingGradient) -> PoolingGradient:
     return replace(problem, kernel_offset=(rows.kernel_offset(), columns.kernel_offset()))
 
 
-def _last_row_missing(result: Array, *_: object) -> None:
-    result[:, -1] = 0
-
-
-_LAST_ROW: MutantTable = {"the last row is left out": of_result(_last_row_missing)}
+_LAST_ROW: MutantTable = {"the last row is left out": zeroed(np.s_[:, -1])}
 _GRADIENT_MUTANTS: MutantTable = {
     "the primary offset is ignored": of_problem(lambda p: replace(p, primary_offset=(0, 0))),
     "the primary offset counts in source pixels": of_problem(_primary_offset_in_source_pixels),
