@@ -146,6 +146,18 @@ class Operation(NamedTuple):
         """The function that returns the :class:`mpsref.kernels.reference.ErrorBound` of each result."""
         return self.spec_type.declared[self.method].bound
 
+    def results(self, problem: Problem, *inputs: Array) -> tuple[Array, ...]:
+        """Return what the formula gives, as a tuple also for a single result."""
+        return _as_tuple(self.formula(problem, *inputs))
+
+    def bounds(self, problem: Problem, *inputs: Array) -> tuple[Any, ...]:
+        """Return the error bound of each result."""
+        return _as_tuple(self.error_bound(problem, *inputs))
+
+
+def _as_tuple(found: Any) -> tuple[Any, ...]:
+    return found if type(found) is tuple else (found,)  # a bound is a named tuple
+
 
 class Declaration(NamedTuple):
     """The functions that :func:`operation` declares."""

@@ -154,11 +154,11 @@ def compare(
         if isinstance(problem, Computed):
             references, bounds = problem.references, problem.bounds
         else:
-            references, bounds = _tuple(problem.operation.formula(problem, *inputs)), ()
+            references, bounds = problem.operation.results(problem, *inputs), ()
         if roundings is not None and all((abs(one) < WHOLE).all() for one in references):
             bounds = tuple(_rounded(one, roundings) for one in references)
         elif not isinstance(problem, Computed):
-            bounds = rules.widened(problem, inputs, _tuple(problem.operation.error_bound(problem, *inputs)))
+            bounds = rules.widened(problem, inputs, problem.operation.bounds(problem, *inputs))
         found = []
         for (what, actual), k in zip(check.actual.items(), check.of, strict=False):
             reference, terms = references[k], bounds[k]
@@ -178,10 +178,6 @@ def compare(
 def _rounded(reference: Array, times: int) -> ErrorBound:
     """Return the bound of sums that are exact and then rounded; the reference in float64 has an error, too."""
     return ErrorBound.of_terms(times * (abs(reference) + 2.0**-24), np.float64(1), times == 0)
-
-
-def _tuple(found: Any) -> tuple[Any, ...]:
-    return (found,) if isinstance(found, (np.ndarray, ErrorBound)) else tuple(found)
 
 
 def _part(reference: Array, terms: ErrorBound, region: tuple[slice, ...]) -> tuple[Array, ErrorBound]:

@@ -49,7 +49,7 @@ class Mutant:
 
 def correct_results(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
     """Return all results of the reference, in float64."""
-    return _tuple(problem.operation.formula(problem, *_float64(inputs)))
+    return problem.operation.results(problem, *_float64(inputs))
 
 
 def correct(problem: Problem, *inputs: Array) -> Array:

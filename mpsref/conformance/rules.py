@@ -283,8 +283,7 @@ def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean:
 
 def _means_of_taps(problem: AverageForward | AverageGradient, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of a factor, of its reciprocal and of their product, where it is no power of 2."""
-    bound = problem.operation.error_bound(problem, *inputs)
-    assert isinstance(bound, ErrorBound)
+    (bound,) = problem.operation.bounds(problem, *inputs)
     mantissa, _ = math.frexp(math.prod(window.kernel for window in problem.spec.windows))
     return (gamma(3) * bound.magnitude * (mantissa != 0.5),)
 
@@ -388,17 +387,14 @@ TF32 = (1 + 2.0**-11) ** 2 - 1
 
 def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow both factors of each product to be rounded to 11 bits; the gradient of a bias has no products."""
-    bounds = problem.operation.error_bound(problem, *inputs)
-    if isinstance(bounds, ErrorBound):
-        return (TF32 * np.asarray(bounds.magnitude),)
-    return TF32 * np.asarray(bounds[0].magnitude), np.zeros_like(bounds[1].magnitude)
+    first, *others = problem.operation.bounds(problem, *inputs)
+    return TF32 * np.asarray(first.magnitude), *(np.zeros_like(one.magnitude) for one in others)
 
 
 def _underflow(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow each term of a sum to lose the smallest normal number."""
-    bounds = problem.operation.error_bound(problem, *inputs)
-    each = (bounds,) if isinstance(bounds, ErrorBound) else bounds
-    return tuple(np.broadcast_to(np.maximum(one.roundings, 1) * FLT_MIN, np.shape(one.magnitude)) for one in each)
+    bounds = problem.operation.bounds(problem, *inputs)
+    return tuple(np.broadcast_to(np.maximum(one.roundings, 1) * FLT_MIN, np.shape(one.magnitude)) for one in bounds)
 
 
 WINOGRAD = 256
@@ -413,8 +409,7 @@ def _transformed(problem: WeightedProblem, inputs: tuple[Array, ...]) -> Extra:
 
     Only convolutions of several taps, with strides and dilations of 1, are computed so.
     """
-    bounds = problem.operation.error_bound(problem, *inputs)
-    first, *others = (bounds,) if isinstance(bounds, ErrorBound) else bounds
+    first, *others = problem.operation.bounds(problem, *inputs)
     spec = problem.spec
     assert isinstance(spec, Convolution | ConvolutionTranspose)
     dilations = spec.dilations if isinstance(spec, Convolution) else (1, 1)
@@ -442,9 +437,7 @@ def _in_float16(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     if isinstance(problem.spec, Arithmetic):  # a scaled subnormal is a factor of other numbers
         scales = [abs(one) for one in (problem.spec.primary_scale, problem.spec.secondary_scale) if one]
         inputs = tuple(abs(one) + 2.0**-14 / min(1.0, *scales) for one in inputs)
-    bounds = problem.operation.error_bound(problem, *inputs)
-    each = (bounds,) if isinstance(bounds, ErrorBound) else bounds
-    return tuple(_rounded_to_float16(problem, one) for one in each)
+    return tuple(_rounded_to_float16(problem, one) for one in problem.operation.bounds(problem, *inputs))
 
 
 def _rounded_to_float16(problem: Problem, bound: ErrorBound) -> Array:

@@ -207,13 +207,13 @@ def _expected(case: Case, current: tuple[str, ...]) -> tuple[tuple[Array, ErrorB
 
 def references(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
     """Return the results of the reference, in float64 and not rounded."""
-    found: tuple[Array, ...] = _evaluated("formula", None, problem, *map(_Contents.of, inputs))
+    found: tuple[Array, ...] = _evaluated("results", None, problem, *map(_Contents.of, inputs))
     return found
 
 
 def terms(problem: Problem, *inputs: Array) -> tuple[ErrorBound, ...]:
     """Return for each result the terms of its error bound."""
-    found: tuple[ErrorBound, ...] = _evaluated("error_bound", functions(), problem, *map(_Contents.of, inputs))
+    found: tuple[ErrorBound, ...] = _evaluated("bounds", functions(), problem, *map(_Contents.of, inputs))
     return rules.widened(problem, tuple(array.astype(np.float64) for array in inputs), found)
 
 
@@ -231,7 +231,7 @@ class _Contents(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _evaluated(
-    which: Literal["formula", "error_bound"], accuracy: Functions | None, problem: Problem, *inputs: _Contents
+    which: Literal["results", "bounds"], accuracy: Functions | None, problem: Problem, *inputs: _Contents
 ) -> Any:
     """Evaluate a formula of the reference; all backends, and several properties, need the same.
 
@@ -239,12 +239,11 @@ def _evaluated(
     """
     arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
     found = getattr(problem.operation, which)(problem, *arrays)
-    results = (found,) if isinstance(found, np.ndarray | ErrorBound) else tuple(found)
-    for one in results:
+    for one in found:
         for array in one if isinstance(one, ErrorBound) else (one,):
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)  # it is cached
-    return results
+    return found
 
 
 def compute(problem: Problem, backend: Backend, *inputs: Array) -> tuple[Array, ...]:
