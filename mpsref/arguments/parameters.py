@@ -81,11 +81,6 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def optional_pair(name: str, value: object, low: int | None = None) -> Pair | None:
-    """Like :func:`pair`, with ``None`` allowed."""
-    return None if value is None else pair(name, value, low)
-
-
 def clip_rectangle(name: str, value: object) -> Clip | None:
     """Return ``value`` as ((y0, x0), (height, width)), all of them >= 0, or ``None``."""
     if value is None:

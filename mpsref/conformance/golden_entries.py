@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.arguments.text import shown
 from mpsref.registry import Backend
 
@@ -217,6 +218,20 @@ class Comparison(NamedTuple):
 Adapter: TypeAlias = Callable[[Entry, Backend], Iterator[Comparison]]
 """Runs an entry of one MPS class on a backend. For a relation, the adapter computes the CPU side without the code under
 test."""
+
+
+def over_windows(function: Callable[..., Array], x: Array, kernel: Pair, strides: Pair, pads: list[int]) -> Array:
+    """Walk as CPU frameworks do: from the padding on, over what lies inside, while the window fits.
+
+    ``function(window, axis=(1, 2))`` returns the result of a window.
+    """
+    spans = []
+    for axis in (0, 1):
+        last = x.shape[1 + axis] + pads[2 + axis] - kernel[axis]
+        starts = range(-pads[axis], last + 1, strides[axis])
+        spans.append([slice(max(start, 0), start + kernel[axis]) for start in starts])
+    rows, columns = spans
+    return np.stack([np.stack([function(x[:, r, c], axis=(1, 2)) for c in columns], 1) for r in rows], 1)
 
 
 def node_output_size(entry: Entry, node: Any, backend: Backend) -> Comparison:

@@ -306,7 +306,7 @@ def _values(kind: Any, form: Mapping[str, str]) -> dict[str, Any]:
         if codec.words and text:
             values[one.name] = text if "True" not in codec.words else text == "True"
         elif one.name == "clip" and text:
-            numbers = [_integer("clip", part) for part in text.split(",")]
+            numbers = [_parsed("clip", part, int, "an integer") for part in text.split(",")]
             if len(numbers) != 4:
                 raise ValueError(f"clip is {shown(text)}; write four integers: y, x, height, width")
             values["clip"] = ((numbers[0], numbers[1]), (numbers[2], numbers[3]))
@@ -315,23 +315,18 @@ def _values(kind: Any, form: Mapping[str, str]) -> dict[str, Any]:
         elif any(pair):
             if not all(pair):
                 raise ValueError(f"{one.name} has one of its two values; give both y and x, or none for the default")
-            y, x = (_integer(f"{one.name} {axis}", part) for axis, part in zip("yx", pair, strict=True))
+            y, x = (
+                _parsed(f"{one.name} {axis}", part, int, "an integer") for axis, part in zip("yx", pair, strict=True)
+            )
             values[one.name] = (1, y, x, 1) if one.name == "source_shape" else (y, x)
         elif text:
-            values[one.name] = _number(one.name, text)
+            values[one.name] = _parsed(one.name, text, float, "a number")
     needed = {name: value for name, value in DEFAULTS.items() if name in kind.__dataclass_fields__}
     return needed | values
 
 
-def _integer(name: str, text: str) -> int:
+def _parsed(name: str, text: str, kind: Any, legal: str) -> Any:
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        raise ValueError(f"{name} is {shown(text)}; it must be an integer") from None
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} is {shown(text)}; it must be a number") from None
+        raise ValueError(f"{name} is {shown(text)}; it must be {legal}") from None

@@ -243,8 +243,7 @@ class Pictures:
         if not self.scene.is_averaging:
             return f"{u}"
         i = u - self.scene.lines[axis].primary if self.scene.lines else u
-        length = self.scene.problem.source_shape[1 + axis]
-        return f"N = {spec.windows[axis].divisor(i, length, spec.edge_mode, spec.zero_pad[axis])}"
+        return f"N = {spec.divisor(axis, i, self.scene.problem.source_shape)}"
 
     # ------------------------------------------------------------------------------------------------ rotated kernel
 

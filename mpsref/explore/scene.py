@@ -172,12 +172,7 @@ class Scene:
         spec: Any = self.problem.spec
         if not hasattr(spec, "zero_pad") or not self.is_forward:
             return ""
-        y, x = (
-            window.divisor(i, length, spec.edge_mode, pad)
-            for window, i, length, pad in zip(
-                spec.windows, pixel, self.problem.source_shape[1:3], spec.zero_pad, strict=True
-            )
-        )
+        y, x = (spec.divisor(axis, i, self.problem.source_shape) for axis, i in enumerate(pixel))
         return f"N = {y} × {x} = {y * x}"
 
     # ------------------------------------------------------------------------------------------------------- views

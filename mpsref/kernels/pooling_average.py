@@ -57,6 +57,10 @@ class PoolingAverage(Pooling):
         """The zero pad size as a pair."""
         return pair("zero_pad_size", self.zero_pad_size)
 
+    def divisor(self, axis: int, i: int, shape: Shape) -> int:
+        """Return N of window i on an axis (0: y, 1: x) of an image of ``shape``."""
+        return self.windows[axis].divisor(i, shape[1 + axis], self.edge_mode, self.zero_pad[axis])
+
     def reciprocals(self, first: Pair, count: Pair, shape: Shape) -> tuple[Array, Array]:
         """Return 1/N of the windows ``first ... first + count - 1``, for y and for x, on an image of ``shape``."""
         modes = self.edge_mode, self.edge_mode
@@ -86,9 +90,8 @@ class AverageGradient(PoolingGradient):
 
 def windows(problem: AverageForward | AverageGradient, axis: int, indices: range) -> list[tuple[int, slice, int]]:
     """Return of each window on one axis: its number i, its pixels inside the image, and N(i)."""
-    spec, length = problem.spec, problem.source_shape[1 + axis]
-    window, zero_pad = spec.windows[axis], spec.zero_pad[axis]
-    return [(i, window.inside(i, length), window.divisor(i, length, spec.edge_mode, zero_pad)) for i in indices]
+    spec, shape = problem.spec, problem.source_shape
+    return [(i, spec.windows[axis].inside(i, shape[1 + axis]), spec.divisor(axis, i, shape)) for i in indices]
 
 
 def bound(problem: AverageForward | AverageGradient, values: Array) -> ErrorBound:

@@ -89,9 +89,7 @@ def _divisor(problem: Problem, axis: int, i: int) -> str:
     """Return the text for N of window ``i``; empty if the kernel does not average."""
     if not isinstance(problem, (AverageForward, AverageGradient)):
         return ""
-    spec = problem.spec
-    n = spec.windows[axis].divisor(i, problem.source_shape[1 + axis], spec.edge_mode, spec.zero_pad[axis])
-    return f", N = {n}"
+    return f", N = {problem.spec.divisor(axis, i, problem.source_shape)}"
 
 
 def _chart(problem: PoolingForward | PoolingGradient, axis: int, windows: range) -> Iterator[str]:

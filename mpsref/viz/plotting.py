@@ -357,9 +357,9 @@ def _averages(problem: PoolingForward | PoolingGradient) -> bool:
 
 def _count(problem: PoolingForward | PoolingGradient, axis: int, i: int) -> int:
     """Return N of window ``i``; for a kernel that does not average, the number of its taps inside the image."""
-    spec, length = problem.spec, problem.source_shape[1 + axis]
-    mode, zero_pad = (spec.edge_mode, spec.zero_pad[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
-    return spec.windows[axis].divisor(i, length, mode, zero_pad)
+    if isinstance(problem.spec, PoolingAverage):
+        return problem.spec.divisor(axis, i, problem.source_shape)
+    return problem.spec.windows[axis].divisor(i, problem.source_shape[1 + axis], "clamp")
 
 
 def _counts(problem: PoolingForward | PoolingGradient) -> Panel:

@@ -15,7 +15,6 @@ from mpsref.arguments.parameters import (
     integer,
     named,
     number,
-    optional_pair,
     pair,
     real,
     triple,
@@ -157,13 +156,6 @@ def test_pair_checks_the_bound_of_each_entry() -> None:
         pair("strides", (1, -2), low=1)
     with pytest.raises(ValueError, match=r"^strides is 0; it must be an integer >= 1$"):
         pair("strides", 0, low=1)
-
-
-def test_optional_pair() -> None:
-    assert optional_pair("source_size", None) is None
-    assert optional_pair("source_size", (0, 4), low=0) == (0, 4)
-    with pytest.raises(ValueError, match=r"source_size\[1\] is -4; it must be an integer >= 0"):
-        optional_pair("source_size", (0, -4), low=0)
 
 
 @pytest.mark.parametrize(

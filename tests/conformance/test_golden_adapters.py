@@ -9,7 +9,8 @@ from mpsref.conformance import golden
 from mpsref.conformance.families import pooling
 from mpsref.conformance.families.convolution import golden as convolution
 from mpsref.conformance.families.convolution.golden import LARGEST
-from mpsref.conformance.families.pooling import over_windows, pooling_cases
+from mpsref.conformance.families.pooling import pooling_cases
+from mpsref.conformance.golden_entries import over_windows
 from mpsref.kernels import Neuron
 
 # Pooling

@@ -19,7 +19,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.geometry_mutants import swap, window_mutants
-from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size, over_windows
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec, zeroed
 from mpsref.conformance.properties import Counterparts, Restated, one_image_at_a_time, repeatable, restated, same
@@ -496,17 +496,6 @@ def _of_pytorch(configuration: Mapping[str, Any]) -> tuple[Pair, Pair, list[int]
     kernel, stride, pad = configuration["kernel"], configuration["stride"], configuration["pad"]
     end = pad + (stride - 1 if configuration["ceil_mode"] else 0)
     return (kernel, kernel), (stride, stride), [pad, pad, end, end]
-
-
-def over_windows(function: Callable[..., Array], x: Array, kernel: Pair, strides: Pair, pads: list[int]) -> Array:
-    """Walk as CPU frameworks do: from the padding on, over what lies inside, while the window fits."""
-    spans = []
-    for axis in (0, 1):
-        last = x.shape[1 + axis] + pads[2 + axis] - kernel[axis]
-        starts = range(-pads[axis], last + 1, strides[axis])
-        spans.append([slice(max(start, 0), start + kernel[axis]) for start in starts])
-    rows, columns = spans
-    return np.stack([np.stack([function(x[:, r, c], axis=(1, 2)) for c in columns], 1) for r in rows], 1)
 
 
 def pooling_node(name: str) -> Adapter:

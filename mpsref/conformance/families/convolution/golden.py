@@ -11,7 +11,7 @@ import numpy as np
 from mpsref import padding
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair
-from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size, over_windows
 from mpsref.kernels import Convolution, FullyConnected, Neuron
 from mpsref.kernels.neuron import value
 from mpsref.padding import PaddingMethod
@@ -158,17 +158,12 @@ def _on_the_cpu(case: _Case, x: Array, weights: Array, biases: Array) -> Array:
     top, left, bottom, right = case.pads
     padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
     by_group = weights.reshape(case.groups, -1, *weights.shape[1:])
-    spans = [
-        range(0, length - extent + 1, stride)
-        for length, extent, stride in zip(padded.shape[1:3], case.kernel, case.strides, strict=True)
-    ]
-    y = np.zeros((len(x), len(spans[0]), len(spans[1]), len(weights)))
-    for a, row in enumerate(spans[0]):
-        for b, column in enumerate(spans[1]):
-            window = padded[:, row : row + case.kernel[0], column : column + case.kernel[1]]
-            read = window.reshape(len(x), *case.kernel, case.groups, -1)
-            y[:, a, b] = np.einsum("nyxgc,goyxc->ngo", read, by_group).reshape(len(x), -1)
-    y += biases
+
+    def products(window: Array, axis: Pair) -> Array:
+        read = window.reshape(len(x), *case.kernel, case.groups, -1)
+        return np.asarray(np.einsum("nyxgc,goyxc->ngo", read, by_group).reshape(len(x), -1))
+
+    y = over_windows(products, padded, case.kernel, case.strides, [0, 0, 0, 0]) + biases
     return y if case.neuron is None else value(case.neuron, y)
 
 
