@@ -69,34 +69,29 @@ def _roofline(axes: Axes, measurements: list[Measurement]) -> None:
     """Draw the rate of each layer under the roof of the copy and of the matrix product."""
     bandwidth = statistics.median(m.nbytes / m.copy for m in measurements)
     peak = statistics.median(m.flops / (m.product or m.limit) for m in measurements)
-    intensities = np.geomspace(*_span([m.flops / m.nbytes for m in measurements]), 100)
+    found = [m.flops / m.nbytes for m in measurements]
+    intensities = np.geomspace(min(found) / 2, 2 * max(found), 100)
     axes.plot(intensities, np.minimum(intensities * bandwidth, peak) / 1e9, color="gray", label="copy, matrix product")
-    for name in _backends(measurements):
-        own = [m for m in measurements if name in m.backends]
-        rates = [m.flops / m.backends[name] / 1e9 for m in own]
-        axes.scatter([m.flops / m.nbytes for m in own], rates, s=14, label=name)
-    _pytorch(axes, measurements, lambda m: m.flops / m.nbytes, lambda m: m.flops / 1e9)
+    _rates(axes, measurements, lambda m: m.flops / m.nbytes, lambda m: m.flops / 1e9)
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
-    axes.legend()
 
 
 def _bandwidth(axes: Axes, measurements: list[Measurement]) -> None:
     """Draw the bytes per second of each layer, and those of the copy."""
     own = sorted(measurements, key=lambda m: m.nbytes)
     axes.plot([m.nbytes / 1e6 for m in own], [m.nbytes / m.copy / 1e9 for m in own], color="gray", label="copy")
-    for name in _backends(measurements):
-        own = [m for m in measurements if name in m.backends]
-        axes.scatter([m.nbytes / 1e6 for m in own], [m.nbytes / m.backends[name] / 1e9 for m in own], s=14, label=name)
-    _pytorch(axes, measurements, lambda m: m.nbytes / 1e6, lambda m: m.nbytes / 1e9)
+    _rates(axes, measurements, lambda m: m.nbytes / 1e6, lambda m: m.nbytes / 1e9)
     axes.set(xscale="log", yscale="log", xlabel="MB read and written", ylabel="GB/s")
+
+
+def _rates(axes: Axes, measurements: list[Measurement], x: Any, work: Any) -> None:
+    """Draw ``work(m)`` in a second over ``x(m)``, for each backend and for PyTorch."""
+    for name in (*_backends(measurements), "PyTorch"):
+        timed = [(m, m.pytorch if name == "PyTorch" else m.backends.get(name)) for m in measurements]
+        points = [(x(m), work(m) / seconds) for m, seconds in timed if seconds]
+        if points:
+            axes.scatter(*zip(*points, strict=True), s=14, marker="x" if name == "PyTorch" else "o", label=name)
     axes.legend()
-
-
-def _pytorch(axes: Axes, measurements: list[Measurement], x: Any, work: Any) -> None:
-    own = [m for m in measurements if m.pytorch]
-    if own:
-        rates = [work(m) / m.pytorch for m in own if m.pytorch]
-        axes.scatter([x(m) for m in own], rates, s=14, marker="x", label="PyTorch")
 
 
 def _ratios(axes: Axes, measurements: list[Measurement]) -> None:
@@ -116,10 +111,6 @@ def _ratios(axes: Axes, measurements: list[Measurement]) -> None:
 
 def _backends(measurements: list[Measurement]) -> list[str]:
     return list(dict.fromkeys(name for m in measurements for name in m.backends))
-
-
-def _span(values: list[float]) -> tuple[float, float]:
-    return min(values) / 2, max(values) * 2
 
 
 def _picture(body: Element, title: str, figure: Figure) -> None:

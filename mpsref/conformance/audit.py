@@ -8,6 +8,7 @@ the table.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import json
@@ -709,15 +710,7 @@ def _images(problem: Problem, limit: int) -> Problem | None:
     return _changed(problem, source_shape=(min(n, limit), *rest))
 
 
-def _rows(problem: Problem, limit: int) -> Problem | None:
-    return _windows(problem, 0, limit)
-
-
-def _columns(problem: Problem, limit: int) -> Problem | None:
-    return _windows(problem, 1, limit)
-
-
-def _windows(problem: Problem, axis: int, limit: int) -> Problem | None:
+def _windows(axis: int, problem: Problem, limit: int) -> Problem | None:
     """Take windows from the end, and the pixels that are between them."""
     results, shape = list(_results(problem)), list(_shape(problem))
     fewer = results[axis] - min(results[axis], limit)
@@ -733,6 +726,9 @@ def _windows(problem: Problem, axis: int, limit: int) -> Problem | None:
     if min(shape) < 1:
         return None
     return _changed(problem, source_shape=tuple(shape), **({size: tuple(results)} if size else {}))
+
+
+_rows, _columns = functools.partial(_windows, 0), functools.partial(_windows, 1)
 
 
 def _channels(problem: Problem, limit: int) -> Problem | None:
