@@ -37,6 +37,16 @@ def same(name: str, first: Array, second: Array, terms: ErrorBound) -> None:
         )
 
 
+def near(name: str, first: Array, second: Array, limit: Array) -> None:
+    """Require that two quantities differ by no more than ``limit``."""
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(first.astype(np.float64) - second)
+        wrong = ~((first == second) | (distance <= limit))
+    if wrong.any():
+        at = tuple(int(k) for k in np.argwhere(wrong)[0])
+        raise Mismatch(f"{name}: they differ by {distance[at]:.3g} at {list(at)}, and by {limit[at]:.3g} at most", at)
+
+
 class Restated(NamedTuple):
     """Another problem that must have the same results."""
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
-from mpsref.conformance.families.normalization.properties import near
 from mpsref.conformance.family import KernelTests
 from mpsref.conformance.mutants import (
     MutantTable,
@@ -22,7 +21,7 @@ from mpsref.conformance.mutants import (
     of_problem,
     of_results,
 )
-from mpsref.conformance.properties import Restated, one_image_at_a_time, repeatable, restated, with_limits
+from mpsref.conformance.properties import Restated, near, one_image_at_a_time, repeatable, restated, with_limits
 from mpsref.conformance.strategies import seldom
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import (

@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
-from mpsref.conformance.families.normalization.properties import (
-    linear_in_g,
-    near,
-    odd_in_x,
-)
 from mpsref.conformance.family import KernelTests
 from mpsref.conformance.geometry_mutants import window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
-from mpsref.conformance.properties import Restated, one_image_at_a_time, repeatable, restated, with_limits
+from mpsref.conformance.properties import Restated, near, one_image_at_a_time, repeatable, restated, with_limits
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import pairs, seldom
 from mpsref.geometry import Window
@@ -99,6 +94,24 @@ def zeros_around_change_nothing(problem: WindowedProblem, *inputs: Array) -> Res
     *g, x = inputs
     wider = [*g, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))]
     return Restated(moved, wider, lambda results: [results[0][:, 1:, 1:]] if g else results)
+
+
+def linear_in_g(case: Case, backend: Backend) -> None:
+    """The gradients from every second pixel of g, and from the others, add up to that from all of them."""
+    g, *others = case.inputs()
+    even = (np.indices(g.shape[1:3]).sum(axis=0) % 2 == 0)[None, :, :, None]
+    ((whole, limit),) = with_limits(case.problem, backend, (g, *others))
+    ((first, one),), ((second, other),) = (
+        with_limits(case.problem, backend, (g * mask, *others)) for mask in (even, ~even)
+    )
+    if all(np.isfinite(result).all() for result in (whole, first, second)):  # no overflow of float16
+        near("linear in g", whole, first.astype(np.float64) + second, limit + one + other)
+
+
+@restated
+def odd_in_x(problem: Problem, x: Array) -> Restated | None:
+    """The negative image has the negative result, unless a number is added to it."""
+    return None if getattr(problem.spec, "pm", 0) else Restated(problem, [-x], lambda results: [-results[0]])
 
 
 @restated
