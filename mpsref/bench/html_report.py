@@ -90,7 +90,8 @@ def _rates(axes: Axes, measurements: list[Measurement], x: Any, work: Any) -> No
         timed = [(m, m.pytorch if name == "PyTorch" else m.backends.get(name)) for m in measurements]
         points = [(x(m), work(m) / seconds) for m, seconds in timed if seconds]
         if points:
-            axes.scatter(*zip(*points, strict=True), s=14, marker="x" if name == "PyTorch" else "o", label=name)
+            across, up = zip(*points, strict=True)
+            axes.scatter(across, up, s=14, marker="x" if name == "PyTorch" else "o", label=name)
     axes.legend()
 
 
