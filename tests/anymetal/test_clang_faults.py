@@ -39,15 +39,68 @@ def fails(device, source, match, count=64, nbytes=256, *arguments):
     np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(64))
 
 
-# ------------------------------------------------------------------------------------------------ out of bounds
+# ------------------------------------------------------------------------------------------------ single faults
 
+X = "device const float* x [[buffer(1)]], "
+TILE = "threadgroup float tile[64];"
+PHASES = f"""{TILE} tile[t] = i; threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint s = 32; s > 0; s /= 2) if (t < s) tile[t] += tile[t + s];  // each step needs its barrier
+    if (t == 0) out[i / 64] = tile[0];"""
+DEEP = "float deep(float x, uint n) { return n == 0xffffffff ? x : 1 + x * deep(x * 1.5, n * 3 + 1); }"
+ANY = "threadgroup_barrier(mem_flags::mem_none);"
+RETURNS = "if (i >= 40) return;\n    threadgroup_barrier(mem_flags::mem_threadgroup);\n    out[i] = i;"
+ORDER, UNREACHED = "depends on the order", "barrier that not all threads reach"
 
-def test_unguarded_index_of_the_rounded_up_grid(device):
-    message = (
+FAULTS = {  # a kernel, the message, and the launch: threads, bytes of `out`, further arguments
+    "unguarded index of the rounded-up grid": (
+        kernel("out[i] = 1;"),
         r"wrote out of bounds: at byte offset \d+ of buffer\(0\), `device float \*out`, of 40 bytes, "
-        r"past its end \(count=10 runs 64 threads, 1 threadgroups of 64\)"
-    )
-    fails(device, kernel("out[i] = 1;"), message, 10, 40)
+        r"past its end \(count=10 runs 64 threads, 1 threadgroups of 64\)",
+        10, 40,
+    ),
+    "write past the end behind a barrier": (
+        kernel(f"{ANY} out[i] = 1;"), r"wrote out of bounds: at byte offset \d+ of buffer\(0\)", 1000, 4000,
+    ),
+    "read past the end": (
+        kernel("if (i == 0) out[0] = x[64];", X),
+        r"read out of bounds: at byte offset 256 of buffer\(1\), `device const float \*x`",
+        1, 256, np.zeros(64, np.float32),
+    ),
+    "wild pointer": (kernel("out[long(i + 1) << 40] = 1;"), "far outside all of its buffers"),
+    "array index with its line": (
+        kernel("float a[8]; for (uint k = 0; k < 8; ++k) a[k] = k;\n    out[i] = a[t + 1];", threads=32),
+        r"used index \d+ of an array of 8 elements, at line 8, column \d+", 8,
+    ),
+    "threadgroup index": (
+        kernel(f"{TILE}\n tile[t + 1] = 1; out[i] = tile[t];"), r"used index 64 of an array of 64 elements, at line 8",
+    ),
+    "integer division by zero": (
+        kernel("out[i] = 7 / n;", "constant int& n [[buffer(1)]], "), "divided an integer by zero",
+        64, 256, np.int32(0),
+    ),
+    "recursion without end": (kernel("out[i] = deep(i, i);", before=DEEP), "overran its stack"),
+    "missing barrier between two phases": (kernel(PHASES), ORDER),
+    "threads that write the same element": (kernel("out[i / 2] = i;"), r"depends on the order.*check_order=False"),
+    "threadgroups that rely on their order": (kernel("out[i] = i < 64 ? 1 : out[i - 64] + 1;"), ORDER, 1024, 4096),
+    "scatter without atomics": (kernel("out[i % 4] = out[i % 4] * 3 + i;"), ORDER),
+    "return before a barrier": (
+        kernel(RETURNS),
+        f"{UNREACHED}: in threadgroup 0, 40 of 64 threads wait at line 8, column 5, while 24 have returned",
+    ),
+    "two barriers are not one": (
+        kernel(f"if (t < 10)\n {ANY}\n else\n {ANY}\n out[i] = 1;"), f"{UNREACHED}.*wait at line",
+    ),
+    "barrier in a loop of different length": (kernel(f"for (uint k = 0; k < t; ++k) {ANY}\nout[i] = 1;"), UNREACHED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named(device, name):
+    source, message, *launch = FAULTS[name]
+    fails(device, source, message, *launch)
+
+
+# ------------------------------------------------------------------------------------------------ out of bounds
 
 
 @pytest.mark.parametrize("nbytes", [4096, 4 * 1024 * 1024, 40, 20, 7])
@@ -69,17 +122,6 @@ def test_write_before_the_start(device, by):
         96,
         np.int32(by),
     )
-
-
-def test_write_past_the_end_in_a_kernel_with_barriers(device):
-    source = kernel("threadgroup_barrier(mem_flags::mem_none); out[i] = 1;")
-    fails(device, source, r"wrote out of bounds: at byte offset \d+ of buffer\(0\)", 1000, 4000)
-
-
-def test_read_past_the_end(device):
-    source = kernel("if (i == 0) out[0] = x[64];", "device const float* x [[buffer(1)]], ")
-    fails(device, source, r"read out of bounds: at byte offset 256 of buffer\(1\), `device const float \*x`", 1, 256,
-          np.zeros(64, np.float32))  # fmt: skip
 
 
 @pytest.mark.parametrize("by", [1, 3, 1000, 100_000])
@@ -118,40 +160,10 @@ def test_a_read_in_the_last_partial_vector_gives_nan(device):
     assert np.isnan(np.frombuffer(out, "f")[0])
 
 
-def test_wild_pointer(device):
-    fails(device, kernel("out[long(i + 1) << 40] = 1;"), "far outside all of its buffers")
-
-
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors access vectors at any address")
 def test_misaligned_vector(device):
     source = kernel("if (i == 0) *(device float4*)(out + 1) = *(device const float4*)(out + 2);")
     fails(device, source, "used a vector at an address that is not a multiple of its alignment")
-
-
-def test_array_index_with_its_line(device):
-    source = kernel("float a[8]; for (uint k = 0; k < 8; ++k) a[k] = k;\n    out[i] = a[t + 1];", threads=32)
-    fails(device, source, r"used index \d+ of an array of 8 elements, at line 8, column \d+", 8)
-
-
-def test_threadgroup_index(device):
-    source = kernel("threadgroup float tile[64];\n tile[t + 1] = 1; out[i] = tile[t];")
-    fails(device, source, r"used index 64 of an array of 64 elements, at line 8")
-
-
-def test_integer_division_by_zero(device):
-    fails(
-        device,
-        kernel("out[i] = 7 / n;", "constant int& n [[buffer(1)]], "),
-        "divided an integer by zero",
-        64,
-        256,
-        np.int32(0),
-    )
-
-
-def test_a_recursion_without_end_overruns_the_stack(device):
-    before = "float deep(float x, uint n) { return n == 0xffffffff ? x : 1 + x * deep(x * 1.5, n * 3 + 1); }"
-    fails(device, kernel("out[i] = deep(i, i);", before=before), "overran its stack")
 
 
 @pytest.mark.parametrize("is_checked", [False, True])
@@ -180,17 +192,6 @@ def test_missing_barrier(device):
     np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(64)[::-1])
     fails(device, MISSING_BARRIER, r"depends on the order of its threads: the first difference is at byte offset \d+ of"
           r" buffer\(0\).*barrier is missing")  # fmt: skip
-
-
-def test_missing_barrier_between_two_phases(device):
-    source = kernel("""
-    threadgroup float tile[64];
-    tile[t] = i;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint s = 32; s > 0; s /= 2)
-        if (t < s) tile[t] += tile[t + s];  // each step needs its barrier
-    if (t == 0) out[i / 64] = tile[0];""")
-    fails(device, source, "depends on the order of its threads")
 
 
 WEAK_BARRIERS = {
@@ -224,18 +225,6 @@ def test_threadgroup_memory_that_nobody_wrote(device):
     out = once.buffer(256)
     once.kernel(source).function("f")(64, out)
     assert np.isnan(np.frombuffer(out, "f")[63])
-
-
-def test_threads_that_write_the_same_element(device):
-    fails(device, kernel("out[i / 2] = i;"), r"depends on the order.*check_order=False")
-
-
-def test_threadgroups_that_rely_on_their_order(device):
-    fails(device, kernel("out[i] = i < 64 ? 1 : out[i - 64] + 1;"), "depends on the order", 1024, 4096)
-
-
-def test_scatter_without_atomics(device):
-    fails(device, kernel("out[i % 4] = out[i % 4] * 3 + i;"), "depends on the order")
 
 
 def test_order_can_be_allowed(device):
@@ -273,21 +262,6 @@ def test_the_order_is_shuffled_and_repeats():
 # ------------------------------------------------------------------------------------------------ barriers
 
 
-def test_return_before_a_barrier(device):
-    source = kernel("if (i >= 40) return;\n    threadgroup_barrier(mem_flags::mem_threadgroup);\n    out[i] = i;")
-    message = (
-        "barrier that not all threads reach: in threadgroup 0, 40 of 64 threads wait at line 8, column 5, "
-        "while 24 have returned"
-    )
-    fails(device, source, message)
-
-
-def test_two_barriers_are_not_one(device):
-    barrier = "threadgroup_barrier(mem_flags::mem_none);\n"
-    source = kernel(f"if (t < 10)\n {barrier} else\n {barrier} out[i] = 1;")
-    fails(device, source, r"barrier that not all threads reach.*wait at line")
-
-
 def test_barriers_of_included_files(device, tmp_path):
     """Barriers on one line of two files are not one, and each is named with its file."""
     for name in ("one", "two"):
@@ -298,11 +272,6 @@ def test_barriers_of_included_files(device, tmp_path):
         device.kernel(source, include=[tmp_path]).function("f")(64, device.buffer(256))
     places = [f"wait at line 1, column 21 of {tmp_path}/{name}.h" for name in ("one", "two")]
     assert f"10 of 64 threads {places[0]}, while 54 {places[1]}" in str(error.value)
-
-
-def test_barrier_in_a_loop_of_different_length(device):
-    fails(device, kernel("for (uint k = 0; k < t; ++k) threadgroup_barrier(mem_flags::mem_none);\nout[i] = 1;"),
-          "barrier that not all threads reach")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ compile errors

@@ -72,6 +72,11 @@ def run(problem: Problem, inputs: list[Array], where: Any = backend, out: Any = 
     return result if isinstance(result, tuple) else (result,)
 
 
+def assert_exact(problem: Problem, inputs: list[Array]) -> None:
+    for result, expected in zip(run(problem, inputs), run(problem, inputs, "reference"), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
 @pytest.fixture
 def set_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that sets how many threads a kernel may use, on any machine, however little there is to do."""
@@ -98,9 +103,7 @@ def test_every_path_is_exact_on_integers_and_stays_within_its_memory(layer: str,
 @pytest.mark.parametrize("layer", [name for name in LAYERS if "windows" not in name])
 def test_float16_is_storage_alone(layer: str, method: str) -> None:
     problem = problem_of(layer, method)
-    inputs = integers(problem, "float16")
-    for result, expected in zip(run(problem, inputs), run(problem, inputs, "reference"), strict=True):
-        np.testing.assert_array_equal(result, expected)
+    assert_exact(problem, integers(problem, "float16"))
 
 
 @pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float16")], ids="-".join)
@@ -108,9 +111,7 @@ def test_float16_is_storage_alone(layer: str, method: str) -> None:
 @pytest.mark.parametrize("layer", ["few channels", "depthwise", "transposed", "fully connected, few images"])
 def test_operands_may_have_different_dtypes(layer: str, method: str, dtypes: tuple[str, str]) -> None:
     problem = problem_of(layer, method)
-    inputs = [v.astype(dtype) for v, dtype in zip(integers(problem), dtypes, strict=True)]
-    for result, expected in zip(run(problem, inputs), run(problem, inputs, "reference"), strict=True):
-        np.testing.assert_array_equal(result, expected)
+    assert_exact(problem, [v.astype(dtype) for v, dtype in zip(integers(problem), dtypes, strict=True)])
 
 
 @pytest.mark.parametrize("layer", ["channels of every width", "few channels", "depthwise", "windows outside"])
@@ -119,9 +120,7 @@ def test_clamped_windows(layer: str, method: str) -> None:
     own, *_ = LAYERS[layer]
     spec = C(own.kernel_size, own.strides, own.dilations, own.offset, own.groups, "clamp")
     problem = problem_of(layer, method, spec)
-    inputs = integers(problem)
-    for result, expected in zip(run(problem, inputs), run(problem, inputs, "reference"), strict=True):
-        np.testing.assert_array_equal(result, expected)
+    assert_exact(problem, integers(problem))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -135,8 +134,7 @@ def test_biases_and_neurons(layer: str, dtype: str) -> None:
         problem = spec.problems["forward"](spec, shape, channels, size, True)
         *inputs, biases = integers(problem, dtype)
         inputs.append(biases.astype(np.float32))
-        (result,), (expected,) = run(problem, inputs), run(problem, inputs, "reference")
-        np.testing.assert_array_equal(result, expected)
+        assert_exact(problem, inputs)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,18 @@ def integers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(-8, 9, shape).astype(F32)
 
 
+def assert_exact(spec: Any, shape: tuple[int, ...], outputs: int, backend: str) -> None:
+    """Sums of integers are exact in any order, so every element must be the reference's: the products are the sums."""
+    x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
+    y = spec.forward(x, weights)
+    g = integers(*y.shape, seed=2)
+    np.testing.assert_array_equal(spec.forward(x, weights, backend=backend), y)
+    dx = spec.gradient_data(g, weights, x.shape, backend=backend)
+    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
+    for ours, theirs in zip(spec.gradient_weights(g, x, backend=backend), spec.gradient_weights(g, x), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @ON_METAL
 @pytest.mark.parametrize("least_channels", [1, 10**9], ids=["products", "simple"])
 @pytest.mark.parametrize(
@@ -40,6 +53,8 @@ def integers(*shape: int, seed: int = 0) -> Array:
         ((1, 3, 1100, 3), 4, Convolution((1, 2), 1, (1, 5))),
         ((3, 50, 1, 2), 2, Convolution((5, 1), (3, 1), groups=2)),
         ((3, 401, 2, 3), 5, Convolution(1)),  # more lines than chunks, and the last chunk is not full
+        ((2, 5, 6, 8), 12, ConvolutionTranspose(3, 2)),
+        ((1, 4, 5, 6), 4, ConvolutionTranspose((4, 3), 3, groups=2)),
     ],
 )
 def test_many_tiles_and_chunks(
@@ -47,22 +62,12 @@ def test_many_tiles_and_chunks(
     least_channels: int,
     shape: tuple[int, ...],
     outputs: int,
-    spec: Convolution,
+    spec: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sums of integers are exact in any order, so every element must be the reference's: the products are the sums."""
     monkeypatch.setattr(metal, "LEAST_CHANNELS", least_channels)
     monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
-    x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
-    y = spec.forward(x, weights)
-    np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)
-    g = integers(*y.shape, seed=2)
-    dx = spec.gradient_data(g, weights, x.shape, backend=metal_backend)
-    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
-    for ours, theirs in zip(
-        spec.gradient_weights(g, x, backend=metal_backend), spec.gradient_weights(g, x), strict=True
-    ):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_exact(spec, shape, outputs, metal_backend)
 
 
 @ON_METAL
@@ -80,28 +85,6 @@ def test_sums_have_the_same_bits_at_each_run(metal_backend: str) -> None:
     g, x = (rng.standard_normal((2, 20, 20, c)).astype(F32) for c in (6, 5))
     runs = [Convolution(3).gradient_weights(g, x, backend=metal_backend) for _ in range(3)]
     assert len({dw.tobytes() + db.tobytes() for dw, db in runs}) == 1
-
-
-@ON_METAL
-@pytest.mark.parametrize(
-    ("shape", "outputs", "spec"),
-    [((2, 5, 6, 8), 12, ConvolutionTranspose(3, 2)), ((1, 4, 5, 6), 4, ConvolutionTranspose((4, 3), 3, groups=2))],
-)
-def test_products_of_transposed_convolution(
-    metal_backend: str,
-    shape: tuple[int, ...],
-    outputs: int,
-    spec: ConvolutionTranspose,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(metal, "LEAST_CHANNELS", 1)
-    monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
-    x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
-    y = spec.forward(x, weights)
-    np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)
-    g = integers(*y.shape, seed=2)
-    dx = spec.gradient_data(g, weights, x.shape, backend=metal_backend)
-    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
 
 
 @ON_METAL
@@ -123,16 +106,11 @@ def test_tiles_and_chunks_of_products(
     """Large tiles, which small layers do not have; more chunks than are added up at once; a neuron behind chunks."""
     monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
     monkeypatch.setattr(metal, "_tiling", lambda *_: tiling)
-    spec = Convolution(3, 2, groups=2)
+    assert_exact(Convolution(3, 2, groups=2), (3, 12, 13, 80), 88, metal_backend)
     x, weights = integers(3, 12, 13, 80), integers(88, 3, 3, 40, seed=1)
-    y = spec.forward(x, weights)
     relu = Convolution(3, 2, groups=2, neuron=Neuron("relu"))
+    y = Convolution(3, 2, groups=2).forward(x, weights)
     np.testing.assert_array_equal(relu.forward(x, weights, backend=metal_backend), np.maximum(y, 0))
-    g = integers(*y.shape, seed=2)
-    dx = spec.gradient_data(g, weights, x.shape, backend=metal_backend)
-    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
-    dw, _ = spec.gradient_weights(g, x, backend=metal_backend)
-    np.testing.assert_array_equal(dw, spec.gradient_weights(g, x)[0])
 
 
 @pytest.mark.parametrize(("lines", "tiles", "most"), [(1, 1, 9), (100, 10, 50), (5000, 1, 10**6), (7, 10**9, 0)])
