@@ -83,7 +83,7 @@ from mpsref.mps.core.whole_image import computed, require_defaults
 from mpsref.mps.graph.nodes import Call, Step, StepState
 from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
-from mpsref.mps.normalization import NormalizationKernel, NormalizationNode, NormalizationParameters, any_source
+from mpsref.mps.normalization import WHOLE, NormalizationKernel, NormalizationNode, NormalizationParameters, any_source
 from mpsref.mps.normalization_data_source import (
     BatchNormalizationDataSource,
     MPSCNNBatchNormalizationDataSource,
@@ -336,16 +336,6 @@ class MPSCNNBatchNormalizationState(BufferState):
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
-
-
-WHOLE = (
-    "offset",
-    "clip_rect",
-    "destination_feature_channel_offset",
-    "source_feature_channel_offset",
-    "source_feature_channel_max_count",
-)
-"""The properties that must keep their defaults: a result on a part of the pixels has no documented gradient."""
 
 
 def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatchNormalizationState:

@@ -51,10 +51,10 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of
 from mpsref.mps.core.properties import Alias
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
-from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
+from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
-from mpsref.mps.normalization import NormalizationKernel, NormalizationNode, NormalizationParameters
+from mpsref.mps.normalization import WHOLE, NormalizationKernel, NormalizationNode, NormalizationParameters
 from mpsref.mps.normalization_data_source import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
@@ -64,13 +64,12 @@ from mpsref.mps.normalization_data_source import (
 )
 from mpsref.registry import Spec
 
-WHOLE = tuple(name for name in IMAGE if name != "edge_mode")
 WHOLE_GRADIENT = (
     *DESTINATION,
     *("kernel_offset_x", "kernel_offset_y"),
     *(f"{side}_{name}" for name in ("offset", "source_feature_channel_offset") for side in ("primary", "secondary")),
 )
-"""The properties of forward and gradient kernels that must keep their defaults."""
+"""The properties of gradient kernels that must keep their defaults."""
 
 
 class ImageNormalizationGradientState(BufferState):

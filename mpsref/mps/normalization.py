@@ -24,6 +24,7 @@ from mpsref.mps.core.kernel import MPSCNNKernel, constructed
 from mpsref.mps.core.properties import Alias, Argument, Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState
+from mpsref.mps.core.whole_image import IMAGE
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
 from mpsref.mps.normalization_data_source import (
@@ -38,6 +39,9 @@ from mpsref.mps.normalization_data_source import (
     read_only,
 )
 from mpsref.registry import Spec
+
+WHOLE = tuple(name for name in IMAGE if name != "edge_mode")
+"""The properties that must keep their defaults: a result on a part of the pixels has no documented gradient."""
 
 PAIRS: dict[str, type[NormalizationPairState]] = {
     "gamma_and_beta": MPSCNNNormalizationGammaAndBetaState,

@@ -272,19 +272,8 @@ SETTABLE = (
 class MPSCNNYOLOLossDescriptor(Descriptor):
     """The parts of a YOLO loss, their scales, and the anchor boxes. A kernel copies the descriptor when it is made.
 
-    Parameters
-    ----------
-    xy_loss_type, wh_loss_type, confidence_loss_type, classes_loss_type : MPSCNNLossType, int or str
-        The losses of the parts; not ``CosineDistance``. The descriptor of each part can be set later; its reduction is
-        not used.
-    reduction_type : MPSCNNReductionType, int or str
-        How the losses of all elements are reduced.
-    anchor_boxes : array_like (A, 2)
-        Width and height of each anchor box in cells, as numbers or as bytes of float32.
-    number_of_anchor_boxes : int, optional
-        A; the number of anchor boxes by default.
-    **properties
-        Initial values of other properties, by name.
+    The type of a part is any but ``CosineDistance``. The descriptor of each part can be set later; its reduction is not
+    used. Anchor boxes are numbers (A, 2), or bytes of float32.
 
     Raises
     ------
