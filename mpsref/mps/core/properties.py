@@ -255,8 +255,8 @@ def constructor_parameters(kind: Any) -> list[inspect.Parameter]:
 
 
 WORDS = {
-    "str | Backend": "str or Backend",
     " | None": "",
+    " | ": " or ",
     "ArrayLike": "array_like",
     "ImageLike": "array, MPSImage or batch of images",
     "_Optimizer": "MPSNNOptimizer",
