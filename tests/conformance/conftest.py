@@ -9,7 +9,12 @@ from mpsref.conformance import checker
 
 @pytest.fixture
 def few_layers(request, monkeypatch):
-    """Three layers of each operation, except in tests marked slow, whose processes do not see this."""
-    if request.node.get_closest_marker("slow") is None:
+    """Three layers of each operation, except in tests with processes, which do not see this."""
+    if "all_layers" not in request.fixturenames:
         layers = checker.layer_cases
         monkeypatch.setattr(checker, "layer_cases", lambda operation: islice(layers(operation), 3))
+
+
+@pytest.fixture
+def all_layers():
+    """All layers, for tests with processes."""

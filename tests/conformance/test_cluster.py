@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 import mpsref
+from mpsref.cli import app
 from mpsref.conformance import check, cluster
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.cluster import Cluster
@@ -32,7 +34,8 @@ import os, signal
 import mpsref
 from mpsref.conformance import mutants
 
-FORWARD, GRADIENT = ((mpsref.PoolingAverage, method) for method in ("forward", "gradient"))
+FORWARD, GRADIENT = ((mpsref.UpsamplingNearest, method) for method in ("forward", "gradient"))
+POOLING = (mpsref.PoolingL2Norm, "forward")
 right = mutants.of_problem(lambda problem: problem)
 
 
@@ -42,12 +45,12 @@ def spoiled(result, problem, *_):
 
 
 def deadly(problem, *inputs, out):
-    if problem.spec.kernel_size[1] > 2:
+    if problem.spec.scale[0] > 2:
         os.kill(os.getpid(), signal.SIGKILL)
     right(problem, *inputs, out=out)
 
 
-rarely_wrong = mpsref.Backend("rarely wrong", {FORWARD: mutants.of_result(spoiled), GRADIENT: right})
+rarely_wrong = mpsref.Backend("rarely wrong", {POOLING: mutants.of_result(spoiled)})
 dying = mpsref.Backend("dying", {FORWARD: right, GRADIENT: deadly})
 """
 
@@ -88,7 +91,7 @@ def report_of(process):
 
 def test_the_report_is_that_of_one_process(faulty):
     """With a failure in the second block of one of two backends, which is shrunk on the worker."""
-    arguments = "-b", "rarely wrong", "-b", "cpu", "-k", "PoolingAverage.forward", "--cases", "150", "--seed", "5"
+    arguments = "-b", "rarely wrong", "-b", "cpu", "-k", "PoolingL2Norm.forward", "--cases", "150", "--seed", "6"
     alone, several = (report_of(start(faulty, *arguments, *how)) for how in (("--jobs", "1"), ("--workers", "2")))
     assert several == alone
     (failure,) = [failure for row in several["rows"] for failure in row["failures"] if not failure["layer"]]
@@ -119,7 +122,7 @@ def test_killed_workers_lose_no_result():
 
 def test_a_case_that_kills_its_worker_is_named(faulty):
     """The report is that of processes; the other backend of the same blocks passes."""
-    arguments = "-b", "cpu", "-b", "dying", "-k", "PoolingAverage", "--cases", "5"
+    arguments = "-b", "cpu", "-b", "dying", "-k", "UpsamplingNearest", "--cases", "5"
     once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     processes, workers = (
         report_of(start(faulty, *arguments, *how, **once)) for how in (("--jobs", "2"), ("--workers", "2"))
@@ -129,7 +132,15 @@ def test_a_case_that_kills_its_worker_is_named(faulty):
     for row in workers["rows"][1::2]:  # a property of the forward pass runs the gradient
         (failure,) = row["failures"]
         assert failure["message"] == "the process that ran it died"
-        assert Case.parse(failure["case"]).problem.spec.kernel_size[1] > 2
+        assert Case.parse(failure["case"]).problem.spec.scale[0] > 2
+
+
+def is_worker(process):
+    """Whether a child is there and has threads."""
+    try:
+        return process.num_threads() > 3
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_ctrl_c_leaves_no_process(faulty):
@@ -142,7 +153,7 @@ def test_ctrl_c_leaves_no_process(faulty):
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
         everything |= {*psutil.Process(process.pid).children(recursive=True)}
-        workers = sum(child.is_running() and child.num_threads() > 3 for child in everything)
+        workers = sum(map(is_worker, everything))
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -190,7 +201,6 @@ def test_without_dask(monkeypatch):
         Cluster(workers=2)
 
 
-def test_ways_to_run_exclude_each_other(faulty):
-    process = start(faulty, "--jobs", "2", "--workers", "2")
-    assert "mpsref: --jobs and --workers exclude each other" in process.communicate()[1]
-    assert process.returncode == 2
+def test_ways_to_run_exclude_each_other():
+    done = CliRunner().invoke(app, ["check", "--jobs", "2", "--workers", "2"])
+    assert str(done.exception) == "--jobs and --workers exclude each other; give one"

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -487,20 +486,25 @@ own = mpsref.Backend("another name", {(mpsref.SoftMax, "forward"): doubled})
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--isolate",)])
-def test_a_backend_of_a_module(options, tmp_path):
+def test_a_backend_of_a_module(tmp_path, monkeypatch):
     """The replay line of a backend in a file of the current folder can be pasted."""
     (tmp_path / "of_a_user.py").write_text(MODULE)
-    command = [sys.executable, "-m", "mpsref"]
-    check = ["check", "-b", "of_a_user:own", "-k", "SoftMax.forward", "--cases", "1", "-j", "1", *options]
-    environment = os.environ | {"MPSREF_KNOWN": str(tmp_path / "known")}
-    run_there = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    done = run_there([*command, *check])
-    assert done.returncode == 1
-    line = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay"))
-    again = run_there([*command, *shlex.split(line)[1:], *options])
-    assert again.returncode == 1
-    assert "on of_a_user:own (CPU): failed, wrong" in again.stdout
+    monkeypatch.setenv("MPSREF_KNOWN", str(tmp_path / "known"))
+    monkeypatch.chdir(tmp_path)
+
+    def in_a_process(*arguments):
+        command = [sys.executable, "-m", "mpsref", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout
+
+    check = ["check", "-b", "of_a_user:own", "-k", "SoftMax.forward", "--cases", "1", "-j", "1"]
+    for run_there, options in ((in_a_process, ["--isolate"]), (run, [])):
+        status, out, *_ = run_there(*check, *options)
+        assert status == 1
+        line = next(line for line in out.splitlines() if line.startswith("  mpsref replay"))
+        status, out, *_ = run_there(*shlex.split(line)[1:], *options)
+        assert status == 1
+        assert "on of_a_user:own (CPU): failed, wrong" in out
 
 
 def test_no_backend_of_a_module(tmp_path, monkeypatch):
