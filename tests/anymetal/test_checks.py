@@ -419,7 +419,7 @@ PLAIN = HEAD + (
 )
 
 
-def spread(monkeypatch, workers, source, y, odd=9999, groups=16, threads=16, seconds=None, **options):
+def spread(monkeypatch, workers, source, y, odd=9999, *more, groups=16, threads=16, seconds=None, **options):
     """Run ROWS with processes: the launch, or the text and findings of an error, and the results."""
     if workers:
         monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", str(workers))
@@ -429,7 +429,7 @@ def spread(monkeypatch, workers, source, y, odd=9999, groups=16, threads=16, sec
     buffer = device.buffer(y)
     try:
         done = device.kernel(source, version="3.1").function("rows").dispatch(
-            groups * threads, buffer, np.uint32(odd), threadgroup=threads, seconds=seconds
+            groups * threads, buffer, *map(np.uint32, (odd, *more)), threadgroup=threads, seconds=seconds
         )  # fmt: skip
     except LaunchError as error:
         return (str(error), error.findings), None
@@ -469,19 +469,25 @@ ODD = {
 }
 
 
+CHOSEN = "switch (what) {\n" + "".join(f"case {i}: {text} break;\n" for i, text in enumerate(ODD.values())) + "}"
+"""One of them, in a kernel that is compiled once for all."""
+
+
 @SPREAD
 @pytest.mark.parametrize("options", [{}, {"check_order": True}, {"sanitize": False, "check_order": True}])
 @pytest.mark.parametrize("source", [ROWS, PLAIN])
 @pytest.mark.parametrize("what", ODD)
 def test_processes_find_what_one_finds(what, source, options, monkeypatch):
     y = np.arange(256, dtype=np.float32)
-    text, seconds = source.replace("ODD", ODD[what]), 0.2 if "wait" in what else None
+    text = source.replace("&odd,", "&odd, constant uint &what,").replace("ODD", CHOSEN)
 
     def outcome(workers):
-        done, found = spread(monkeypatch, workers, text, y, odd=13, seconds=seconds, **options)
+        done, found = spread(monkeypatch, workers, text, y, 13, [*ODD].index(what), **options)
         return done if found is None else (done.findings, done.unreached, done.written, found.tolist())
 
-    assert [outcome(3), outcome(16), outcome(3)] == [outcome(1)] * 3
+    alone = outcome(1)
+    for workers in (3,) if options else (3, 16):
+        assert outcome(workers) == alone
 
 
 @SPREAD
