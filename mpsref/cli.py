@@ -849,21 +849,11 @@ def audit(
     """
     from importlib import import_module
 
+    from mpsref.conformance.audit import Options
+
     # A backend, which mpsref does not import otherwise.
     run = import_module("mpsref_jax.command" if jax else "mpsref_torch.auditing.command").run
-    report = run(
-        model,
-        shape,
-        batch,
-        loss,
-        device,
-        channels_last=channels_last,
-        compiles=compiles,
-        evaluates=evaluates,
-        seed=seed,
-        as_is=as_is,
-        autocast=autocast,
-    )
+    report = run(Options(model, batch, shape, loss, device, channels_last, compiles, evaluates, autocast, as_is, seed))
     typer.echo(report.json() if json else str(report))
     compared = any(row.compared for row in report.rows)
     right = report.complete if strict else report.ok

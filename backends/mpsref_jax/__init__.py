@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpsref import Backend
 from mpsref_jax.operations import IMPLEMENTATIONS, jax
 
 __all__ = ["audit", "backend"]
@@ -24,14 +23,10 @@ RULES = (
     "NaN by another formula",  # the CPU compiler takes maxima without a test for NaN
 )
 
-backend = Backend(
+backend = jax.backend(
     "jax",
     IMPLEMENTATIONS,
-    unavailable=jax.unavailable,
-    device=jax.described,
-    named_only=True,
     distinct_problems=DISTINCT,
-    dtypes=("float32",),  # in float16 JAX rounds intermediate results
     rules=RULES,
 )
 

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from mpsref.conformance.audit import Audit, named
+from mpsref.conformance.audit import Audit, Options, named
 from mpsref_jax import audit, backend
 
+OF_MODELS = "shape", "loss", "device", "channels_last", "compiles", "evaluates", "autocast"
+"""Options of audits of PyTorch models."""
 
-def run(
-    function: str,
-    shape: str | None,
-    arguments: str | None,
-    loss: str | None,
-    device: str,
-    *,
-    channels_last: bool,
-    compiles: bool,
-    evaluates: bool,
-    seed: int,
-    as_is: bool,
-    autocast: str | None,
-) -> Audit:
-    """Audit a function; the arguments are those of ``mpsref audit``.
 
-    Parameters
-    ----------
-    function, arguments : str
-        ``package.module:name``: a function of arrays; a tuple of its arguments, or a function that returns one.
-    shape, loss, device, channels_last, compiles, evaluates, autocast
-        Of audits of PyTorch models, and none of them may be given.
-    seed : int
-        Of the audit.
-    as_is : bool
-        Whether arrays that are 0 stay so.
+def run(options: Options) -> Audit:
+    """Audit a function of arrays; the batch is a tuple of its arguments.
 
     Raises
     ------
     ValueError
         If an option or a name cannot be used, the arguments are missing, or JAX is not installed.
     """
-    of_models = {"--input": shape, "--loss": loss, "--device": device != "cpu", "--channels-last": channels_last}
-    of_models |= {"--compile": compiles, "--eval": evaluates, "--autocast": autocast}
-    given = [name for name, value in of_models.items() if value]
+    given = [name for name in OF_MODELS if getattr(options, name) != getattr(Options, name)]
     if given:
-        raise ValueError(f"{given[0]} concerns models of PyTorch; leave it out with --jax")
+        flag = {"shape": "input", "compiles": "compile", "evaluates": "eval"}.get(given[0], given[0].replace("_", "-"))
+        raise ValueError(f"--{flag} concerns models of PyTorch; leave it out with --jax")
+    function, arguments = options.model, options.batch
     if arguments is None:
         raise ValueError("--jax needs --batch package.module:name, a tuple of the arguments of the function")
     if (reason := backend.unavailable()) is not None:
@@ -53,7 +32,7 @@ def run(
     values = values() if callable(values) else values
     every = values if isinstance(values, tuple) else (values,)
     try:
-        found: Audit = audit(called, *every, seed=seed, as_is=as_is)
+        found: Audit = audit(called, *every, seed=options.seed, as_is=options.as_is)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{function} failed with the arguments {arguments}: {error}") from error
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import mpsref
-from mpsref import Backend, InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
+from mpsref import InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
 from mpsref.frameworks.words import Words
 from mpsref.registry import Problem
@@ -186,18 +186,14 @@ IMPLEMENTATIONS: Table = {
     **mlx.dropout(),
 }
 
-backend = Backend(
+backend = mlx.backend(
     "mlx",
     IMPLEMENTATIONS,
-    unavailable=mlx.unavailable,
-    device=mlx.described,
     layouts=("nhwc", "nchw", "cnhw"),
-    named_only=True,
     rules=(
         *("ties shared", "softmax recomputed", "small probabilities are 0", "cross entropy relative to 1"),
         "rounded positions",
         *RULES,
     ),
-    dtypes=("float32",),
     isolated=True,  # log_softmax of one channel writes beyond its memory
 )

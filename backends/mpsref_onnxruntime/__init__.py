@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mpsref import Backend
 from mpsref_onnxruntime.operations import FORWARD_PASSES, onnx
 
 __all__ = ["backend"]
@@ -19,12 +18,8 @@ RULES = (
     "NaN by another formula",
 )
 
-backend = Backend(
+backend = onnx.backend(
     "onnxruntime",
     FORWARD_PASSES,
-    unavailable=onnx.unavailable,
-    device=onnx.described,
-    named_only=True,
-    dtypes=("float32",),
     rules=RULES,
 )

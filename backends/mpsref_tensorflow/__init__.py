@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import mpsref
-from mpsref import Backend, InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
+from mpsref import InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
 from mpsref_tensorflow.run import TensorFlow
 
@@ -173,13 +173,9 @@ IMPLEMENTATIONS: Table = {
     **tensorflow.dropout(),
 }
 
-backend = Backend(
+backend = tensorflow.backend(
     "tensorflow",
     IMPLEMENTATIONS,
-    unavailable=tensorflow.unavailable,
-    device=tensorflow.described,
-    named_only=True,
-    dtypes=("float32",),
     rules=("softmax recomputed", "small probabilities are 0", "folded sums", *RULES),
     isolated=True,  # the gradient of a strided convolution by one tap writes beyond its memory
 )

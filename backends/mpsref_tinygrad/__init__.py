@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import mpsref
-from mpsref import Backend, InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
+from mpsref import InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
 from mpsref.frameworks.words import Words
 from mpsref.registry import Problem
@@ -144,13 +144,9 @@ IMPLEMENTATIONS: Table = {
     **tinygrad.dropout(),
 }
 
-backend = Backend(
+backend = tinygrad.backend(
     "tinygrad",
     IMPLEMENTATIONS,
-    unavailable=tinygrad.unavailable,
-    device=tinygrad.described,
-    named_only=True,
     distinct_problems=1,
-    dtypes=("float32",),
     rules=("ties shared", "softmax recomputed", *RULES),
 )

@@ -77,15 +77,11 @@ def backend_on(
         Whether functions go through ``torch.compile``.
     """
     run = Torch(device, compiles)
-    return Backend(
+    return run.backend(
         name,
         table(run),
-        unavailable=run.unavailable,
-        device=run.described,
         layouts=layouts,
-        named_only=True,
         distinct_problems=DISTINCT if compiles else None,
-        dtypes=("float32",),
         rules=(*RULES, *(ON_CPU if device == "cpu" else ())),
         timing=None if compiles else Timing(device),
     )

@@ -17,7 +17,6 @@ import numpy as np
 
 from mpsref import (
     Adam,
-    Backend,
     Convolution,
     Dropout,
     GroupNormalization,
@@ -317,12 +316,5 @@ def table(run: Kernels) -> Table:
     return chosen | {key: stepping(whole[key]) for key in steps}
 
 
-backend = Backend(
-    "pytorch:mps",
-    table(Kernels()),
-    unavailable=Kernels().unavailable,
-    device=Kernels().described,
-    named_only=True,
-    dtypes=("float32",),
-    rules=RULES,
-)
+run = Kernels()
+backend = run.backend("pytorch:mps", table(run), rules=RULES)

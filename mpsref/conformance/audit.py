@@ -570,6 +570,30 @@ def filled(names: Sequence[str]) -> str:
     return f"parameters that are 0 were small random numbers in this audit ({shown}{more}); --as-is leaves them 0"
 
 
+@dataclass(frozen=True)
+class Options:
+    """What ``mpsref audit`` is asked to do; objects are named ``package.module:name``."""
+
+    model: str
+    """What is audited, or a function that makes it."""
+    batch: str | None = None
+    """What the model gets, or a function that makes it."""
+    shape: str | None = None
+    """The shape of a random input, ``1,3,256,256``."""
+    loss: str | None = None
+    device: str = "cpu"
+    channels_last: bool = False
+    compiles: bool = False
+    evaluates: bool = False
+    """Whether the model is in evaluation mode."""
+    autocast: str | None = None
+    """The type in which autocast computes, ``bfloat16`` or ``float16``."""
+    as_is: bool = False
+    """Whether parameters that are 0 stay so."""
+    seed: int = 0
+    """Of weights, input and audit."""
+
+
 def named(text: str) -> Any:
     """Return the object ``package.module:name``; modules of the current folder are found."""
     module, colon, name = text.partition(":")

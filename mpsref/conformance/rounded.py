@@ -12,6 +12,7 @@ each step adds its own rounding to the errors of its operands, to first order.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,11 @@ class Rounded:
 
     def __getitem__(self, index: Any) -> Rounded:
         return Rounded(self.value[index], self.error[index])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rounded], axis: int = 0) -> Rounded:
+        """Return arrays one behind the other on an axis."""
+        return cls(*(np.concatenate([getattr(one, name) for one in parts], axis) for name in ("value", "error")))
 
     @property
     def mT(self) -> Rounded:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.backend import Implementation
+from mpsref.backend import Backend, Implementation
 from mpsref.errors import UnsupportedError, install
 from mpsref.frameworks import call_text
 from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
@@ -101,6 +101,10 @@ class Way(NamedTuple):
     """Of the source gradient: what the framework gets."""
     grown: bool
     """Whether the framework computes without padding on another image."""
+
+    def whole(self, g: Array) -> Array:
+        """Return the source gradient that the framework gets, in the dtype of ``g``."""
+        return self.extend(g).astype(g.dtype, copy=False)
 
 
 def way(problem: Problem, convert: Convert) -> Way:
@@ -208,6 +212,11 @@ class Framework(ABC):
     def described(self) -> str:
         """Return device and version."""
         return f"CPU, {self.title} {metadata.version(self.package)}"
+
+    def backend(self, name: str, table: Table, **options: Any) -> Backend:
+        """Return the backend of a table, used where it is named; in float16 frameworks round intermediate results."""
+        about: dict[str, Any] = {"named_only": True, "dtypes": ("float32",), **options}
+        return Backend(name, table, unavailable=self.unavailable, device=self.described, **about)
 
     def run(self, function: Function, *arrays: Array) -> Array:
         """Return ``function(*tensors)`` as an array."""
@@ -385,34 +394,14 @@ class Framework(ABC):
         self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str = "OHWI"
     ) -> Table:
         """Return convolution by ``function(x, weights, bias, **keywords)``, with weights in a layout."""
-        found = planned(lambda problem: self.way(problem, convert))
 
-        def weights_of(problem: Any, weights: Array) -> Array:
+        def to(problem: Any, weights: Array) -> Array:
             return self._weights(weights_to(weights, layout, problem.spec.groups))
 
-        def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
-            here, after = found(problem), self._activation(neuron, problem)
-            keywords = here.keywords
-            layer = lambda x, w, *b: after(function(x, w, *b, **keywords))  # noqa: E731
-            inputs = here.copy(x), weights_of(problem, weights), *self._biases(problem, x, biases)
-            out[...] = here.crop(self.run(layer, *inputs))
+        def back(problem: Any, dw: Array) -> Array:
+            return weights_from(self._weights(dw, back=True), layout, problem.spec.groups)
 
-        def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
-            here, x = found(problem), like(g, problem.source_shape)
-            keywords = here.keywords
-            layer = lambda x, w, *b: function(x, w, *b, **keywords)  # noqa: E731
-            inputs = here.copy(x), weights_of(problem, weights), *self._biases(problem, g)
-            out[...] = here.adjoint(self.gradient(layer, here.extend(g), *inputs))
-
-        def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
-            here, weights = found(problem), weights_of(problem, like(x, problem.weights_shape))
-            keywords = here.keywords
-            layer = lambda w, b, x: function(x, w, b, **keywords)  # noqa: E731
-            inputs = weights, _bias(problem, x), here.copy(x)
-            dw, out[1][...] = self.gradients(layer, inputs, here.extend(g), count=2)
-            out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups)
-
-        return _weighted(Convolution, forward, gradient_data, gradient_weights)
+        return self._weighted(Convolution, lambda problem: self.way(problem, convert), function, neuron, to, back)
 
     def transposed_convolution(
         self,
@@ -429,49 +418,23 @@ class Framework(ABC):
         gradient this is. Where the framework has no arguments for a problem, it computes the whole result without
         padding. If ``biased``, the function takes the bias as third argument; it gets none with the whole result.
         """
-        found = planned(lambda problem: self.transposed_way(problem, convert))
 
-        def weights_of(problem: Any, weights: Array) -> Array:
+        def to(problem: Any, weights: Array) -> Array:
             if layout is None:
                 return weights[:, ::-1, ::-1]
             return self._weights(weights_to(weights, layout, problem.spec.groups, transposed=True))
 
-        def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
-            here, after = found(problem), self._activation(neuron, problem)
-            keywords, inputs = here.keywords, (x, weights_of(problem, weights))
-            if biased and not here.grown:
-                layer = lambda x, w, *b: after(function(x, w, *b, **keywords))  # noqa: E731
-                out[...] = here.crop(self.run(layer, *inputs, *self._biases(problem, x, biases)))
-                return
-            y = self.run(lambda x, w: function(x, w, **keywords), *inputs)
-            out[...] = here.crop(y) + _bias(problem, x, biases)
-            if problem.spec.neuron is not None:
-                out[...] = self.run(after, out)
-
-        def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
-            here, x = found(problem), like(g, problem.source_shape)
-            keywords = here.keywords
-            layer = lambda x, w: function(x, w, **keywords)  # noqa: E731
-            whole = here.extend(g).astype(g.dtype, copy=False)
-            out[...] = self.gradient(layer, whole, x, weights_of(problem, weights))
-
-        def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
-            here, weights = found(problem), weights_of(problem, like(x, problem.weights_shape))
-            keywords, whole, bias = here.keywords, here.extend(g).astype(g.dtype, copy=False), _bias(problem, x)
-            if biased and not here.grown:
-                layer = lambda w, b, x: function(x, w, b, **keywords)  # noqa: E731
-                dw, out[1][...] = self.gradients(layer, [weights, bias, x], whole, count=2)
-            else:
-                dw = self.gradient(lambda w, x: function(x, w, **keywords), whole, weights, x)
-                shape = *g.shape[:3], problem.output_channels
-                add = lambda b, y: y + self.on_channels(b)  # noqa: E731
-                out[1][...] = self.gradient(add, g, bias, like(g, shape))
+        def back(problem: Any, dw: Array) -> Array:
             if layout is None:
-                out[0][...] = dw[:, ::-1, ::-1]
-            else:
-                out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups, transposed=True)
+                return dw[:, ::-1, ::-1]
+            return weights_from(self._weights(dw, back=True), layout, problem.spec.groups, transposed=True)
 
-        return _weighted(ConvolutionTranspose, forward, gradient_data, gradient_weights)
+        def found(problem: Any) -> Way:
+            return self.transposed_way(problem, convert)
+
+        return self._weighted(
+            ConvolutionTranspose, found, function, neuron, to, back, lambda here: biased and not here.grown
+        )
 
     def fully_connected(self, function: Function, neuron: Callable[[Neuron], Function]) -> Table:
         """Return fully connected layers by ``function(x, weights, bias)`` of matrices (N, in) and (out, in).
@@ -482,24 +445,63 @@ class Framework(ABC):
         def flat(array: Array) -> Array:
             return array.reshape(len(array), -1)
 
+        def found(problem: Any) -> Way:
+            source, result = problem.source_shape, (problem.source_shape[0], 1, 1, problem.output_channels)
+            return Way({}, flat, lambda dx: dx.reshape(source), lambda y: y.reshape(result), flat, False)
+
+        def back(problem: Any, dw: Array) -> Array:
+            return dw.reshape(problem.weights_shape)
+
+        return self._weighted(FullyConnected, found, function, neuron, lambda problem, w: flat(w), back)
+
+    def _weighted(
+        self,
+        kind: type[Spec],
+        find: Callable[[Any], Way],
+        function: Function,
+        neuron: Callable[[Neuron], Function],
+        to: Callable[[Any, Array], Array],
+        back: Callable[[Any, Array], Array],
+        biased: Callable[[Way], bool] = lambda here: True,
+    ) -> Table:
+        """Return a layer by ``function(x, weights, bias, **keywords)``, with weights as ``to`` returns them.
+
+        Where it is not ``biased``, the function takes no bias, which is added to its result.
+        """
+        found = planned(find)
+
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
-            after = self._activation(neuron, problem)
-            layer = lambda x, w, *b: after(function(x, w, *b))  # noqa: E731
-            y = self.run(layer, flat(x), flat(weights), *self._biases(problem, x, biases))
-            out[...] = y.reshape(out.shape)
+            here, after = found(problem), self._activation(neuron, problem)
+            keywords, inputs = here.keywords, (here.copy(x), to(problem, weights))
+            if biased(here):
+                layer = lambda x, w, *b: after(function(x, w, *b, **keywords))  # noqa: E731
+                out[...] = here.crop(self.run(layer, *inputs, *self._biases(problem, x, biases)))
+                return
+            y = self.run(lambda x, w: function(x, w, **keywords), *inputs)
+            out[...] = here.crop(y) + _bias(problem, x, biases)
+            if problem.spec.neuron is not None:
+                out[...] = self.run(after, out)
 
         def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
-            x = flat(like(g, problem.source_shape))
-            dx = self.gradient(function, flat(g), x, flat(weights), *self._biases(problem, g))
-            out[...] = dx.reshape(out.shape)
+            here, x = found(problem), like(g, problem.source_shape)
+            keywords, bias = here.keywords, self._biases(problem, g) if biased(here) else ()
+            layer = lambda x, w, *b: function(x, w, *b, **keywords)  # noqa: E731
+            out[...] = here.adjoint(self.gradient(layer, here.whole(g), here.copy(x), to(problem, weights), *bias))
 
         def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
-            layer = lambda w, b, x: function(x, w, b)  # noqa: E731
-            inputs = flat(like(x, problem.weights_shape)), _bias(problem, x), flat(x)
-            dw, out[1][...] = self.gradients(layer, inputs, flat(g), count=2)
-            out[0][...] = dw.reshape(out[0].shape)
+            here, weights = found(problem), to(problem, like(x, problem.weights_shape))
+            keywords, whole, image, bias = here.keywords, here.whole(g), here.copy(x), _bias(problem, x)
+            if biased(here):
+                layer = lambda w, b, x: function(x, w, b, **keywords)  # noqa: E731
+                dw, out[1][...] = self.gradients(layer, [weights, bias, image], whole, count=2)
+            else:
+                dw = self.gradient(lambda w, x: function(x, w, **keywords), whole, weights, image)
+                shape = *g.shape[:3], problem.output_channels
+                add = lambda b, y: y + self.on_channels(b)  # noqa: E731
+                out[1][...] = self.gradient(add, g, bias, like(g, shape))
+            out[0][...] = back(problem, dw)
 
-        return _weighted(FullyConnected, forward, gradient_data, gradient_weights)
+        return _table(kind, forward=forward, gradient_data=gradient_data, gradient_weights=gradient_weights)
 
     def _biases(self, problem: Any, image: Array, biases: Sequence[Array] = ()) -> Sequence[Array]:
         """Return the biases that the function of a layer is called with."""
@@ -932,10 +934,6 @@ def scaled(x: Tensor, factor: float = 1, shift: float = 0) -> Tensor:
 def _table(kind: type[Spec], **methods: Implementation) -> Table:
     """Return the implementations of those methods that the kernel has."""
     return {Operation(kind, method): function for method, function in methods.items() if method in kind.declared}
-
-
-def _weighted(kind: type[Spec], forward: Any, gradient_data: Any, gradient_weights: Any) -> Table:
-    return _table(kind, forward=forward, gradient_data=gradient_data, gradient_weights=gradient_weights)
 
 
 def _bias(problem: Any, image: Array, biases: Sequence[Array] = ()) -> Array:

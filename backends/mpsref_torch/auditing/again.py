@@ -17,7 +17,7 @@ from mpsref.backend import Backend
 from mpsref.conformance.audit import smallest
 from mpsref.frameworks.adapter import Function, Tensor
 from mpsref_torch.auditing.layer import Seen
-from mpsref_torch.auditing.normalizing import Grouped, LayerNormalization
+from mpsref_torch.auditing.normalizing import ByKernel
 from mpsref_torch.operations import table
 from mpsref_torch.run import Torch
 
@@ -59,19 +59,21 @@ def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bo
 def _functions(seen: Seen) -> dict[str, Function] | None:
     """Return what runs instead of functions of PyTorch, or ``None`` for a module that cannot run on other images."""
     layer, kind, module = seen.translated, seen.kind, seen.module
+    of_rows = isinstance(layer, ByKernel) and layer.of_rows
+    joins_images = isinstance(layer, ByKernel) and layer.joins_images
     if module is None:
-        if isinstance(layer, LayerNormalization):
+        if of_rows:
             return {"group_norm": _layer_norm}
-        if isinstance(layer, Grouped) and layer.joins_images:
+        if joins_images:
             return {"instance_norm": _training_batch_norm}
         if kind == "adaptive_avg_pool2d":
             return {"avg_pool2d": partial(_adaptive, F.adaptive_avg_pool2d)}
         if kind == "adaptive_max_pool2d":
             return {"max_pool2d": partial(_adaptive, F.adaptive_max_pool2d)}
         return {}
-    name = "instance_norm" if isinstance(layer, Grouped) and layer.joins_images else kind.removeprefix("adaptive_")
+    name = "instance_norm" if joins_images else kind.removeprefix("adaptive_")
     function = getattr(F, name, None)
-    if function is None or kind.endswith("1d") or isinstance(layer, LayerNormalization):
+    if function is None or kind.endswith("1d") or of_rows:
         return None
     # Functions that are built in have no signature; the table passes only tensors to them without names.
     names = [*inspect.signature(function).parameters][1:] if inspect.isfunction(function) else ["weight", "bias"]

@@ -5,50 +5,22 @@ from __future__ import annotations
 import importlib.util
 from typing import Any, cast
 
-from mpsref.conformance.audit import Audit, named
+from mpsref.conformance.audit import Audit, Options, named
 from mpsref.errors import install
 from mpsref.frameworks.adapter import Tensor
 from mpsref_torch.auditing import audit
 
 
-def run(
-    model: str,
-    shape: str | None,
-    batch: str | None,
-    loss: str | None,
-    device: str,
-    *,
-    channels_last: bool,
-    compiles: bool,
-    evaluates: bool,
-    seed: int,
-    as_is: bool = False,
-    autocast: str | None = None,
-) -> Audit:
-    """Make model and batch, and audit the model.
-
-    Parameters
-    ----------
-    model, batch, loss : str
-        ``package.module:name``: a module or what makes one; a batch or what makes one; a function.
-    shape : str or None
-        The shape of a random input, ``1,3,256,256``.
-    device : str
-        A device of PyTorch.
-    channels_last, compiles, evaluates : bool
-        Memory format of the model and of inputs with four axes, compilation, and mode.
-    seed : int
-        Of weights, input and audit.
-    as_is : bool, optional
-        Whether parameters that are 0 stay so.
-    autocast : str or None, optional
-        The type in which autocast computes, ``bfloat16`` or ``float16``.
+def run(options: Options) -> Audit:
+    """Make model and batch, and audit the model: a module, or what makes one.
 
     Raises
     ------
     ValueError
         If a name or a shape cannot be used, the device is missing, or the model does not take the input.
     """
+    model, batch, shape = options.model, options.batch, options.shape
+    device, autocast = options.device, options.autocast
     if (shape is None) == (batch is None):
         raise ValueError("pass --input 1,3,256,256, the shape of a random input, or --batch package.module:name")
     if importlib.util.find_spec("torch") is None:
@@ -61,22 +33,22 @@ def run(
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, AttributeError) as error:
         raise ValueError(f"PyTorch {torch.__version__} has no device {device!r} here: {error}") from error
-    torch.manual_seed(seed)
+    torch.manual_seed(options.seed)
     network = _made(model)
     if not isinstance(network, torch.nn.Module):
         raise ValueError(
             f"{model} gives {type(network).__name__}; it must be a torch.nn.Module or a function that makes one"
         )
     given = torch.randn(_shape(shape)) if batch is None else _made(str(batch))
-    network = network.to(device).train(not evaluates)
-    given = _moved(given, device, channels_last)
-    if channels_last:
+    network = network.to(device).train(not options.evaluates)
+    given = _moved(given, device, options.channels_last)
+    if options.channels_last:
         network = cast(Any, network).to(memory_format=torch.channels_last)
     try:
         dtype = None if autocast is None else getattr(torch, autocast)
         with torch.autocast(torch.device(device).type, enabled=autocast is not None, dtype=dtype):
-            function = None if loss is None else named(loss)
-            return audit(network, function, given, seed=seed, compiles=compiles, as_is=as_is)
+            loss = None if options.loss is None else named(options.loss)
+            return audit(network, loss, given, seed=options.seed, compiles=options.compiles, as_is=options.as_is)
     except RuntimeError as error:
         what = f"an input of shape {shape}" if batch is None else f"the batch {batch}"
         raise ValueError(f"{model} failed with {what}: {error}") from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,45 +24,74 @@ MATRIX = 2**23
 """Elements of a matrix of attention, or products of a matrix, that are computed for one comparison."""
 
 
+Gradients: TypeAlias = dict[str, Rounded]
+"""The gradients for inputs, by name."""
+
+
 # --- elements and rows ------------------------------------------------------------------------------------------------
 
 
-class ByFormula(Sampled):
-    """A function of elements or of rows: ``forward(x)``, and ``backward(x, g)``."""
+class Formula(Sampled):
+    """A layer with a formula of its own, whose inputs are kept only as the parts that are compared."""
 
     HAS_CASES = False
 
-    def __init__(self, x: Tensor, forward: Any, backward: Any, *more: Any, **options: Any) -> None:
-        super().__init__(x, None, *more, **options)
-        self.forward, self.backward = forward, backward
+    forward: Callable[..., Rounded]
+    """Of the parts of the inputs."""
+    backward: Callable[..., Gradients]
+    """Of that of the gradient of the result, and of the parts of the inputs."""
 
-    def keep(self, wanted: frozenset[str]) -> None:
-        self.values = {"x": self.values["x"].copy()} if wanted else {}
+    def of(self, name: str, tensor: Tensor) -> Array:
+        """Return the part of an input, or of the "result", or of their gradients."""
+        return self.part(tensor)
 
-    def _check(self, method: str, found: dict[int, tuple[str, Array]]) -> Check:
-        x = Rounded(self.values["x"])
-        result = self.forward(x) if method == "forward" else self.backward(x, Rounded(self.values["g"]))
-        return Check(Computed.of(result), tuple(self.values.values()), dict(found.values()), tuple(found))
+    def part(self, tensor: Tensor) -> Array:
+        return self.of("x", tensor)
+
+    def given(self) -> dict[str, Array]:
+        return {name: self.of(name, tensor) for name, tensor in self.inputs.items()}
+
+    def release(self) -> None:
+        self.inputs = {name: tensor.detach().to("meta") for name, tensor in self.inputs.items()}
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        if not self.values:
+            self.prepare(draw)
+        given = tuple(self.values.values())
+        self.values = {name: one.copy() for name, one in self.values.items()} if wanted else {}
+        return [Check(Computed.of(self.forward(*map(Rounded, given))), given, {"result": self.of("result", y)})]
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        given = self.of("result", g), *self.values.values()
+        right = self.backward(*map(Rounded, given))
+        names = [name for name in right if name in found]
+        actual = {f"gradient for {name}": self.of(name, found[name]) for name in names}
+        self.values = {}
+        return [Check(Computed.of(*(right[name] for name in names)), given, actual)] if names else []
 
 
-class OfElements(ByFormula, Elements):
+class OfElements(Elements, Formula):
     """Each element by itself."""
 
+    def __init__(self, x: Tensor, forward: Any, backward: Any, **options: Any) -> None:
+        super().__init__(x, None, **options)
+        self.forward, self.backward = forward, backward
 
-class OfRows(ByFormula, Rows):
+
+class OfRows(Rows, Formula):
     """Each row along an axis by itself."""
 
     def __init__(self, x: Tensor, forward: Any, backward: Any, axis: int) -> None:
-        Rows.__init__(self, x, None, axis)
+        super().__init__(x, None, axis)
         self.forward, self.backward = forward, backward
 
 
 def silu(input: Tensor, inplace: bool = False) -> Translated:
     """Translate ``silu``."""
 
-    def backward(x: Rounded, g: Rounded) -> Rounded:
+    def backward(g: Rounded, x: Rounded) -> Gradients:
         s = sigmoid(x)
-        return g * (s + x * s * (1 - s))
+        return {"x": g * (s + x * s * (1 - s))}
 
     return OfElements(input, lambda x: x * sigmoid(x), backward, works_in_place=inplace)
 
@@ -73,11 +103,11 @@ def hardswish(input: Tensor, inplace: bool = False) -> Translated:
         gate = Rounded(np.clip(x.value + 3, 0, 6), np.where(abs(x.value) < 3, UNIT_ROUNDOFF * 6, 0))
         return x * gate / 6
 
-    def backward(x: Rounded, g: Rounded) -> Rounded:
+    def backward(g: Rounded, x: Rounded) -> Gradients:
         inside = x / 3 + 0.5
         slope = np.where(x.value >= 3, 1.0, np.where(x.value <= -3, 0.0, inside.value))
         jump = np.where(abs(x.value) == 3, 0.5, 0.0)
-        return g * Rounded(slope, np.where(abs(x.value) < 3, inside.error, jump))
+        return {"x": g * Rounded(slope, np.where(abs(x.value) < 3, inside.error, jump))}
 
     return OfElements(input, forward, backward, works_in_place=inplace)
 
@@ -89,11 +119,10 @@ def glu(input: Tensor, dim: int = -1) -> Translated:
         half = x.value.shape[-1] // 2
         return x[..., :half] * sigmoid(x[..., half:])
 
-    def backward(x: Rounded, g: Rounded) -> Rounded:
+    def backward(g: Rounded, x: Rounded) -> Gradients:
         half = x.value.shape[-1] // 2
         s = sigmoid(x[..., half:])
-        parts = g * s, g * x[..., :half] * s * (1 - s)
-        return Rounded(*(np.concatenate([getattr(one, name) for one in parts], -1) for name in Rounded.__slots__[::-1]))
+        return {"x": Rounded.joined([g * s, g * x[..., :half] * s * (1 - s)], -1)}
 
     return OfRows(input, forward, backward, dim)
 
@@ -101,11 +130,9 @@ def glu(input: Tensor, dim: int = -1) -> Translated:
 # --- normalization of rows --------------------------------------------------------------------------------------------
 
 
-class Normalized(Sampled):
+class Normalized(Formula):
     """A normalization over some of four axes, with parameters for the axes 1 and 2, or for the last one of rows."""
 
-    GRADIENTS: ClassVar = {"gradient": ("x", "weight", "bias")}
-    HAS_CASES = False
     statistics: tuple[Any, Any] | None = None
     """Given means and variances, as arrays that broadcast to the arranged input."""
     steps: float | None = None
@@ -143,59 +170,45 @@ class Normalized(Sampled):
         most = VALUES if self.cut else ALL // 4
         self.some = draw.some(length, max(1, most * length // math.prod(self.arranged)))
 
-    def part(self, tensor: Tensor) -> Array:
-        return self._cut(tensor.detach().reshape(self.arranged))
-
-    def _cut(self, tensor: Tensor) -> Array:
-        whole = len(self.some) == tensor.shape[self.cut]
-        cut = tensor if whole else tensor.index_select(self.cut, positions_on(tensor, self.some))
-        return array(cut)
-
-    def _parameter(self, tensor: Tensor) -> Array:
-        shape = [length if axis in self.own else 1 for axis, length in enumerate(self.arranged)]
-        found = tensor.detach().reshape(shape)
-        return self._cut(found) if self.cut in self.own else array(found)
-
-    def given(self) -> dict[str, Array]:
-        affine = {name: self._parameter(self.inputs[name]) for name in ("weight", "bias") if name in self.inputs}
-        return {"x": self.part(self.inputs["x"])} | affine
-
-    def keep(self, wanted: frozenset[str]) -> None:
-        self.values = {name: one.copy() for name, one in self.values.items() if name != "y"} if wanted else {}
-
-    def _of_input(self, name: str, tensor: Tensor) -> Array:
-        return self.part(tensor) if name == "x" else self._parameter(tensor)
+    def of(self, name: str, tensor: Tensor) -> Array:
+        of_all = name in ("x", "result")
+        found = tensor.detach().reshape(
+            [n if of_all or axis in self.own else 1 for axis, n in enumerate(self.arranged)]
+        )
+        whole = len(self.some) == found.shape[self.cut] or not (of_all or self.cut in self.own)
+        return array(found if whole else found.index_select(self.cut, positions_on(found, self.some)))
 
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
         if self.notes:  # only some rows were kept, and the others are terms of the sums for weight and bias
             found = {name: dx for name, dx in found.items() if name == "x"}
         return super().gradients(g, found, draw) if found else []
 
-    def _check(self, method: str, found: dict[int, tuple[str, Array]]) -> Check:
-        x, steps, axes = Rounded(self.values["x"]), self.steps, self.axes
-        n, w = self.count, Rounded(self.values.get("weight", np.ones((1,) * 4)))
+    def _normalized(self, x: Rounded) -> tuple[Rounded, Rounded]:
+        """Return the normalized input, and the reciprocals of the deviations."""
+        steps, axes, n = self.steps, self.axes, self.count
         mean, variance = self.statistics or (None, None)
         c = x - (x.sum(axes, steps) / n if mean is None else mean) if self.centered else x
         root = 1 / (((c * c).sum(axes, steps) / n if variance is None else variance) + Rounded(self.eps)).sqrt()
-        normalized = c * root
-        if method == "forward":
-            results: tuple[Rounded, ...] = (normalized * w + self.values.get("bias", 0.0),)
-        else:
-            g = Rounded(self.values["g"])
-            upstream, others = g * w, tuple(axis for axis in range(4) if axis not in self.own)
-            dx = upstream
-            if self.statistics is None:
-                dx = dx - normalized * ((upstream * normalized).sum(axes, steps) / n)
-                dx = dx - upstream.sum(axes, steps) / n if self.centered else dx
-            dx = root * dx
-            results = dx, (g * normalized).sum(others, steps), g.sum(others, steps)
-        inputs = tuple(self.values.values())
-        return Check(Computed.of(*results), inputs, dict(found.values()), tuple(found))
+        return c * root, root
+
+    def forward(self, x: Rounded, *parameters: Rounded) -> Rounded:
+        named = dict(zip(self.inputs, (x, *parameters), strict=True))
+        return self._normalized(x)[0] * named.get("weight", 1.0) + named.get("bias", 0.0)
+
+    def backward(self, g: Rounded, x: Rounded, *parameters: Rounded) -> Gradients:
+        named, steps, axes = dict(zip(self.inputs, (x, *parameters), strict=True)), self.steps, self.axes
+        normalized, root = self._normalized(x)
+        dx = upstream = g * named.get("weight", 1.0)
+        if self.statistics is None:
+            dx = dx - normalized * ((upstream * normalized).sum(axes, steps) / self.count)
+            dx = dx - upstream.sum(axes, steps) / self.count if self.centered else dx
+        others = tuple(axis for axis in range(4) if axis not in self.own)
+        return {"x": root * dx, "weight": (g * normalized).sum(others, steps), "bias": g.sum(others, steps)}
 
 
 def of_rows(
     input: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float, *, centered: bool
-) -> Translated:
+) -> Normalized:
     """Return a normalization of rows, each of which is the last axes of the input."""
     size = math.prod(shape)
     arranged = (input.numel() // max(1, size), 1, 1, size)
@@ -214,16 +227,6 @@ def rms_norm(
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
-class Formula(Translated):
-    """A layer with formulas of its own, whose inputs are kept only as the parts that are compared."""
-
-    def release(self) -> None:
-        self.inputs = {name: tensor.detach().to("meta") for name, tensor in self.inputs.items()}
-
-    def whole(self, method: str) -> None:
-        return None
-
-
 def _batches(tensor: Tensor) -> Tensor:
     """Return matrices (batch, rows, columns)."""
     return tensor.detach().reshape(-1, *tensor.shape[-2:])
@@ -237,7 +240,7 @@ def _taken(tensor: Tensor, *indices: Sequence[int]) -> Array:
     return array(tensor)
 
 
-class Product(Formula):
+class Product(Translated):
     """``matmul`` of matrices with the same batch axes, or with one matrix on the right."""
 
     def __init__(self, input: Tensor, other: Tensor, *, out: Any = None) -> None:
@@ -248,6 +251,9 @@ class Product(Formula):
         if not self.single and x[:-2] != y[:-2]:
             raise UnsupportedError(f"a product of batches of shapes {x[:-2]} and {y[:-2]}")
         self.inputs = {"x": input, "y": other}
+
+    def whole(self, method: str) -> None:
+        return None
 
     def _matrices(self, tensor: Tensor, single: bool = False) -> Tensor:
         return tensor.detach().reshape(1, -1, tensor.shape[-1]) if self.single and not single else _batches(tensor)
@@ -311,16 +317,26 @@ class Attention(Formula):
             raise UnsupportedError(f"{self.queries} queries with {self.keys} keys")
         if attn_mask is not None and attn_mask.requires_grad:
             self.notes = ("gradient for the mask",)
-        self.inputs = {"x": query, "key": key, "value": value}
+        super().__init__(query, None, key=key, value=value)
         self.mask, self.causal = attn_mask, is_causal
         self.scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         self.unit = torch.finfo(query.dtype).eps / 2
 
-    def _parts(self, *tensors: Tensor) -> list[Array]:
-        return [_taken(_batches(one), self.heads) for one in tensors]
+    def choose(self, draw: Draw) -> None:
+        lead = tuple(self.inputs["x"].shape[:-2])
+        count = max(1, MATRIX // 8 // (self.queries * self.keys))
+        self.heads = draw.some(math.prod(lead), min(2, count))
+        self.shown = None
+        if self.mask is not None:
+            every = self.mask.detach().expand(*lead, self.queries, self.keys)
+            index = np.unravel_index(self.heads, lead) if lead else ()
+            self.shown = array(every[tuple(positions_on(every, one) for one in index)] if lead else every[None])
+        self.mask = None
 
-    def _probabilities(self) -> Rounded:
-        q, k, _ = (Rounded(one) for one in self.kept)
+    def part(self, tensor: Tensor) -> Array:
+        return _taken(_batches(tensor), self.heads)
+
+    def _probabilities(self, q: Rounded, k: Rounded) -> Rounded:
         scores = (q @ k.mT) * self.scale
         hidden = np.zeros((self.queries, self.keys), bool)
         if self.causal:
@@ -331,45 +347,22 @@ class Attention(Formula):
             else:
                 scores = scores + self.shown
         masked = np.broadcast_to(hidden, scores.value.shape)
-        return softmax(Rounded(np.where(masked, -np.inf, scores.value), np.where(masked, 0.0, scores.error)))
+        p = softmax(Rounded(np.where(masked, -np.inf, scores.value), np.where(masked, 0.0, scores.error)))
+        return p.stored(self.unit)
 
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        query, lead = self.inputs["x"], tuple(self.inputs["x"].shape[:-2])
-        count = max(1, MATRIX // 8 // (self.queries * self.keys))
-        self.heads = draw.some(math.prod(lead), min(2, count))
-        self.shown = None
-        if self.mask is not None:
-            every = self.mask.detach().expand(*lead, self.queries, self.keys)
-            index = np.unravel_index(self.heads, lead) if lead else ()
-            picked = every[tuple(positions_on(every, one) for one in index)] if lead else every[None]
-            self.shown = array(picked)
-        self.mask = None
-        self.kept = [one.copy() for one in self._parts(query, self.inputs["key"], self.inputs["value"])]
-        found = self._probabilities().stored(self.unit) @ self.kept[2]
-        (actual,) = self._parts(y)
-        checks = [Check(Computed.of(found), tuple(self.kept), {"result": actual})]
-        if not wanted:
-            self.kept = []
-        return checks
+    def forward(self, q: Rounded, k: Rounded, v: Rounded) -> Rounded:
+        return self._probabilities(q, k) @ v
 
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        (part,) = self._parts(g)
-        q, k, v = self.kept
-        p = self._probabilities().stored(self.unit)
-        dp = Rounded(part) @ v.swapaxes(1, 2)
+    def backward(self, g: Rounded, q: Rounded, k: Rounded, v: Rounded) -> Gradients:
+        p, dp = self._probabilities(q, k), g @ v.mT
         ds = (p * (dp - (p * dp).sum(-1)) * self.scale).stored(self.unit)
-        results = {"x": ds @ k, "key": ds.mT @ q, "value": p.mT @ part}
-        names = [name for name in results if name in found]
-        inputs = (part, *self.kept)
-        actual = {f"gradient for {name}": self._parts(found[name])[0] for name in names}
-        self.kept = []
-        return [Check(Computed.of(*(results[name] for name in names)), inputs, actual)]
+        return {"x": ds @ k, "key": ds.mT @ q, "value": p.mT @ g}
 
 
 # --- elements that move -----------------------------------------------------------------------------------------------
 
 
-class Table(Formula):
+class Table(Translated):
     """``embedding``: some rows of the result, and of the gradient for the weights some that are used and some not."""
 
     def __init__(
@@ -389,6 +382,9 @@ class Table(Formula):
         padding = -1 if padding_idx is None else padding_idx
         self.padding = padding + len(weight) if padding_idx is not None and padding < 0 else padding
 
+    def whole(self, method: str) -> None:
+        return None
+
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
         size = y.shape[-1]
         some = draw.some(len(self.indices), max(2, 2**16 // size))
@@ -406,8 +402,7 @@ class Table(Formula):
         for row in self.rows:
             own = part[self.indices == row] if row != self.padding else part[:0]
             sums.append(Rounded(own).sum(0) if len(own) > 1 else Rounded(own.sum(0, keepdims=True)))
-        found_sums = Rounded(np.concatenate([s.value for s in sums]), np.concatenate([s.error for s in sums]))
-        return [Check(Computed.of(found_sums), (part,), {"gradient for weight": _taken(dw, self.rows)})]
+        return [Check(Computed.of(Rounded.joined(sums)), (part,), {"gradient for weight": _taken(dw, self.rows)})]
 
 
 class Shuffled(Formula):
@@ -416,64 +411,69 @@ class Shuffled(Formula):
     def __init__(self, input: Tensor, factor: int, *, back: bool = False) -> None:
         if input.dim() < 3:
             raise UnsupportedError(f"an input of shape {tuple(input.shape)}")
-        self.inputs, self.factor, self.back = {"x": input}, factor, back
+        super().__init__(input, None)
+        self.factor, self.back = factor, back
 
-    def _moved(self, x: Array, back: bool) -> Array:
+    def choose(self, draw: Draw) -> None:
+        self.images = draw.some(math.prod(self.shape[:-3]), 2)
+
+    def part(self, tensor: Tensor) -> Array:
+        return _taken(tensor.detach().reshape(-1, *tensor.shape[-3:]), self.images)
+
+    def _moved(self, x: Array, back: bool) -> Rounded:
         n, c, height, width = x.shape
         r = self.factor
         if back:
             found = x.reshape(n, c, height // r, r, width // r, r).transpose(0, 1, 3, 5, 2, 4)
-            return found.reshape(n, c * r * r, height // r, width // r)
+            return Rounded(found.reshape(n, c * r * r, height // r, width // r))
         found = x.reshape(n, c // (r * r), r, r, height, width).transpose(0, 1, 4, 2, 5, 3)
-        return found.reshape(n, c // (r * r), height * r, width * r)
+        return Rounded(found.reshape(n, c // (r * r), height * r, width * r))
 
-    def _images(self, tensor: Tensor) -> Array:
-        return _taken(tensor.detach().reshape(-1, *tensor.shape[-3:]), self.images)
+    def forward(self, x: Rounded) -> Rounded:
+        return self._moved(x.value, self.back)
 
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        self.images = draw.some(math.prod(y.shape[:-3]), 2)
-        x = self._images(self.inputs["x"])
-        return [Check(Computed.of(Rounded(self._moved(x, self.back))), (x,), {"result": self._images(y)})]
-
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        part = self._images(g)
-        moved = Computed.of(Rounded(self._moved(part, not self.back)))
-        return [Check(moved, (part,), {"gradient for x": self._images(found["x"])})]
+    def backward(self, g: Rounded, x: Rounded) -> Gradients:
+        return {"x": self._moved(g.value, not self.back)}
 
 
 # --- resizing and adaptive windows ------------------------------------------------------------------------------------
 
 
-class Separable(Formula):
+class Planes(Formula):
+    """A layer that computes each plane of images by itself."""
+
+    def __init__(self, input: Tensor, lengths: Sequence[int], sizes: Sequence[int]) -> None:
+        super().__init__(input, None)
+        self.lengths, self.sizes = tuple(lengths), tuple(sizes)
+
+    number = 8
+    """The most planes that are compared."""
+
+    def choose(self, draw: Draw) -> None:
+        self.some = draw.some(max(1, math.prod(self.shape) // math.prod(self.lengths)), self.number)
+
+    def of(self, name: str, tensor: Tensor) -> Array:
+        return _taken(tensor.detach().reshape(-1, *(self.sizes if name == "result" else self.lengths)), self.some)
+
+
+class Separable(Planes):
     """A product of rows and columns of images with one matrix each; some images and channels."""
 
-    def __init__(self, input: Tensor, rows: Rounded, columns: Rounded) -> None:
-        self.inputs, self.matrices = {"x": input}, (rows, columns)
+    def __init__(
+        self, input: Tensor, lengths: Sequence[int], sizes: Sequence[int], rows: Rounded, columns: Rounded
+    ) -> None:
+        super().__init__(input, lengths, sizes)
+        self.matrices = rows, columns
+        work = max(one.value.size for one in self.matrices) * max(self.lengths[1], self.sizes[1])
+        self.number = max(2, min(32, 4 * MATRIX // max(1, work)))
 
-    rank = 2
-    """Axes of the images."""
-
-    def _planes(self, tensor: Tensor) -> Array:
-        size = tensor.shape[-2:] if self.rank == 2 else (1, tensor.shape[-1])
-        return _taken(tensor.detach().reshape(-1, *size), self.some)
-
-    def _apply(self, x: Array, *, back: bool) -> Rounded:
+    def forward(self, x: Rounded, *, back: bool = False) -> Rounded:
         rows, columns = (one.mT if back else one for one in self.matrices)
         terms = [int((one.value != 0).sum(axis=1).max(initial=1)) for one in (rows, columns)]
-        across = Rounded(x).dot(columns.mT, terms[1])
-        return rows.dot(across, terms[0])
+        return rows.dot(x.dot(columns.mT, terms[1]), terms[0])
 
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        x = self.inputs["x"]
-        planes = math.prod(x.shape[: -self.rank])
-        work = max(one.value.size for one in self.matrices) * max(x.shape[-1], y.shape[-1])
-        self.some = draw.some(planes, max(2, min(32, 4 * MATRIX // max(1, work))))
-        part = self._planes(x)
-        return [Check(Computed.of(self._apply(part, back=False)), (part,), {"result": self._planes(y)})]
-
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        part = self._planes(g)
-        return [Check(Computed.of(self._apply(part, back=True)), (part,), {"gradient for x": self._planes(found["x"])})]
+    def backward(self, g: Rounded, x: Rounded) -> Gradients:
+        return {"x": self.forward(g, back=True)}
 
 
 def means(length: int, size: int) -> Rounded:
@@ -485,50 +485,31 @@ def means(length: int, size: int) -> Rounded:
     return Rounded(matrix, UNIT_ROUNDOFF * matrix)
 
 
-class UnevenAverage(Separable):
-    """Adaptive average pooling with windows of several sizes."""
-
-    def __init__(self, input: Tensor, lengths: Sequence[int], sizes: Sequence[int], rank: int) -> None:
-        super().__init__(input, *(means(length, size) for length, size in zip(lengths, sizes, strict=True)))
-        self.rank = rank
-
-
-class UnevenMax(Formula):
+class UnevenMax(Planes):
     """Adaptive max pooling with windows of several sizes; the gradient where no window has its maximum twice."""
 
-    def __init__(self, input: Tensor, lengths: Sequence[int], sizes: Sequence[int], rank: int) -> None:
-        self.inputs, self.lengths, self.sizes, self.rank = {"x": input}, tuple(lengths), tuple(sizes), rank
-
-    def _planes(self, tensor: Tensor, size: Sequence[int]) -> Array:
-        return _taken(tensor.detach().reshape(-1, *size), self.some)
-
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        x = self.inputs["x"]
-        self.some = draw.some(max(1, x.numel() // math.prod(self.lengths)), 8)
-        part = self._planes(x, self.lengths)
-        self.windows = [
+    def _windows(self) -> list[list[slice]]:
+        return [
             [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
             for length, size in zip(self.lengths, self.sizes, strict=True)
         ]
-        found = np.array([[part[:, r, c].max(axis=(1, 2)) for c in self.windows[1]] for r in self.windows[0]])
-        self.kept = part.copy()
-        actual = self._planes(y, self.sizes)
-        return [Check(Computed.of(Rounded(found.transpose(2, 0, 1))), (part,), {"result": actual})]
 
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        part, x = self._planes(g, self.sizes), self.kept
-        dx, error = np.zeros(x.shape), np.zeros(x.shape)
-        for i, r in enumerate(self.windows[0]):
-            for j, c in enumerate(self.windows[1]):
-                largest = x[:, r, c] == x[:, r, c].max(axis=(1, 2), keepdims=True)
-                tied = largest.sum(axis=(1, 2), keepdims=True) > 1
-                one = part[:, i, j, None, None]
-                dx[:, r, c] += np.where(largest & ~tied, one, 0)
-                error[:, r, c] += np.where(largest & tied, abs(one), 0) + np.where(
-                    largest, 4 * UNIT_ROUNDOFF * abs(one), 0
-                )
-        actual = self._planes(found["x"], self.lengths)
-        return [Check(Computed.of(Rounded(dx, error)), (part, x), {"gradient for x": actual})]
+    def forward(self, x: Rounded) -> Rounded:
+        rows, columns = self._windows()
+        found = np.array([[x.value[:, r, c].max(axis=(1, 2)) for c in columns] for r in rows])
+        return Rounded(found.transpose(2, 0, 1))
+
+    def backward(self, g: Rounded, x: Rounded) -> Gradients:
+        dx, error = np.zeros(x.value.shape), np.zeros(x.value.shape)
+        rows, columns = self._windows()
+        for (i, r), (j, c) in itertools.product(enumerate(rows), enumerate(columns)):
+            part = x.value[:, r, c]
+            largest = part == part.max(axis=(1, 2), keepdims=True)
+            tied = largest.sum(axis=(1, 2), keepdims=True) > 1
+            one = g.value[:, i, j, None, None]
+            dx[:, r, c] += np.where(largest & ~tied, one, 0)
+            error[:, r, c] += np.where(largest, np.where(tied, 1, 0) + 4 * UNIT_ROUNDOFF, 0) * abs(one)
+        return {"x": Rounded(dx, error)}
 
 
 def _cubic(t: Array) -> Array:
@@ -568,4 +549,4 @@ def resized(
         weights_of(length, size, None if scale is None else 1 / scale, aligned, cubic=cubic)
         for length, size, scale in zip(input.shape[2:], sizes, scales, strict=True)
     ]
-    return Separable(input, *axes)
+    return Separable(input, input.shape[2:], sizes, *axes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -146,154 +146,122 @@ class Known(NamedTuple):
     name: str
     """In ``torch.nn.functional``."""
     translate: Translate
-    functions: tuple[Any, ...] = ()
-    modules: tuple[type[nn.Module], ...] = ()
+    names: str = ""
+    """Of the functions: in ``torch.nn.functional``, in ``torch`` and of tensors; default: the name."""
+    modules: type[nn.Module] | tuple[type[nn.Module], ...] = ()
     """Modules that compute it; more special ones come first."""
     again: Numbers = ""
     """What the call gets when it is run once more."""
+    functions: tuple[Any, ...] = ()
+    """The functions, where others of the same name take other arguments."""
+
+    def found(self) -> Iterator[Any]:
+        """Yield the functions."""
+        yield from self.functions or (
+            getattr(space, name)
+            for name in (self.names or self.name).split()
+            for space in (F, torch, T)
+            if hasattr(space, name)
+        )
+
+
+def _pooling(name: str, translate: Translate, module: str, again: Numbers, other: str = "") -> list[Known]:
+    """Return the rows of pooling over two axes and over one; ``other`` is the end of another name of its functions."""
+    return [
+        Known(
+            f"{name}{rank}d",
+            partial(translate, rank=rank),
+            " ".join(dict.fromkeys((f"{name}{rank}d", f"{name}{rank}d{other}"))),
+            getattr(nn, f"{module}{rank}d"),
+            again,
+        )
+        for rank in (2, 1)
+    ]
 
 
 TABLE: tuple[Known, ...] = (
-    Known("conv2d", sliding.ConvolutionLayer, (F.conv2d, F.conv1d), (nn.Conv2d, nn.Conv1d), "products"),
+    Known("conv2d", sliding.ConvolutionLayer, "conv2d conv1d", (nn.Conv2d, nn.Conv1d), "products"),
     Known(
         "conv_transpose2d",
         sliding.TransposedLayer,
-        (F.conv_transpose2d, F.conv_transpose1d),
+        "conv_transpose2d conv_transpose1d",
         (nn.ConvTranspose2d, nn.ConvTranspose1d),
         "products",
     ),
-    Known("linear", sliding.LinearLayer, (F.linear,), (nn.Linear,), "products"),
-    Known(
-        "matmul",
-        formulas.Product,
-        (torch.matmul, T.matmul, T.__matmul__, torch.mm, T.mm, torch.bmm, T.bmm),
-        (),
-        "products",
+    Known("linear", sliding.LinearLayer, "linear", nn.Linear, "products"),
+    Known("matmul", formulas.Product, "matmul __matmul__ mm bmm", (), "products"),
+    *_pooling("avg_pool", sliding.average, "AvgPool", "means"),
+    *_pooling("max_pool", sliding.largest, "MaxPool", "linear", "_with_indices"),
+    *_pooling("lp_pool", sliding.norm, "LPPool", ""),
+    *_pooling("adaptive_avg_pool", partial(sliding.adaptive, largest=False), "AdaptiveAvgPool", "means"),
+    *_pooling(
+        "adaptive_max_pool", partial(sliding.adaptive, largest=True), "AdaptiveMaxPool", "linear", "_with_indices"
     ),
-    Known("avg_pool2d", sliding.average, (F.avg_pool2d,), (nn.AvgPool2d,), "means"),
-    Known("avg_pool1d", partial(sliding.average, rank=1), (F.avg_pool1d,), (nn.AvgPool1d,), "means"),
-    Known(
-        "max_pool2d",
-        sliding.largest,
-        (F.max_pool2d, F.max_pool2d_with_indices, torch.max_pool2d),
-        (nn.MaxPool2d,),
-        "linear",
-    ),
-    Known(
-        "max_pool1d",
-        partial(sliding.largest, rank=1),
-        (F.max_pool1d, F.max_pool1d_with_indices, torch.max_pool1d),
-        (nn.MaxPool1d,),
-        "linear",
-    ),
-    Known("lp_pool2d", sliding.norm, (F.lp_pool2d,), (nn.LPPool2d,)),
-    Known("lp_pool1d", partial(sliding.norm, rank=1), (F.lp_pool1d,)),
-    Known(
-        "adaptive_avg_pool2d",
-        partial(sliding.adaptive, largest=False),
-        (F.adaptive_avg_pool2d,),
-        (nn.AdaptiveAvgPool2d,),
-        "means",
-    ),
-    Known(
-        "adaptive_avg_pool1d",
-        partial(sliding.adaptive, largest=False, rank=1),
-        (F.adaptive_avg_pool1d, torch.adaptive_avg_pool1d),
-        (nn.AdaptiveAvgPool1d,),
-        "means",
-    ),
-    Known(
-        "adaptive_max_pool2d",
-        partial(sliding.adaptive, largest=True),
-        (F.adaptive_max_pool2d, F.adaptive_max_pool2d_with_indices),
-        (nn.AdaptiveMaxPool2d,),
-        "linear",
-    ),
-    Known(
-        "adaptive_max_pool1d",
-        partial(sliding.adaptive, largest=True, rank=1),
-        (F.adaptive_max_pool1d, F.adaptive_max_pool1d_with_indices),
-        (nn.AdaptiveMaxPool1d,),
-        "linear",
-    ),
-    Known("mean", sliding.MeanOfPixels, (torch.mean, T.mean), (), "means"),
-    Known("scaled_dot_product_attention", formulas.Attention, (F.scaled_dot_product_attention,), (), "linear"),
-    Known("embedding", formulas.Table, (F.embedding,), (nn.Embedding,), "sums"),
-    Known("pixel_shuffle", formulas.Shuffled, (F.pixel_shuffle,), (nn.PixelShuffle,), "linear"),
-    Known(
-        "pixel_unshuffle", partial(formulas.Shuffled, back=True), (F.pixel_unshuffle,), (nn.PixelUnshuffle,), "linear"
-    ),
-    Known("interpolate", sliding.interpolate, (F.interpolate,), (nn.Upsample,), "linear"),
-    Known("batch_norm", normalizing.batch, (F.batch_norm,), (nn.modules.batchnorm._BatchNorm,), "balanced"),
+    Known("mean", sliding.MeanOfPixels, again="means"),
+    Known("scaled_dot_product_attention", formulas.Attention, again="linear"),
+    Known("embedding", formulas.Table, "", nn.Embedding, "sums", (F.embedding,)),
+    Known("pixel_shuffle", formulas.Shuffled, "", nn.PixelShuffle, "linear"),
+    Known("pixel_unshuffle", partial(formulas.Shuffled, back=True), "", nn.PixelUnshuffle, "linear"),
+    Known("interpolate", sliding.interpolate, "", nn.Upsample, "linear"),
+    Known("batch_norm", normalizing.batch, "", nn.modules.batchnorm._BatchNorm, "balanced", (F.batch_norm,)),
     Known(
         "batch_norm",
         lambda input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True: (
             normalizing.batch(input, running_mean, running_var, weight, bias, training, momentum, eps)
         ),
-        (torch.batch_norm,),
-        (),
+        again="balanced",
+        functions=(torch.batch_norm,),
+    ),
+    Known(
+        "instance_norm",
+        normalizing.instance,
+        "",
+        nn.modules.instancenorm._InstanceNorm,
         "balanced",
+        (F.instance_norm,),
     ),
+    Known("group_norm", normalizing.group, "", nn.GroupNorm, "balanced"),
+    Known("layer_norm", normalizing.layer, "", nn.LayerNorm, "balanced"),
+    Known("rms_norm", formulas.rms_norm, "", nn.RMSNorm, "balanced"),
+    Known("local_response_norm", normalizing.AcrossChannels, "", nn.LocalResponseNorm),
+    Known("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), "relu6", nn.ReLU6, "pieces"),
+    Known("hardtanh", _neuron(_clamped), "", nn.Hardtanh, "pieces"),
+    Known("relu", _neuron(lambda: Neuron("relu")), "", nn.ReLU, "pieces"),
+    Known("relu", _neuron(lambda: Neuron("relu"), in_place=True), "relu_"),
+    Known("silu", formulas.silu, "", nn.SiLU, "pieces"),
+    Known("hardswish", formulas.hardswish, "", nn.Hardswish, "pieces"),
+    Known("glu", formulas.glu, "", nn.GLU, "pieces"),
     Known(
-        "instance_norm", normalizing.instance, (F.instance_norm,), (nn.modules.instancenorm._InstanceNorm,), "balanced"
+        "leaky_relu", _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)), "", nn.LeakyReLU, "pieces"
     ),
-    Known("group_norm", normalizing.group, (F.group_norm, torch.group_norm), (nn.GroupNorm,), "balanced"),
-    Known("layer_norm", normalizing.layer, (F.layer_norm, torch.layer_norm), (nn.LayerNorm,), "balanced"),
-    Known("rms_norm", formulas.rms_norm, (F.rms_norm, torch.rms_norm), (nn.RMSNorm,), "balanced"),
-    Known("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,), (nn.LocalResponseNorm,)),
-    Known("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), (F.relu6,), (nn.ReLU6,), "pieces"),
-    Known("hardtanh", _neuron(_clamped), (F.hardtanh,), (nn.Hardtanh,), "pieces"),
-    Known("relu", _neuron(lambda: Neuron("relu")), (F.relu, torch.relu, T.relu), (nn.ReLU,), "pieces"),
-    Known("relu", _neuron(lambda: Neuron("relu"), in_place=True), (torch.relu_, T.relu_)),
-    Known("silu", formulas.silu, (F.silu,), (nn.SiLU,), "pieces"),
-    Known("hardswish", formulas.hardswish, (F.hardswish,), (nn.Hardswish,), "pieces"),
-    Known("glu", formulas.glu, (F.glu,), (nn.GLU,), "pieces"),
-    Known(
-        "leaky_relu",
-        _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)),
-        (F.leaky_relu,),
-        (nn.LeakyReLU,),
-        "pieces",
+    Known("sigmoid", _neuron(lambda: Neuron("sigmoid")), "", nn.Sigmoid, "pieces"),
+    Known("sigmoid", _neuron(lambda: Neuron("sigmoid"), in_place=True), "sigmoid_"),
+    Known("hardsigmoid", _neuron(lambda: Neuron("hardsigmoid", a=1 / 6, b=0.5)), "", nn.Hardsigmoid, "pieces"),
+    Known("tanh", _neuron(lambda: Neuron("tanh")), "", nn.Tanh, "pieces"),
+    Known("tanh", _neuron(lambda: Neuron("tanh"), in_place=True), "tanh_"),
+    Known("softplus", _neuron(_softplus), "", nn.Softplus, "pieces"),
+    Known("softsign", _neuron(lambda: Neuron("softsign")), "", nn.Softsign, "pieces"),
+    Known("elu", _neuron(lambda alpha=1.0: Neuron("elu", a=alpha)), "", nn.ELU, "pieces"),
+    Known("gelu", _neuron(_gelu), "", nn.GELU, "pieces"),
+    Known("abs", _neuron(lambda: Neuron("absolute")), "abs __abs__", (), "pieces"),
+    Known("prelu", pointwise.Slopes, "", nn.PReLU, "products"),
+    Known("softmax", _softmax(SoftMax()), "", nn.Softmax, "distributions"),
+    Known("log_softmax", _softmax(LogSoftMax()), "", nn.LogSoftmax, "distributions"),
+    Known("dropout", _dropout, "", nn.Dropout),
+    Known("dropout2d", partial(_dropout, channels=True), "dropout1d dropout2d dropout3d", nn.Dropout2d),
+    Known("add", _operands("add"), "add __add__", (), "sums"),
+    Known("add", _operands("add", in_place=True), "add_ __iadd__"),
+    Known("sub", _operands("subtract"), "sub __sub__", (), "sums"),
+    Known("mul", _operands("multiply"), "mul __mul__", (), "sums"),
+    Known("div", _divided, "div __truediv__ true_divide"),
+    *(
+        Known(function.__name__, _loss(function, make), "", (), "means", (function,))
+        for function, make in LOSSES.items()
     ),
-    Known(
-        "sigmoid", _neuron(lambda: Neuron("sigmoid")), (F.sigmoid, torch.sigmoid, T.sigmoid), (nn.Sigmoid,), "pieces"
-    ),
-    Known("sigmoid", _neuron(lambda: Neuron("sigmoid"), in_place=True), (torch.sigmoid_, T.sigmoid_)),
-    Known(
-        "hardsigmoid",
-        _neuron(lambda: Neuron("hardsigmoid", a=1 / 6, b=0.5)),
-        (F.hardsigmoid,),
-        (nn.Hardsigmoid,),
-        "pieces",
-    ),
-    Known("tanh", _neuron(lambda: Neuron("tanh")), (F.tanh, torch.tanh, T.tanh), (nn.Tanh,), "pieces"),
-    Known("tanh", _neuron(lambda: Neuron("tanh"), in_place=True), (torch.tanh_, T.tanh_)),
-    Known("softplus", _neuron(_softplus), (F.softplus,), (nn.Softplus,), "pieces"),
-    Known("softsign", _neuron(lambda: Neuron("softsign")), (F.softsign,), (nn.Softsign,), "pieces"),
-    Known("elu", _neuron(lambda alpha=1.0: Neuron("elu", a=alpha)), (F.elu,), (nn.ELU,), "pieces"),
-    Known("gelu", _neuron(_gelu), (F.gelu,), (nn.GELU,), "pieces"),
-    Known("abs", _neuron(lambda: Neuron("absolute")), (torch.abs, T.abs, T.__abs__), (), "pieces"),
-    Known("prelu", pointwise.Slopes, (F.prelu, torch.prelu, T.prelu), (nn.PReLU,), "products"),
-    Known("softmax", _softmax(SoftMax()), (F.softmax, torch.softmax, T.softmax), (nn.Softmax,), "distributions"),
-    Known(
-        "log_softmax",
-        _softmax(LogSoftMax()),
-        (F.log_softmax, torch.log_softmax, T.log_softmax),
-        (nn.LogSoftmax,),
-        "distributions",
-    ),
-    Known("dropout", _dropout, (F.dropout, torch.dropout), (nn.Dropout,)),
-    Known("dropout2d", partial(_dropout, channels=True), (F.dropout1d, F.dropout2d, F.dropout3d), (nn.Dropout2d,)),
-    Known("add", _operands("add"), (torch.add, T.add, T.__add__), (), "sums"),
-    Known("add", _operands("add", in_place=True), (T.add_, T.__iadd__)),
-    Known("sub", _operands("subtract"), (torch.sub, T.sub, T.__sub__), (), "sums"),
-    Known("mul", _operands("multiply"), (torch.mul, T.mul, T.__mul__), (), "sums"),
-    Known("div", _divided, (torch.div, T.div, T.__truediv__, torch.true_divide)),
-    *(Known(function.__name__, _loss(function, make), (function,), (), "means") for function, make in LOSSES.items()),
 )
 """A row for each translation of arguments."""
 
-KNOWN: Mapping[Any, Known] = {function: row for row in TABLE for function in row.functions}
+KNOWN: Mapping[Any, Known] = {function: row for row in TABLE for function in row.found()}
 
 
 def _convolved(

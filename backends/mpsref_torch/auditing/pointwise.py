@@ -66,9 +66,9 @@ class OverChannels(Rows):
             x.copy_(replay.distribution(self.shape[self.axis], self.lead, generator).movedim(-1, self.axis))
         logarithmic = isinstance(self.layer, LogSoftMax)
 
-        def backward(x: Rounded, g: Rounded) -> Rounded:
+        def backward(g: Rounded, x: Rounded) -> dict[str, Rounded]:
             p = softmax(x, steps)
-            return g - p * g.sum(-1, steps) if logarithmic else p * (g - (g * p).sum(-1, steps))
+            return {"x": g - p * g.sum(-1, steps) if logarithmic else p * (g - (g * p).sum(-1, steps))}
 
         forward = log_softmax if logarithmic else softmax
         return OfRows(x, lambda x: forward(x, steps), backward, self.axis)
@@ -171,8 +171,9 @@ class TwoOperands(Elements):
                 sums.append((part * factor if self.slopes != (1.0, 1) else part).sum(0))
                 inputs.append(part.value)
                 actual.append(array(found[name][index]))
-            joined = Rounded([float(one.value[0]) for one in sums], [float(one.error[0]) for one in sums])
-            checks.append(Check(Computed.of(joined), tuple(inputs), {f"gradient for {name}": np.array(actual)}))
+            checks.append(
+                Check(Computed.of(Rounded.joined(sums)), tuple(inputs), {f"gradient for {name}": np.array(actual)})
+            )
         return checks
 
 

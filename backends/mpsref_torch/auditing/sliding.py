@@ -481,7 +481,9 @@ def adaptive(
     if any(not size or length % size for length, size in zip(lengths, sizes, strict=True)):
         if not all(sizes):
             raise UnsupportedError(f"{tuple(sizes)} windows")
-        return (formulas.UnevenMax if largest else formulas.UnevenAverage)(input, lengths, sizes, rank)
+        if largest:
+            return formulas.UnevenMax(input, lengths, sizes)
+        return formulas.Separable(input, lengths, sizes, *map(formulas.means, lengths, sizes))
     k = (lengths[0] // sizes[0], lengths[1] // sizes[1])
     kind = PoolingMax if largest else PoolingAverage
     return PoolingLayer(input, kind(k, k, placement.pytorch(lengths, k).offset), rank)
