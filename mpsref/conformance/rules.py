@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -79,8 +79,70 @@ class Rule(NamedTuple):
     """Names of properties that do not hold, and of families of data on which results are others."""
 
 
+RULES: dict[str, Rule] = {}
+"""The rules that a backend may declare, by name."""
+
+
+def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
+    return frozenset(Operation(spec_type, method) for spec_type in spec_types for method in methods)
+
+
+GROUPS = (InstanceNormalization, GroupNormalization)
+
+FUSED = (BatchNormalization, Convolution, ConvolutionTranspose, FullyConnected)
+"""The kernels that may end with a neuron."""
+
+SUMS_OF_WINDOWS = (PoolingAverage, UpsamplingBilinear)
+
+NORMALIZATIONS = (CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization)
+"""Those with a power."""
+
+WEIGHTED = ("forward", "gradient_data", "gradient_weights")
+
+ACCURATE = "functions within 2 units"
+
+WITHIN_TWO_UNITS = Functions(exp=4, log=4, tanh=4, power=4, logarithm_of_base=0)
+
+Widening = TypeVar("Widening", bound=Callable[..., Extra])
+
+
+def _rule(
+    name: str, operations: frozenset[OperationKey], *abouts: str, without: frozenset[str] = frozenset()
+) -> Callable[[Widening], Widening]:
+    """Declare the rule that a function is about, in its first words."""
+
+    def declare(extra: Widening) -> Widening:
+        about = abouts[0] if abouts else " ".join(str(extra.__doc__).split())
+        RULES[name] = Rule(about, operations, extra, without)
+        return extra
+
+    return declare
+
+
+RULES[ACCURATE] = Rule(
+    "Exponentials, logarithms, hyperbolic tangents and powers are within 2 units in the last place: bounds are "
+    "evaluated with this instead of the 4 to 16 units of Metal's table.",
+    _of([Neuron, Loss, LogSoftMax, *NORMALIZATIONS], "forward", "gradient")
+    | _of([SoftMax, *FUSED], "forward")
+    | _of([Loss], "gradient_labels"),
+)
+RULES["NaN by another formula"] = Rule(
+    "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "
+    "the maximum.",
+    _of([Neuron], "forward", "gradient", "parameter_gradient")
+    | _of([Arithmetic, PoolingMax, PoolingL2Norm, Dropout], "gradient"),
+    without=frozenset({"nonfinite"}),
+)
+RULES["zeros by products"] = Rule(
+    "A dropped element is its product with 0: its sign and NaN stay.",
+    _of([Dropout], "forward", "gradient"),
+    without=frozenset({"dropped_is_zero"}),
+)
+
+
+@_rule("slope at a kink", _of([Neuron, Arithmetic], "gradient"))
 def _kink(problem: NeuronGradient | ArithmeticGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the slope of either side where the slope jumps."""
+    """Where a slope jumps, as that of ReLU at 0 and of a clamp at its bounds, it is that of either side."""
     if isinstance(problem, ArithmeticGradient):
         return _clamp_kink(problem, inputs)
     neuron, (g, x) = problem.spec, inputs
@@ -108,15 +170,18 @@ def _clamp_kink(problem: ArithmeticGradient, inputs: tuple[Array, ...]) -> Extra
     )
 
 
+@_rule("slope of a loss at a kink", _of([Loss], "gradient", "gradient_labels"))
 def _loss_kink(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the slope 1 or -1 of an absolute error where it is 0; the slope that the reference has there is 0."""
+    """The slope of an absolute error at 0 is that of either side."""
+    # The reference has the slope 0 there.
     _, y, t, _ = problem.named_inputs(inputs)
     at_kink = (y == t[..., : y.shape[3]]) & (problem.spec.type == "meanabsoluteerror")
     return _of_slope(problem, inputs, at_kink)
 
 
+@_rule("cross entropy relative to 1", _of([Loss], "gradient"))
 def _cross_entropy_of_one(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow roundings of the slope relative to 1."""
+    """The slope of a cross entropy of logits is 1 minus a sigmoid: its error is relative to 1."""
     return _of_slope(problem, inputs, np.asarray(gamma(4) * (problem.spec.type == "sigmoidcrossentropy")))
 
 
@@ -129,8 +194,15 @@ def _of_slope(problem: LossGradient, inputs: tuple[Array, ...], change: Array) -
     return (extra,)
 
 
+@_rule(
+    "rounded positions",
+    _of([UpsamplingBilinear], "forward", "gradient") | _of([ResizeBilinear, CropAndResizeBilinear], "forward"),
+)
 def _positions(problem: UpsamplingProblem | ResizeProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow a rounding of each position relative to itself, which moves so much of the weight to a neighbour."""
+    """Positions of interpolation are rounded relative to themselves, which is an error of the weights, and at the edge
+    of the image decides whether it is read.
+    """
+    # A rounding moves so much of the weight to a neighbour.
     (values,), forward = inputs, problem.method == "forward"
     tables = [_moved_weights(axis) for axis in problem.axes]
     (y, of_y), (x, of_x) = tables if forward else [(weights.T, moved.T) for weights, moved in tables]
@@ -166,18 +238,18 @@ def _at_the_edge(axis: Sampling) -> Array:
     return np.array([p != 0 and min(abs(p), abs(p - last)) <= error for p in positions])
 
 
+@_rule("slope from the result", _of([Neuron], "gradient"))
 def _from_result(problem: NeuronGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of 1 - y in y (1 - y), of 1 - y**2, and of y + a; a tanh may be off by 5 units, its square 10.
-
-    Source: the accuracy table of Metal [doc].
-    """
+    """The slopes of sigmoid, tanh and ELU are y (1 - y), 1 - y**2 and y + a of the rounded result."""
+    # A tanh may be off by 5 units, its square 10: the accuracy table of Metal [doc].
     neuron, (g, x) = problem.spec, inputs
     errors = {"sigmoid": gamma(4), "tanh": gamma(12) * abs(neuron.a * neuron.b), "elu": gamma(4) * abs(neuron.a)}
     return (abs(g) * np.where(np.isfinite(x), errors.get(neuron.type, 0.0), 0),)
 
 
+@_rule("sigmoid relative to 1", _of([Neuron, *FUSED], "forward"))
 def _sigmoid_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow a rounding relative to 1."""
+    """Sigmoid is 1/2 plus an odd function: its error is relative to 1, not to the result."""
     return (np.full(problem.result_shapes[0], gamma(4) if _is_sigmoid(problem) else 0.0),)
 
 
@@ -187,15 +259,21 @@ def _is_sigmoid(problem: Problem) -> bool:
     return neuron is not None and neuron.type == "sigmoid"
 
 
+@_rule("gradient at logits", _of([SoftMax], "gradient"))
 def _at_logits(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of the logarithms of y, which is relative to their size."""
+    """Softmax is differentiated at the logarithms of its result."""
+    # The logarithms of y are rounded, relative to their size.
     g, y = inputs
     size = 1 - np.log(np.maximum(y, 2.0**-149)).min(axis=3, keepdims=True)
     return (gamma(8) * size * y * (abs(g) + abs(g * y).sum(axis=3, keepdims=True)),)
 
 
+@_rule("folded scale and shift", _of([BatchNormalization, *GROUPS], "forward") | _of([GroupNormalization], "gradient"))
 def _folded(problem: BatchProblem | GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of a = gamma r and of b = beta - mean a, in y = a x + b."""
+    """A normalization is computed as a x + b, and the gradient of group normalization as a g + b x + c: what cancels in
+    these sums is rounded before.
+    """
+    # That is a = gamma r, and b = beta - mean a.
     if isinstance(problem, BatchProblem):
         given = problem.named(inputs)
         r, xhat = normalized(problem, given)
@@ -233,22 +311,26 @@ def _folded_gradient(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra
     return of_dx.reshape(problem.source_shape), of_dgamma, np.zeros_like(of_dgamma)
 
 
+@_rule("rounded means", _of(GROUPS, "forward", "gradient"), without=frozenset({"instance_is_group"}))
 def _rounded_means(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of a mean relative to itself, not to the deviations: also a constant is not its mean."""
+    """A mean is rounded relative to itself: a constant differs from its mean."""
+    # So a constant is not its mean, either.
     mean, variance = _moments(problem, inputs)
     of_mean = gamma(6 + math.ceil(math.log2(problem.count))) * abs(mean)
     return _through_moments(problem, inputs, of_mean, of_mean**2 + 2 * of_mean * np.sqrt(variance))
 
 
+@_rule("plain means", _of(GROUPS, "forward", "gradient"))
 def _plain_means(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow a rounding of each partial sum of a group, relative to the absolute values."""
+    """The values of a group are added one after the other in float32, not relative to one of them."""
     mean, variance = _moments(problem, tuple(map(abs, inputs)))
     of_mean = gamma(problem.count + 6) * mean
     return _through_moments(problem, inputs, of_mean, of_mean**2 + (2 * of_mean + gamma(problem.count)) * variance)
 
 
+@_rule("variance from squares", _of([GroupNormalization], "forward", "gradient"))
 def _squares(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of both terms of a mean of squares minus the squared mean."""
+    """A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large."""
     mean, variance = _moments(problem, inputs)
     return _through_moments(problem, inputs, 0 * mean, gamma(chain(problem.count) + 8) * 2 * (mean**2 + variance))
 
@@ -281,23 +363,29 @@ def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean:
     return (of_dx / deviation).reshape(shape), of_dgamma, np.zeros_like(of_dgamma)
 
 
+@_rule("means of all taps", _of([PoolingAverage], "forward", "gradient"))
 def _means_of_taps(problem: AverageForward | AverageGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of a factor, of its reciprocal and of their product, where it is no power of 2."""
+    """The average of a window that shrinks is the mean of all its taps, multiplied by their number and divided by that
+    of the taps inside.
+    """
+    # Where the factor is no power of 2, three roundings: it, its reciprocal and their product.
     (bound,) = problem.operation.bounds(problem, *inputs)
     mantissa, _ = math.frexp(math.prod(window.kernel for window in problem.spec.windows))
     return (gamma(3) * bound.magnitude * (mantissa != 0.5),)
 
 
+@_rule("running sums", _of([CrossChannelNormalization], "forward"))
 def _running_sums(problem: CrossChannelProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow roundings of the sum of squares of each window relative to that of all channels."""
+    """The sum of a window is that of the window before, plus one square, minus another."""
     spec, (x,) = problem.spec, inputs
     base = bases(problem, x)
     of_base = gamma(2 * x.shape[3] + 8) * spec.alpha / spec.kernel_size * (x**2).sum(axis=3, keepdims=True)
     return (abs(x * over_power(base, spec.beta + 1) * spec.beta) * of_base * 2,)
 
 
+@_rule("plain sums", _of([BatchNormalization], "statistics"), without=frozenset({"constant_channels"}))
 def _plain_sums(problem: Reduction, inputs: tuple[Array, ...]) -> Extra:
-    """Allow a rounding of each partial sum of the pixels, relative to their absolute values."""
+    """The pixels of a batch are added one after the other in float32, not relative to one of them."""
     x, *state = inputs
     _, m2 = problem.operation.formula(problem, *inputs)
     n = problem.pixels + problem.count
@@ -306,8 +394,10 @@ def _plain_sums(problem: Reduction, inputs: tuple[Array, ...]) -> Extra:
     return of_mean, gamma(problem.pixels + 4) * m2 + n * (of_mean**2 + 2 * of_mean * np.sqrt(m2 / n))
 
 
+@_rule("ties shared", _of([PoolingMax], "gradient"))
 def _shared_ties(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow equal maxima of a window to share its gradient, as pixels or as often as taps read them."""
+    """Equal maxima of a window share its gradient."""
+    # Each pixel once, or as often as taps read it.
     g, x = inputs
     extra = np.zeros(problem.source_shape)
     for a, b, of_window in problem.counted(abs(g)):
@@ -330,8 +420,10 @@ def _shared_ties(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
     return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
 
 
+@_rule("another of equal maxima", _of([PoolingMax], "gradient"))
 def _any_tie(problem: PoolingGradient, inputs: tuple[Array, ...]) -> Extra:
-    """Allow any of the equal maxima of a window to get its gradient, also a tap outside the image."""
+    """The gradient of a window with equal maxima goes to any one of them, which Apple leaves open."""
+    # Also a tap outside the image may be the one.
     g, x = inputs
     extra = np.zeros(problem.source_shape)
     for a, b, of_window in problem.counted(abs(g)):
@@ -352,8 +444,10 @@ def _distinct(pixels: Array, times: Array) -> tuple[Array, Array, Array]:
     return found, first, np.bincount(inverse, times)
 
 
+@_rule("folded sums", _of([BatchNormalization], "statistics_gradient"))
 def _folded_sums(problem: BatchProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of both sums, of all pixels one after the other, relative to their absolute values."""
+    """The gradient of the scale of batch normalization is the sum of g x minus the mean times that of g."""
+    # Both sums are rounded, of all pixels one after the other.
     given = problem.named(inputs)
     r, xhat = normalized(problem, given)
     terms = abs(upstream(problem, xhat, given)) * (abs(given.x) + abs(given.mean)) * r
@@ -361,16 +455,18 @@ def _folded_sums(problem: BatchProblem, inputs: tuple[Array, ...]) -> Extra:
     return np.zeros_like(of_dgamma), of_dgamma
 
 
+@_rule("small probabilities are 0", _of([SoftMax, Neuron, *FUSED], "forward"))
 def _vanishing(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow a result of softmax or sigmoid below 2**-125 to be 0."""
+    """A result of softmax or sigmoid below 2**-125 may be 0."""
     if not isinstance(problem.spec, SoftMax) and not _is_sigmoid(problem):
         return (np.zeros(problem.result_shapes[0]),)
     y = problem.operation.formula(problem, *inputs)
     return (np.where(y < 2.0**-125, y, 0),)
 
 
+@_rule("softmax recomputed", _of([SoftMax, LogSoftMax], "gradient"))
 def _recomputed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of probabilities that are computed again from the logarithms of the given ones."""
+    """The gradient of softmax is that at the logarithm of the given result, whose softmax is computed again."""
     g, y = inputs
     logarithmic = isinstance(problem.spec, LogSoftMax)
     p, logs = (np.exp(y), y) if logarithmic else (y, np.log(y))
@@ -385,14 +481,31 @@ TF32 = (1 + 2.0**-11) ** 2 - 1
 """The relative error of a product whose factors are rounded to 11 bits."""
 
 
+@_rule(
+    "TF32 convolutions",
+    _of([Convolution, ConvolutionTranspose], *WEIGHTED),
+    "Pixels, weights and gradients of convolutions are rounded to 11 bits, in the format TF32.",
+)
+@_rule(
+    "TF32 products",
+    _of([FullyConnected], *WEIGHTED),
+    "Inputs, weights and gradients of fully connected layers are rounded to 11 bits, in the format TF32.",
+)
 def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow both factors of each product to be rounded to 11 bits; the gradient of a bias has no products."""
     first, *others = problem.operation.bounds(problem, *inputs)
     return TF32 * np.asarray(first.magnitude), *(np.zeros_like(one.magnitude) for one in others)
 
 
+@_rule(
+    "flushes subnormals",
+    _of([Convolution, ConvolutionTranspose, FullyConnected], *WEIGHTED)
+    | _of([PoolingAverage], "forward", "gradient")
+    | _of([Arithmetic, Neuron, Reduce], "forward"),
+)
 def _underflow(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow each term of a sum to lose the smallest normal number."""
+    """Products and results below the smallest normal number, 1.2e-38, may be 0 or rounded to a multiple of 1.4e-45."""
+    # Each term of a sum may lose the smallest normal number.
     bounds = problem.operation.bounds(problem, *inputs)
     return tuple(np.broadcast_to(np.maximum(one.roundings, 1) * FLT_MIN, np.shape(one.magnitude)) for one in bounds)
 
@@ -404,11 +517,13 @@ On an axis the terms of the last of four results sum to 48 times the largest pro
 """
 
 
+@_rule("transformed convolutions", _of([Convolution, ConvolutionTranspose], *WEIGHTED))
 def _transformed(problem: WeightedProblem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the terms of a transform, which mixes the pixels of an image, or the taps of a pair of channels.
-
-    Only convolutions of several taps, with strides and dilations of 1, are computed so.
+    """Convolutions without strides and dilations are products of transformed images (FFT, Winograd): an element is
+    rounded relative to the largest of its image and channel, and to terms that cancel.
     """
+    # A transform mixes the pixels of an image, or the taps of a pair of channels. Only convolutions of several taps,
+    # with strides and dilations of 1, are computed so.
     first, *others = problem.operation.bounds(problem, *inputs)
     spec = problem.spec
     assert isinstance(spec, Convolution | ConvolutionTranspose)
@@ -422,8 +537,21 @@ HALF = 2.0**13
 """The unit roundoff of float16 in units of that of float32."""
 
 
+@_rule(
+    "float16 arithmetic",
+    _of([Convolution, ConvolutionTranspose], *WEIGHTED)
+    | _of([FullyConnected], "forward", "gradient_weights")
+    | _of([BatchNormalization], "statistics")
+    | _of([Neuron], "forward", "gradient", "parameter_gradient")
+    | _of([SoftMax, Reduce], "forward")
+    | _of([Arithmetic, PoolingAverage, UpsamplingBilinear], "forward", "gradient")
+    | _of([Pad, PoolingMax], "gradient"),
+)
 def _in_float16(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow roundings to float16: gamma of 2**-11, and 2**-25 among subnormals."""
+    """Intermediate results, and gradients of parameters and statistics, are rounded to float16 where MPS has float32:
+    each rounding of a bound is 2**-11 instead of 2**-24. Beyond its range nothing is compared.
+    """
+    # That is gamma of 2**-11, and 2**-25 among subnormals.
     if isinstance(problem.spec, Neuron) and problem.method != "parameter_gradient":
         return _neuron_in_float16(problem.spec, inputs)
     if isinstance(problem, Reduction):
@@ -486,184 +614,6 @@ def _neuron_in_float16(neuron: Neuron, inputs: tuple[Array, ...]) -> Extra:
     (from_result,) = _from_result(Neuron.problems["gradient"](neuron, x.shape), inputs)
     return (abs(g[0]) * error + HALF * from_result + 2.0**-23,)
 
-
-def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
-    return frozenset(Operation(spec_type, method) for spec_type in spec_types for method in methods)
-
-
-GROUPS = (InstanceNormalization, GroupNormalization)
-
-FUSED = (BatchNormalization, Convolution, ConvolutionTranspose, FullyConnected)
-"""The kernels that may end with a neuron."""
-
-SUMS_OF_WINDOWS = (PoolingAverage, UpsamplingBilinear)
-
-NORMALIZATIONS = (CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization)
-"""Those with a power."""
-
-WEIGHTED = ("forward", "gradient_data", "gradient_weights")
-
-ACCURATE = "functions within 2 units"
-
-WITHIN_TWO_UNITS = Functions(exp=4, log=4, tanh=4, power=4, logarithm_of_base=0)
-
-RULES: Mapping[str, Rule] = {
-    ACCURATE: Rule(
-        "Exponentials, logarithms, hyperbolic tangents and powers are within 2 units in the last place: bounds are "
-        "evaluated with this instead of the 4 to 16 units of Metal's table.",
-        _of([Neuron, Loss, LogSoftMax, *NORMALIZATIONS], "forward", "gradient")
-        | _of([SoftMax, *FUSED], "forward")
-        | _of([Loss], "gradient_labels"),
-    ),
-    "slope at a kink": Rule(
-        "Where a slope jumps, as that of ReLU at 0 and of a clamp at its bounds, it is that of either side.",
-        _of([Neuron, Arithmetic], "gradient"),
-        _kink,
-    ),
-    "slope of a loss at a kink": Rule(
-        "The slope of an absolute error at 0 is that of either side.",
-        _of([Loss], "gradient", "gradient_labels"),
-        _loss_kink,
-    ),
-    "cross entropy relative to 1": Rule(
-        "The slope of a cross entropy of logits is 1 minus a sigmoid: its error is relative to 1.",
-        _of([Loss], "gradient"),
-        _cross_entropy_of_one,
-    ),
-    "rounded positions": Rule(
-        "Positions of interpolation are rounded relative to themselves, which is an error of the weights, and at the "
-        "edge of the image decides whether it is read.",
-        _of([UpsamplingBilinear], "forward", "gradient") | _of([ResizeBilinear, CropAndResizeBilinear], "forward"),
-        _positions,
-    ),
-    "slope from the result": Rule(
-        "The slopes of sigmoid, tanh and ELU are y (1 - y), 1 - y**2 and y + a of the rounded result.",
-        _of([Neuron], "gradient"),
-        _from_result,
-    ),
-    "gradient at logits": Rule(
-        "Softmax is differentiated at the logarithms of its result.",
-        _of([SoftMax], "gradient"),
-        _at_logits,
-    ),
-    "sigmoid relative to 1": Rule(
-        "Sigmoid is 1/2 plus an odd function: its error is relative to 1, not to the result.",
-        _of([Neuron, *FUSED], "forward"),
-        _sigmoid_of_one,
-    ),
-    "folded scale and shift": Rule(
-        "A normalization is computed as a x + b, and the gradient of group normalization as a g + b x + c: what "
-        "cancels in these sums is rounded before.",
-        _of([BatchNormalization, *GROUPS], "forward") | _of([GroupNormalization], "gradient"),
-        _folded,
-    ),
-    "rounded means": Rule(
-        "A mean is rounded relative to itself: a constant differs from its mean.",
-        _of(GROUPS, "forward", "gradient"),
-        _rounded_means,
-        frozenset({"instance_is_group"}),  # each may have statistics of its own
-    ),
-    "plain sums": Rule(
-        "The pixels of a batch are added one after the other in float32, not relative to one of them.",
-        _of([BatchNormalization], "statistics"),
-        _plain_sums,
-        frozenset({"constant_channels"}),
-    ),
-    "plain means": Rule(
-        "The values of a group are added one after the other in float32, not relative to one of them.",
-        _of(GROUPS, "forward", "gradient"),
-        _plain_means,
-    ),
-    "means of all taps": Rule(
-        "The average of a window that shrinks is the mean of all its taps, multiplied by their number and divided by "
-        "that of the taps inside.",
-        _of([PoolingAverage], "forward", "gradient"),
-        _means_of_taps,
-    ),
-    "running sums": Rule(
-        "The sum of a window is that of the window before, plus one square, minus another.",
-        _of([CrossChannelNormalization], "forward"),
-        _running_sums,
-    ),
-    "flushes subnormals": Rule(
-        "Products and results below the smallest normal number, 1.2e-38, may be 0 or rounded to a multiple of 1.4e-45.",
-        _of([Convolution, ConvolutionTranspose, FullyConnected], *WEIGHTED)
-        | _of([PoolingAverage], "forward", "gradient")
-        | _of([Arithmetic, Neuron, Reduce], "forward"),
-        _underflow,
-    ),
-    "TF32 convolutions": Rule(
-        "Pixels, weights and gradients of convolutions are rounded to 11 bits, in the format TF32.",
-        _of([Convolution, ConvolutionTranspose], *WEIGHTED),
-        _short_factors,
-    ),
-    "TF32 products": Rule(
-        "Inputs, weights and gradients of fully connected layers are rounded to 11 bits, in the format TF32.",
-        _of([FullyConnected], *WEIGHTED),
-        _short_factors,
-    ),
-    "transformed convolutions": Rule(
-        "Convolutions without strides and dilations are products of transformed images (FFT, Winograd): an element is "
-        "rounded relative to the largest of its image and channel, and to terms that cancel.",
-        _of([Convolution, ConvolutionTranspose], *WEIGHTED),
-        _transformed,
-    ),
-    "variance from squares": Rule(
-        "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",
-        _of([GroupNormalization], "forward", "gradient"),
-        _squares,
-    ),
-    "folded sums": Rule(
-        "The gradient of the scale of batch normalization is the sum of g x minus the mean times that of g.",
-        _of([BatchNormalization], "statistics_gradient"),
-        _folded_sums,
-    ),
-    "small probabilities are 0": Rule(
-        "A result of softmax or sigmoid below 2**-125 may be 0.",
-        _of([SoftMax, Neuron, *FUSED], "forward"),
-        _vanishing,
-    ),
-    "softmax recomputed": Rule(
-        "The gradient of softmax is that at the logarithm of the given result, whose softmax is computed again.",
-        _of([SoftMax, LogSoftMax], "gradient"),
-        _recomputed,
-    ),
-    "ties shared": Rule(
-        "Equal maxima of a window share its gradient.",
-        _of([PoolingMax], "gradient"),
-        _shared_ties,
-    ),
-    "another of equal maxima": Rule(
-        "The gradient of a window with equal maxima goes to any one of them, which Apple leaves open.",
-        _of([PoolingMax], "gradient"),
-        _any_tie,
-    ),
-    "NaN by another formula": Rule(
-        "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "
-        "the maximum.",
-        _of([Neuron], "forward", "gradient", "parameter_gradient")
-        | _of([Arithmetic, PoolingMax, PoolingL2Norm, Dropout], "gradient"),
-        without=frozenset({"nonfinite"}),
-    ),
-    "float16 arithmetic": Rule(
-        "Intermediate results, and gradients of parameters and statistics, are rounded to float16 where MPS has "
-        "float32: each rounding of a bound is 2**-11 instead of 2**-24. Beyond its range nothing is compared.",
-        _of([Convolution, ConvolutionTranspose], *WEIGHTED)
-        | _of([FullyConnected], "forward", "gradient_weights")
-        | _of([BatchNormalization], "statistics")
-        | _of([Neuron], "forward", "gradient", "parameter_gradient")
-        | _of([SoftMax, Reduce], "forward")
-        | _of([Arithmetic, PoolingAverage, UpsamplingBilinear], "forward", "gradient")
-        | _of([Pad, PoolingMax], "gradient"),
-        _in_float16,
-    ),
-    "zeros by products": Rule(
-        "A dropped element is its product with 0: its sign and NaN stay.",
-        _of([Dropout], "forward", "gradient"),
-        without=frozenset({"dropped_is_zero"}),
-    ),
-}
-"""The rules that a backend may declare, by name."""
 
 _current: ContextVar[tuple[str, ...]] = ContextVar("rules", default=())
 
