@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
@@ -54,23 +55,21 @@ class Mlx(Framework):
     def tensor(self, array: Array) -> Tensor:
         """Return an array as a tensor, in the same order in memory."""
         order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-        with self.core.stream(self.core.cpu):
-            memory = self.core.array(array.transpose(order).copy())
-            return memory.transpose(*map(int, np.argsort(order)))
+        memory = self.core.array(array.transpose(order).copy())
+        return memory.transpose(*map(int, np.argsort(order)))
 
     def array(self, tensor: Tensor) -> Array:
         """Return a tensor as an array, an image with its channels last."""
         return np.array(tensor)
 
-    def run(self, function: Function, *arrays: Array) -> Array:
-        """Return ``function(*tensors)`` as an array."""
-        with self.core.stream(self.core.cpu):
-            return super().run(function, *arrays)
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Return a context in which new tensors are on the CPU."""
+        context: AbstractContextManager[Any] = self.core.stream(self.core.cpu)
+        return context
 
     def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
         """Return the gradients by ``mlx.core.vjp``."""
         first, rest = tensors[:count], tensors[count:]
-        with self.core.stream(self.core.cpu):
-            _, found = self.core.vjp(lambda *leaves: function(*leaves, *rest), first, [g])
-            self.core.eval(found)
+        _, found = self.core.vjp(lambda *leaves: function(*leaves, *rest), first, [g])
+        self.core.eval(found)
         return list(found)

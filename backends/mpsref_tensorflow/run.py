@@ -57,14 +57,14 @@ class TensorFlow(Framework):
         found: Array = tensor.numpy()
         return found
 
-    def run(self, function: Function, *arrays: Array) -> Array:
-        """Return ``function(*tensors)`` as an array."""
-        with self.tf.device("/CPU:0"):
-            return super().run(function, *arrays)
+    def on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which new tensors are on the CPU."""
+        context: contextlib.AbstractContextManager[Any] = self.tf.device("/CPU:0")
+        return context
 
     def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
         """Return the gradients by ``tf.GradientTape``."""
-        with self.tf.device("/CPU:0"), self.tf.GradientTape() as tape:
+        with self.tf.GradientTape() as tape:
             tape.watch(tensors[:count])
             y = function(*tensors)
         zero = self.tf.UnconnectedGradients.ZERO

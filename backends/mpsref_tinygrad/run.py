@@ -42,7 +42,7 @@ class Tinygrad(Framework):
 
         return call_text.named("tinygrad.nn", tinygrad.nn)
 
-    def on_cpu(self) -> AbstractContextManager[None]:
+    def on_device(self) -> AbstractContextManager[None]:
         """Return a context in which new tensors are on the CPU."""
         import tinygrad
 
@@ -59,16 +59,6 @@ class Tinygrad(Framework):
         """Return a tensor as an array, an image with its channels last."""
         found: Array = tensor.numpy()
         return found.transpose(0, 2, 3, 1) if found.ndim == 4 else found
-
-    def run(self, function: Function, *arrays: Array) -> Array:
-        """Return ``function(*tensors)`` as an array."""
-        with self.on_cpu():
-            return super().run(function, *arrays)
-
-    def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
-        """Return the gradients for the first ``count`` arrays."""
-        with self.on_cpu():
-            return super().gradients(function, arrays, g, count)
 
     def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
         """Return the gradients by ``Tensor.backward``."""

@@ -85,8 +85,6 @@ class Recorder(Torch):
             raise UnsupportedError(f"the result of PyTorch is larger: {words.output_size}")
         return super().way(problem, convert)
 
-    transposed_way = way
-
     def run(self, function: Function, *arrays: Array) -> Array:
         """Return ``function(*tensors)``, and keep the call."""
         with self.torch.inference_mode(False), self.torch.no_grad():  # a composite operator is seen in inference mode

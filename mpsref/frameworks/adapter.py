@@ -55,7 +55,6 @@ from mpsref.kernels import (
     SoftMax,
 )
 from mpsref.kernels.batch_normalization import merged
-from mpsref.kernels.convolution import WeightedProblem
 from mpsref.operations import Operation, OperationKey, Problem, Spec, planned
 
 Tensor: TypeAlias = Any
@@ -110,6 +109,8 @@ class Way(NamedTuple):
 def way(problem: Problem, convert: Convert) -> Way:
     """Return how a framework computes a problem with windows: with its own arguments, else on a grown image.
 
+    A transposed convolution is else computed whole, without padding; its source image stays as it is.
+
     Parameters
     ----------
     problem : Problem
@@ -131,35 +132,23 @@ def way(problem: Problem, convert: Convert) -> Way:
         words = convert(problem)
         return Way(words.keywords, _same, _same, words.crop, words.extend, False)
     except UnsupportedError:
+        if isinstance(problem.spec, ConvolutionTranspose):
+            return _whole(problem, convert)
         image, words = grown(problem), convert(without_padding(problem))
         return Way(words.keywords, image.copy, image.adjoint, words.crop, words.extend, True)
 
 
-def transposed_way(problem: WeightedProblem, convert: Convert) -> Way:
-    """Return how a framework computes a transposed convolution: with its own arguments, else whole, without padding.
+def _whole(problem: Any, convert: Convert) -> Way:
+    """Return how a framework computes the whole result of a transposed convolution, of which a part is cut out."""
+    spec, part = problem.spec, unpadded(problem)
+    first = tuple(k // 2 - k + 1 for k in spec.size)
+    size = "output_size" if problem.method == "forward" else "gradient_size"
+    changes = {"spec": replace(spec, offset=(0, 0), kernel_offset=first), size: part.lengths}
+    return Way(convert(replace(problem, **changes)).keywords, _same, _same, part.copy, part.adjoint, True)
 
-    Parameters
-    ----------
-    problem : WeightedProblem
-        A problem of :class:`mpsref.ConvolutionTranspose`.
-    convert : callable
-        Returns the framework's arguments, or raises ``UnsupportedError``.
 
-    Returns
-    -------
-    Way
-        Arguments and conversions of images; the source image stays as it is.
-    """
-    try:
-        words = convert(problem)
-        return Way(words.keywords, _same, _same, words.crop, words.extend, False)
-    except UnsupportedError:
-        spec: Any = problem.spec
-        part = unpadded(problem)
-        first = tuple(k // 2 - k + 1 for k in spec.size)
-        size = "output_size" if problem.method == "forward" else "gradient_size"
-        changes: dict[str, Any] = {"spec": replace(spec, offset=(0, 0), kernel_offset=first), size: part.lengths}
-        return Way(convert(replace(problem, **changes)).keywords, _same, _same, part.copy, part.adjoint, True)
+transposed_way = way
+"""The same, for a transposed convolution."""
 
 
 def like(array: Array, shape: Sequence[int]) -> Array:
@@ -254,11 +243,16 @@ class Framework(ABC):
         """Return the gradient for the first array."""
         return self.gradients(function, arrays, g)[0]
 
+    def on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which new tensors are on the device of the framework, if there are several."""
+        return contextlib.nullcontext()
+
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Raise ``UnsupportedError`` where the framework refuses arguments."""
+        """Run on the device; raise ``UnsupportedError`` where the framework refuses arguments."""
         try:
-            yield
+            with self.on_device():
+                yield
         except Exception as error:
             if isinstance(error, UnsupportedError) or not any(part in str(error) for part in self.refusals):
                 raise
@@ -275,10 +269,6 @@ class Framework(ABC):
     def way(self, problem: Problem, convert: Convert) -> Way:
         """Return how the framework computes a problem with windows."""
         return way(problem, convert)
-
-    def transposed_way(self, problem: WeightedProblem, convert: Convert) -> Way:
-        """Return how the framework computes a transposed convolution."""
-        return transposed_way(problem, convert)
 
     def vectors(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the parameters of a normalization of images of ``dtype``."""
@@ -429,11 +419,9 @@ class Framework(ABC):
                 return dw[:, ::-1, ::-1]
             return weights_from(self._weights(dw, back=True), layout, problem.spec.groups, transposed=True)
 
-        def found(problem: Any) -> Way:
-            return self.transposed_way(problem, convert)
-
+        of_bias = lambda here: biased and not here.grown  # noqa: E731
         return self._weighted(
-            ConvolutionTranspose, found, function, neuron, to, back, lambda here: biased and not here.grown
+            ConvolutionTranspose, lambda problem: self.way(problem, convert), function, neuron, to, back, of_bias
         )
 
     def fully_connected(self, function: Function, neuron: Callable[[Neuron], Function]) -> Table:
