@@ -252,9 +252,6 @@ class Product(Translated):
             raise UnsupportedError(f"a product of batches of shapes {x[:-2]} and {y[:-2]}")
         self.inputs = {"x": input, "y": other}
 
-    def whole(self, method: str) -> None:
-        return None
-
     def _matrices(self, tensor: Tensor, single: bool = False) -> Tensor:
         return tensor.detach().reshape(1, -1, tensor.shape[-1]) if self.single and not single else _batches(tensor)
 
@@ -381,9 +378,6 @@ class Table(Translated):
         self.indices = array(input).ravel()
         padding = -1 if padding_idx is None else padding_idx
         self.padding = padding + len(weight) if padding_idx is not None and padding < 0 else padding
-
-    def whole(self, method: str) -> None:
-        return None
 
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
         size = y.shape[-1]

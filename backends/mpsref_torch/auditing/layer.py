@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import mpsref_torch
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance.audit import Check, Step
 from mpsref.frameworks.adapter import Tensor
@@ -18,17 +19,11 @@ from mpsref_torch.auditing.sampled import ELEMENTS, VALUES, Draw, array, element
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 
-RULES = (
-    "slope at a kink",
-    "slope from the result",
-    "folded scale and shift",
-    "rounded means",
-    "plain sums",
-    "variance from squares",
-    "rounded positions",
-    "flushes subnormals",
-)
-"""Those of the backend ``torch`` that concern layers; NaN and infinities are not compared at all."""
+NOT_OF_LAYERS = {"small probabilities are 0", "zeros by products", "NaN by another formula"}
+"""NaN and infinities are not compared at all."""
+
+RULES = (*(rule for rule in mpsref_torch.RULES if rule not in NOT_OF_LAYERS), "flushes subnormals")
+"""Those of the backend ``torch`` that concern layers."""
 
 
 def rules_on(device: Any) -> tuple[str, ...]:
@@ -36,7 +31,7 @@ def rules_on(device: Any) -> tuple[str, ...]:
     import torch
 
     if device.type == "cpu":
-        return (*RULES, "functions within 2 units")
+        return (*RULES, *mpsref_torch.ON_CPU)
     if device.type != "cuda":
         return RULES
     convolutions = ("TF32 convolutions",) if torch.backends.cudnn.allow_tf32 else ()
@@ -88,9 +83,9 @@ class Translated(ABC):
         """Return what compares the call that is run once more: a formula that counts fewer roundings, if it has one."""
         return self
 
-    @abstractmethod
     def whole(self, method: str) -> Problem | None:
         """Return a problem of the shapes of the whole layer, or ``None``."""
+        return None
 
 
 @dataclass(eq=False)

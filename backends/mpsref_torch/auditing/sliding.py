@@ -61,6 +61,8 @@ class Weighted(Translated):
     """A convolution or a transposed convolution of one or two axes, or a product with a matrix."""
 
     transposed = False
+    strides = dilations = (1, 1)
+    offsets: Pair = (0, 0)
     images, members, side = 2, 8, 8
     """The most images, channels, and channels of a gradient for weights that are compared."""
 
@@ -76,27 +78,26 @@ class Weighted(Translated):
         self.in_group = self.x_shape[1] // self.groups
         self.out_group = (self.weight.shape[1] if self.transposed else self.weight.shape[0] // self.groups) or 1
 
-    # What differs between both kinds
-
     def spec(self, offsets: Pair, groups: int) -> Any:
         """Return the spec with other offsets and groups."""
-        raise NotImplementedError
+        return Convolution(self.size, self.strides, self.dilations, offsets, groups)
+
+    def _window(self, axis: int) -> Window:
+        return Window(self.size[axis], self.strides[axis], self.dilations[axis], self.offsets[axis])
 
     def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
         """Return source, windows and offset that give these pixels of the result."""
-        raise NotImplementedError
+        return sampled.forward(self._window(axis), self.x_shape[2 + axis], pixels)
 
     def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
         """Return windows and offset that give the gradient of these pixels of the source."""
-        raise NotImplementedError
+        return sampled.backward(self._window(axis), self.y_shape[2 + axis], pixels)
 
     def as_images(self, tensor: Tensor) -> Tensor:
         """Return the source, the result or a gradient of it as (N, C, H, W)."""
         if self.rank not in (1, 2):
             raise UnsupportedError(f"a convolution of {self.rank} axes; mpsref has those of one and two")
         return as_images(tensor, self.rank)
-
-    # What is common
 
     @staticmethod
     def kernel(tensor: Tensor) -> Tensor:
@@ -146,10 +147,8 @@ class Weighted(Translated):
             pairs = max(1, WORK // (math.prod(self.y_shape[::2]) * self.y_shape[3] * math.prod(self.size)))
             side = min(self.side, max(2, math.isqrt(pairs)))
             self.groups_of_weights = draw.some(self.groups, 1 if self.groups == 1 else min(8, max(2, pairs)))
-            self.outputs_of_weights, self.inputs_of_weights = (
-                draw.some(self.out_group, side),
-                draw.some(self.in_group, side),
-            )
+            self.outputs_of_weights = draw.some(self.out_group, side)
+            self.inputs_of_weights = draw.some(self.in_group, side)
             channels = self.channels(self.groups_of_weights, self.inputs_of_weights, self.in_group)
             self.kept = image(x, list(range(len(x))), channels)
         return found
@@ -193,8 +192,6 @@ class Weighted(Translated):
         self.kept = None
         return Check(problem, (part, source), actual, tuple(of))
 
-    offsets: Pair
-
     def whole(self, method: str) -> Problem | None:
         n, inputs, *source = self.x_shape
         spec, outputs = self.spec(self.offsets, self.groups), self.y_shape[1]
@@ -224,18 +221,6 @@ class ConvolutionLayer(Weighted):
             pads = (0, 0) if padding == "valid" else pair(padding, self.rank)
         self.offsets = _placed(self.x_shape, self.size, self.strides, pads, self.dilations).offset
 
-    def spec(self, offsets: Pair, groups: int) -> Convolution:
-        return Convolution(self.size, self.strides, self.dilations, offsets, groups)
-
-    def _window(self, axis: int) -> Window:
-        return Window(self.size[axis], self.strides[axis], self.dilations[axis], self.offsets[axis])
-
-    def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
-        return sampled.forward(self._window(axis), self.x_shape[2 + axis], pixels)
-
-    def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
-        return sampled.backward(self._window(axis), self.y_shape[2 + axis], pixels)
-
 
 class TransposedLayer(Weighted):
     """``conv_transpose1d`` and ``conv_transpose2d``; ``output_padding`` shows in the size of the result."""
@@ -259,10 +244,8 @@ class TransposedLayer(Weighted):
         s, pads = pair(stride, self.rank), pair(padding, self.rank)
         self.strides = (max(1, s[0]), s[1])
         # The first pixel of the result is number `pad` of all that a tap reaches.
-        self.offsets = (
-            pads[0] + self.size[0] // 2 - self.size[0] + 1,
-            pads[1] + self.size[1] // 2 - self.size[1] + 1,
-        )
+        y, x = (pad + k // 2 - k + 1 for pad, k in zip(pads, self.size, strict=True))
+        self.offsets = y, x
 
     def spec(self, offsets: Pair, groups: int) -> ConvolutionTranspose:
         return ConvolutionTranspose(self.size, self.strides, kernel_offset=offsets, groups=groups)
@@ -288,7 +271,6 @@ class LinearLayer(Weighted):
     """``linear``: a fully connected layer on images of one pixel; all leading axes are the batch."""
 
     images, members, side = 64, 32, 64
-    offsets = (0, 0)
 
     def __init__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
         if weight.dim() != 2:
@@ -301,11 +283,6 @@ class LinearLayer(Weighted):
 
     def spec(self, offsets: Pair, groups: int) -> FullyConnected:
         return FullyConnected(1)
-
-    def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
-        return sampled.Crop((0, 1), (0, 1), 0)
-
-    backward_crop = forward_crop
 
 
 class PoolingLayer(Translated):
@@ -332,7 +309,7 @@ class PoolingLayer(Translated):
         self.y_shape = tuple(y.shape)
         images, channels, checks = draw.some(len(x), 2), draw.some(x.shape[1], 16), []
         for block in draw.blocks(self.y_shape[2:], WINDOWS):
-            crops = [self._forward(axis, pixels) for axis, pixels in enumerate(block)]
+            crops = list(map(sampled.forward, self.layer.windows, self.x_shape[2:], block))
             part = image(x, images, channels, crops[0].source, crops[1].source)
             spec = replace(self.layer, offset=(crops[0].offset, crops[1].offset))
             problem = spec.problems["forward"](spec, part.shape, tuple(stop - start for start, stop in block))
@@ -369,14 +346,8 @@ class PoolingLayer(Translated):
         self.kept = []
         return checks
 
-    def _forward(self, axis: int, pixels: Range) -> sampled.Crop:
-        return sampled.forward(self.layer.windows[axis], self.x_shape[2 + axis], pixels)
-
     def _both(self, block: Block) -> list[sampled.Crop]:
-        return [
-            sampled.both(self.layer.windows[axis], self.y_shape[2 + axis], self.x_shape[2 + axis], pixels)
-            for axis, pixels in enumerate(block)
-        ]
+        return list(map(sampled.both, self.layer.windows, self.y_shape[2:], self.x_shape[2:], block))
 
     def whole(self, method: str) -> Problem:
         n, channels, height, width = self.x_shape

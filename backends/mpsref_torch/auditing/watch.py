@@ -49,17 +49,7 @@ def layout(tensor: Tensor) -> str:
 
 
 class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be installed
-    """Compares the known functions that are called while it is entered, and lists the others.
-
-    Parameters
-    ----------
-    model : Module
-        The model, whose modules give calls their names.
-    draw : Draw
-        Draws the parts that are compared.
-    compiles : bool
-        Whether modules and functions run through ``torch.compile``, each by itself.
-    """
+    """Compares the known functions that a model calls while it is entered, on drawn parts, and lists the others."""
 
     def __init__(self, model: nn.Module, draw: Draw, *, compiles: bool = False) -> None:
         super().__init__()
@@ -481,18 +471,7 @@ def _edges(layer: Translated) -> dict[str, Any]:
 class Gradients:
     """Collects the gradients of one call from its own nodes, before they are added to those of other calls.
 
-    Parameters
-    ----------
-    seen, layer
-        The call.
-    y : Tensor
-        What the function returned.
-    edges : dict of str to GradientEdge
-        Where the gradients of the inputs go.
-    draw : Draw
-        Draws parts.
-    again : Again or None
-        What will run the call again, and needs the kind of the gradient.
+    They go to the ``edges`` of its inputs; what runs the call ``again`` needs the kind of the gradient.
     """
 
     def __init__(
