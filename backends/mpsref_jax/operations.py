@@ -286,10 +286,8 @@ IMPLEMENTATIONS: Table = jax.keeping(
             "jax.random has other generators than that of the masks, Philox4x32-10", Operation(mpsref.Dropout, "mask")
         ),
         **jax.calls(mpsref.Dropout, forward=dropout, gradient=dropout_gradient),
-        **jax.layer(UpsamplingNearest, upsampling),
-        **jax.layer(mpsref.UpsamplingBilinear, upsampling),
-        **jax.layer(mpsref.ResizeBilinear, resize),
-        **jax.layer(mpsref.CropAndResizeBilinear, resize),
+        **jax.layer((UpsamplingNearest, mpsref.UpsamplingBilinear), upsampling),
+        **jax.layer((mpsref.ResizeBilinear, mpsref.CropAndResizeBilinear), resize),
         **jax.layer(mpsref.Pad, pad),
         **jax.reductions(reduce),
         **jax.slices(lambda x, pairs: jax.numpy.pad(x, pairs)),

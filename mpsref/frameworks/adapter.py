@@ -71,6 +71,9 @@ Convert: TypeAlias = Callable[[Problem], Words]
 
 Table: TypeAlias = dict[OperationKey, Implementation]
 
+Kinds: TypeAlias = type[Spec] | tuple[type[Spec], ...]
+"""A kernel, or several with the same functions."""
+
 Program = TypeVar("Program")
 """A compiled function."""
 
@@ -276,8 +279,8 @@ class Framework(ABC):
 
     # --- one image to one image ---------------------------------------------------------------------------------------
 
-    def layer(self, kind: type[Spec], make: Make) -> Table:
-        """Return the operations of a kernel from one image to one; a gradient that takes no image gets zeros as one."""
+    def layer(self, kinds: Kinds, make: Make) -> Table:
+        """Return the operations of kernels from one image to one; a gradient that takes no image gets zeros as one."""
 
         def forward(problem: Any, x: Array, out: Array) -> None:
             out[...] = self.run(make(problem), x)
@@ -286,7 +289,7 @@ class Framework(ABC):
             source = x[0] if x else like(g, problem.source_shape)
             out[...] = self.gradient(make(problem), g, source)
 
-        return _table(kind, forward=forward, gradient=gradient)
+        return _table(kinds, forward=forward, gradient=gradient)
 
     def calls(self, kind: type[Spec], **methods: Make) -> Table:
         """Return operations that are one call each: ``make(problem)`` is a function of all inputs of the method."""
@@ -919,9 +922,10 @@ def scaled(x: Tensor, factor: float = 1, shift: float = 0) -> Tensor:
     return x if shift == 0 else x + shift
 
 
-def _table(kind: type[Spec], **methods: Implementation) -> Table:
-    """Return the implementations of those methods that the kernel has."""
-    return {Operation(kind, method): function for method, function in methods.items() if method in kind.declared}
+def _table(kinds: Kinds, **methods: Implementation) -> Table:
+    """Return the implementations of those methods that the kernels have."""
+    every = kinds if isinstance(kinds, tuple) else (kinds,)
+    return {Operation(kind, name): run for kind in every for name, run in methods.items() if name in kind.declared}
 
 
 def _bias(problem: Any, image: Array, biases: Sequence[Array] = ()) -> Array:
