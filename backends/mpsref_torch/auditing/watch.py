@@ -270,7 +270,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             seen.translated, seen.reasons = None, [str(error)]
         except (TypeError, AttributeError, ValueError) as error:
             seen.translated, seen.reasons = None, [f"arguments that an audit does not take: {error}"]
-        call = _Call(seen, {} if seen.translated is None else _edges(seen.translated), translate, args, keywords)
+        edges = {} if seen.translated is None else _edges(seen.translated)
+        call = _Call(seen, edges, translate, args, keywords, self._draw)
         if seen.translated is not None and row.again and not seen.translated.works_in_place:
             call.again = self._repeatable(function, call)
         return call
@@ -340,7 +341,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         if not y.requires_grad:
             seen.reasons.append(NO_NEED)
         elif wanted:
-            Gradients(seen, layer, y, call.edges, self._draw, call.again)
+            call.collect(y)
 
     def applied(self, cls: Any, arguments: tuple[Any, ...], apply: Callable[..., Any]) -> Any:
         """Call a function with a backward pass of its own, and record its call."""
@@ -445,9 +446,15 @@ def _rounded(given: Any, dtype: torch.dtype) -> Any:
     return given.to(dtype) if isinstance(given, torch.Tensor) and given.is_floating_point() else given
 
 
-@dataclass
+def _edges(layer: Translated) -> dict[str, Any]:
+    if not torch.is_grad_enabled():
+        return {}
+    return {name: get_gradient_edge(tensor) for name, tensor in layer.inputs.items() if tensor.requires_grad}
+
+
+@dataclass(eq=False)
 class _Call:
-    """A call between its begin and its end."""
+    """A call, which collects its gradients from its own nodes, before they are added to those of other calls."""
 
     seen: Seen
     edges: dict[str, Any]
@@ -455,50 +462,30 @@ class _Call:
     translate: Callable[..., Translated]
     args: tuple[Any, ...]
     keywords: dict[str, Any]
+    draw: Draw
     again: Repetition | None = None
+    """What will run it again, and needs the kind of the gradient."""
 
     def release(self) -> None:
         """Keep no tensors."""
         self.args, self.keywords = (), {}
 
-
-def _edges(layer: Translated) -> dict[str, Any]:
-    if not torch.is_grad_enabled():
-        return {}
-    return {name: get_gradient_edge(tensor) for name, tensor in layer.inputs.items() if tensor.requires_grad}
-
-
-class Gradients:
-    """Collects the gradients of one call from its own nodes, before they are added to those of other calls.
-
-    They go to the ``edges`` of its inputs; what runs the call ``again`` needs the kind of the gradient.
-    """
-
-    def __init__(
-        self,
-        seen: Seen,
-        layer: Translated,
-        y: Tensor,
-        edges: dict[str, Any],
-        draw: Draw,
-        again: Repetition | None = None,
-    ) -> None:
-        self._seen, self._layer, self._draw, self._again = seen, layer, draw, again
+    def collect(self, y: Tensor) -> None:
+        """Register what takes the gradients of the result and of the inputs."""
         self._shape = tuple(y.shape)
         self._g: Tensor | None = None
         self._found: dict[str, Tensor] = {}
-        end = get_gradient_edge(y)
+        end, edges = get_gradient_edge(y), self.edges
         boundary = list(_boundary(end.node, edges))
         self._left = len(boundary)
-        reached = {name for _, places in boundary for _, name in places}
-        if reached != set(edges):
-            seen.reasons.append("no gradient: its graph does not lead from the result to the inputs")
+        if {name for _, places in boundary for _, name in places} != set(edges):
+            self.seen.reasons.append("no gradient: its graph does not lead from the result to the inputs")
             return
         node, self._number = _computing(end.node, end.output_nr)
         node.register_prehook(self._source)
         for node, places in boundary:
             node.register_hook(self._taking(places))
-        seen.reasons.append(NO_GRADIENT)
+        self.seen.reasons.append(NO_GRADIENT)
 
     def _source(self, grad_outputs: tuple[Any, ...]) -> None:
         self._g = grad_outputs[self._number]
@@ -516,7 +503,8 @@ class Gradients:
         return take
 
     def _compare(self) -> None:
-        seen, g, layer = self._seen, self._g, self._layer
+        seen, g, layer = self.seen, self._g, self.seen.translated
+        assert layer is not None
         seen.reasons.remove(NO_GRADIENT)
         found = {name: self._viewed(dx, layer.inputs[name].shape) for name, dx in self._found.items()}
         self._g, self._found = None, {}
@@ -534,10 +522,10 @@ class Gradients:
         if not bool(g.any()):
             seen.reasons.append("gradients: that of the result is 0 everywhere")
             return
-        if self._again is not None:
-            self._again.g = Like.of("g", g)
+        if self.again is not None:
+            self.again.g = Like.of("g", g)
         with torch.no_grad():
-            seen.judge(lambda: layer.gradients(g, found, self._draw), seen.unit, _stores(seen, layer, g))
+            seen.judge(lambda: layer.gradients(g, found, self.draw), seen.unit, _stores(seen, layer, g))
 
     @staticmethod
     def _viewed(tensor: Tensor, shape: Any) -> Tensor:
