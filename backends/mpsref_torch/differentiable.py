@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -10,31 +11,16 @@ import numpy as np
 import torch
 
 from mpsref import (
-    Arithmetic,
     BatchNormalization,
     Concatenation,
     Convolution,
     ConvolutionTranspose,
-    CrossChannelNormalization,
     Dropout,
     FullyConnected,
     GroupNormalization,
     InstanceNormalization,
-    LocalContrastNormalization,
-    LogSoftMax,
     Loss,
     Neuron,
-    Pad,
-    PoolingAverage,
-    PoolingL2Norm,
-    PoolingMax,
-    Reduce,
-    Reshape,
-    Slice,
-    SoftMax,
-    SpatialNormalization,
-    UpsamplingBilinear,
-    UpsamplingNearest,
     frameworks,
 )
 from mpsref.arguments.arrays import Array
@@ -84,14 +70,17 @@ class Kind(NamedTuple):
     """Names of keyword arguments of a call."""
     constants: tuple[str, ...] = ()
     """Names of tensors without a gradient."""
+    reads_result: bool = False
+    """Whether the gradients are computed from the result."""
 
 
-def _of_source(call: Call, g: Array) -> Gradients:
-    return [call.run("gradient", g, call.given[0])]
-
-
-def _of_result(call: Call, g: Array) -> Gradients:
-    return [call.run("gradient", g, call.result)]
+def _declared(call: Call, g: Array) -> Gradients:
+    """Of all that the gradient of the kernel returns; it reads tensors of the call, or the result."""
+    problems = call.spec.problems
+    given = dict(zip(problems["forward"].inputs, call.given, strict=True))
+    read = (given.get(name, call.result) for name in problems["gradient"].inputs if name != "g")
+    found = call.run("gradient", g, *read)
+    return [found] if isinstance(found, np.ndarray) else list(found)
 
 
 def _convolution(call: Call, g: Array) -> Gradients:
@@ -151,10 +140,6 @@ def _neuron_gradients(call: Call, g: Array) -> Gradients:
     return [dx, call.wanted(1, lambda: neuron.parameter_gradient(g, x, backend=call.backend))]
 
 
-def _arithmetic(call: Call, g: Array) -> Gradients:
-    return list(call.run("gradient", g, *call.given))
-
-
 def _concatenated(call: Call) -> Array:
     y: Array = call.run("forward", call.given)
     return y
@@ -190,28 +175,31 @@ def _loss(call: Call, g: Array) -> Gradients:
     return [dy, call.wanted(1, lambda: call.run("gradient_labels", g, *call.given)), None]
 
 
-_SIZE = ("output_size",)
-_WEIGHTED = Kind(("x", "weights", "biases"), 2, _convolution, options=_SIZE)
-_PLAIN = Kind(("x",), 1, _of_source)
+_WEIGHTED = Kind(("x", "weights", "biases"), 2, _convolution, options=("output_size",))
 
 KINDS: dict[type[Spec], Kind] = {
-    **dict.fromkeys((PoolingAverage, PoolingMax, PoolingL2Norm), _PLAIN._replace(options=_SIZE)),
-    **dict.fromkeys((SpatialNormalization, LocalContrastNormalization), _PLAIN._replace(options=_SIZE)),
-    **dict.fromkeys((CrossChannelNormalization, UpsamplingNearest, UpsamplingBilinear), _PLAIN),
-    **dict.fromkeys((Pad, Slice, Reshape, Reduce), _PLAIN),
-    **dict.fromkeys((SoftMax, LogSoftMax), Kind(("x",), 1, _of_result)),
     **dict.fromkeys((Convolution, ConvolutionTranspose, FullyConnected), _WEIGHTED),
     **dict.fromkeys((InstanceNormalization, GroupNormalization), Kind(("x", "gamma", "beta"), 1, _groups)),
     BatchNormalization: Kind(
         ("x", "gamma", "beta", "mean", "variance"), 1, _batch, _batch_forward, constants=("mean", "variance")
     ),
     Neuron: Kind(("x", "slopes"), 1, _neuron_gradients, _neuron_forward),
-    Arithmetic: Kind(("x", "y"), 2, _arithmetic),
     Concatenation: Kind((), 1, _parts, _concatenated),
     Dropout: Kind(("x", "mask"), 1, _kept, _dropped, ("sequence", "first_image_index"), ("mask",)),
     Loss: Kind(("y", "t", "weights"), 2, _loss, options=("validate",), constants=("weights",)),
 }
-"""Of each kernel with a gradient, how it is called."""
+"""Of the kernels whose calls or gradients are not what they declare."""
+
+
+def kind_of(spec_type: type[Any]) -> Kind | None:
+    """Return how a kernel is called, by default as its forward pass; ``None`` if it has no gradient."""
+    if spec_type in KINDS or "gradient" not in spec_type.problems:
+        return KINDS.get(spec_type)
+    _, *arguments = inspect.signature(spec_type.forward).parameters.values()
+    tensors = tuple(spec_type.problems["forward"].inputs)
+    options = tuple(one.name for one in arguments if one.name not in (*tensors, "out", "backend"))
+    reads_result = not {*spec_type.problems["gradient"].inputs} <= {"g", *tensors}
+    return Kind(tensors, len(tensors), _declared, options=options, reads_result=reads_result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,10 +209,11 @@ class Function:
     spec: Spec
     backend: Backend
     layout: str
+    kind: Kind
 
     def __call__(self, *tensors: Tensor | None, **options: Any) -> Tensor:
         """Compute the kernel; arguments as in :func:`mpsref_torch.function`."""
-        kind = KINDS[type(self.spec)]
+        kind = self.kind
         names = kind.tensors or tuple(f"xs[{k}]" for k in range(len(tensors)))
         unknown = {*options} - {*names[kind.required :], *kind.options}
         if unknown:
@@ -269,7 +258,7 @@ class Function:
         return torch.from_numpy(array).to(like)
 
     def _is_weights(self, number: int) -> bool:
-        return number == 1 and KINDS[type(self.spec)] is _WEIGHTED
+        return number == 1 and self.kind is _WEIGHTED
 
     def _weights(self, array: Array, exchange: Callable[..., Array]) -> Array:
         transposed = isinstance(self.spec, ConvolutionTranspose)
@@ -282,7 +271,7 @@ class _Differentiated(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, function: Function, options: dict[str, Any], *tensors: Tensor | None) -> Tensor:
-        kind = KINDS[type(function.spec)]
+        kind = function.kind
         names = kind.tensors or tuple(f"xs[{k}]" for k in range(len(tensors)))
         given = tuple(
             function.array(k, name, tensor) for k, (name, tensor) in enumerate(zip(names, tensors, strict=True))
@@ -292,7 +281,7 @@ class _Differentiated(torch.autograd.Function):  # type: ignore[misc]
         ctx.function = function
         y = function.tensor(-1, ctx.call.result, tensors[0])
         # The arrays are the memory of these tensors: autograd refuses backward if one of them has changed.
-        ctx.save_for_backward(*tensors, *([y] if kind.gradients is _of_result else []))
+        ctx.save_for_backward(*tensors, *([y] if kind.reads_result else []))
         return y
 
     @staticmethod
@@ -301,7 +290,7 @@ class _Differentiated(torch.autograd.Function):  # type: ignore[misc]
         function, call = ctx.function, ctx.call
         call.needs = ctx.needs_input_grad[2:]
         tensors = ctx.saved_tensors[: len(call.needs)]
-        found = KINDS[type(function.spec)].gradients(call, function.array(-1, "the source gradient", g))
+        found = function.kind.gradients(call, function.array(-1, "the source gradient", g))
         return (
             None,
             None,

@@ -230,7 +230,7 @@ def test_what_is_refused() -> None:
         mpsref_torch.function(mpsref.Convolution(2))(torch.ones(1, 1, 2, 2))
     with pytest.raises(TypeError, match="backend 'cpu' takes float16, float32"):
         pool(torch.ones(1, 1, 2, 2, dtype=torch.float64))
-    with pytest.raises(TypeError, match="spec is of type Compare; it must be a kernel with a gradient: PoolingAverage"):
+    with pytest.raises(TypeError, match="spec is of type Compare; it must be a kernel with a gradient: Arithmetic"):
         mpsref_torch.function(mpsref.Compare("equal"))
     with pytest.raises(ValueError, match="layout is 'chwn'; it must be one of 'nchw', 'nhwc'"):
         mpsref_torch.function(mpsref.SoftMax(), layout="chwn")

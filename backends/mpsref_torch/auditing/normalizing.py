@@ -77,8 +77,8 @@ class ByKernel(Sampled):
         return self.problem(method, (1, n * height, width, c) if self.joins_images else (n, height, width, c))
 
 
-OF_OWN = {"gradient": ("x", "weight", "bias")}
-OF_GIVEN = {"gradient": ("x",), "statistics_gradient": ("bias", "weight")}
+OF_OWN: dict[str, tuple[str, ...]] = {"gradient": ("x", "weight", "bias")}
+OF_GIVEN: dict[str, tuple[str, ...]] = {"gradient": ("x",), "statistics_gradient": ("bias", "weight")}
 
 
 def _of_channels(
@@ -95,8 +95,8 @@ def _of_channels(
     if x.dim() < 2:
         raise UnsupportedError(f"an input of shape {tuple(x.shape)}")
     (n, c), pixels = x.shape[:2], math.prod(x.shape[2:])
+    size = 1 if isinstance(spec, BatchNormalization) else c // spec.groups_in(c)
     given = isinstance(spec, BatchNormalization)
-    size = 1 if given else c // spec.groups_in(c)
     axes = (0, 3) if joins_images or given else (2, 3)
     formula = Normalized(x, weight, bias, spec.epsilon, (n, c // size, size, pixels), axes)
     formula.statistics = (0.0, 1.0) if given else None
