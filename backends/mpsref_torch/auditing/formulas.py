@@ -39,7 +39,7 @@ class Formula(Sampled):
     forward: Callable[..., Rounded]
     """Of the parts of the inputs."""
     backward: Callable[..., Gradients]
-    """Of that of the gradient of the result, and of the parts of the inputs."""
+    """Of the part of the gradient of the result, and of those of the inputs."""
 
     def of(self, name: str, tensor: Tensor) -> Array:
         """Return the part of an input, or of the "result", or of their gradients."""

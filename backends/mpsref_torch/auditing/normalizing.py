@@ -33,13 +33,19 @@ class ByKernel(Sampled):
         fixed: Mapping[str, Tensor | None] = MappingProxyType({}),
     ) -> None:
         super().__init__(layer=spec, **formula.inputs)
-        self.formula, self.count, self.joins_images = formula, formula.count, joins_images
+        self.formula, self.joins_images = formula, joins_images
         self.fixed = {name: tensor for name, tensor in fixed.items() if tensor is not None}
         self.is_given = isinstance(spec, BatchNormalization)
         """Whether the statistics are; 0 and 1 when the call is run again."""
         self.statistics = {name: one.detach().clone() for name, one in self.fixed.items()} if self.is_given else {}
+        if not self.is_given:
+            self.count = formula.count
         self.of_rows = formula.own == (3,)
         self.GRADIENTS = OF_GIVEN if self.is_given else OF_OWN  # type: ignore[misc]
+
+    def release(self) -> None:
+        super().release()
+        self.formula.release()
 
     def choose(self, draw: Draw) -> None:
         self.formula.choose(draw)
@@ -96,10 +102,10 @@ def _of_channels(
         raise UnsupportedError(f"an input of shape {tuple(x.shape)}")
     (n, c), pixels = x.shape[:2], math.prod(x.shape[2:])
     size = 1 if isinstance(spec, BatchNormalization) else c // spec.groups_in(c)
-    given = isinstance(spec, BatchNormalization)
-    axes = (0, 3) if joins_images or given else (2, 3)
+    is_given = isinstance(spec, BatchNormalization)
+    axes = (0, 3) if joins_images or is_given else (2, 3)
     formula = Normalized(x, weight, bias, spec.epsilon, (n, c // size, size, pixels), axes)
-    formula.statistics = (0.0, 1.0) if given else None
+    formula.statistics = (0.0, 1.0) if is_given else None
     return ByKernel(formula, spec, joins_images=joins_images, fixed={"mean": mean, "variance": variance})
 
 
