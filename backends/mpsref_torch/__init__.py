@@ -14,7 +14,8 @@ from mpsref import Adam, Arithmetic, Backend, Loss, PoolingL2Norm, RMSProp, Stoc
 from mpsref.arguments.parameters import choice
 from mpsref.errors import UnsupportedError
 from mpsref.kernels.batch_normalization import Statistics
-from mpsref.operations import Problem, Spec, operations
+from mpsref.operations import Problem, Spec
+from mpsref.operations import operations as all_operations
 from mpsref_torch import training
 from mpsref_torch.auditing import audit
 from mpsref_torch.operations import table
@@ -186,7 +187,7 @@ def function(spec: Spec, *, backend: str | Backend | None = None, layout: str = 
 
     choice("layout", layout, ("nchw", "nhwc"))
     if (kind := kind_of(type(spec))) is None:
-        known = ", ".join(dict.fromkeys(one.spec_type.__name__ for one in operations() if kind_of(one.spec_type)))
+        known = ", ".join(dict.fromkeys(one.spec_type.__name__ for one in all_operations() if kind_of(one.spec_type)))
         raise TypeError(f"spec is of type {type(spec).__name__}; it must be a kernel with a gradient: {known}")
     (chosen,) = registry.get_available(registry.get_backend(backend))
     return Function(spec, chosen, layout, kind)
