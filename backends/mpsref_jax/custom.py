@@ -210,6 +210,8 @@ def _check(step: Step, form: _Form, arrays: Sequence[Any], rng: np.random.Genera
 class _Call(derivative.Applied):
     """A call, for what compares its gradients, on a random gradient of its results."""
 
+    tries = 4  # callbacks of JAX may run in a thread where float64 is not enabled yet
+
     def __init__(self, step: Step, form: _Form, arrays: Sequence[Any], rng: np.random.Generator) -> None:
         self.step, self.form, self.wanted = step, form, form.wanted
         leaves = dict(form.others) | {k: jnp.asarray(one) for (k, *_), one in zip(form.arrays, arrays, strict=True)}

@@ -26,9 +26,6 @@ PERTURBED = 4
 WIDE = 0.25
 """The change of an element of a derivative, relative to it, that shows a kink when inputs change by roundings."""
 
-TRIES = 4
-"""Calls of a forward pass that raises: callbacks of JAX may run in a thread where float64 is not enabled yet."""
-
 OTHER = "its forward gives other numbers in float64"
 """Random numbers, for example."""
 
@@ -54,6 +51,8 @@ class Applied(ABC):
     """The gradients of the results."""
     found: Sequence[Array | None] = ()
     """What its backward pass returned for the wanted arguments."""
+    tries = 1
+    """Calls in float64 of a function that raises."""
 
     @abstractmethod
     def forward(self, arguments: Sequence[Any]) -> Sequence[Array | None]:
@@ -186,7 +185,7 @@ class Applied(ABC):
 
         def forward(arguments: Sequence[Any]) -> Sequence[Array | None]:
             nonlocal unit, double
-            for _ in range(TRIES if double else 0):
+            for _ in range(self.tries if double else 0):
                 with contextlib.suppress(Exception):
                     return self.again(arguments, double=True)
             unit, double = self.unit, False
