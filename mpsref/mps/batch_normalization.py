@@ -131,13 +131,13 @@ def check_pairs(gradients: Chunks, sources: Chunks) -> None:
 
 def encoded(
     kernel: ImageKernel,
+    destination: ImageLike | None,
     sources: Sequence[Chunks],
-    given: Sequence[ImageArgument | None],
     dtypes: Sequence[DType],
     *operands: Any,
 ) -> list[ImageResult]:
-    """Return the results of all chunks of ``sources``: in the ``given`` destinations, or new images of ``dtypes``."""
-    results = []
+    """Return the results of all chunks of ``sources``: in the given destination, or new images of ``dtypes``."""
+    results, given = [], destinations(kernel.destination_name, destination, sources)
     for chunks, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
         array = computed(kernel, chunks, Destination(target, chunks[-1].array.shape, dtype), *operands)
         results.append(
@@ -504,9 +504,8 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             check_channels(chunks, own.number_of_feature_channels)
             dtypes = [own._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
             require_defaults(own, *WHOLE)
-            given = destinations("destination_image", destination_image, (chunks,))
             mean, variance = own._stored_statistics() if state is None else state.current_statistics()
-            results = encoded(own, (chunks,), given, dtypes, mean, variance)
+            results = encoded(own, destination_image, (chunks,), dtypes, mean, variance)
             if state is not None and images_in(chunks):
                 state.use_statistics()
             expire(chunks)
@@ -759,10 +758,9 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         gradients, sources, state = self._arguments(source_gradient, source_image, given_state)
         check_encodable(command_buffer)
         require_defaults(self, *WHOLE_GRADIENT)
-        given = destinations("destination_gradient", destination_gradient, (gradients, sources))
         dtypes = [g.array.dtype for g in gradients]
         operands = state.batch_normalization.function, self._vectors(state), state.complete_sums()
-        results = encoded(self, (gradients, sources), given, dtypes, *operands)
+        results = encoded(self, destination_gradient, (gradients, sources), dtypes, *operands)
         if images_in(sources):
             state.use_sums()
         expire((*gradients, *sources))

@@ -99,17 +99,11 @@ class _LocalContrast(_Windowed):
 # --- kernels with windows of pixels -----------------------------------------------------------------------------------
 
 
-def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
-    if value is not MPSImageEdgeMode.Zero:
-        raise ValueError(
-            f"{name} is {shown(value)}; Apple documents these kernels with zeros outside the image: set it to "
-            f"{MPSImageEdgeMode.Zero!r}, or pad the image"
-        )
-
-
 @constructed(init=False)
 class _Square(_Windowed, PlannedKernel):
     """A kernel with a square window [doc]."""
+
+    accepts_lists = True
 
     kernel_width: Argument[int] = Argument(at_least(1), "Width of the window, >= 1.")
     kernel_height: Argument[int] = Argument(at_least(1), "Height of the window, equal to its width.")
@@ -120,16 +114,20 @@ class _Square(_Windowed, PlannedKernel):
             raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
         fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
 
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
+        name = f"{self.prefixes[-1]}edge_mode"
+        value = getattr(self, name)
+        if value is not MPSImageEdgeMode.Zero:
+            raise ValueError(
+                f"{name} is {shown(value)}; Apple documents these kernels with zeros outside the image: set it to "
+                f"{MPSImageEdgeMode.Zero!r}, or pad the image"
+            )
+        return super()._select(sources, shape)
+
 
 @constructed()
 class _WindowedForward(_Square, MPSCNNKernel):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
-
-    accepts_lists = True
-
-    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        _check_zero_edges("edge_mode", self.edge_mode)
-        return super()._select(sources, shape)
 
     def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
         function = self._function((self.kernel_height, self.kernel_width), (self.offset.y, self.offset.x))
@@ -139,14 +137,8 @@ class _WindowedForward(_Square, MPSCNNKernel):
 class _WindowedGradient(_Square, MPSCNNGradientKernel):
     """The gradient of such a kernel, with the parameters of the forward kernel."""
 
-    accepts_lists = True
-
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
-
-    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
-        return super()._select(sources, shape)
 
     def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
         """Return the gradient of source pixel ``J(q) = J(0) + q`` at pixel q of the clip; 0 outside the source."""
@@ -155,10 +147,8 @@ class _WindowedGradient(_Square, MPSCNNGradientKernel):
         # of the center of the window of gradient pixel 0
         offset = rows.offset - self.primary_offset.y, columns.offset - self.primary_offset.x
         function = self._function((rows.kernel, columns.kernel), offset)
-        first = (
-            rows.represented_pixel(0, self.kernel_offset_y),
-            columns.represented_pixel(0, self.kernel_offset_x),
-        )
+        offsets = self.kernel_offset_y, self.kernel_offset_x
+        first = rows.represented_pixel(0, offsets[0]), columns.represented_pixel(0, offsets[1])
         whole = first == (0, 0) and size == source[1:3]
         return Plan(problem_of(function, "gradient", source, g[1:3]), (0, 1), None if whole else first)
 
