@@ -144,22 +144,14 @@ class NormalizationPairState(SynchronizedState):
         ``OrderError`` for a committed command buffer. No error changes the state.
         """
         check_encodable(command_buffer)
-        vectors = self._checked(first, self._vectors[1] if second is None else second)
-        if len(vectors[0]) != self.number_of_feature_channels:
-            raise ShapeError(
-                f"{self.names[0]} has {len(vectors[0])} values; the state has {self.number_of_feature_channels}"
-            )
-        self._vectors = vectors
+        second = self._vectors[1] if second is None else second
+        self._vectors = self._checked(first, second, self.number_of_feature_channels)
         self.written()
 
-    def _checked(self, first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
-        vectors = frozen_vector(self.names[0], first), frozen_vector(self.names[1], second)
-        lengths = len(vectors[0]), len(vectors[1])
-        if lengths[0] != lengths[1]:
-            raise ShapeError(
-                f"{self.names[0]} has {lengths[0]} values and {self.names[1]} {lengths[1]}; both must have as many"
-            )
-        return vectors
+    def _checked(self, first: ArrayLike, second: ArrayLike, channels: int | None = None) -> tuple[Array, Array]:
+        """Return copies of two vectors of equal lengths."""
+        vector = frozen_vector(self.names[0], first, channels)
+        return vector, frozen_vector(self.names[1], second, len(vector))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.number_of_feature_channels} channels>"
@@ -200,8 +192,8 @@ class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
         "_vectors", "The variance, read-only; errors as for ``mean``.", itemgetter(1)
     )
 
-    def _checked(self, first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
-        mean, variance = super()._checked(first, second)
+    def _checked(self, first: ArrayLike, second: ArrayLike, channels: int | None = None) -> tuple[Array, Array]:
+        mean, variance = super()._checked(first, second, channels)
         return mean, not_negative("variance", variance)
 
 
