@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import mpsref
-from mpsref.conformance.case import Case
 
 PROJECT = """
 [build-system]
@@ -26,7 +25,6 @@ version = "1.0"
 [project.entry-points."mpsref.backends"]
 theirs = "their_backend:backend"
 broken = "their_backend.missing:backend"
-deadly = "their_backend:deadly"
 
 [tool.hatch.build.targets.wheel]
 only-include = ["their_backend.py"]
@@ -35,7 +33,6 @@ only-include = ["their_backend.py"]
 MODULE = '''
 """Average pooling as two small matrix products."""
 
-import os
 import numpy as np
 import mpsref
 
@@ -61,14 +58,6 @@ def average(problem, source, out):
 FORWARD, GRADIENT = ((mpsref.PoolingAverage, method) for method in ("forward", "gradient"))
 backend = mpsref.Backend("theirs", {FORWARD: average, GRADIENT: average}, device=lambda: "their device", fast_math=True)
 
-
-def dies_of_wide_windows(problem, source, out):
-    if problem.spec.kernel_size[1] > 2:
-        os.abort()
-    average(problem, source, out)
-
-
-deadly = mpsref.Backend("deadly", {FORWARD: average, GRADIENT: dies_of_wide_windows})
 '''
 
 
@@ -107,7 +96,7 @@ def test_it_is_listed_next_to_the_others(installed: Path) -> None:
     status, rows = command(installed, "backends")
     assert status == 0
     known = {row["name"]: row for row in rows}
-    assert {*known} >= {"reference", "cpu", "metal", "metal:clang", "theirs", "broken", "deadly"}
+    assert {*known} >= {"reference", "cpu", "metal", "metal:clang", "theirs", "broken"}
     assert known["theirs"] == {"name": "theirs", "available": True, "device": "their device", "reason": ""}
     assert not known["broken"]["available"]
     assert "cannot be loaded: ModuleNotFoundError" in known["broken"]["reason"]
@@ -122,21 +111,3 @@ def test_it_is_checked_like_the_others(installed: Path) -> None:
         ("PoolingAverage.gradient", "passed", "their device"),
     ]
     assert all(row["cases"] >= 20 for row in report["rows"])
-
-
-@pytest.mark.slow
-def test_a_backend_that_takes_its_process_down_is_named_with_the_case(installed: Path) -> None:
-    arguments = "check", "-b", "deadly", "-b", "theirs", "-k", "PoolingAverage", "--cases", "5", "--jobs", "2"
-    status, report = command(installed, *arguments)
-    assert status == 1
-    rows = {(row["operation"], row["backend"]): row for row in report["rows"]}
-    assert {key: row["status"] for key, row in rows.items()} == {
-        ("PoolingAverage.forward", "deadly"): "failed",  # a property of it runs the gradient
-        ("PoolingAverage.forward", "theirs"): "passed",
-        ("PoolingAverage.gradient", "deadly"): "failed",
-        ("PoolingAverage.gradient", "theirs"): "passed",
-    }
-    for operation in ("PoolingAverage.forward", "PoolingAverage.gradient"):
-        (failure,) = rows[operation, "deadly"]["failures"]
-        assert failure["message"] == "the process that ran it died"
-        assert Case.parse(failure["case"]).problem.spec.kernel_size[1] > 2
