@@ -219,7 +219,7 @@ def _threshold(name: str, value: object) -> float:
 @constructed(init=False)
 class _Comparison(_Operands):
     comparison_type: Argument[MPSNNComparisonType | int | str] = Argument(
-        lambda name, value: types.member(name, value, MPSNNComparisonType),
+        functools.partial(types.member, kind=MPSNNComparisonType),
         "How x and y are compared, MPSNNComparisonType.",
         default=MPSNNComparisonType.Equal,
         read_only=False,

@@ -181,16 +181,14 @@ class MPSNNPadNode(_PadSizes, FunctionNode):
 # --- reshape ----------------------------------------------------------------------------------------------------------
 
 
-def _order(name: str, value: object) -> str:
-    return choice(name, value, ORDERS)
-
-
 class MPSNNReshape(WholeImageKernel):
     """The same elements in another shape, an argument of ``encode``: :class:`mpsref.Reshape`."""
 
     repeats = False  # the size is an argument of encode
 
-    element_order = Property(_order, "HWC", 'The order of the elements: "HWC" or "CHW".')
+    element_order = Property(
+        functools.partial(choice, legal=ORDERS), "HWC", 'The order of the elements: "HWC" or "CHW".'
+    )
 
     _size: tuple[int, int, int]
 

@@ -211,7 +211,7 @@ class MPSCNNLossDataDescriptor(Closed):
         array = as_array("data", data)
         if array.dtype.kind != "f":
             raise TypeError(f"data has dtype {array.dtype}; it must be a floating-point array: convert it")
-        self._layout = types.data_layout("layout", layout)
+        self._layout = types.member("layout", layout, MPSDataLayout)
         self._size = types.size("size", size)
         width, height, channels = self._size
         values = math.prod(self._size)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -238,10 +239,6 @@ class MPSCNNNeuron(_Described, Pixelwise):
         return self._neuron
 
 
-def _slope_choice(name: str, value: object) -> str:
-    return choice(name, value, ("zero", "documented"))
-
-
 @constructed()
 class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
@@ -253,7 +250,9 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     forward_class = MPSCNNNeuron
 
     _: KW_ONLY
-    relun_clamped_slope: Property[str] = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
+    relun_clamped_slope: Property[str] = Property(
+        partial(choice, legal=("zero", "documented")), "zero", "ReLUN's slope at and above its clamp."
+    )
 
     def _function(self) -> Neuron:
         return self._neuron

@@ -333,7 +333,7 @@ class MPSImage(Labelled, Closed, Counted):
         -----
         ``readBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
-        return np.asarray(self._one(types.data_layout("data_layout", data_layout), image_index)).tobytes()
+        return np.asarray(self._one(types.member("data_layout", data_layout, MPSDataLayout), image_index)).tobytes()
 
     def write_bytes(
         self,
@@ -363,7 +363,7 @@ class MPSImage(Labelled, Closed, Counted):
         -----
         ``writeBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
-        target = self._one(types.data_layout("data_layout", data_layout), image_index)
+        target = self._one(types.member("data_layout", data_layout, MPSDataLayout), image_index)
         try:
             view = memoryview(data)  # type: ignore[arg-type]  # typeshed lists arrays as buffers from Python 3.12
         except (TypeError, ValueError):

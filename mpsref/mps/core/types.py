@@ -208,11 +208,6 @@ def channel_format(name: str, value: object) -> MPSImageFeatureChannelFormat:
     return chosen
 
 
-def data_layout(name: str, value: object) -> MPSDataLayout:
-    """Return ``value`` as a data layout; errors are those of :func:`member`."""
-    return member(name, value, MPSDataLayout)
-
-
 def offset(name: str, value: object) -> MPSOffset:
     """Return ``value`` as an offset: (x, y, z), or (x, y) with z = 0.
 

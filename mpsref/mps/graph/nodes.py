@@ -8,6 +8,7 @@ are in the module of its kernels, for example :mod:`mpsref.mps.softmax`. Source:
 from __future__ import annotations
 
 import abc
+import functools
 import inspect
 import itertools
 import operator
@@ -221,11 +222,6 @@ class MPSNNTrainingStyle(Enumeration):
     NONE = 0
     CPU = 1
     GPU = 2
-
-
-def training_style(name: str, value: object) -> MPSNNTrainingStyle:
-    """Check a training style: a member, its number, or its name in lower case."""
-    return member(name, value, MPSNNTrainingStyle)
 
 
 class Bound(NamedTuple):
@@ -585,7 +581,9 @@ class MPSNNFilterNode(Node, abc.ABC):
 class MPSNNTrainableNode(MPSNNFilterNode):
     """A filter whose parameters can be trained. Source: the protocol ``MPSNNTrainableNode`` [doc]."""
 
-    training_style = Property(training_style, MPSNNTrainingStyle.GPU, "How its parameters are updated.")
+    training_style: Property[MPSNNTrainingStyle] = Property(
+        functools.partial(member, kind=MPSNNTrainingStyle), MPSNNTrainingStyle.GPU, "How its parameters are updated."
+    )
 
 
 class MPSNNGradientFilterNode(MPSNNFilterNode):
