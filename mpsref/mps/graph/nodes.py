@@ -20,7 +20,6 @@ from kernelcache.first_use import cached_property
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
-from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.kernel import PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
@@ -31,6 +30,7 @@ from mpsref.mps.core.properties import (
     backend_like,
     describe_parameters,
     initialize,
+    label_like,
     optional,
 )
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
@@ -65,12 +65,6 @@ def allocator(name: str, value: Allocator | None) -> Allocator | None:
     """Return ``value`` if it is callable or ``None``; raise ``TypeError`` otherwise."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be a function (shape, dtype) -> array")
-    return value
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be a str or None")
     return value
 
 
@@ -340,7 +334,7 @@ class MPSNNFilterNode(Node, abc.ABC):
     form: ClassVar[str] = "forward"
     """``"forward"`` or ``"gradient"``, in tables."""
 
-    label = Property(optional(_text), None, "The name in tables and errors.")
+    label = Property(label_like, None, "The name in tables and errors.")
     padding_policy: Property[MPSNNPadding] = Property(
         policy, DEFAULT_PADDING, "The padding policy, which sets the offsets of windows and the size of the result."
     )
