@@ -15,7 +15,7 @@ A custom policy derives from :class:`MPSNNPadding`. Source: ``MPSNeuralNetworkTy
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -186,6 +186,9 @@ def suggested_method(value: MPSNNPadding) -> MPSNNPaddingMethod:
     return value.padding_method & ~MPSNNPaddingMethod.Custom
 
 
+_NAMES = {int(member): name for name, member in MPSNNPaddingMethod.__members__.items() if int(member)}
+
+
 def spelled(method: MPSNNPaddingMethod) -> str:
     """Return Python code of a padding method.
 
@@ -194,31 +197,23 @@ def spelled(method: MPSNNPaddingMethod) -> str:
     """
     names, rest = [], int(method)
     for mask, fallback in ((0x3, ""), (0xC, ""), (0x7F0, "SizeValidOnly"), (0x2000, ""), (0x4000, ""), (0x8000, "")):
-        member = _names().get(rest & mask, fallback)
+        member = _NAMES.get(rest & mask, fallback)
         names += [f"MPSNNPaddingMethod.{member}"] if member else []
     return " | ".join(names)
 
 
-@functools.cache
-def _names() -> dict[int, str]:
-    return {int(member): name for name, member in MPSNNPaddingMethod.__members__.items() if int(member)}
+@functools.lru_cache(maxsize=8192)
+def _placement(
+    rule: Callable[[int, Window, int, int], Pair],
+    size: Pair,
+    windows: tuple[Window, Window],
+    method: MPSNNPaddingMethod,
+) -> tuple[Pair, Pair]:
+    """Return output size and offset, both (y, x), of a kernel on an image of ``size``."""
+    (height, y), (width, x) = map(rule, size, windows, (method, method), (0, 1))
+    return (height, width), (y, x)
 
 
-@functools.lru_cache(maxsize=4096)
-def forward_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNPaddingMethod) -> tuple[Pair, Pair]:
-    """Return (output size, offset), both (y, x), of a forward kernel on an image of ``size``."""
-    (height, oy), (width, ox) = (
-        policy_forward(length, window, method, axis)
-        for axis, (length, window) in enumerate(zip(size, windows, strict=True))
-    )
-    return (height, width), (oy, ox)
-
-
-@functools.lru_cache(maxsize=4096)
-def reverse_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNPaddingMethod) -> tuple[Pair, Pair]:
-    """Return (output size, kernel offset), both (y, x), of a reverse kernel, whose offset is 0."""
-    (height, ky), (width, kx) = (
-        policy_reverse(length, window, method, axis)
-        for axis, (length, window) in enumerate(zip(size, windows, strict=True))
-    )
-    return (height, width), (ky, kx)
+forward_placement = functools.partial(_placement, policy_forward)
+reverse_placement = functools.partial(_placement, policy_reverse)
+"""The offset of a reverse kernel is 0; this is its kernel offset."""
