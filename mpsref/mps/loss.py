@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -434,27 +433,24 @@ def _image(name: str, value: ImageLike | MPSCNNLossDataDescriptor) -> ImageLike:
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def described(name: str, text: str) -> Any:
-    """Return the property of a kernel whose value is that of its loss descriptor."""
-    return property(attrgetter(f"loss_descriptor.{name}"), doc=text)
-
-
 class _Described:
     """Type and reduction of a kernel or a node, those of its loss descriptor."""
 
-    loss_type = described("loss_type", "The loss.")
-    reduction_type = described("reduction_type", "How losses are reduced.")
-    reduce_across_batch = described("reduce_across_batch", "Whether all images are reduced to one number.")
-    number_of_classes = described("number_of_classes", "The number of classes over which labels are smoothed.")
+    loss_type = Alias("loss_descriptor.loss_type", "The loss.")
+    reduction_type = Alias("loss_descriptor.reduction_type", "How losses are reduced.")
+    reduce_across_batch = Alias("loss_descriptor.reduce_across_batch", "Whether all images are reduced to one number.")
+    number_of_classes = Alias(
+        "loss_descriptor.number_of_classes", "The number of classes over which labels are smoothed."
+    )
 
 
 class _DescribedNumbers(_Described):
     """The numbers, too."""
 
-    weight = described("weight", "The factor of every loss and gradient.")
-    label_smoothing = described("label_smoothing", "The amount of label smoothing.")
-    epsilon = described("epsilon", "The summand in logarithms.")
-    delta = described("delta", "The end of the quadratic part of ``Huber``.")
+    weight = Alias("loss_descriptor.weight", "The factor of every loss and gradient.")
+    label_smoothing = Alias("loss_descriptor.label_smoothing", "The amount of label smoothing.")
+    epsilon = Alias("loss_descriptor.epsilon", "The summand in logarithms.")
+    delta = Alias("loss_descriptor.delta", "The end of the quadratic part of ``Huber``.")
 
 
 @constructed(init=False)

@@ -222,15 +222,14 @@ class NormalizationParameters(NodeParameters):
                         "False for no update"
                     )
                 if answer:
-                    changes.append(lambda pair=pair: self._reload(pair))  # type: ignore[misc]
+                    changes.append(partial(self._reload, pair))
             elif answer is not None:
                 if not isinstance(answer, PAIRS[pair]):
                     raise TypeError(
                         f"{method} of the data source of {self.name!r} returned a {type(answer).__name__}; it must "
                         f"return an {PAIRS[pair].__name__}, or None for no update"
                     )
-                reload = getattr(self.kernel, f"reload_{pair}")
-                changes.append(lambda reload=reload, answer=answer: reload(answer))  # type: ignore[misc]
+                changes.append(partial(getattr(self.kernel, f"reload_{pair}"), answer))
         if not changes:
             return None
 

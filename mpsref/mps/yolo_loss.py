@@ -68,7 +68,6 @@ from mpsref.mps.loss import (
     MPSCNNLossType,
     MPSCNNReductionType,
     check_targets,
-    described,
 )
 from mpsref.registry import Backend
 
@@ -369,10 +368,6 @@ class MPSCNNYOLOLossDescriptor(Descriptor):
 # --- kernel and node --------------------------------------------------------------------------------------------------
 
 
-def _loss(name: str, text: str) -> Any:
-    return property(lambda self: MPSCNNLoss(getattr(self.loss_descriptor, name)), doc=text)
-
-
 @constructed()
 class MPSCNNYOLOLoss(LabelledLoss):
     """The loss of YOLO and its gradient: the loss image is written to the labels, the destination is the gradient."""
@@ -381,21 +376,23 @@ class MPSCNNYOLOLoss(LabelledLoss):
         MPSCNNYOLOLossDescriptor._checked_copy, "Parts and parameters, a copy."
     )
 
-    loss_xy = _loss("xy_loss_descriptor", "The loss of x and y.")
-    loss_wh = _loss("wh_loss_descriptor", "The loss of width and height.")
-    loss_confidence = _loss("confidence_loss_descriptor", "The loss of the confidence.")
-    loss_classes = _loss("classes_loss_descriptor", "The loss of the classes.")
-    scale_xy = described("scale_xy", "The factor of x and y.")
-    scale_wh = described("scale_wh", "The factor of width and height.")
-    scale_no_object = described("scale_no_object", "The factor of boxes without an object.")
-    scale_object = described("scale_object", "The factor of the confidence of boxes with an object.")
-    scale_class = described("scale_class", "The factor of the classes.")
-    min_iou_for_object_presence = described("min_iou_for_object_presence", "The overlap of an object.")
-    max_iou_for_object_absence = described("max_iou_for_object_absence", "The overlap of boxes without an object.")
-    reduction_type = described("reduction_type", "How losses are reduced.")
-    reduce_across_batch = described("reduce_across_batch", "Whether all images are reduced to one number.")
-    number_of_anchor_boxes = described("number_of_anchor_boxes", "The number of anchor boxes.")
-    anchor_boxes = described("anchor_boxes", "Width and height of each anchor box.")
+    loss_xy = Alias("loss_descriptor.xy_loss_descriptor", "The loss of x and y.", MPSCNNLoss)
+    loss_wh = Alias("loss_descriptor.wh_loss_descriptor", "The loss of width and height.", MPSCNNLoss)
+    loss_confidence = Alias("loss_descriptor.confidence_loss_descriptor", "The loss of the confidence.", MPSCNNLoss)
+    loss_classes = Alias("loss_descriptor.classes_loss_descriptor", "The loss of the classes.", MPSCNNLoss)
+    scale_xy = Alias("loss_descriptor.scale_xy", "The factor of x and y.")
+    scale_wh = Alias("loss_descriptor.scale_wh", "The factor of width and height.")
+    scale_no_object = Alias("loss_descriptor.scale_no_object", "The factor of boxes without an object.")
+    scale_object = Alias("loss_descriptor.scale_object", "The factor of the confidence of boxes with an object.")
+    scale_class = Alias("loss_descriptor.scale_class", "The factor of the classes.")
+    min_iou_for_object_presence = Alias("loss_descriptor.min_iou_for_object_presence", "The overlap of an object.")
+    max_iou_for_object_absence = Alias(
+        "loss_descriptor.max_iou_for_object_absence", "The overlap of boxes without an object."
+    )
+    reduction_type = Alias("loss_descriptor.reduction_type", "How losses are reduced.")
+    reduce_across_batch = Alias("loss_descriptor.reduce_across_batch", "Whether all images are reduced to one number.")
+    number_of_anchor_boxes = Alias("loss_descriptor.number_of_anchor_boxes", "The number of anchor boxes.")
+    anchor_boxes = Alias("loss_descriptor.anchor_boxes", "Width and height of each anchor box.")
 
     function: Alias[YOLOLoss] = Alias("loss_descriptor.function", "The functional form.")
 
