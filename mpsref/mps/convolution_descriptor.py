@@ -38,7 +38,7 @@ from mpsref.mps.core.properties import (
     initialize,
 )
 from mpsref.mps.core.serialization import Descriptor, SecureCoding, secure_coding
-from mpsref.mps.core.types import Enumeration, member
+from mpsref.mps.core.types import Enumeration
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
 
 
@@ -73,11 +73,6 @@ class MPSCNNConvolutionGradientOption(enum.IntFlag):
     GradientWithData = 1
     GradientWithWeightsAndBias = 2
     All = 3
-
-
-def precision(name: str, value: object) -> MPSNNConvolutionAccumulatorPrecisionOption:
-    """Return ``value`` as an accumulator precision; errors are those of :func:`mpsref.mps.core.types.member`."""
-    return member(name, value, MPSNNConvolutionAccumulatorPrecisionOption)
 
 
 def gradient_option(name: str, value: object) -> MPSCNNConvolutionGradientOption:

@@ -16,6 +16,7 @@ import abc
 import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -42,7 +43,6 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNConvolutionWeightsLayout,
     MPSNNConvolutionAccumulatorPrecisionOption,
     gradient_option,
-    precision,
 )
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
@@ -52,6 +52,7 @@ from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, Plan,
 from mpsref.mps.core.properties import Alias, Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, SourceProperties, Synchronized
+from mpsref.mps.core.types import member
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
 
@@ -307,7 +308,7 @@ class MPSCNNConvolutionGradientState(BufferState):
 class _AccumulatorPrecision(Property[MPSNNConvolutionAccumulatorPrecisionOption]):
     def accepted(self, instance: object, value: object) -> MPSNNConvolutionAccumulatorPrecisionOption:
         """Raise ``ValueError`` for ``Half`` with float32 weights. Source: [doc]."""
-        chosen = precision(self.name, value)
+        chosen = self.check(self.name, value)
         assert isinstance(instance, WeightedKernel)
         _check_precision(chosen, instance._loaded)
         return chosen
@@ -327,7 +328,7 @@ class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
 
     state_class: ClassVar[type[MPSCNNConvolutionGradientState]] = MPSCNNConvolutionGradientState
     accumulator_precision_option = _AccumulatorPrecision(
-        precision,
+        partial(member, kind=MPSNNConvolutionAccumulatorPrecisionOption),
         MPSNNConvolutionAccumulatorPrecisionOption.Float,
         "The precision of sums on Apple's devices; no effect here.",
     )
