@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +14,11 @@ import pytest
 import anymetal
 from anymetal import CompileError, LaunchError, clang, isolation
 from anymetal.arguments import as_number
+from tests.anymetal.shared import environment
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-ROOT = Path(__file__).parents[2]
 AXPY = """
 kernel void axpy(device const float *x, device float *y, constant float &a, uint i [[thread_position_in_grid]]) {
     y[i] += a * x[i];
@@ -466,7 +464,7 @@ def test_the_fixture(tmp_path, body, end):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backends")])},
+        env=environment(),
     )  # fmt: skip
     assert end in done.stdout
 

@@ -9,10 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 from array import array
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,33 +18,10 @@ import pytest
 from anymetal import CompileError, LaunchError, clang
 from anymetal.frontend import cache, toolchain
 from kernelcache import disk_cache
+from tests.anymetal import shared
+from tests.anymetal.shared import COPY, ROOT, SUMS, size
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
-
-ROOT = Path(__file__).parents[2]
-COPY = """
-#include <metal_stdlib>
-struct Size { uint n, unused; };
-kernel void copy(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
-                 constant Size& size [[buffer(2)]], uint i [[thread_position_in_grid]]) {
-    if (i < size.n) out[i] = x[i];
-}"""
-SUM = """
-#include <metal_stdlib>
-using namespace metal;
-[[max_total_threads_per_threadgroup(128)]]
-kernel void sums(device const int* x [[buffer(0)]], device int* out [[buffer(1)]],
-                 uint t [[thread_index_in_threadgroup]], uint i [[thread_position_in_grid]],
-                 uint group [[threadgroup_position_in_grid]]) {
-    threadgroup int tile[128];
-    tile[t] = x[i];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint s = 64; s > 0; s /= 2) {
-        if (t < s) tile[t] += tile[t + s];
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-    }
-    if (t == 0) out[group] = tile[0];
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +34,9 @@ def copy(device):
     return device.kernel(COPY).function("copy")
 
 
-def size(n):
-    return np.array([n, 0], np.uint32)
-
-
 def run(code, **environment):
-    """Run code in a fresh interpreter with both source roots on its path."""
-    roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120,
-        env=os.environ | {"PYTHONPATH": roots} | environment,
-    )  # fmt: skip
+    """Run code in a fresh interpreter, to its end."""
+    done = shared.python(code, **environment)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -265,7 +232,7 @@ def test_memory_is_given_back(device):
 
 
 def launch_many(device, results, slot):
-    sums = device.kernel(SUM).function("sums")
+    sums = device.kernel(SUMS).function("sums")
     rng = np.random.default_rng(slot)
     for _ in range(20):
         x = rng.integers(-1000, 1000, 1024).astype(np.int32)
@@ -308,7 +275,7 @@ def test_a_forked_child_launches():
     import os, numpy as np, threading
     from anymetal import clang
     device = clang.Device()
-    sums = device.kernel({SUM!r}).function("sums")
+    sums = device.kernel({SUMS!r}).function("sums")
     def once():
         out = device.buffer(8)
         sums(256, np.arange(256, dtype=np.int32), out)
@@ -347,11 +314,7 @@ def test_a_crash_elsewhere_is_still_a_crash(device):
     ctypes.string_at(8)
     """
     for line, word in (("pass", ""), ("faulthandler.enable()", "Segmentation fault")):
-        roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code.format(line))], capture_output=True, text=True, check=False,
-            timeout=60, env=os.environ | {"PYTHONPATH": roots},
-        )  # fmt: skip
+        done = shared.python(code.format(line))
         assert done.returncode == -signal.SIGSEGV
         assert word in done.stderr
 
@@ -489,11 +452,8 @@ echo made > "$2"
 
 @pytest.mark.slow
 def test_processes_that_compile_at_once(folder):
-    roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
     started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": roots}
-        )
+        subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, env=shared.environment())
         for _ in range(4)
     ]
     assert [process.communicate(timeout=120)[0].strip() for process in started] == ["15.0"] * 4

@@ -21,33 +21,10 @@ from mpsref.conformance import checker
 from mpsref.operations import Operation
 from tests import few
 from tests.anymetal import on_device
+from tests.anymetal.shared import COPY, SUMS, size
 
 FLOAT, INT = ord("f") * 256 + 4, ord("i") * 256 + 4
 """The numbers of parameters in `mpsref_about`."""
-
-COPY = """
-#include <metal_stdlib>
-struct Size { uint n, unused; };
-kernel void copy(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
-                 constant Size& size [[buffer(2)]], uint i [[thread_position_in_grid]]) {
-    if (i < size.n) out[i] = x[i];
-}"""
-SUMS = """
-#include <metal_stdlib>
-using namespace metal;
-[[max_total_threads_per_threadgroup(128)]]
-kernel void sums(device const int* x [[buffer(0)]], device int* out [[buffer(1)]],
-                 uint t [[thread_index_in_threadgroup]], uint i [[thread_position_in_grid]],
-                 uint group [[threadgroup_position_in_grid]]) {
-    threadgroup int tile[128];
-    tile[t] = x[i];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint s = 64; s > 0; s /= 2) {
-        if (t < s) tile[t] += tile[t + s];
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-    }
-    if (t == 0) out[group] = tile[0];
-}"""
 
 
 @pytest.fixture
@@ -58,10 +35,6 @@ def device(fake_cuda):
 @pytest.fixture
 def copy(device):
     return device.kernel(COPY).function("copy")
-
-
-def size(n):
-    return np.array([n, 0], np.uint32)
 
 
 def floats(out):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -20,8 +16,9 @@ from anymetal import LaunchError, cuda
 from anymetal.command import app
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations as all_operations
-from tests.anymetal import on_device
-from tests.anymetal.test_cuda import COPY, REVERSE, SUMS, reversed_in_groups, size
+from tests.anymetal import on_device, shared
+from tests.anymetal.shared import COPY, SUMS, size
+from tests.anymetal.test_cuda import REVERSE, reversed_in_groups
 
 pytestmark = pytest.mark.nvidia
 
@@ -35,11 +32,7 @@ def device() -> cuda.Device:
 
 def python(code: str, **environment: str) -> str:
     """Run code in a fresh interpreter; return what it printed, with standard error where it failed."""
-    roots = os.pathsep.join([str(ROOT), str(ROOT / "backends"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120,
-        env=os.environ | {"PYTHONPATH": roots} | environment,
-    )  # fmt: skip
+    done = shared.python(code, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import anymetal
 from anymetal import LaunchError, clang
+from tests.anymetal.shared import python
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
-ROOT = Path(__file__).parents[2]
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 PLACES = """
 kernel void f(device uint3 *places, uint3 i [[thread_position_in_grid]], uint3 g [[threadgroup_position_in_grid]],
@@ -313,14 +310,6 @@ def test_an_interrupt_with_a_handler_that_returns(device):
     finally:
         signal.signal(signal.SIGINT, before)
     assert caught == [1, 1]
-
-
-def python(code):
-    roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=60,
-        env=os.environ | {"PYTHONPATH": roots},
-    )  # fmt: skip
 
 
 def test_signals_of_others_keep_their_meaning():

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import array
-import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +14,7 @@ import pytest
 
 from anymetal import CompileError, LaunchError, metalcompute
 from tests.anymetal import conftest
-
-ROOT = Path(__file__).parents[2]
+from tests.anymetal.shared import python
 
 SCALE = """
 #include <metal_stdlib>
@@ -272,8 +268,7 @@ def test_the_package_does_not_try_to_read_a_number_from_an_argument(device: meta
 
 def test_importing_it_does_not_import_the_package() -> None:
     code = "import sys, anymetal.metalcompute; assert 'metalcompute' not in sys.modules"
-    path = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+    assert python(code).returncode == 0
 
 
 # Where it is not available
