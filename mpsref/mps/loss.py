@@ -837,16 +837,20 @@ class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):
     ) -> None:
         if isinstance(source_gradient, (list, tuple)):
             images: list[Any] = list(source_gradient)
-            others = [source_image, labels, weights, gradient_state, loss_descriptor]
+            given = source_image, labels, weights, gradient_state, loss_descriptor
+            others = [value for value in given if value is not None]
         else:
-            images, others = [source_gradient, source_image, labels], [weights, gradient_state, loss_descriptor]
-            if weights is not None and not isinstance(weights, MPSNNStateNode):
-                images.append(others.pop(0))
+            images, others = [source_gradient, source_image, labels], [gradient_state, loss_descriptor]
+            if isinstance(weights, MPSNNStateNode):
+                others.insert(0, weights)
+            elif weights is not None:
+                images.append(weights)
         if len(images) not in (3, 4):
             raise ValueError(
                 f"there are {len(images)} sources; there must be 3 or 4: source gradient, source image, labels, weights"
             )
-        others = [value for value in others if value is not None]
+        while others and others[-1] is None:
+            others.pop()
         if others and isinstance(others[-1], bool):
             is_labels_gradient_filter = others.pop()
         gradient_state, loss_descriptor, *_ = *others, None, None

@@ -75,11 +75,13 @@ class Argument(NamedTuple):
 
 def of_kernels() -> Iterator[Argument]:
     """Yield the parameters of kernels, and those of their methods that are no arrays."""
+    seen = set[type[Any]]()
     for operation in operations():
         case = typical(operation)
         spec, given = case.problem.spec, arguments_of(case)
-        for one in fields(spec):
+        for one in fields(spec) if type(spec) not in seen else ():  # what else is legal depends on the case
             yield Argument(type(spec).__name__, one.name, lambda value, s=spec, n=one.name: replace(s, **{n: value}))
+        seen.add(type(spec))
         method = getattr(spec, operation.method)
         for name in inspect.signature(method).parameters:
             if not isinstance(given.get(name), (np.ndarray, list)) and name not in case.problem.inputs:
