@@ -1,7 +1,7 @@
-"""Windows of max and L2-norm pooling as compiled code reads them, and how their gradients are cut into chunks.
+"""Windows of max pooling as compiled code reads them, and how gradients of pooling are cut into chunks.
 
-Both kernels are separable, forward and backward: one axis after the other. Their gradients go down an image row by row
-and keep what they computed of a row of windows, or of a source row, as long as later rows need it. Where a chunk begins
+Max and L2-norm pooling are separable: one axis after the other. Their gradients go down an image row by row and keep
+what they computed of a row of windows, or of a source row, as long as later rows need it. Where a chunk begins
 in the middle of an image, these rows are computed again, so chunks are many rows high.
 """
 
@@ -87,43 +87,26 @@ class WindowPixels(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Groups of positions of an axis that are computed alike: ``length[k]`` positions, ``start[k]`` and others ``step``
-    apart. Each reads what the one before it reads, ``advance`` further on.
+    """Groups of windows of an axis that are computed alike: ``length[k]`` windows from ``start[k]`` on.
+
+    Each reads what the one before it reads, ``advance`` further on.
     """
 
     start: Indices
     length: Indices
-    step: int
     advance: int
 
 
 def groups_of_windows(
     windows: Windows, stride: int, alone: npt.NDArray[np.bool_], begin: int, end: int, *equal: Indices
 ) -> Groups:
-    """Group the windows in ``[begin, end)``, apart from those marked as ``alone``."""
+    """Group the windows in ``[begin, end)`` that read alike, apart from those marked as ``alone``."""
     first, count = windows.first[begin:end], windows.count[begin:end]
-    groups = _groups(1, alone[begin:end], (first, stride), (count, 0), *((e[begin:end], 0) for e in equal))
-    return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
-
-
-def groups_of_pixels(pixels: WindowPixels, alone: npt.NDArray[np.bool_], stride: int) -> Groups:
-    """Group pixels, apart from those marked as ``alone``."""
-    step = min(stride, pixels.pixel.size)
-    position = np.arange(pixels.pixel.size)
-    unread = pixels.count == 0
-    first = np.where(unread, position // step, pixels.first)
-    pixel = np.where(unread, position, pixels.pixel)
-    return _groups(step, alone, (first, 1), (pixels.count, 0), (pixel, step))
-
-
-def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]) -> Groups:
-    """Group positions that are ``step`` apart and along which each of the columns increases by its constant."""
-    order = np.argsort(np.arange(alone.size) % step, kind="stable")
-    alike = (np.diff(order) == step) & ~alone[order[1:]] & ~alone[order[:-1]]
-    for column, move in moves:
-        alike &= np.diff(column[order]) == move
-    start = np.flatnonzero(np.concatenate([[True], ~alike])) if order.size else order
-    return Groups(order[start], np.diff(start, append=order.size), step, 1)
+    alike = (np.diff(first) == stride) & (np.diff(count) == 0) & ~alone[begin + 1 : end] & ~alone[begin : end - 1]
+    for column in equal:
+        alike &= np.diff(column[begin:end]) == 0
+    start = np.flatnonzero(np.concatenate([[True], ~alike])) if first.size else first
+    return Groups(start + begin, np.diff(start, append=first.size), min(stride, tables.LARGEST))
 
 
 def representatives(pixels: WindowPixels) -> Indices:
