@@ -135,7 +135,7 @@ def _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, 
 
 
 @compiled
-def reduce_depthwise(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
+def reduce_depthwise(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
     """Add the products of :func:`reduce_dense` where each channel has one source channel; slices consist of blocks."""
     for chunk in range(begin, end):
         first_row, end_row, split, slice_ = reduction_chunk(rows, chunk)

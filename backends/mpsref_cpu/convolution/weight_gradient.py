@@ -33,9 +33,6 @@ PIXELS = 256
 FEW_CHANNELS = 16
 """Maximum number of channels for which the taps inside the image share tiles."""
 
-MANY_OUTPUTS = 128
-"""Minimum number of output channels for which a copy of the source is faster: it is read for each block of them."""
-
 PARTS = 4
 """Approximate number of parts in which large groups are computed in turn, each from a copy of its channels."""
 
@@ -62,8 +59,6 @@ class WeightGradientPlan:
     """The number of rows that are added up at a time."""
     splits: int
     slices: int
-    copies: bool
-    """Whether the source is copied too."""
     products: int
 
 
@@ -107,7 +102,6 @@ def plan(problem: GradientWeights) -> WeightGradientPlan:
         rows,
         splits,
         slices,
-        cut is by_tap and problem.spec.groups == 1 and channels >= MANY_OUTPUTS,
         products,
     )
 
@@ -162,7 +156,7 @@ def _weights(
         steps = stored.size // groups, p.sizes.pitch
         rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row, *steps)
         for lanes, blocks in p.blocks:
-            tables = (0,) * lanes, rows, values, slopes, sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
+            tables = (0,) * lanes, rows, values, slopes, sizes, p.y, p.x, p.kernel, blocks, sums
             for_rows(add, groups * p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
     packing = p.packing
     for of_group, weights in zip(np.split(sums, groups), np.split(dw.reshape(-1), groups), strict=True):

@@ -4,9 +4,8 @@ A *job* is a tap group of the rows and one of the columns (see :mod:`mpsref_cpu.
 products of its pixels and its taps. With many channels there is a job for each tap; with few, jobs are the middle of
 the image and its borders, whose taps and channels together fill tiles.
 
-A tile is six terms, pairs of a tap and a channel, and the output channels of a block. The source is read one number at
-a time, in place or from a copy in the order of the tiles; the gradient from a copy of some rows, in vectors of a block.
-Sums are in the order of packed weights.
+A tile is six terms, pairs of a tap and a channel, and the output channels of a block. The source is read in place, one
+number at a time, the gradient from a copy of some rows, in vectors of a block. Sums are in the order of packed weights.
 """
 
 from __future__ import annotations
@@ -25,35 +24,30 @@ from mpsref_cpu.convolution.index_lists import (
 )
 from mpsref_cpu.convolution.microkernels import ROWS, add_listed, add_to, copy, empty, offsets
 
-ROW = (0,) * ROWS
-
 
 @compiled
-def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
+def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
     """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (splits, packed weights).
 
     ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
     ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.ListBlock`.
     """
     for chunk in range(begin, end):
-        _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
+        _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums)
 
 
 @inlined
-def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
+def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
     group, of_group = divmod(chunk, rows.splits * rows.slices)
     begin, end, split, slice_ = reduction_chunk(rows, of_group)
     at, width = (group * rows.splits + split) * sums.shape[1], len(lanes)
     source_at, gradient_at = group * rows.source_step, group * rows.gradient_step
     zeros = empty(ROWS, lanes)
-    rows_of_copy, steps_of_copy = offsets(zeros, np.arange(ROWS), 0), np.arange(rows.step * sizes.width) * ROWS
     in_panel = ListSizes(sizes.height, sizes.width, width, sizes.source_height, sizes.source_width, sizes.source_pitch)
     pixels, vectors = pixel_lists((0, rows.step), sizes)
     panel = np.empty(blocks.shape[0] * rows.step * sizes.width * width, np.float32)
     most = most_taps(y) * most_taps(x) * kernel[1] + ROWS
     of, into = np.empty(most, np.int64), np.empty(most, np.int64)
-    tiles_of_copy = most // (ROWS * rows.slices) + 2 if copies else 0
-    copied = np.empty(tiles_of_copy * ROWS * rows.step * sizes.width, np.float32)
     for row in range(begin, end, rows.step):
         last = min(row + rows.step, end)
         size = (last - row) * sizes.width
@@ -67,22 +61,15 @@ def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kerne
                 terms = list_terms(sizes, y, x, a, b, kernel, width, ROWS, of, into)
                 tiles = -(-terms // ROWS)
                 low, high = tiles * slice_ // rows.slices, tiles * (slice_ + 1) // rows.slices
-                if copies:
-                    _copy_terms(source, pixels, count, of, low, high, copied)
                 for m in range(blocks.shape[0]):
                     _, source_channel, block_at, _ = blocks[m]
                     panel_at = m * size * width
                     for k in range(low, high):
                         starts, targets = offsets(zeros, of, k * ROWS), offsets(zeros, into, k * ROWS)
-                        shift = (k - low) * count * ROWS if copies else source_at + source_channel
+                        shift = source_at + source_channel
                         for first in range(0, count, SEQUENCE):
                             taken = first, min(SEQUENCE, count - first)
-                            if copies:
-                                tile = add_listed(
-                                    zeros, copied, rows_of_copy, shift, steps_of_copy, panel, panel_at, vectors, taken
-                                )
-                            else:
-                                tile = add_listed(zeros, source, starts, shift, pixels, panel, panel_at, vectors, taken)
+                            tile = add_listed(zeros, source, starts, shift, pixels, panel, panel_at, vectors, taken)
                             add_to(tile, sums, targets, at + block_at)
 
 
@@ -101,19 +88,3 @@ def _copy_pixels(lanes, gradient, first, pixels, pitch, blocks, panel):
                     panel[at + lane] = gradient[start + lane] if lane < channels else np.float32(0)
             start += pitch
             at += width
-
-
-@inlined
-def _copy_terms(source, pixels, count, of, low, high, copied):
-    """Copy the terms of tiles ``low`` to ``high``: for each tile ROWS numbers of each pixel.
-
-    The terms of a tile are contiguous in the source, except those that repeat the last one.
-    """
-    for i in range(count):
-        for k in range(low, high):
-            at, term = ((k - low) * count + i) * ROWS, k * ROWS
-            if of[term + ROWS - 1] - of[term] == ROWS - 1:
-                copy(ROW, source, pixels[i] + of[term], copied, at)
-            else:
-                for t in range(ROWS):
-                    copied[at + t] = source[pixels[i] + of[term + t]]
