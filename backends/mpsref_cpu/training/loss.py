@@ -13,25 +13,24 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import Loss, LossForward, LossGradient, LossProblem
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, generic
+from mpsref_cpu.compiling import compiled, generic, inlined
+from mpsref_cpu.simd.vectors import load_vector, plus, store_vector, zeros
 from mpsref_cpu.threads import as_storage, for_rows
 from mpsref_cpu.training.loss_formulas import (
     ELEMENT,
     LABEL_SLOPE,
-    LANES,
     SLOPE,
     SoftMaxCrossEntropy,
     compiled_form,
-    element,
-    known,
-    label_slope,
-    slope,
-    total_of,
+    loop_of,
 )
 from mpsref_cpu.training.loss_softmax import fill_pixels, pixels_of
 
 BLOCK = 2048
 """Approximate number of elements of a block; a block of softmax has at least one pixel."""
+
+LANES = 32
+"""Number of partial sums of a block."""
 
 real = np.float32
 
@@ -106,12 +105,12 @@ def _run(
 def _compute(begin, end, cut, what, form, factors, g, y, t, weights, out, sums):
     """Compute blocks from ``begin`` to ``end``, counted through all images, each of which has a factor."""
     values, lanes = np.empty(cut.long, real), np.empty(LANES, real)
-    memory = memory_for(form, cut.long, cut.channels)
+    memory = _memory_for(form, cut.long, cut.channels)
     blocks = -(-cut.size // cut.long)
     for row in range(begin, end):
         image, block = divmod(row, blocks)
         at, count = np.uintp(image * cut.size + block * cut.long), min(cut.long, cut.size - block * cut.long)
-        fill(values, what, form, memory, y, t, at, count, cut.channels)
+        _fill(what, values, form, memory, y, t, at, count, cut.channels)
         n = np.uintp(count)
         if weights.size:
             for i in range(n):
@@ -124,45 +123,47 @@ def _compute(begin, end, cut, what, form, factors, g, y, t, weights, out, sums):
             for i in range(n):
                 out[at + i] = real(factor * values[i])
         else:
-            sums[row] = total_of(values, np.uintp(0), count, lanes)
+            sums[row] = _total_of(values, count, lanes)
 
 
 @generic
-def memory_for(form, size, channels):
+def _memory_for(form, size, channels):
     """Return the workspace of a loss for a block."""
-
-    def nothing(form, size, channels):
-        return None
-
-    def pixels(form, size, channels):
-        return pixels_of(size, channels)
-
-    return pixels if form.instance_class is SoftMaxCrossEntropy else nothing
+    return pixels_of if form.instance_class is SoftMaxCrossEntropy else lambda form, size, channels: None
 
 
 @generic
-def fill(values, what, form, memory, y, t, at, count, channels):
+def _fill(what, values, form, memory, y, t, at, count, channels):
     """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
 
-    def elements(values, what, form, memory, y, t, at, count, channels):
-        n = np.uintp(count)
+    if form.instance_class is SoftMaxCrossEntropy:
+        return fill_pixels
+    element, slope, label_slope = map(loop_of, form.instance_class.formulas)
+
+    def elements(what, values, form, memory, y, t, at, count, channels):
         if what == ELEMENT:
-            for i in range(n):
-                prediction, label = y[at + i], t[at + i]
-                values[i] = known(element(form, prediction, form.a * label + form.b), prediction, label)
+            element(values, form, y, t, at, count)
         elif what == SLOPE:
-            for i in range(n):
-                prediction, label = y[at + i], t[at + i]
-                values[i] = known(slope(form, prediction, form.a * label + form.b), prediction, label)
+            slope(values, form, y, t, at, count)
         else:
-            for i in range(n):
-                prediction, label = y[at + i], t[at + i]
-                values[i] = known(label_slope(form, prediction, form.a * label + form.b), prediction, label)
+            label_slope(values, form, y, t, at, count)
 
-    def pixels(values, what, form, memory, y, t, at, count, channels):
-        fill_pixels(values, what, form, memory, y, t, at, count, channels)
+    return elements
 
-    return pixels if form.instance_class is SoftMaxCrossEntropy else elements
+
+@inlined
+def _total_of(values, count, lanes):
+    """Return the sum of ``count`` values: LANES partial sums, stored in ``lanes`` and added up in float64."""
+    sums, whole = zeros(LANES), np.uintp(count // LANES * LANES)
+    for i in range(np.uintp(0), whole, np.uintp(LANES)):
+        sums = plus(sums, load_vector(values, i, sums))
+    store_vector(lanes, 0, sums)
+    total = np.float64(0)
+    for k in range(np.uintp(LANES)):
+        total += lanes[k]
+    for i in range(whole, np.uintp(count)):
+        total += values[i]
+    return total
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

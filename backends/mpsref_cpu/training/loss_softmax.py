@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref_cpu.compiling import inlined, uncounted
+from mpsref_cpu.compiling import uncounted
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
 from mpsref_cpu.simd.reductions import extremum, shift_or_scale, total
 from mpsref_cpu.training.loss_formulas import ELEMENT, SLOPE, times
@@ -31,8 +31,7 @@ class LossPixels(NamedTuple):
     """For each pixel, whether no prediction and no label is NaN."""
 
 
-@inlined
-def pixels_of(size, channels):
+def pixels_of(form, size, channels):
     """Return memory for a block of ``size`` elements."""
     count = size // channels
     return LossPixels(
@@ -43,8 +42,7 @@ def pixels_of(size, channels):
     )
 
 
-@uncounted
-def fill_pixels(values, what, form, pixels, y, t, at, count, channels):
+def fill_pixels(what, values, form, pixels, y, t, at, count, channels):
     """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
     _prepare(values, pixels, y, t, at, count, channels)
     number, n, size = np.uintp(count // channels), np.uintp(channels), np.uintp(count)
