@@ -62,8 +62,7 @@ class ListChunks(NamedTuple):
 class ReductionChunks(NamedTuple):
     """Chunks of work on weights, for the rows ``begin`` to ``end`` of all images.
 
-    ``all_rows`` are cut into ``splits`` with sums of their own, and the sums of each into ``slices``. Chunks of several
-    groups follow each other.
+    ``all_rows`` are cut into ``splits`` with sums of their own, and the sums of each into ``slices``.
     """
 
     begin: int
@@ -77,10 +76,6 @@ class ReductionChunks(NamedTuple):
     """The number of the first row of the source in memory."""
     row: int
     """The number of the first row of the gradient in memory."""
-    source_step: int
-    """Distance of the sources of neighbouring groups."""
-    gradient_step: int
-    """Distance of the first channels of neighbouring groups in the gradient."""
 
 
 @inlined

@@ -1,14 +1,13 @@
 """The gradients of weights and biases of convolution and transposed convolution.
 
 Rows are cut into splits with sums of their own, and the sums of each into slices; both depend on the problem alone. At
-the end the splits are added up. Workspace: the sums, and some rows for each thread. Large groups are computed some at a
-time, from copies of their channels.
+the end the splits are added up. Workspace: the sums, and some rows for each thread.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,9 +31,6 @@ PIXELS = 256
 
 FEW_CHANNELS = 16
 """Maximum number of channels for which the taps inside the image share tiles."""
-
-PARTS = 4
-"""Approximate number of parts in which large groups are computed in turn, each from a copy of its channels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,55 +107,24 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     dw, db = out
     bias_gradient(g, db)
     source, gradient = (g, x) if isinstance(problem, TransposeGradientWeights) else (x, g)
-    groups = problem.spec.groups
-    if groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
-        _weights(plan(problem), source, gradient, dw)
-        return
-    p, together = plan(_of_a_group(problem)), -(-groups // PARTS)
-    sources, channels = np.split(source, groups, 3), gradient.shape[3] // groups
-    for first in range(0, groups, together):
-        copy = np.stack(sources[first : first + together])  # in place, pixels of a group would evict each other
-        begin, end = (k * len(dw) // groups for k in (first, first + len(copy)))
-        _weights(p, copy, gradient, dw[begin:end], len(copy), first * channels)
-
-
-@planned
-def _of_a_group(problem: GradientWeights) -> GradientWeights:
-    """Return the problem of one group."""
-    (n, height, width, channels), groups = problem.source_shape, problem.spec.groups
-    return replace(
-        problem,
-        spec=replace(problem.spec, groups=1),  # type: ignore[call-arg]  # both kernels have the field
-        source_shape=(n, height, width, channels // groups),
-        output_channels=problem.output_channels // groups,
-    )
-
-
-def _weights(
-    p: WeightGradientPlan, source: Array, gradient: Array, dw: Array, groups: int = 1, channel: int = 0
-) -> None:
-    """Fill ``dw`` of some groups, whose sources follow each other, and whose gradients begin at a channel."""
-    stored, gradients = as_storage(source), as_storage(gradient)[channel:]
+    p, stored, gradients = plan(problem), as_storage(source), as_storage(gradient)
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
     in_place = p.multiplier == 1
-    sizes = p.sizes._replace(pitch=gradient.shape[3] * repeats[1])
-    sums = np.zeros((groups * p.splits, p.packing.size), np.float32)
+    sums = np.zeros((p.splits, p.packing.size), np.float32)
     add = reduce_depthwise if p.depthwise else reduce_dense
-    nbytes = source.nbytes + gradient.nbytes + groups * p.products // PRODUCTS_A_BYTE
-    pitch = sizes.width * sizes.pitch
+    nbytes = source.nbytes + gradient.nbytes + p.products // PRODUCTS_A_BYTE
+    pitch = p.sizes.width * p.sizes.pitch
     for first, last in [(0, p.all_rows)] if in_place else cut_rows(p.all_rows, p.rows):
         values, slopes, first_source, first_row = stored, gradients, 0, 0
         if not in_place:
-            values, first_source = source_rows(stored, p.span, sizes, repeats[0], first, last)
+            values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], first, last)
             slopes = repeated(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
             first_row = first
-        steps = stored.size // groups, p.sizes.pitch
-        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row, *steps)
+        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row)
         for lanes, blocks in p.blocks:
-            tables = (0,) * lanes, rows, values, slopes, sizes, p.y, p.x, p.kernel, blocks, sums
-            for_rows(add, groups * p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
-    packing = p.packing
-    for of_group, weights in zip(np.split(sums, groups), np.split(dw.reshape(-1), groups), strict=True):
-        for lanes, blocks in packing.blocks:
-            how = blocks, lanes, packing.steps, packing.counts, packing.flipped
-            for_rows(unpack, len(blocks), *how, of_group, weights, nbytes=of_group.nbytes + weights.nbytes)
+            tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums
+            for_rows(add, p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
+    packing, weights = p.packing, dw.reshape(-1)
+    for lanes, blocks in packing.blocks:
+        how = blocks, lanes, packing.steps, packing.counts, packing.flipped
+        for_rows(unpack, len(blocks), *how, sums, weights, nbytes=sums.nbytes + weights.nbytes)

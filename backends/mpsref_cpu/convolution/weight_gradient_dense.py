@@ -38,10 +38,8 @@ def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel,
 
 @inlined
 def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
-    group, of_group = divmod(chunk, rows.splits * rows.slices)
-    begin, end, split, slice_ = reduction_chunk(rows, of_group)
-    at, width = (group * rows.splits + split) * sums.shape[1], len(lanes)
-    source_at, gradient_at = group * rows.source_step, group * rows.gradient_step
+    begin, end, split, slice_ = reduction_chunk(rows, chunk)
+    at, width = split * sums.shape[1], len(lanes)
     zeros = empty(ROWS, lanes)
     in_panel = ListSizes(sizes.height, sizes.width, width, sizes.source_height, sizes.source_width, sizes.source_pitch)
     pixels, vectors = pixel_lists((0, rows.step), sizes)
@@ -51,7 +49,7 @@ def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kerne
     for row in range(begin, end, rows.step):
         last = min(row + rows.step, end)
         size = (last - row) * sizes.width
-        start = gradient_at + (row - rows.row) * sizes.width * sizes.pitch
+        start = (row - rows.row) * sizes.width * sizes.pitch
         _copy_pixels(lanes, gradient, start, size, sizes.pitch, blocks, panel)
         for a in range(y.start.size - 1):
             for b in range(x.start.size - 1):
@@ -66,10 +64,11 @@ def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kerne
                     panel_at = m * size * width
                     for k in range(low, high):
                         starts, targets = offsets(zeros, of, k * ROWS), offsets(zeros, into, k * ROWS)
-                        shift = source_at + source_channel
                         for first in range(0, count, SEQUENCE):
                             taken = first, min(SEQUENCE, count - first)
-                            tile = add_listed(zeros, source, starts, shift, pixels, panel, panel_at, vectors, taken)
+                            tile = add_listed(
+                                zeros, source, starts, source_channel, pixels, panel, panel_at, vectors, taken
+                            )
                             add_to(tile, sums, targets, at + block_at)
 
 
