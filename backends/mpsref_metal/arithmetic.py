@@ -10,7 +10,8 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
 from mpsref.kernels.broadcasting import BroadcastProblem
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.broadcasting import fold_rows, pair_width, pairing, types_of
+from mpsref_metal.broadcasting import pair_width, pairing, types_of
+from mpsref_metal.fold import fold
 from mpsref_metal.launch import Launcher, types
 from mpsref_metal.softmax import lanes_of
 
@@ -67,7 +68,7 @@ def gradient(
                 operand, target = problem.spec.operands[k], targets[k]
                 target.fill(0)
                 with np.errstate(over="ignore"):
-                    operand.part(target)[...] = sums if operand.strides[0] else fold_rows(launch, sums)
+                    operand.part(target)[...] = sums if operand.strides[0] else fold(launch, sums)[:, None]
 
 
 def _is_whole(problem: ArithmeticGradient, k: int, target: Array) -> bool:

@@ -1,4 +1,4 @@
-"""Arguments of ``msl/operands.metal`` and ``msl/fold_rows.metal`` for a problem with two operands."""
+"""Arguments of ``msl/operands.metal`` for a problem with two operands."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.broadcasting import BroadcastProblem
-from mpsref_metal.launch import Launcher, divisor, extent, short_sums, types, width_of
-
-IN_A_FOLD = 32
-"""Maximum number of rows that a thread of ``fold_rows`` adds up."""
+from mpsref_metal.launch import extent, types, width_of
 
 
 def pair_width(problem: BroadcastProblem, x: Array, y: Array, *others: Array) -> int:
@@ -43,21 +40,3 @@ def types_of(problem: BroadcastProblem, x: Array, y: Array, width: int) -> tuple
     for (name, image), operand in zip((("Primary", x), ("Secondary", y)), problem.spec.operands, strict=True):
         known += types(width if operand.strides[2] else 1, **{name: image})[-1:]
     return known
-
-
-def fold_rows(launch: Launcher, rows: Array) -> Array:
-    """Return the sum of ``rows`` (N, H, W, C), float32, over H: (N, 1, W, C).
-
-    A thread adds at most ``IN_A_FOLD`` rows, and the sums of these are folded again.
-    """
-    n, height, columns, channels = rows.shape
-    width = width_of(columns * channels, rows)
-    size = columns * channels // width
-    while height > 1:
-        parts = -(-height // IN_A_FOLD)
-        shape, count = (n, parts, columns, channels), n * parts * size
-        table = np.array([count, height, *divisor(parts), *divisor(size)], np.uint32)
-        known = *types(width), *short_sums(IN_A_FOLD)
-        rows = launch.run(("fold_rows",), "fold_rows", [rows, table], [(shape, np.float32)], known, count)[0]
-        height = parts
-    return rows

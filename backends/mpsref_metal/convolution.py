@@ -13,13 +13,14 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights, IntTable
 from mpsref.kernels.convolution_transpose import exchanged
-from mpsref_metal.launch import LONGEST, STORAGE, WIDE, Launcher, Step, short_sums, store, typedef, types, width_of
+from mpsref_metal.fold import fold
+from mpsref_metal.launch import LONGEST, STORAGE, WIDE, Launcher, Step, extent, short_sums, store, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
 SUMS = ("convolution_sums",)
 
-TILE = 4
-"""Number of pixels in the tile of a thread, and number of its channels if a group has more than one."""
+PIXELS = 4
+"""Least number of pixels in a row that a thread of a depthwise convolution computes."""
 
 TILE_K = 8
 """Number of terms of a tile, as in the MSL source."""
@@ -37,7 +38,7 @@ TALL = 16
 RESIDENT = 2**15
 """Number of elements of tiles that a core computes at once."""
 
-LOAD, START, ADDITION, FINISH_COST = 12, 64, 0.5, 2**19
+LOAD, START, ADDITION, FOLD_COST = 12, 64, 0.5, 2**19
 """Costs in the estimate of a product's time, as numbers of multiplications: to load an element, to start and end a
 threadgroup (for each element of its tile), to add up an element of a chunk, and to launch the sum of chunks. Fitted to
 measured times."""
@@ -52,10 +53,8 @@ eighth of the threads is idle. ``ROWS`` is that of the MSL source."""
 REGISTERS = 32
 """Maximum number of taps whose sums a thread of a depthwise convolution keeps in registers."""
 
-CHUNKS, SPAN = 1024, 32
-"""Maximum number of chunks of a product, and the number of chunks that are added up sequentially."""
-
-FINISH = "neuron", "finish"
+CHUNKS = 1024
+"""Maximum number of chunks of a product."""
 
 
 def forward(
@@ -129,7 +128,7 @@ def convolved(
         _depthwise(launch, source, weights, taps, out, biases, neuron)
     else:
         simple = by_outputs(weights, groups) if along else by_inputs(weights)
-        filtered(launch, source, simple, taps, out, groups, biases, neuron, strides[1])
+        filtered(launch, source, simple, taps, out, groups, biases, neuron)
 
 
 def _is_product(outputs: int, inputs: int, products: int) -> bool:
@@ -174,7 +173,7 @@ def _taps(taps: tuple[IntTable, IntTable], packs: int = PACKS[-1]) -> tuple[str,
 def _pixels(columns: IntTable) -> int:
     """Return the number of pixels in a row that a thread computes: more if they read many columns and share some."""
     taps, shift = columns.shape[1], _shift(columns)
-    return 2 * TILE if shift < taps and taps + shift > TILE else TILE
+    return 2 * PIXELS if shift < taps and taps + shift > PIXELS else PIXELS
 
 
 def _shift(columns: IntTable) -> int:
@@ -220,21 +219,8 @@ def _summed(
     """
     if chunks == 1 and neuron is None:
         return launch.in_parts(files, steps, shape, out)
-    partial = launch.in_parts(files, steps, (chunks, *shape))
-    size = math.prod(shape)
-    channels = size if neuron is None else shape[-1]
-    width = width_of(channels, partial, *(() if out is None else (out,)))
-    known = types(width, Storage=np.float32, Gradient=np.float32)
-    while True:
-        span = chunks if chunks <= 2 * SPAN else SPAN
-        blocks = -(-chunks // span)
-        count = blocks * size // width
-        scalars = np.array([count, size // width, channels // width, chunks, span], np.uint32)
-        buffers = [partial, neuron_parameters(neuron if blocks == 1 else None), scalars]
-        step = Step("finish", buffers, known, count)
-        if blocks == 1:
-            return launch.in_parts(FINISH, [step], shape, out)
-        partial, chunks = launch.in_parts(FINISH, [step], (blocks, *shape)), blocks
+    partial = launch.in_parts(files, steps, (1, chunks, *shape))
+    return fold(launch, partial, out, None if neuron is None else neuron_parameters(neuron)).reshape(shape)
 
 
 @lru_cache(4096)
@@ -252,7 +238,7 @@ def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int, 
         each = (-(-terms // chunks) + START) * (size + LOAD * (down + across))
         rounds, rest = divmod(-(-tiles // cores), RESIDENT // size)
         turns = rounds * 2 * (RESIDENT // size) + (rest + RESIDENT / size if rest else 0)
-        added = FINISH_COST + (chunks + 1) * rows * columns * products * ADDITION / cores if chunks > 1 else 0
+        added = FOLD_COST + (chunks + 1) * rows * columns * products * ADDITION / cores if chunks > 1 else 0
         return turns * each + added
 
     most = max(1, min(terms // (4 * TILE_K), workspace, CHUNKS))
@@ -292,7 +278,7 @@ class _Product(NamedTuple):
         biases: Array | None,
         neuron: Neuron | None,
     ) -> None:
-        """Run ``products`` for each class of pixels that share their taps, and ``finish`` where it is needed."""
+        """Run ``products`` for each class of pixels that share their taps, and ``fold`` where it is needed."""
         channels = self.out.shape[3]
         added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
         classes = [(top, left) for top in range(strides[0]) for left in range(strides[1])]
@@ -391,24 +377,21 @@ def filtered(
     groups: int,
     biases: Array | None = None,
     neuron: Neuron | None = None,
-    spread: int = 1,
 ) -> None:
     """Fill ``out`` with the sums over all taps of source pixel times weight.
 
     ``taps`` are tables of the source index of each tap, for the rows and the columns of ``out``; ``weights`` has the
-    shape (source channels / G, kH, kW, result channels). Pixels at a distance of ``spread`` in a row share their taps.
+    shape (source channels / G, kH, kW, result channels).
     """
-    n, height, width, channels = out.shape
-    spread = min(spread, width)
-    tiles = spread * math.ceil(width / (spread * TILE))
-    outputs, inputs = channels // groups, source.shape[3] // groups
-    count = n * height * tiles * groups * math.ceil(outputs / _tile_size(outputs))
-    scalars = [count, height, width, groups, outputs, inputs, *source.shape[1:3], *weights.shape[1:3], spread, tiles]
-    added = np.zeros(channels) if biases is None else biases
-    parameters = neuron_parameters(neuron)
-    buffers = [source, weights, added.astype(np.float32), *taps, parameters, np.array(scalars, np.uint32)]
-    types = typedef("Storage", source), typedef("Gradient", source), typedef("Weight", weights)
-    known = (*types, _constant("OUTPUTS", _tile_size(outputs)))
+    (*pixels, channels), kernel = out.shape[1:], weights.shape[1:3]
+    added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
+    width = width_of(channels // groups, weights, added, out)
+    count, inputs = out.size // width, source.shape[3] // groups
+    sizes = channels // groups // width, inputs, *source.shape[1:], *kernel
+    scalars = np.array([count, *extent(*pixels, channels // width), *sizes], np.uint32)
+    known = *types(width, Weight=weights), *types(1, Storage=source, Gradient=source)[-2:]
+    known += short_sums(inputs * math.prod(kernel))
+    buffers = [source, weights, added, *taps, neuron_parameters(neuron), scalars]
     launch.into(("neuron", "convolution"), "filtered", buffers, out, known, count)
 
 
@@ -421,13 +404,15 @@ def weight_sums(
     products = math.prod(g.shape[:3]) * math.prod(shape)
     if _is_product(outputs, inputs, products) and (outputs % WIDE == inputs % WIDE == 0 or groups == 1):
         return _weight_products(launch, problem, g, x, out)
-    tile = _tile_size(max(outputs, inputs))
-    tiles = math.prod(kernel) * groups * math.ceil(outputs / tile) * math.ceil(inputs / tile)
+    width = width_of(inputs, x)
+    size, lines = math.prod(shape) // width, g.shape[0] * g.shape[1]
     most = max(g.size, x.size) // math.prod(shape)  # limits the workspace to the size of an image
-    chunk = _chunk(g, tiles, most, launch.gpu.threads)
-    chunks = math.ceil(g.shape[0] * g.shape[1] / chunk)
-    scalars = _sums(chunks * tiles, g, groups, inputs, (*x.shape[1:3], *kernel), chunk)
-    step = Step("weight_sums", [g, x, *problem.pixels(), scalars], _known(x, g, tile), chunks * tiles)
+    chunk = -(-lines // max(1, min(-(-launch.gpu.threads // size), lines, most, CHUNKS)))
+    chunks = -(-lines // chunk)
+    (*source, channels), sizes = x.shape[1:], (lines, *g.shape[1:], outputs, inputs // width)
+    scalars = np.array([chunks * size, *sizes, *source, channels // width, *kernel, chunk], np.uint32)
+    known = *types(width, Storage=x), *types(1, Gradient=g)[-1:], *short_sums(chunk * g.shape[2])
+    step = Step("weight_sums", [g, x, *problem.pixels(), scalars], known, chunks * size)
     return _summed(launch, SUMS, [step], chunks, shape, out)
 
 
@@ -461,43 +446,7 @@ def _weight_products(
 
 def bias_sums(launch: Launcher, g: Array, out: Array) -> None:
     """Round db into ``out``."""
-    channels = g.shape[3]
-    width = width_of(channels, g)
-    pixels, packs = math.prod(g.shape[:3]), channels // width
-    chunk = min(-(-pixels * packs // launch.gpu.threads), LONGEST)
-    chunks = -(-pixels // chunk)
-    scalars = np.array([chunks * packs, pixels, packs, chunk], np.uint32)
-    known = types(width, Storage=np.float32, Gradient=g)
-    step = Step("pixel_sums", [g, scalars], known, chunks * packs)
-    _summed(launch, FINISH, [step], chunks, (channels,), out)
-
-
-def _chunk(g: Array, tiles: int, most: int, threads: int) -> int:
-    """Return the number of rows of ``g`` per thread, such that ``tiles`` result in about ``threads`` threads.
-
-    It depends only on the shapes and the GPU, and so does the order of the additions.
-    """
-    lines = int(g.shape[0] * g.shape[1])
-    chunks = max(1, min(-(-threads // tiles), lines, most, CHUNKS))
-    return -(-lines // chunks)
-
-
-def _sums(count: int, g: Array, groups: int, inputs: int, source_and_kernel: Shape, chunk: int) -> Array:
-    """Return the struct ``WeightSums``."""
-    n, height, width, channels = g.shape
-    return np.array(
-        [count, n * height, height, width, groups, channels // groups, inputs, *source_and_kernel, chunk], np.uint32
-    )
-
-
-def _tile_size(channels: int) -> int:
-    """Return the number of channels of a tile."""
-    return TILE if channels > 1 else 1
-
-
-def _known(source: Array, gradient: Array, tile: int) -> tuple[str, ...]:
-    """Return the compile-time constants of the sums as lines of MSL."""
-    return typedef("Storage", source), typedef("Gradient", gradient), _constant("TILE", tile)
+    fold(launch, g.reshape(1, -1, g.shape[3]), out)
 
 
 def _bool(name: str, value: bool) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
-from mpsref_metal.broadcasting import fold_rows
-from mpsref_metal.launch import WIDE, Launcher, divisor, short_sums, typedef, width_of
+from mpsref_metal.fold import fold
+from mpsref_metal.launch import WIDE, Launcher, divisor, short_sums, store, typedef, width_of
 from mpsref_metal.softmax import lanes_of
 
 FILES = "lanes", "loss"
@@ -18,7 +18,7 @@ IN_A_RUN, LANES = 1024, 32
 LARGE = 512
 """Minimum number of elements of an image whose packs are neighbouring elements. Small images share one program."""
 
-COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run"
+COUNTS = "count", "size", "run"
 CHOICES = "type", "wanted", "has_weights", "gradients"
 NUMBERS = "a", "b", "epsilon", "delta", "factor"
 SIZES = np.dtype(
@@ -29,10 +29,6 @@ SIZES = np.dtype(
         *((name, "f4") for name in NUMBERS),
     ]
 )
-FINISH = np.dtype(
-    [*((name, "u4") for name in ("images", "losses", "by_counts")), *((name, "f4") for name in ("offset", "factor"))]
-)
-
 ELEMENT, SLOPE, LABEL_SLOPE = range(3)
 NONE, OF_ELEMENTS, OF_IMAGES, OF_ALL = range(4)
 
@@ -40,7 +36,7 @@ NONE, OF_ELEMENTS, OF_IMAGES, OF_ALL = range(4)
 def forward(
     launch: Launcher, problem: LossForward, y: Array, t: Array, weights: Array | None = None, *, out: Array
 ) -> None:
-    """Run ``values`` for the reduction "none", else ``sums``, ``fold_rows`` and ``finish``."""
+    """Run ``values`` for the reduction "none", else ``sums`` and ``fold``."""
     if problem.spec.reduction == "none":
         _values(launch, problem, ELEMENT, None, y, t, weights, out)
         return
@@ -49,19 +45,21 @@ def forward(
     run, lanes = _run(problem, channels)
     runs = -(-size // run)
     buffers, known = _arrays(problem, (), None, y, t, weights)
-    counts = n * runs, channels, problem.label_channels, channels, size, run
-    buffers.append(_sizes(problem, counts, runs, (ELEMENT, weights is not None, NONE), loss.weight))
+    buffers.append(_sizes(problem, (n * runs, size, run), runs, (ELEMENT, weights is not None, NONE), loss.weight))
     partial = launch.run(FILES, "sums", buffers, [((n, runs), np.float32)] * 2, known, n * runs * lanes)
     across, by_counts = loss.reduce_across_batch, weights is not None and loss.reduction == "sumbynonzeroweights"
-    rows = (1, n * runs, 1, 1) if across else (n, runs, 1, 1)
-    sums = fold_rows(launch, partial[0].reshape(rows))
-    numbers = fold_rows(launch, partial[1].reshape(rows)) if by_counts else sums
-    of_images = n if across else 1
-    offset = loss.weight * of_images if loss.type == "cosinedistance" else 0  # the loss of an image is 1 - sum of y t
-    divisor_of_all = 1 if by_counts or loss.reduction == "sum" else problem.divisors(None)[0]
-    factor = 1 / divisor_of_all if divisor_of_all else 0
-    finish = np.array([(n, 1 if across else n, by_counts, offset, factor)], FINISH)
-    launch.into(FILES, "finish", [sums, numbers, finish], out, known, n)
+    images = 1 if across else n
+    sums, numbers = (np.asarray(fold(launch, one.reshape(images, -1, 1))).reshape(-1) for one in partial)
+    offset = loss.weight * (n if across else 1) if loss.type == "cosinedistance" else 0  # an image has 1 - sum of y t
+    losses = np.zeros(n, np.float32)
+    with np.errstate(over="ignore"):
+        if by_counts:
+            np.divide(sums + offset, numbers, out=losses[:images], where=numbers > 0, casting="same_kind")
+        elif loss.reduction == "sum":
+            losses[:images] = sums + offset
+        elif number := problem.divisors(None)[0]:
+            losses[:images] = (sums + offset) / number
+    store(losses, out)
 
 
 def gradient(launch: Launcher, problem: LossGradient, *inputs: Array, out: Array) -> None:
@@ -91,13 +89,16 @@ def _values(
     if gradients == OF_IMAGES and loss.reduce_across_batch:
         gradients = OF_ALL
     run, lanes = _run(problem, channels)
-    buffers, known = _arrays(problem, (out,), g, y, t, weights)
+    target = out if out.shape[3] == channels else launch.empty(y.shape)
+    buffers, known = _arrays(problem, (target,), g, y, t, weights)
     size = y.size // n
     runs = -(-size // run)
-    counts = n * runs, channels, problem.label_channels, out.shape[3], size, run
     factor = loss.weight * (a if wanted == LABEL_SLOPE else 1)
-    buffers.append(_sizes(problem, counts, runs, (wanted, weights is not None, gradients), factor))
-    launch.into(FILES, "values", buffers, out, known, n * runs * lanes)
+    buffers.append(_sizes(problem, (n * runs, size, run), runs, (wanted, weights is not None, gradients), factor))
+    launch.into(FILES, "values", buffers, target, known, n * runs * lanes)
+    if target is not out:  # the slopes by labels that predictions do not have are 0
+        out[..., :channels] = target
+        out[..., channels:] = 0
 
 
 def _run(problem: LossProblem, channels: int) -> tuple[int, int]:
@@ -112,24 +113,24 @@ def _arrays(
 
     ``results`` are the images that the function stores.
     """
-    nothing = np.zeros(1, y.dtype)
+    nothing, channels = np.zeros(1, y.dtype), y.shape[3]
+    if t.shape[3] > channels:  # the others are not read
+        t = np.ascontiguousarray(np.asarray(t)[..., :channels])
     arrays = {
         "Prediction": y,
         "Label": t,
         "Weight": nothing if weights is None else weights,
         "Gradient": nothing if g is None else g,
     }
-    run, lanes = _run(problem, y.shape[3])
-    same = all(image.shape[3] == y.shape[3] for image in (t, *results))
+    run, lanes = _run(problem, channels)
     size = y.size // y.shape[0]
     whole = size >= LARGE and size % WIDE == run % WIDE == 0
-    packed = same and whole and width_of(WIDE, *arrays.values(), *results) == WIDE
+    packed = whole and width_of(WIDE, *arrays.values(), *results) == WIDE
     known = (
         *(typedef(name, array) for name, array in arrays.items()),
         f"constant constexpr uint LANES = {lanes};",
         f"constant bool PACKED = {str(packed).lower()};",
         f"constant bool OVER_CHANNELS = {str(problem.function.over_channels).lower()};",
-        f"constant bool SAME_CHANNELS = {str(same).lower()};",
         *short_sums(run / lanes),
     )
     return list(arrays.values()), known

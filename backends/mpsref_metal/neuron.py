@@ -8,8 +8,8 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
-from mpsref_metal.broadcasting import fold_rows
-from mpsref_metal.launch import Launcher, divisor, store, types, width_of
+from mpsref_metal.fold import IDENTITY, fold
+from mpsref_metal.launch import Launcher, divisor, types, width_of
 
 PARTS = "neuron", "neuron_kernels"
 
@@ -20,7 +20,7 @@ LEAST, CHUNK = 64, 1024
 def neuron_parameters(neuron: Neuron | None) -> Array:
     """Return the float32 buffer of ``neuron_value`` and ``neuron_slope``; ``None`` is the identity."""
     if neuron is None:
-        return np.zeros(8, np.float32)
+        return IDENTITY
     a, b, c = neuron.a, neuron.b, neuron.c
     rate = 1.0 if c <= 0 else math.log(c)
     below = math.nan if c != int(c) else 1 - 2 * (c % 2)
@@ -44,7 +44,7 @@ def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out:
 
 
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``parameter_gradient``, sums of g*x over chunks, then ``fold_rows``."""
+    """Run ``parameter_gradient``, sums of g*x over chunks, then ``fold``."""
     width = width_of(out.size, g, x)
     chunk = max(LEAST, min(CHUNK, x.size // width // launch.gpu.threads))
     chunks = -(-x.size // out.size // chunk)
@@ -52,7 +52,7 @@ def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Ar
     buffers = [g, x, _sizes(problem, count, width, chunk)]
     known = types(width, Storage=x, Gradient=g)
     (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((chunks, out.size), np.float32)], known, count)
-    store(fold_rows(launch, sums.reshape(1, chunks, 1, out.size)), out)
+    fold(launch, sums.reshape(1, chunks, out.size), out)
 
 
 def _sizes(problem: NeuronForward | NeuronGradient, count: int, width: int, chunk: int = CHUNK) -> Array:

@@ -34,7 +34,7 @@ struct Launch {
     uint taps_y;
     uint taps_x;
     uint kernel_taps;  // of the weights
-    uint chunk;        // terms of a threadgroup; `finish` adds up the sums of chunks
+    uint chunk;        // terms of a threadgroup; `fold` adds up the sums of chunks
     uint tiles_m;
     uint tiles_n;
     uint size;        // elements of the result

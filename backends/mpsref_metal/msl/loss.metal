@@ -10,7 +10,6 @@ typedef float Label;
 typedef float Weight;
 typedef float Gradient;
 constant bool OVER_CHANNELS = true;  // softmax
-constant bool SAME_CHANNELS = true;  // of predictions, labels and result
 constant bool PACKED = false;  // packs are of neighbours, in aligned memory; else of elements that are LANES apart
 #endif
 
@@ -18,9 +17,6 @@ constant constexpr uint HELD = 2;  // packs of 4 elements that a thread reads at
 
 struct Loss {
     uint count;  // runs of all images
-    uint channels;
-    uint label_channels;
-    uint result_channels;
     uint size;             // elements of an image
     uint run;              // elements that LANES threads read
     Divisor runs;          // of an image
@@ -158,19 +154,6 @@ float4 pack_at(device const T* x, Index first, uint slot, Index end) {
     return pack;
 }
 
-float4 labels_at(device const Label* t, Index first, uint slot, Index end, constant Loss& loss) {
-    if (SAME_CHANNELS) {
-        return pack_at(t, first, slot, end);
-    }
-    float4 pack;
-    #pragma unroll
-    for (uint k = 0; k < 4; ++k) {
-        Index at = min(element_at(first, slot, k), end - 1);
-        pack[k] = float(t[at / loss.channels * loss.label_channels + at % loss.channels]);
-    }
-    return pack;
-}
-
 // The packs that a thread keeps in registers.
 struct Held {
     float4 of[HELD];
@@ -182,15 +165,6 @@ Held fetch(device const T* x, Index first, Index end) {
     #pragma unroll
     for (uint slot = 0; slot < HELD; ++slot) {
         held.of[slot] = pack_at(x, first, slot, end);
-    }
-    return held;
-}
-
-Held fetch_labels(device const Label* t, Index first, Index end, constant Loss& loss) {
-    Held held;
-    #pragma unroll
-    for (uint slot = 0; slot < HELD; ++slot) {
-        held.of[slot] = labels_at(t, first, slot, end, loss);
     }
     return held;
 }
@@ -256,8 +230,8 @@ float4 value_of(float4 y, float4 t, Pixel pixel, constant Loss& loss) {
     return loss.wanted == 0 ? element(y, t, loss) : loss.wanted == 1 ? slope(y, t, loss) : label_slope(y, t, loss);
 }
 
-// Store the elements before the end; channels that the predictions do not have are 0.
-void store(float4 pack, device float* result, Index first, uint slot, Index end, constant Loss& loss) {
+// Store the elements before the end.
+void store(float4 pack, device float* result, Index first, uint slot, Index end) {
     if (PACKED) {
         if (element_at(first, slot, 0) < end) {
             *(device float4*)(result + element_at(first, slot, 0)) = pack;
@@ -266,20 +240,8 @@ void store(float4 pack, device float* result, Index first, uint slot, Index end,
     }
     #pragma unroll
     for (uint k = 0; k < 4; ++k) {
-        Index at = element_at(first, slot, k);
-        if (at >= end) {
-            continue;
-        }
-        if (SAME_CHANNELS) {
-            result[at] = pack[k];
-            continue;
-        }
-        Index target = at / loss.channels * loss.result_channels + at % loss.channels;
-        result[target] = pack[k];
-        if (at % loss.channels == loss.channels - 1) {
-            for (uint beyond = loss.channels; beyond < loss.result_channels; ++beyond) {
-                result[target + 1 + beyond - loss.channels] = 0;
-            }
+        if (element_at(first, slot, k) < end) {
+            result[element_at(first, slot, k)] = pack[k];
         }
     }
 }
@@ -312,7 +274,7 @@ kernel void values(device const Prediction* y [[buffer(0)]],
         if (first != lane.first) {
             predictions = fetch(y, first, lane.end);
         }
-        Held labels = fetch_labels(t, first, lane.end, loss);
+        Held labels = fetch(t, first, lane.end);
         #pragma unroll
         for (uint slot = 0; slot < HELD; ++slot) {
             float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, loss);
@@ -322,7 +284,7 @@ kernel void values(device const Prediction* y [[buffer(0)]],
             if (loss.gradients == 1) {
                 pack *= pack_at(g, first, slot, lane.end);
             }
-            store(factor * pack, result, first, slot, lane.end, loss);
+            store(factor * pack, result, first, slot, lane.end);
         }
     }
 }
@@ -351,7 +313,7 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
         if (first != lane.first) {
             predictions = fetch(y, first, lane.end);
         }
-        Held labels = fetch_labels(t, first, lane.end, loss);
+        Held labels = fetch(t, first, lane.end);
         #pragma unroll
         for (uint slot = 0; slot < HELD; ++slot) {
             float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, loss);
@@ -369,31 +331,4 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
         result[lane.run] = total * loss.factor;
         counts[lane.run] = count;
     }
-}
-
-struct Finish {
-    uint images;
-    uint losses;     // 1 if the loss of all images is that of image 0, else `images`
-    uint by_counts;  // whether losses are divided by the numbers of weights that are not 0
-    float offset;
-    float factor;
-};
-
-// The loss of each image: the sum plus an offset, times a factor.
-kernel void finish(device const float* sums [[buffer(0)]],
-                   device const float* counts [[buffer(1)]],
-                   constant Finish& finish [[buffer(2)]],
-                   device float* result [[buffer(3)]],
-                   uint id [[thread_position_in_grid]]) {
-    if (id >= finish.images) {
-        return;
-    }
-    float loss = 0;
-    if (id < finish.losses) {
-        loss = (sums[id] + finish.offset) * finish.factor;
-        if (finish.by_counts) {
-            loss = counts[id] > 0 ? loss / counts[id] : 0.0f;
-        }
-    }
-    result[id] = loss;
 }

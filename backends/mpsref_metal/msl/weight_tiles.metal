@@ -12,7 +12,7 @@ struct Gradients {
     uint source_width;
     uint kernel_height;
     uint kernel_width;
-    uint chunk;  // pixels of a threadgroup; `finish` adds up the sums of chunks
+    uint chunk;  // pixels of a threadgroup; `fold` adds up the sums of chunks
     uint tiles_m;
     uint tiles_n;
     uint size;  // of the weights
