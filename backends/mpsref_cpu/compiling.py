@@ -8,12 +8,18 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.extending import overload
+from numba import extending
 
 from mpsref_cpu import _numba
 from mpsref_cpu.cache_fingerprint import fingerprint
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+intrinsic: Any = extending.intrinsic
+"""Make a function for compiled code from one that returns its signature and the generation of its LLVM instructions.
+
+numba declares types for it, and for ``overload``, that drop arguments.
+"""
 
 OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True, "fastmath": {"contract"}, "error_model": "numpy"}
 """Fast math is limited to fused multiply-adds. NaN and infinity follow IEEE 754, also in divisions by zero: the checks
@@ -29,7 +35,7 @@ def compiled(function: Function) -> Function:
     return cast(Function, kernel)
 
 
-def internal(function: Function, **options: bool) -> Function:
+def internal(function: Function, **options: Any) -> Function:
     """Compile a function for the compiled functions that call it, as part of them. Python cannot call it."""
 
     def chosen(*arguments: Any, **named: Any) -> Function:
@@ -56,11 +62,11 @@ def generic(choose: Function) -> Function:
     return cast(Function, _only_compiled(choose, choose, {"forceinline": True}))
 
 
-def _only_compiled(function: Callable[..., Any], choose: Callable[..., Any], options: dict[str, bool]) -> Any:
+def _only_compiled(function: Callable[..., Any], choose: Callable[..., Any], options: dict[str, Any]) -> Any:
     @functools.wraps(function)
     def refuse(*arguments: Any, **named: Any) -> None:
         raise TypeError(f"{function.__name__} is for compiled code only")
 
-    as_overload: Any = overload  # whose type declares only some of the options
-    as_overload(refuse, jit_options=OPTIONS | _numba.PART | options, strict=False)(choose)
+    overload: Any = extending.overload
+    overload(refuse, jit_options=OPTIONS | _numba.PART | options, strict=False)(choose)
     return refuse

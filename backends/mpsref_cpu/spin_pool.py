@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import extending, types
+from numba import types
 
 from mpsref_cpu import _numba
-from mpsref_cpu.compiling import compiled, inlined, internal
+from mpsref_cpu.compiling import compiled, inlined, internal, intrinsic
 
 Memory = npt.NDArray[np.int64]
 
@@ -44,8 +44,6 @@ CLOSED = 1 << 40
 
 LOOKS_PER_YIELD = 4096
 """Number of looks after which a spinning thread yields its core: about 3 microseconds."""
-
-intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
 
 I64 = ir.IntType(64)
 POINTER = ir.IntType(8).as_pointer()

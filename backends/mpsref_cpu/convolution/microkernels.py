@@ -21,16 +21,13 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import extending, types
+from numba import types
 from numba.extending import models, register_model
 
-from mpsref_cpu.simd.vectors import splat
+from mpsref_cpu.compiling import intrinsic
+from mpsref_cpu.simd.vectors import FLOAT, INT, halves, splat
 
-intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
-
-INT = ir.IntType(32)
 LONG = ir.IntType(64)
-FLOAT = ir.FloatType()
 
 CACHE_LINE = 64
 """Number of bytes of a cache line."""
@@ -227,13 +224,7 @@ def row_sums(typing, tile):
         for row in range(tile.rows):
             value = builder.extract_value(arguments[0], row)
             while value.type.count > 1:
-                half = value.type.count // 2
-                indices = ir.VectorType(INT, half)
-                low, high = (
-                    builder.shuffle_vector(value, value, ir.Constant(indices, list(range(start, start + half))))
-                    for start in (0, half)
-                )
-                value = builder.fadd(low, high)
+                value = builder.fadd(*halves(builder, value))
             sums.append(builder.extract_element(value, INT(0)))
         return context.make_tuple(builder, signature.return_type, sums)
 

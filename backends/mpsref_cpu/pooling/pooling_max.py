@@ -17,7 +17,7 @@ from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, internal
+from mpsref_cpu.compiling import compiled, inlined, internal
 from mpsref_cpu.pooling import max_gradient_large, max_gradient_small
 from mpsref_cpu.pooling.windows import Groups, Windows, groups_of_windows, list_reads
 from mpsref_cpu.threads import for_rows
@@ -80,30 +80,33 @@ def _forward(begin, end, x, y, sizes, rows, columns, groups):
 
 
 # A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written at offset ``b * step`` and read at
-# offset ``b * advance``. Each function makes one pass over the blocks. Indices are unsigned: for signed ones numba
-# generates a test for negative values.
+# offset ``b * advance``. Indices are unsigned: for signed ones numba generates a test for negative values.
 
 
 @internal
 def _largest(into, at, source, starts, count, walk):
-    """Set each block to the largest of ``count`` reads, from ``source[starts[t]]`` on; a start of -1 reads zeros."""
-    if starts[0] < 0:
-        _set_0(into, at, walk)
-        done = 1
-    elif count >= 3 and starts[1] >= 0 and starts[2] >= 0:
-        _set_3(into, at, source, starts[0], starts[1], starts[2], walk)
-        done = 3
-    else:
-        second = starts[min(1, count - 1)]
-        _set_2(into, at, source, starts[0], second if second >= 0 else starts[0], walk)
-        done = 2 if second >= 0 else 1
+    """Set each block to the largest of ``count`` reads, from ``source[starts[t]]`` on; a start of -1 reads zeros.
+
+    Each call of :func:`_take` is a pass over the blocks.
+    """
+    done = 0
     while done < count:
-        if starts[done] < 0:
-            _raise_0(into, at, walk)
+        first, second, third = starts[done], starts[min(done + 1, count - 1)], starts[min(done + 2, count - 1)]
+        if first < 0:
+            if done == 0:
+                _take(into, at, source, (0, 0, 0), 0, True, walk)
+            else:
+                _take(into, at, source, (0, 0, 0), 0, False, walk)
             done += 1
+        elif done == 0 and count >= 3 and second >= 0 and third >= 0:
+            _take(into, at, source, (first, second, third), 3, True, walk)
+            done = 3
         else:
-            second = starts[min(done + 1, count - 1)]
-            _raise_2(into, at, source, starts[done], second if second >= 0 else starts[done], walk)
+            pair = first, second if second >= 0 else first, 0
+            if done == 0:
+                _take(into, at, source, pair, 2, True, walk)
+            else:
+                _take(into, at, source, pair, 2, False, walk)
             done += 2 if second >= 0 else 1
 
 
@@ -113,62 +116,24 @@ def _larger(best, value):
     return value if (value > best) | (value != value) else best
 
 
-@internal
-def _set_0(into, at, walk):
-    blocks, n, step, _ = walk
-    q = np.uintp(at)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = 0
-        q += np.uintp(step)
+@inlined
+def _take(into, at, source, starts, number, fresh, walk):
+    """Set each block to the largest of ``number`` reads and, unless it is ``fresh``, of itself; no reads are a zero.
 
-
-@internal
-def _raise_0(into, at, walk):
-    blocks, n, step, _ = walk
-    q = np.uintp(at)
-    zero = np.float32(0)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = _larger(into[q + i], zero)
-        q += np.uintp(step)
-
-
-@internal
-def _set_2(into, at, source, start0, start1, walk):
+    Where it is inlined ``number`` and ``fresh`` are constants, for which LLVM specializes the loops.
+    """
     blocks, n, step, advance = walk
-    q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
+    q, x0, x1, x2 = np.uintp(at), np.uintp(starts[0]), np.uintp(starts[1]), np.uintp(starts[2])
     for _ in range(blocks):
         for i in range(np.uintp(n)):
-            into[q + i] = _larger(source[x0 + i], source[x1 + i])
-        q += np.uintp(step)
-        x0 += np.uintp(advance)
-        x1 += np.uintp(advance)
-
-
-@internal
-def _set_3(into, at, source, start0, start1, start2, walk):
-    blocks, n, step, advance = walk
-    q, x0, x1, x2 = np.uintp(at), np.uintp(start0), np.uintp(start1), np.uintp(start2)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = _larger(_larger(source[x0 + i], source[x1 + i]), source[x2 + i])
-        q += np.uintp(step)
-        x0 += np.uintp(advance)
-        x1 += np.uintp(advance)
-        x2 += np.uintp(advance)
-
-
-@internal
-def _raise_2(into, at, source, start0, start1, walk):
-    blocks, n, step, advance = walk
-    q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = _larger(_larger(into[q + i], source[x0 + i]), source[x1 + i])
-        q += np.uintp(step)
-        x0 += np.uintp(advance)
-        x1 += np.uintp(advance)
+            best = source[x0 + i] if number else np.float32(0)
+            if number > 1:
+                best = _larger(best, source[x1 + i])
+            if number > 2:
+                best = _larger(best, source[x2 + i])
+            into[q + i] = best if fresh else _larger(into[q + i], best)
+        q, x0 = q + np.uintp(step), x0 + np.uintp(advance)
+        x1, x2 = x1 + np.uintp(advance), x2 + np.uintp(advance)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

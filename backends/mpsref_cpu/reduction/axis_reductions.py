@@ -6,13 +6,13 @@ into chunks depends on the image alone, never on the number of threads.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref_cpu.compiling import generic, inlined
+from mpsref_cpu.compiling import generic, inlined, internal
 from mpsref_cpu.simd.reductions import extremum
 
 MOST_CHUNKS = 8
@@ -96,8 +96,8 @@ def reduce_run(kind, values, start, size):
     return {Total: total, Least: least, Greatest: greatest}[kind.instance_class]
 
 
-@numba.njit(nogil=True, fastmath={"contract", "reassoc"}, forceinline=True)
-def _sum(values: Any, start: int, size: int) -> Any:
+@partial(internal, fastmath={"contract", "reassoc"}, forceinline=True)
+def _sum(values, start, size):
     """Add up a run of a vector, in an order chosen by the compiler."""
     total = np.float64(0)
     first = np.uintp(start)

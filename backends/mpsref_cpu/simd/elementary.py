@@ -19,11 +19,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import extending
 
-from mpsref_cpu.compiling import generic, inlined, uncounted
-
-intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
+from mpsref_cpu.compiling import generic, inlined, intrinsic, uncounted
 
 real: Any = np.float32
 word: Any = np.int32

@@ -14,12 +14,13 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from mpsref_cpu.compiling import inlined
+from mpsref_cpu.compiling import inlined, intrinsic
 from mpsref_cpu.simd.vectors import (
     INT,
     broadcast,
+    elementwise,
     from_lane,
-    intrinsic,
+    halves,
     load_vector,
     maximum,
     minus,
@@ -39,72 +40,52 @@ MOST_TERMS = 1024 * MANY
 real: Any = np.float32
 
 
-def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
+def _halved(combine: Callable[..., Any], lanes: Any, *like: Any) -> tuple[Any, Any]:
     """Return the typing and code generation of a function that combines halves of a vector until one lane is left.
 
     With a second argument, until as many lanes are left as that has.
     """
 
-    def typed(typing: Any, lanes: Any, *like: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = arguments[0]
-            while value.type.count > (like[0].width if like else 1):
-                half = value.type.count // 2
-                places = (
-                    ir.Constant(ir.VectorType(INT, half), list(range(start, start + half))) for start in (0, half)
-                )
-                value = combine(builder, *(builder.shuffle_vector(value, value, place) for place in places))
-            return value if like else builder.extract_element(value, ir.Constant(INT, 0))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = arguments[0]
+        while value.type.count > (like[0].width if like else 1):
+            value = combine(builder, *halves(builder, value))
+        return value if like else builder.extract_element(value, ir.Constant(INT, 0))
 
-        return (like[0] if like else types.float32)(lanes, *like), generate
-
-    return typed
+    return (like[0] if like else types.float32)(lanes, *like), generate
 
 
-def _sum(builder: Any, low: Any, high: Any) -> Any:
-    return builder.fadd(low, high)
+def _larger(builder: Any, best: Any, value: Any) -> Any:
+    """Generate the larger of each pair, NaN if one is."""
+    larger, nan = builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value)
+    return builder.select(builder.or_(larger, nan), value, best)
+
+
+_larger_of_pairs = elementwise(_larger)
 
 
 @intrinsic
 def _sum_of(typing, lanes):
     """Return the sum of all lanes."""
-    return _halved(_sum)(typing, lanes)
+    return _halved(lambda builder, low, high: builder.fadd(low, high), lanes)
 
 
 @intrinsic
 def _sums_of(typing, lanes, like):
     """Return as many sums of lanes as ``like`` has."""
-    return _halved(_sum)(typing, lanes, like)
+    return _halved(lambda builder, low, high: builder.fadd(low, high), lanes, like)
 
 
 @intrinsic
 def _largest_of(typing, lanes):
     """Return the largest of all lanes; where one is NaN, any of them."""
-    return _halved(lambda builder, low, high: builder.select(builder.fcmp_ordered(">", high, low), high, low))(
-        typing, lanes
-    )
-
-
-def _larger(builder: Any, best: Any, value: Any) -> Any:
-    """Return the larger of each pair, NaN if one is."""
-    larger, nan = builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value)
-    return builder.select(builder.or_(larger, nan), value, best)
-
-
-@intrinsic
-def _larger_of_pairs(typing, best, value):
-    """Return the larger of each pair, NaN if one is."""
-
-    def generate(context, builder, signature, arguments):
-        return _larger(builder, *arguments)
-
-    return best(best, value), generate
+    return _halved(lambda builder, low, high: builder.select(builder.fcmp_ordered(">", high, low), high, low), lanes)
 
 
 @intrinsic
 def _extremum_of(typing, lanes):
     """Return the largest of all lanes, NaN if there is one."""
-    return _halved(_larger)(typing, lanes)
+    return _halved(_larger, lanes)
 
 
 @inlined

@@ -6,14 +6,15 @@ loops use these functions; a vector of any number of lanes takes as many registe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import extending, types
+from numba import types
 from numba.extending import models, register_model
 
-intrinsic: Any = extending.intrinsic  # its type drops the arguments of a decorated function
+from mpsref_cpu.compiling import intrinsic
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
@@ -49,41 +50,34 @@ def _align(array_type: Any) -> int:
     return int(array_type.dtype.bitwidth) // 8
 
 
-@intrinsic(prefer_literal=True)
-def zeros(typing, width):
-    """Return ``width`` zeros; ``width`` is a literal."""
-    if not isinstance(width, types.IntegerLiteral):
-        return None
-
-    def generate(context, builder, signature, arguments):
-        return ir.Constant(context.get_value_type(signature.return_type), None)
-
-    return Vector(width.literal_value)(width), generate
-
-
-@intrinsic(prefer_literal=True)
-def zeros_like(typing, array, width):
-    """Return ``width`` zeros of the dtype of ``array``, float32 or float64; ``width`` is a literal."""
-    if not isinstance(width, types.IntegerLiteral):
-        return None
-
-    def generate(context, builder, signature, arguments):
-        return ir.Constant(context.get_value_type(signature.return_type), None)
-
-    return Vector(width.literal_value, array.dtype)(array, width), generate
-
-
-@intrinsic(prefer_literal=True)
-def negative_zeros_like(typing, array, width):
-    """Return ``width`` negative zeros, to which any number is added without a change, -0.0 included."""
+def _constant(typed: Callable[..., Any], width: Any, element: Any, number: float) -> Any:
+    """Return the typing and code generation of ``width`` equal numbers; ``width`` is a literal."""
     if not isinstance(width, types.IntegerLiteral):
         return None
 
     def generate(context, builder, signature, arguments):
         kind = context.get_value_type(signature.return_type)
-        return ir.Constant(kind, [ir.Constant(kind.element, -0.0)] * width.literal_value)
+        return ir.Constant(kind, [ir.Constant(kind.element, number)] * kind.count)
 
-    return Vector(width.literal_value, array.dtype)(array, width), generate
+    return typed(Vector(width.literal_value, element)), generate
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typing, width):
+    """Return ``width`` zeros; ``width`` is a literal."""
+    return _constant(lambda kind: kind(width), width, types.float32, 0.0)
+
+
+@intrinsic(prefer_literal=True)
+def zeros_like(typing, array, width):
+    """Return ``width`` zeros of the dtype of ``array``, float32 or float64; ``width`` is a literal."""
+    return _constant(lambda kind: kind(array, width), width, array.dtype, 0.0)
+
+
+@intrinsic(prefer_literal=True)
+def negative_zeros_like(typing, array, width):
+    """Return ``width`` negative zeros, to which any number is added without a change, -0.0 included."""
+    return _constant(lambda kind: kind(array, width), width, array.dtype, -0.0)
 
 
 def splat(builder: Any, value: Any, vector: ir.VectorType) -> Any:
@@ -157,56 +151,35 @@ def any_nan(typing, lanes):
     def generate(context, builder, signature, arguments):
         (value,) = arguments
         while value.type.count > REGISTER:  # a NaN survives in sums of halves: one register is tested
-            half = value.type.count // 2
-            halves = [
-                builder.shuffle_vector(
-                    value, value, ir.Constant(ir.VectorType(INT, half), list(range(start, start + half)))
-                )
-                for start in (0, half)
-            ]
-            value = builder.fadd(*halves)
+            value = builder.fadd(*halves(builder, value))
         bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(value.type.count))
         return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
     return types.boolean(lanes), generate
 
 
-def _elementwise(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the typing and code generation of a function of vectors to a vector of the same type."""
+def elementwise(generate: Callable[..., Any]) -> Any:
+    """Make a function of vectors to a vector of the type of the first one from ``generate(builder, *vectors)``."""
 
-    def typed(typing: Any, lanes: Any, *others: Any) -> Any:
-        def call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return generate(builder, *arguments)
+    def function(typing: Any, lanes: Any, *others: Any) -> Any:
+        return lanes(lanes, *others), lambda context, builder, signature, arguments: generate(builder, *arguments)
 
-        return lanes(lanes, *others), call
-
-    return typed
+    function.__signature__ = inspect.signature(generate)  # type: ignore[attr-defined]  # numba takes no *others
+    return intrinsic(function)
 
 
-@intrinsic
-def maximum(typing, value, best):
-    """Return the larger of each pair, and ``best`` where one is NaN."""
-    return _elementwise(lambda builder, v, b: builder.select(builder.fcmp_ordered(">", v, b), v, b))(
-        typing, value, best
-    )
+def halves(builder: Any, value: Any) -> list[Any]:
+    """Generate the lower and the upper half of the lanes of a vector."""
+    half = value.type.count // 2
+    places = (ir.Constant(ir.VectorType(INT, half), list(range(start, start + half))) for start in (0, half))
+    return [builder.shuffle_vector(value, value, place) for place in places]
 
 
-@intrinsic
-def plus(typing, value, other):
-    """Return the sums of each pair."""
-    return _elementwise(lambda builder, v, w: builder.fadd(v, w))(typing, value, other)
-
-
-@intrinsic
-def minus(typing, value, other):
-    """Return the differences of each pair."""
-    return _elementwise(lambda builder, v, w: builder.fsub(v, w))(typing, value, other)
-
-
-@intrinsic
-def times(typing, value, other):
-    """Return the products of each pair."""
-    return _elementwise(lambda builder, v, w: builder.fmul(v, w))(typing, value, other)
+plus = elementwise(lambda builder, v, w: builder.fadd(v, w))
+minus = elementwise(lambda builder, v, w: builder.fsub(v, w))
+times = elementwise(lambda builder, v, w: builder.fmul(v, w))
+maximum = elementwise(lambda builder, v, best: builder.select(builder.fcmp_ordered(">", v, best), v, best))
+"""``maximum(v, best)`` is the larger of each pair, and ``best`` where one is NaN."""
 
 
 @intrinsic
@@ -236,22 +209,14 @@ def from_lane(typing, lanes, first):
     return lanes(lanes, types.int64), generate
 
 
-@intrinsic
-def where_equal(typing, value, best, amount):
+@elementwise
+def where_equal(builder, value, best, amount):
     """Return ``amount`` where ``value`` equals ``best``, and 0 elsewhere."""
-
-    def generate(builder, v, b, amount):
-        return builder.select(builder.fcmp_ordered("==", v, b), amount, ir.Constant(amount.type, None))
-
-    return _elementwise(generate)(typing, value, best, amount)
+    return builder.select(builder.fcmp_ordered("==", value, best), amount, ir.Constant(amount.type, None))
 
 
-@intrinsic
-def without(typing, amount, taken):
+@elementwise
+def without(builder, amount, taken):
     """Return ``amount`` where ``taken`` is 0, and 0 where it is ``amount``; it is one of them."""
-
-    def generate(builder, amount, taken):
-        words = ir.VectorType(INT, amount.type.count)
-        return builder.bitcast(builder.xor(builder.bitcast(amount, words), builder.bitcast(taken, words)), amount.type)
-
-    return _elementwise(generate)(typing, amount, taken)
+    words = ir.VectorType(INT, amount.type.count)
+    return builder.bitcast(builder.xor(builder.bitcast(amount, words), builder.bitcast(taken, words)), amount.type)
