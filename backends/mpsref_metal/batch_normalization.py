@@ -15,6 +15,7 @@ from mpsref.kernels.batch_normalization import (
     Statistics,
     StatisticsGradient,
 )
+from mpsref_metal.fold import fold
 from mpsref_metal.launch import Launcher, divisor, short_sums, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
@@ -41,7 +42,11 @@ TOGETHER = 4
 
 def statistics(launch: Launcher, problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
     """Run ``statistics_of_chunks``, then ``statistics``."""
-    _reduce(launch, problem, ("statistics_of_chunks", "statistics"), Inputs(x), [x], state, out)
+    before = state or (np.zeros(problem.channels, np.float32),) * 2
+    width = width_of(problem.channels, x, *before, *out)
+    sums, batch, known = _of_chunks(launch, problem, "statistics_of_chunks", Inputs(x), [x], width)
+    count = problem.channels // width * GROUP
+    launch.into(SOURCE, "statistics", [*sums, *before, batch], out, known, count)
 
 
 def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array) -> None:
@@ -57,11 +62,15 @@ def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array)
 def statistics_gradient(
     launch: Launcher, problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]
 ) -> None:
-    """Run ``sums_of_chunks``, then ``statistics_gradient``."""
+    """Run ``sums_of_chunks``, then ``fold``."""
     given = problem.named(inputs)
+    zeros = np.zeros(problem.channels, np.float32)
+    before = (given.dbeta, given.dgamma) if problem.count else (zeros, zeros)
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
-    state = (given.dbeta, given.dgamma) if problem.count else ()
-    _reduce(launch, problem, ("sums_of_chunks", "statistics_gradient"), given, buffers, state, out)
+    width = width_of(problem.channels, *buffers, *before)
+    sums, *_ = _of_chunks(launch, problem, "sums_of_chunks", given, [*buffers, *before], width)
+    for rows, result in zip(sums, out, strict=True):
+        fold(launch, rows[None], result)
 
 
 def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) -> None:
@@ -77,25 +86,15 @@ def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) ->
     launch.into(SOURCE, "gradient", buffers, out, _known(problem, given, width), count)
 
 
-def _reduce(
-    launch: Launcher,
-    problem: Reduction,
-    stages: tuple[str, str],
-    given: Inputs,
-    buffers: list[Array],
-    state: tuple[Array, ...],
-    out: tuple[Array, Array],
-) -> None:
-    """Reduce chunks of pixels, then reduce the chunks together with the state; fill ``out``."""
-    channels = problem.channels
-    width = width_of(channels, *buffers, *state, *out)
+def _of_chunks(
+    launch: Launcher, problem: Reduction, function: str, given: Inputs, buffers: list[Array], width: int
+) -> tuple[list[Array], Array, tuple[str, ...]]:
+    """Return two values for each chunk of pixels and channel, and the last buffer and constants of later functions."""
     in_a_chunk, chunks = _chunks(problem)
-    packs, known = channels // width, _known(problem, given, width)
-    batch = _batch(problem, chunks * packs, width, (in_a_chunk, chunks), problem.count)
-    of_chunks = [((chunks, channels), np.float32)] * 2
-    sums = launch.run(SOURCE, stages[0], [*buffers, batch], of_chunks, known, count=chunks * packs)
-    before = state or (np.zeros(channels, np.float32),) * 2
-    launch.into(SOURCE, stages[1], [*sums, *before, batch], out, known, count=packs * GROUP)
+    count, known = chunks * problem.channels // width, _known(problem, given, width)
+    batch = _batch(problem, count, width, (in_a_chunk, chunks), problem.count)
+    of_chunks = [((chunks, problem.channels), np.float32)] * 2
+    return launch.run(SOURCE, function, [*buffers, batch], of_chunks, known, count=count), batch, known
 
 
 def _chunks(problem: BatchProblem) -> tuple[int, int]:

@@ -96,8 +96,11 @@ def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[
     vectors = _vectors(plan, problem, given)
     g = _through_activation(plan, given, vectors)
     for_rows(_statistics_gradient, len(sums), g, given["x"], vectors, plan.fused, block, sums)
-    before = np.array((given["dbeta"], given["dgamma"]), np.float64) if problem.count else sums[0]
-    _total(sums, problem.count, before, *out)
+    totals = np.add.reduce(sums)
+    if problem.count:
+        totals += given["dbeta"], given["dgamma"]
+    with np.errstate(over="ignore"):
+        out[0][...], out[1][...] = totals
 
 
 def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
@@ -224,12 +227,6 @@ def _copy(vector, to):
 
 
 @inlined
-def _add(vector, to):
-    for c in range(np.uintp(to.size)):
-        to[c] += vector[c]
-
-
-@inlined
 def _merge_one(n, mean, m2, b, mean_b, m2_b):
     """Add b pixels to the mean and m2 of n pixels."""
     fraction = b / (n + b)
@@ -238,20 +235,6 @@ def _merge_one(n, mean, m2, b, mean_b, m2_b):
         delta = mean_b[c] - mean[c]
         mean[c] += delta * fraction
         m2[c] += m2_b[c] + delta * delta * weight
-
-
-@compiled
-def _total(sums, count, before, to_dbeta, to_dgamma):
-    """Add up the sums of all blocks, one after the other, and those of ``count`` pixels ``before``."""
-    dbeta, dgamma = sums[0, 0], sums[0, 1]
-    for k in range(1, sums.shape[0]):
-        _add(sums[k, 0], dbeta)
-        _add(sums[k, 1], dgamma)
-    if count > 0:
-        _add(before[0], dbeta)
-        _add(before[1], dgamma)
-    _copy(dbeta, to_dbeta)
-    _copy(dgamma, to_dgamma)
 
 
 @compiled

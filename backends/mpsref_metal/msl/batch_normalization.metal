@@ -1,9 +1,9 @@
 // Batch normalization: two reductions over all pixels of a batch, and two kernels with one thread per pack of a pixel.
 //
 // A reduction has two stages, each in a fixed order. First one thread adds up a chunk of the pixels of a pack of
-// channels, then one threadgroup for each pack merges the chunks: each of its threads a few neighbouring ones, then all
-// threads in a tree. Statistics are (n, mean, m2) at every level, so that nothing cancels where a mean is large, and m2
-// of a constant channel is exactly 0.
+// channels, then the chunks are merged: statistics by one threadgroup for each pack, each of its threads a few
+// neighbouring ones, then all threads in a tree. They are (n, mean, m2) at every level, so that nothing cancels where a
+// mean is large, and m2 of a constant channel is exactly 0.
 
 struct Batch {
     uint count;  // threads that compute something
@@ -103,7 +103,8 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     y[id] = neuron_value(gamma[c] * xhat + beta[c], c, neuron);
 }
 
-// The sums of g' and of g' * xhat over a chunk; g' is g times the slope of the neuron.
+// The sums of g' and of g' * xhat over a chunk, the first one with those of earlier calls; g' is g times the slope of the
+// neuron. `fold` adds up the chunks.
 kernel void sums_of_chunks(device const Gradient* g [[buffer(0)]],
                            device const Storage* x [[buffer(1)]],
                            device const Values* mean [[buffer(2)]],
@@ -111,9 +112,11 @@ kernel void sums_of_chunks(device const Gradient* g [[buffer(0)]],
                            device const Values* gamma [[buffer(4)]],
                            device const Values* beta [[buffer(5)]],
                            device const float* neuron [[buffer(6)]],
-                           constant Batch& batch [[buffer(7)]],
-                           device Values* dbetas [[buffer(8)]],
-                           device Values* dgammas [[buffer(9)]],
+                           device const Values* dbeta_before [[buffer(7)]],
+                           device const Values* dgamma_before [[buffer(8)]],
+                           constant Batch& batch [[buffer(9)]],
+                           device Values* dbetas [[buffer(10)]],
+                           device Values* dgammas [[buffer(11)]],
                            uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
@@ -132,44 +135,8 @@ kernel void sums_of_chunks(device const Gradient* g [[buffer(0)]],
         dbeta.add(upstream);
         dgamma.add(upstream * xhat);
     }
-    dbetas[id] = dbeta.value();
-    dgammas[id] = dgamma.value();
-}
-
-[[max_total_threads_per_threadgroup(256)]]
-kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
-                                device const Values* dgammas [[buffer(1)]],
-                                device const Values* dbeta_before [[buffer(2)]],
-                                device const Values* dgamma_before [[buffer(3)]],
-                                constant Batch& batch [[buffer(4)]],
-                                device Values* dbeta [[buffer(5)]],
-                                device Values* dgamma [[buffer(6)]],
-                                uint channel [[threadgroup_position_in_grid]],
-                                uint member [[thread_position_in_threadgroup]]) {
-    threadgroup Values first_of[group_size];
-    threadgroup Values second_of[group_size];
-    Values first = Values(0.0f);
-    Values second = Values(0.0f);
-    for (uint chunk = first_chunk(member, batch); chunk < first_chunk(member + 1, batch); ++chunk) {
-        first += dbetas[chunk * batch.channels.value + channel];
-        second += dgammas[chunk * batch.channels.value + channel];
-    }
-    for (uint step = 1; step < min(group_size, batch.chunks); step *= 2) {
-        // Elements that are read after the barrier are not written in later steps.
-        if (member % step == 0) {
-            first_of[member] = first;
-            second_of[member] = second;
-        }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (member % (2 * step) == 0) {
-            first += first_of[member + step];
-            second += second_of[member + step];
-        }
-    }
-    if (member == 0) {
-        dbeta[channel] = dbeta_before[channel] + first;
-        dgamma[channel] = dgamma_before[channel] + second;
-    }
+    dbetas[id] = dbeta.value() + (chunk == 0 ? dbeta_before[c] : Values(0.0f));
+    dgammas[id] = dgamma.value() + (chunk == 0 ? dgamma_before[c] : Values(0.0f));
 }
 
 // dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n), and gamma * r * g' with frozen statistics. A thread computes
