@@ -407,13 +407,23 @@ def weight_sums(
     width = width_of(inputs, x)
     size, lines = math.prod(shape) // width, g.shape[0] * g.shape[1]
     most = max(g.size, x.size) // math.prod(shape)  # limits the workspace to the size of an image
-    chunk = -(-lines // max(1, min(-(-launch.gpu.threads // size), lines, most, CHUNKS)))
+    chunk = _chunk(g, size, most, launch.gpu.threads)
     chunks = -(-lines // chunk)
     (*source, channels), sizes = x.shape[1:], (lines, *g.shape[1:], outputs, inputs // width)
     scalars = np.array([chunks * size, *sizes, *source, channels // width, *kernel, chunk], np.uint32)
     known = *types(width, Storage=x), *types(1, Gradient=g)[-1:], *short_sums(chunk * g.shape[2])
     step = Step("weight_sums", [g, x, *problem.pixels(), scalars], known, chunks * size)
     return _summed(launch, SUMS, [step], chunks, shape, out)
+
+
+def _chunk(g: Array, packs: int, most: int, threads: int) -> int:
+    """Return the number of rows of ``g`` per thread, such that ``packs`` results in about ``threads`` threads.
+
+    It depends only on the shapes and the GPU, and so does the order of the additions.
+    """
+    lines = int(g.shape[0] * g.shape[1])
+    chunks = max(1, min(-(-threads // packs), lines, most, CHUNKS))
+    return -(-lines // chunks)
 
 
 def _weight_products(
