@@ -52,7 +52,9 @@ def _placed(shape: Sequence[int], *windows: Any) -> Placement:
 
 
 def as_images(tensor: Tensor, rank: int) -> Tensor:
-    """Return a tensor (N, C, H, W) from one with a batch or without, of ``rank`` spatial axes."""
+    """Return a tensor (N, C, H, W) from one with a batch or without, of ``rank`` spatial axes, or from means (N, C)."""
+    if tensor.dim() == rank == 2:
+        return tensor[..., None, None]
     found = tensor.unsqueeze(0) if tensor.dim() == rank + 1 else tensor
     return found.unsqueeze(2) if rank == 1 else found
 
@@ -368,15 +370,6 @@ class MeanOfPixels(PoolingLayer):
             raise UnsupportedError("a mean over other axes than those of the pixels")
         height, width = input.shape[2:]
         super().__init__(input, PoolingAverage((height, width), offset=(height // 2, width // 2)))
-
-    def _one_pixel(self, tensor: Tensor) -> Tensor:
-        return tensor.reshape(*tensor.shape[:2], 1, 1)
-
-    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
-        return super().result(self._one_pixel(y), wanted, draw)
-
-    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
-        return super().gradients(self._one_pixel(g), found, draw)
 
 
 def _windows(kernel: Any, stride: Any, padding: Any, dilation: Any, rank: int) -> tuple[Pair, Pair, Pair, Pair]:
