@@ -472,10 +472,15 @@ def interpolate(
     """Translate ``interpolate``."""
     if input.dim() != 4 or mode not in ("nearest", "nearest-exact", "bilinear", "bicubic") or antialias:
         raise UnsupportedError(f"mode {mode!r}{' with antialias' * antialias} of images of {input.dim() - 2} axes")
-    sizes = _sizes(input, size, scale_factor)
-    integral = not any(n % length for n, length in zip(sizes, input.shape[2:], strict=True))
-    if "nearest" in mode or (mode == "bilinear" and align_corners and integral):
-        return UpsamplingLayer(input, size, scale_factor, mode)
+    lengths, sizes = tuple(input.shape[2:]), _sizes(input, size, scale_factor)
+    integral = not any(n % length for n, length in zip(sizes, lengths, strict=True))
+    aligned = mode == "bilinear" and align_corners and integral
+    if aligned or "nearest" in mode:
+        if not integral:
+            raise UnsupportedError(f"mode {mode!r} from {lengths} to {sizes} pixels; MPS has integer factors")
+        scale = sizes[0] // lengths[0], sizes[1] // lengths[1]
+        spec = UpsamplingBilinear(scale, align_corners=True) if aligned else UpsamplingNearest(scale)
+        return UpsamplingLayer(input, spec)
     scales: Any = (None, None)
     if size is None and not recompute_scale_factor:
         scales = scale_factor if isinstance(scale_factor, (list, tuple)) else (scale_factor,) * 2
@@ -485,18 +490,10 @@ def interpolate(
 class UpsamplingLayer(Sampled):
     """``interpolate`` by integer factors; some images and channels, all of their pixels."""
 
-    def __init__(self, input: Tensor, size: Any, scale_factor: Any, mode: str) -> None:
-        lengths, sizes = tuple(input.shape[2:]), _sizes(input, size, scale_factor)
-        if any(n % length for n, length in zip(sizes, lengths, strict=True)):
-            raise UnsupportedError(f"mode {mode!r} from {lengths} to {sizes} pixels; MPS has integer factors")
-        scale = (sizes[0] // lengths[0], sizes[1] // lengths[1])
-        spec = UpsamplingBilinear(scale, align_corners=True) if mode == "bilinear" else UpsamplingNearest(scale)
-        super().__init__(input, spec)
-        self.pixels = max(1, math.prod(sizes))
-
     def choose(self, draw: Draw) -> None:
-        n, c = self.shape[:2]
-        self.some = draw.some(n, 2), draw.some(c, min(16, max(1, sampled.VALUES // self.pixels)))
+        n, c, *lengths = self.shape
+        pixels = max(1, math.prod((*lengths, *self.layer.factors)))
+        self.some = draw.some(n, 2), draw.some(c, min(16, max(1, sampled.VALUES // pixels)))
 
     def part(self, tensor: Tensor) -> Array:
         return image(tensor, *self.some)
