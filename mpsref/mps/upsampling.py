@@ -25,7 +25,6 @@ from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
-from mpsref.mps.core import types
 from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState
@@ -97,7 +96,7 @@ class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
 
     def _function(self, g: Shape, state: MPSNNGradientState | None) -> Upsampling:
         if state is not None:
-            self._configure_from(state)
+            self._assign(secondary_edge_mode=state.source.edge_mode)
         function = self._spec(self.secondary_edge_mode)
         if state is not None and function != state.record.extras["function"]:
             raise ValueError(
@@ -105,9 +104,6 @@ class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
                 f"{state.record.extras['function']!r}: make the gradient kernel with the same factors and corners"
             )
         return function
-
-    def _configure_from(self, state: MPSNNGradientState) -> None:
-        """Set the properties that the state determines."""
 
 
 class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):
@@ -122,9 +118,6 @@ class MPSCNNUpsamplingBilinearGradient(_Bilinear, MPSCNNUpsamplingGradient):
 
     forward_class = MPSCNNUpsamplingBilinear
     fixed = tuple(name for name in MPSCNNUpsamplingGradient.fixed if name != "secondary_edge_mode")
-
-    def _configure_from(self, state: MPSNNGradientState) -> None:
-        self._assign(secondary_edge_mode=types.edge_mode("edge_mode", state.source.edge_mode))
 
 
 # --- nodes of graphs: a padding policy has no effect [doc], and outside the image are zeros ---------------------------
