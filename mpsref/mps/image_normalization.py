@@ -39,7 +39,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape, is_array
-from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import Pair, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
@@ -50,7 +49,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of
 from mpsref.mps.core.properties import Alias
-from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState
+from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, Synchronized
 from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
@@ -96,31 +95,23 @@ class ImageNormalizationGradientState(BufferState):
         "kernel.beta", "The shift of the kernel (C,), as it is now; zeros where the data source has none."
     )
 
-    @property
-    def gradient_for_gamma(self) -> Array | None:
+    gradient_for_gamma: Synchronized[Array | None] = Synchronized(
+        "_buffers.gradient_for_gamma",
         """dL/dgamma of each image, (N, C), read-only; ``None`` before the gradient has been encoded.
 
         Raises ``NotSynchronizedError`` before :meth:`synchronize`, until its command buffer has completed.
-        """
-        return self._read("gradient_for_gamma", 0)
+        """,
+    )
+    gradient_for_beta: Synchronized[Array | None] = Synchronized(
+        "_buffers.gradient_for_beta", "dL/dbeta of each image; otherwise as ``gradient_for_gamma``."
+    )
 
-    @property
-    def gradient_for_beta(self) -> Array | None:
-        """dL/dbeta of each image; otherwise as ``gradient_for_gamma``."""
-        return self._read("gradient_for_beta", 1)
-
-    def _read(self, name: str, k: int) -> Array | None:
-        if self._batch._gradients is None:
-            return None
-        self._batch.check_readable(name)
-        return on_host(self._rows(k))
-
-    def _rows(self, k: int) -> Array | None:
-        gradients = self._batch._gradients
-        if gradients is None:
-            return None
-        rows: Array = gradients[k] if self._image is None else gradients[k][self._image]
-        return rows
+    def check_readable(self, name: str) -> None:
+        """Raise ``NotSynchronizedError`` unless the host may read the gradients of the batch, if there are any."""
+        if self._batch is not self:
+            self._batch.check_readable(name)
+        elif self._gradients is not None:
+            super().check_readable(name)
 
     def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> NormalizationBuffers:
         """Return the vectors for a kernel that is encoded now; no synchronization is needed.
@@ -128,7 +119,14 @@ class ImageNormalizationGradientState(BufferState):
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
-        return NormalizationBuffers(self.gamma, self.beta, self._rows(0), self._rows(1))
+        return self._buffers
+
+    @property
+    def _buffers(self) -> NormalizationBuffers:
+        rows: Sequence[Array | None] = self._batch._gradients or (None, None)
+        if self._image is not None:
+            rows = [None if gradient is None else gradient[self._image] for gradient in rows]
+        return NormalizationBuffers(self.gamma, self.beta, *rows)
 
     def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
         """Make the gradients of all images readable by the host once ``command_buffer`` has completed."""
