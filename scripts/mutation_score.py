@@ -75,6 +75,11 @@ ALSO = {
         "tests/contracts/test_legal_values.py",
         "tests/contracts/test_states.py",
     ),
+    "mpsref/mps/normalization": (
+        "tests/mps/test_batch_normalization.py",
+        "tests/mps/test_batch_normalization_data_source.py",
+        "tests/mps/test_image_normalization.py",
+    ),
     "mpsref/mps/neuron": ("tests/mps/test_pixelwise.py",),
     "mpsref/mps/softmax": ("tests/kernels/test_softmax.py", "tests/mps/test_pixelwise.py"),
     "mpsref/kernels/": (

@@ -119,6 +119,7 @@ def test_prelu_has_one_slope_for_each_output_channel() -> None:
     slopes[:] = 9
     assert descriptor.fused_neuron_descriptor.neuron_type is mps.MPSCNNNeuronType.PReLU
     assert descriptor.prelu_parameters_a == (0.25, 0.5, 0.75)
+    assert mps.MPSCNNConvolutionDescriptor.from_json(descriptor.to_json()) == descriptor
     for bad, error in (
         ([1, 2], ValueError),
         ([[1, 2, 3]], ValueError),

@@ -46,6 +46,7 @@ def weights_of(kernel: MPSCNNConvolution) -> tuple[Array, Array | None]:
     """What is in force in a kernel."""
     state = kernel.export_weights_and_biases()
     state.synchronize()
+    assert (state.weights_offset, state.biases_offset) == (0, 0)
     return state.weights, state.biases
 
 
