@@ -97,14 +97,15 @@ def _of_pixels(reads: Reads, touching: Touching) -> WeightTable:
     return _table(touching.first, touching.count, lambda pixel, window: _times(reads, window, pixels[pixel]))
 
 
-def _times(reads: Reads, window: Indices, pixel: Indices) -> Array:
+def _times(reads: Reads, window: Array, pixel: Array) -> Array:
     """Return how many taps of windows read pixels."""
     before, after = reads.before[window] * (pixel == reads.low), reads.after[window] * (pixel == reads.high)
     place = pixel - reads.first[window]
-    return before + after + ((place >= 0) & (place < reads.count[window])).astype(np.float64)
+    times: Array = before + after + ((place >= 0) & (place < reads.count[window])).astype(np.float64)
+    return times
 
 
-def _table(first: Array, number: Array, times: Callable[[Indices, Indices], Array]) -> WeightTable:
+def _table(first: Array, number: Array, times: Callable[[Array, Array], Array]) -> WeightTable:
     """Return the table of ``number`` elements from ``first`` on, of which some at the ends may have the weight 0."""
     owner = np.repeat(np.arange(number.size), number)
     element = np.arange(owner.size) - np.repeat(np.cumsum(number) - number - first, number)
@@ -112,7 +113,8 @@ def _table(first: Array, number: Array, times: Callable[[Indices, Indices], Arra
     used = weights > 0
     number = np.bincount(owner[used], minlength=number.size)
     start = np.cumsum(number) - number
-    return WeightTable(np.append(element[used], 0)[start], number, start, weights[used])
+    first = np.append(element[used], 0)[start]
+    return WeightTable(first.astype(np.int32), number.astype(np.int32), start.astype(np.int32), weights[used])
 
 
 @compiled

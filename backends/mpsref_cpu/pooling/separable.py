@@ -67,7 +67,8 @@ def axes_of(y: WeightTable, x: WeightTable, channels: int, dtype: Any, *moves: t
 
     Each of ``moves`` is a distance of columns, and that of their runs; the one with the fewest segments is taken.
     """
-    rows = Rows(*(column.astype(np.int64) for column in y[:3]), y.weights.astype(dtype))
+    first, number, start = (column.astype(np.int64) for column in y[:3])
+    rows = Rows(first, number, start, y.weights.astype(dtype))
     segments = [_segments(x, channels, dtype, *move) for move in moves]
     return rows, min(segments, key=lambda columns: columns.length.size)
 
