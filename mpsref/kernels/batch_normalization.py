@@ -38,8 +38,8 @@ from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import integer
 from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
-from mpsref.errors import OrderError, ShapeError
-from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, slope, value
+from mpsref.errors import OrderError
+from mpsref.kernels.neuron import Neuron, activation_error, check_slopes, neuron_codec, slope, value
 from mpsref.kernels.normalization import FLT_MIN, chain
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
@@ -327,12 +327,7 @@ class BatchProblem(ImageProblem):
     spec: BatchNormalization
 
     def _check(self) -> None:
-        data = None if self.spec.neuron is None else self.spec.neuron.data
-        if data is not None and len(data) != self.channels:
-            raise ShapeError(
-                f"neuron has {len(data)} slopes and the image {self.channels} channels (axis 3); "
-                "it must have one for each channel"
-            )
+        check_slopes("the neuron's data", self.spec.neuron, self.channels)
 
     @cached_property
     def channels(self) -> int:

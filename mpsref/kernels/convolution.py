@@ -38,7 +38,7 @@ from mpsref.backend import BackendLike
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, by_axis, ceil_div
-from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
+from mpsref.kernels.neuron import Neuron, activation_error, check_slopes, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.windows import Padding, default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec, operation, vector
@@ -257,12 +257,7 @@ class WeightedForward(
         super()._check()
         self._fill(output_size=lambda: self.spec.default_outputs(self.source_shape))
         self.spec.check_sizes(self.source_shape[1:3], self.output_size)
-        data = None if self.spec.neuron is None else self.spec.neuron.data
-        if data is not None and len(data) != self.output_channels:
-            raise ShapeError(
-                f"the neuron's data has {len(data)} values and the result {self.output_channels} channels; "
-                "PReLU needs one for each"
-            )
+        check_slopes("the neuron's data", self.spec.neuron, self.output_channels, "result")
 
     @property
     def result_size(self) -> Pair:

@@ -61,7 +61,6 @@ class LocalContrastNormalization(WindowedNormalization):
     -17.777779
     """
 
-    kernel_size: PairLike = parameter(codecs.pair("k", low=1))
     alpha: float = parameter(codecs.real("alpha"), default=0.0)
     beta: float = parameter(codecs.real("beta"), default=0.5)
     delta: float = parameter(codecs.real("delta"), default=1 / 1024)

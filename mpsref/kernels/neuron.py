@@ -409,18 +409,22 @@ def neuron_codec(code: str = "neuron") -> codecs.Codec:
     return codecs.Codec(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write, convert)
 
 
+def check_slopes(name: str, neuron: Neuron | None, channels: int, of: str = "image") -> None:
+    """Raise ``ShapeError`` for PReLU without a slope for each channel."""
+    if neuron is not None and neuron.data is not None and len(neuron.data) != channels:
+        raise ShapeError(
+            f"{name} has {len(neuron.data)} values and the {of} {channels} channels (axis 3); "
+            "it must have one value for each channel"
+        )
+
+
 class NeuronForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "n h w c"}):
     """``forward``: y from x."""
 
     spec: Neuron
 
     def _check(self) -> None:
-        channels, data = self.source_shape[3], self.spec.data
-        if data is not None and len(data) != channels:
-            raise ShapeError(
-                f"data has {len(data)} values and the image {channels} channels (axis 3); "
-                "it must have one value for each channel"
-            )
+        check_slopes("data", self.spec, self.source_shape[3])
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Bring x into [-8, 8], and the argument of a power or a logarithm to where they are finite."""

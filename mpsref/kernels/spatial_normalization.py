@@ -58,7 +58,6 @@ class SpatialNormalization(WindowedNormalization):
     [[0.5, 0.3333, 0.0], [0.0, 0.1429, 0.2], [0.4, 0.0, 0.0833]]
     """
 
-    kernel_size: PairLike = parameter(codecs.pair("k", low=1))
     alpha: float = parameter(codecs.real("alpha", low=0), default=1.0)
     beta: float = parameter(codecs.real("beta"), default=5.0)
     delta: float = parameter(codecs.real("delta"), default=1.0)

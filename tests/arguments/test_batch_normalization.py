@@ -23,7 +23,7 @@ def test_the_default_epsilon_is_the_smallest_normal_float32() -> None:
 
 def test_slopes_of_prelu_are_one_for_each_channel() -> None:
     norm = BatchNormalization(neuron=Neuron("prelu", data=[0.1, 0.2, 0.3]))
-    with pytest.raises(mpsref.ShapeError, match=r"neuron has 3 slopes and the image 2 channels"):
+    with pytest.raises(mpsref.ShapeError, match=r"the neuron's data has 3 values and the image 2 channels"):
         norm.forward(X, TWO, TWO)
 
 
