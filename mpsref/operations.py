@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
@@ -108,23 +109,30 @@ class Spec(_Record):
         cls.problems, cls.declared = {}, {}
         for method in vars(cls).values():
             if {"out", "backend"} <= getattr(method, "__annotations__", {}).keys():
-                method.__doc__ = _with_destination(method)
+                method.__doc__ = _completed(method)
 
 
-def _with_destination(method: Callable[..., Any]) -> str | None:
-    """Return the documentation of a method of a kernel, with the two parameters that all of them have."""
+def _completed(method: Callable[..., Any]) -> str | None:
+    """Return the documentation of a method of a kernel, with what is the same in many of them.
+
+    These are the parameters ``out`` and ``backend``, and a result that is an image like the first argument or, of a
+    gradient, like the source.
+    """
     text = method.__doc__
     if not text or "Parameters\n" not in text:
         return text
     single = "tuple" not in method.__annotations__["out"]
-    shared = [
+    head, *sections = re.split(r"\n\n(?=(?:Returns|Raises)\n---)", inspect.cleandoc(text))
+    destination = [
         "out : ndarray, optional" if single else "out : tuple of ndarray, optional",
         "    Array for the result." if single else "    Arrays for the results.",
         "backend : str or Backend, optional",
         "    Where to compute; default: see :func:`mpsref.use_backend`.",
     ]
-    head, returns, rest = inspect.cleandoc(text).partition("\n\nReturns\n")
-    return "\n".join([head, *shared]) + returns + rest
+    if method.__annotations__.get("return") == "Array" and not any(one.startswith("Returns") for one in sections):
+        first = next(iter(method.__annotations__))
+        sections.insert(0, f"Returns\n-------\nndarray, shape (N, H, W, C)\n    In the dtype of ``{first}``.")
+    return "\n\n".join(["\n".join([head, *destination]), *sections])
 
 
 class Operation(NamedTuple):

@@ -209,11 +209,6 @@ class BatchNormalization(Spec):
         gamma, beta : array_like, shape (C,), optional
             Scale and shift; default: 1 and 0.
 
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``x``.
-
         Raises
         ------
         ShapeError
@@ -288,11 +283,6 @@ class BatchNormalization(Spec):
             The arguments of :meth:`statistics_gradient`.
         sums : BatchGradientSums, optional
             Sums over the whole batch; without them mean and variance are constants that do not depend on ``x``.
-
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``g``.
 
         Raises
         ------

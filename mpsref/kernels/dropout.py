@@ -183,11 +183,6 @@ class Dropout(Spec):
         mask : array_like, shape (N, Hm, Wm, Cm)
             uint8, of 0 and 1.
 
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``x``.
-
         Raises
         ------
         ShapeError, TypeError, ValueError

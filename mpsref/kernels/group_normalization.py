@@ -69,11 +69,6 @@ class ImageNormalization(Spec):
         gamma, beta : array_like, shape (C,), optional
             Scale and shift; default: 1 and 0.
 
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``x``.
-
         Raises
         ------
         ShapeError

@@ -81,11 +81,6 @@ class WindowedNormalization(Spec):
             Source gradient dL/dy, of any size.
         x : array_like, shape (N, H, W, C)
             Source image of the forward pass.
-
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
         """
         return call(self, "gradient", (g, x), out=out, backend=backend)
 

@@ -45,11 +45,6 @@ class ReadsPixels(OneImage):
         g, x : array_like, shape (N, H, W, C)
             Source gradient, in the shape of the result, and the source image of the forward pass.
 
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``g``.
-
         Raises
         ------
         ShapeError
@@ -72,11 +67,6 @@ class ReadsShape(OneImage):
             Source gradient, in the shape of the result.
         x_or_shape : array_like, shape (N, H, W, C), or its shape
             Source image of the forward pass, of which only the shape counts.
-
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
 
         Raises
         ------

@@ -115,11 +115,6 @@ class Pooling(Spec):
         clip : ((y0, x0), (height, width)), optional
             The rectangle of the result that is computed; the rest is 0.
 
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
-
         Raises
         ------
         ShapeError

@@ -34,11 +34,6 @@ class OverChannels(OneImage):
         g, y : array_like, shape (N, H, W, C)
             Source gradient dL/dy, and what :meth:`forward` returned.
 
-        Returns
-        -------
-        ndarray
-            In the shape and dtype of ``g``.
-
         Raises
         ------
         ShapeError

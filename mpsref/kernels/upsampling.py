@@ -66,11 +66,6 @@ class Upsampling(OneImage):
         x_or_shape : array_like, shape (N, H, W, C), or its shape, optional
             Source image of the forward pass, of which only the shape counts; by default it follows from ``g``.
 
-        Returns
-        -------
-        ndarray, shape (N, H, W, C)
-            In the dtype of ``g``.
-
         Raises
         ------
         ShapeError
