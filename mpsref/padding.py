@@ -15,9 +15,11 @@ Placement(offset=(0, 0), output_size=(56, 56), edge_mode='clamp', zero_pad_size=
 from __future__ import annotations
 
 import enum
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mpsref.arguments.parameters import Pair, PairLike, choice, flag, integer, pair
 from mpsref.arguments.text import shown
@@ -41,6 +43,8 @@ __all__ = [
 ]
 
 Y, X = 0, 1  # the axes, in array order
+
+AnyFunction = TypeVar("AnyFunction", bound="Callable[..., Placement]")
 
 
 class PaddingMethod(enum.IntFlag, boundary=enum.KEEP):
@@ -208,6 +212,18 @@ def method_inverse(method: int) -> PaddingMethod:
     return PaddingMethod(inverse & ~(ALIGN | SIZE) | swapped)
 
 
+def _described(place: AnyFunction) -> AnyFunction:
+    """Complete the documentation of a placement: all of them have the two sizes, and return the same."""
+    summary, given = inspect.cleandoc(place.__doc__ or "").split("Parameters\n----------\n")
+    parameters, *others = re.split(r"\n\n(?=Raises|Examples)", given)
+    sizes = "input_size, kernel_size : int or pair of int\n    Size (height, width) of the image and of the kernel."
+    returned = "Placement\n    Offset, output size, edge mode and zero pad size for a kernel of mpsref."
+    sections = [f"{summary}Parameters\n----------\n{sizes}\n{parameters}", f"Returns\n-------\n{returned}", *others]
+    place.__doc__ = "\n\n".join(sections)
+    return place
+
+
+@_described
 def mps(
     input_size: PairLike,
     kernel_size: PairLike,
@@ -219,17 +235,10 @@ def mps(
 
     Parameters
     ----------
-    input_size, kernel_size : int or pair of int
-        Size (height, width) of the image and of the kernel.
     strides, dilations : int or pair of int
         Distance (y, x) of two windows, and of two taps.
     policy : PaddingPolicy or int
         The policy, or the bits of its method.
-
-    Returns
-    -------
-    Placement
-        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
 
     Raises
     ------
@@ -249,6 +258,7 @@ def mps(
     return _placement(axes, policy.edge_mode or "zero")
 
 
+@_described
 def tensorflow(
     input_size: PairLike, kernel_size: PairLike, strides: PairLike = 1, dilations: PairLike = 1, padding: str = "SAME"
 ) -> Placement:
@@ -258,17 +268,10 @@ def tensorflow(
 
     Parameters
     ----------
-    input_size, kernel_size : int or pair of int
-        Size (height, width) of the image and of the kernel.
     strides, dilations : int or pair of int
         Distance (y, x) of two windows, and of two taps.
     padding : {"SAME", "VALID"}
         The padding.
-
-    Returns
-    -------
-    Placement
-        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
     """
     choice("padding", padding, ("SAME", "VALID"))
 
@@ -282,6 +285,7 @@ def tensorflow(
     return _place(input_size, kernel_size, strides, dilations, place, "clamp")
 
 
+@_described
 def pytorch(
     input_size: PairLike,
     kernel_size: PairLike,
@@ -295,19 +299,12 @@ def pytorch(
 
     Parameters
     ----------
-    input_size, kernel_size : int or pair of int
-        Size (height, width) of the image and of the kernel.
     strides : int or pair of int, optional
         Distance (y, x) of two windows; default: the kernel size, as in pooling.
     padding, dilations : int or pair of int
         Zeros (y, x) on each side of the image, and distance of two taps.
     ceil_mode, count_include_pad : bool
         As in pooling layers.
-
-    Returns
-    -------
-    Placement
-        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
 
     Examples
     --------
@@ -326,6 +323,7 @@ def pytorch(
     return _place(input_size, kernel_size, strides, dilations, place, "clamp", zero_pad)
 
 
+@_described
 def onnx(
     input_size: PairLike,
     kernel_size: PairLike,
@@ -340,8 +338,6 @@ def onnx(
 
     Parameters
     ----------
-    input_size, kernel_size : int or pair of int
-        Size (height, width) of the image and of the kernel.
     strides, dilations : int or pair of int
         Distance (y, x) of two windows, and of two taps.
     pads : sequence of int
@@ -350,11 +346,6 @@ def onnx(
         As in the model file; other than "NOTSET" it replaces ``pads``.
     ceil_mode, count_include_pad : bool
         As in the model file.
-
-    Returns
-    -------
-    Placement
-        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
 
     Raises
     ------
@@ -389,20 +380,14 @@ def onnx(
     return _place(input_size, kernel_size, strides, dilations, place, edge_mode, ring)
 
 
+@_described
 def caffe(input_size: PairLike, kernel_size: PairLike, strides: PairLike = 1, pad: PairLike = 0) -> Placement:
     """Return the placement of a Caffe pooling layer: sizes are rounded up, and averages count padding.
 
     Parameters
     ----------
-    input_size, kernel_size : int or pair of int
-        Size (height, width) of the image and of the kernel.
     strides, pad : int or pair of int
         Distance (y, x) of two windows, and zeros on each side of the image.
-
-    Returns
-    -------
-    Placement
-        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
     """
     pads = pair("pad", pad, low=0)
 
