@@ -96,7 +96,8 @@ class _Record:
 class Spec(_Record):
     """Parameters of a kernel, without arrays.
 
-    Subclasses are frozen dataclasses; each field is a :func:`mpsref.codecs.parameter`.
+    Subclasses are frozen dataclasses; each field is a :func:`mpsref.codecs.parameter`. They document their own ones:
+    those of their base are put before these.
     """
 
     problems: ClassVar[dict[str, type[Any]]]
@@ -105,11 +106,24 @@ class Spec(_Record):
     """The declaration of each operation, by method name."""
 
     def __init_subclass__(cls) -> None:
+        if cls.__doc__ and (shared := _parameters(cls.__base__)):
+            head, *sections = re.split(r"\n\n(?=(?:Parameters|Examples)\n---)", inspect.cleandoc(cls.__doc__))
+            own = _parameters(cls)
+            sections = sections[1:] if own else sections
+            cls.__doc__ = "\n\n".join([head, "\n".join(filter(None, [PARAMETERS + shared, own])), *sections])
         super().__init_subclass__()
         cls.problems, cls.declared = {}, {}
         for method in vars(cls).values():
             if {"out", "backend"} <= getattr(method, "__annotations__", {}).keys():
                 method.__doc__ = _completed(method)
+
+
+PARAMETERS = "Parameters\n----------\n"
+
+
+def _parameters(kind: Any) -> str:
+    """Return the section "Parameters" of the documentation of a class, without its title."""
+    return inspect.cleandoc(kind.__doc__ or "").partition(PARAMETERS)[2].partition("\n\n")[0]
 
 
 def _completed(method: Callable[..., Any]) -> str | None:

@@ -72,16 +72,10 @@ class StochasticGradientDescent(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, optional
-        Finite, of any sign.
     momentum_scale : float, optional
         Factor of the momentum; finite.
     use_nesterov_momentum : bool, optional
         Whether the step looks ahead along the momentum.
-
-    Notes
-    -----
-    Rescaling, clipping and regularization of the gradient are keyword parameters, as in ``Optimizer``.
 
     Examples
     --------
@@ -131,16 +125,10 @@ class RMSProp(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, optional
-        Finite, of any sign.
     decay : float, optional
         Weight of the running mean, in [0, 1].
     epsilon : float, optional
         Added to the root, at least 0.
-
-    Notes
-    -----
-    Rescaling, clipping and regularization of the gradient are keyword parameters, as in ``Optimizer``.
 
     Examples
     --------
@@ -171,16 +159,10 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float, optional
-        Finite, of any sign.
     beta1, beta2 : float, optional
         Decay of momentum and of velocity, in [0, 1).
     epsilon : float, optional
         Added to the root, at least 0.
-
-    Notes
-    -----
-    Rescaling, clipping and regularization of the gradient are keyword parameters, as in ``Optimizer``.
 
     Examples
     --------

@@ -30,8 +30,6 @@ class PoolingAverage(Pooling):
 
     Parameters
     ----------
-    kernel_size, strides, offset, edge_mode
-        As in :class:`mpsref.kernels.pooling.Pooling`.
     zero_pad_size : int or pair of int
         Width (y, x) of the zero pad around the image that counts in N with edge mode "clamp"; ignored with "zero".
 

@@ -25,11 +25,6 @@ from mpsref.operations import operation
 class PoolingL2Norm(Pooling):
     """L2-norm pooling.
 
-    Parameters
-    ----------
-    kernel_size, strides, offset, edge_mode
-        As in :class:`mpsref.kernels.pooling.Pooling`.
-
     Examples
     --------
     >>> import numpy as np

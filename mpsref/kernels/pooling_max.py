@@ -30,8 +30,6 @@ class PoolingMax(Pooling):
 
     Parameters
     ----------
-    kernel_size, strides, offset, edge_mode
-        As in :class:`mpsref.kernels.pooling.Pooling`.
     dilations : int or pair of int
         Distance (y, x) of two taps, >= 1.
 
