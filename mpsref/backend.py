@@ -46,14 +46,6 @@ class Timing(Protocol):
         """Return the call that computes several operations in one, from all of their inputs by name, or ``None``."""
 
 
-def _always() -> None:
-    return None
-
-
-def _any_problem(problem: Problem) -> None:
-    return None
-
-
 @dataclass(frozen=True, eq=False)
 class Backend:
     """A name and a table of implementations.
@@ -102,12 +94,12 @@ class Backend:
 
     name: str
     implementations: Mapping[OperationKey, Implementation]
-    unavailable: Callable[[], str | None] = _always
+    unavailable: Callable[[], str | None] = field(default=lambda: None)
     device: Callable[[], str] = field(default=lambda: "CPU")
     dtypes: tuple[str, ...] = ("float16", "float32")
     arrays: DeviceArrays | None = None
     fast_math: bool = False
-    refuses: Callable[[Problem], str | None] = _any_problem
+    refuses: Callable[[Problem], str | None] = field(default=lambda problem: None)
     layouts: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     named_only: bool = False
