@@ -16,7 +16,7 @@ import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import Triple, real
+from mpsref.arguments.parameters import Triple
 from mpsref.codecs import parameter
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem
 from mpsref.kernels.reference import selected
@@ -26,10 +26,6 @@ Comparison: TypeAlias = Literal["equal", "notequal", "less", "lessorequal", "gre
 
 COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 """In the order of MPSNNComparisonType."""
-
-
-def _threshold(name: str, value: object) -> float:
-    return real(name, value, low=0)
 
 
 class Compare(Broadcasting):
@@ -53,7 +49,7 @@ class Compare(Broadcasting):
     """
 
     comparison_type: Comparison = parameter(codecs.word(*COMPARISONS), default="equal")
-    threshold: float = parameter(codecs.number("t")._replace(convert=_threshold), default=0.0)
+    threshold: float = parameter(codecs.real("t", low=0), default=0.0)
     primary_strides: Triple = parameter(codecs.triple("ps", 0, 1), default=(1, 1, 1))
     secondary_strides: Triple = parameter(codecs.triple("ss", 0, 1), default=(1, 1, 1))
     primary_offset: Triple = parameter(codecs.triple("po", 0), default=(0, 0, 0))
