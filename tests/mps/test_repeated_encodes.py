@@ -101,6 +101,14 @@ def test_a_repeated_encode_uses_reloaded_parameters() -> None:
         np.testing.assert_allclose(norm.encode(x), 2 * z, rtol=1e-6)
 
 
+def test_a_repeated_encode_rearranges_sub_pixels() -> None:
+    x, kernel = random(2, 4, 5, 4), convolution(scale=2)
+    first = kernel.encode(x)
+    assert first.shape == (2, 8, 10, 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(kernel.encode(x), first)
+
+
 def test_repeated_encodes_in_wider_dtypes_read_weights_in_theirs() -> None:
     x, kernel = random(2, 4, 5, 4), convolution(biases=[1, 2, 3, 4])
     for dtype in (np.float16, np.float32, np.float64):
