@@ -109,6 +109,29 @@ def test_a_repeated_encode_rearranges_sub_pixels() -> None:
         np.testing.assert_array_equal(kernel.encode(x), first)
 
 
+@pytest.mark.parametrize(
+    ("forward", "gradient"),
+    [
+        (mps.MPSCNNUpsamplingBilinear(2, 2), mps.MPSCNNUpsamplingBilinearGradient(2, 2)),
+        (mps.MPSNNPad((1, 0, 0), (0, 2, 0)), mps.MPSNNPadGradient()),
+        (mps.MPSCNNMultiply(), mps.MPSCNNMultiplyGradient()),
+        (mps.MPSCNNAdd(), mps.MPSCNNAddGradient(primary_scale=2.0)),
+        (mps.MPSCNNAdd(), mps.MPSCNNAddGradient(bias=0.5)),
+        (mps.MPSCNNAdd(maximum_value=0.5), mps.MPSCNNAddGradient()),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_a_repeated_gradient_of_a_whole_image_uses_its_own_images_and_state(forward: Any, gradient: Any) -> None:
+    for factor in (1, 2, -1, 3):
+        x = random(2, 4, 5, 4) * np.float32(factor)
+        y, state = forward.encode(*[x] * len(forward.prefixes), return_state=True)
+        fresh = type(gradient).from_json(gradient.to_json()).encode(y, x, state)
+        for _ in range(3):
+            np.testing.assert_array_equal(gradient.encode(y, x, state), fresh)
+    is_one_problem = getattr(gradient, "bias", 0) == 0 and getattr(forward, "maximum_value", np.inf) == np.inf
+    assert bool(gradient._prepared) == is_one_problem
+
+
 def test_repeated_encodes_in_wider_dtypes_read_weights_in_theirs() -> None:
     x, kernel = random(2, 4, 5, 4), convolution(biases=[1, 2, 3, 4])
     for dtype in (np.float16, np.float32, np.float64):
