@@ -45,14 +45,13 @@ from anymetal.frontend.options import Options
 from anymetal.frontend.program import Program, checked
 from anymetal.frontend.strict import diagnostics
 from anymetal.frontend.toolchain import Toolchain, find, missing
+from mpsref_collections.collection import functions
 
 TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace metal;\n#include <{}>\n"
 """A source of PyTorch that includes a header: its headers rely on what is in front of them."""
 
 
 COLUMNS = ("functions", "declared", "accepted", "tried", "compiled", "launched", "of functions", "reported", "seconds")
-FUNCTION = re.compile(r"(?:\[\[\s*kernel\b[^\]]*\]\]|\bkernel)\s+void\s+([\w#]+)\s*\(")
-"""The beginning of a kernel function or of a template of one, which an instantiation has not."""
 LENGTHS = (1, 31, 33, 1000)
 """Threads and elements of a launch."""
 MOST_AT_ONCE = 400
@@ -74,18 +73,6 @@ class Count:
         causes = "; ".join(f"{count} {cause}" for cause, count in self.failed.most_common()).replace("|", "¦")
         numbers = " | ".join(f"{self.kernels[what]:,}" for what in COLUMNS)
         return f"| {self.collection} | {self.name} | {numbers} | {causes or '-'} |"
-
-
-def functions(text: str, toolchain: Toolchain | None, options: Options | None) -> dict[str, int]:
-    """Return the places in a text where kernel functions are written, by their names: in a macro one place has several.
-
-    Without options macros are not expanded.
-    """
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
-    marked = FUNCTION.sub(lambda one: f"mpsref_{one.start()} {one[0]}", text)
-    if toolchain and options:
-        _, marked, _ = toolchain.preprocess(marked, options)
-    return {one[2]: int(one[1]) for one in re.finditer(r"mpsref_(\d+) " + FUNCTION.pattern, marked)}
 
 
 def sources(options: argparse.Namespace) -> Iterator[tuple[str, Path, str, str, list[Path]]]:
@@ -225,7 +212,7 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
             except (anymetal.CompileError, anymetal.LaunchError) as error:
                 yield name, str(error), []
 
-    written, launched_of = functions(text, toolchain, flags), set[int | str]()
+    written, launched_of = functions(text, flags), set[int | str]()
     with ThreadPoolExecutor(options.jobs) as pool:  # a library compiles one kernel at a time
         shares = pool.map(lambda k: list(compiled(chosen[k :: options.jobs])), range(options.jobs))
         for name, why, launches in chain.from_iterable(shares):
@@ -303,11 +290,7 @@ def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iter
         declared = sum(declared_in(path, opened.include()) for path in files)
         reports = Counter(what for _, what in kinds)
         shown = ", ".join(f"{count} {what}" for what, count in sorted(reports.items())) or "-"
-        written = dict[str, tuple[Path, int]]()
-        for path in opened.files():
-            expanded = path.suffix == ".metal"  # headers are no sources of their own
-            flags = Options.of(opened.version, opened.include(), False, opened.define()) if expanded else None
-            written |= {name: (path, place) for name, place in functions(path.read_text(), find(), flags).items()}
+        written = opened.written()
         reached = {written[name] for name in opened.functions & written.keys()}
         yield (
             f"| {kind.name} | {marker.parent} | {len(set(written.values()))} | {len(reached)} | "

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 import anymetal
 from anymetal import clang
 from anymetal.clang.findings import Finding
+from anymetal.frontend.options import Options
+from anymetal.frontend.toolchain import find as find_toolchain
 
 Array: TypeAlias = NDArray[Any]
 
@@ -55,12 +57,13 @@ class Collection:
     version: ClassVar[str] = "3.1"
     """The version of MSL that its host chooses."""
 
-    def __init__(self, marker: Path, *, keeps_on: bool = False) -> None:
+    def __init__(self, marker: Path, *, keeps_on: bool = False, dry: bool = False) -> None:
         """Take the file that :func:`find` returns.
 
-        With ``keeps_on``, a launch in which the checks find an error is repeated without them, for its results.
+        With ``keeps_on``, a launch in which the checks find an error is repeated without them, for its results. If
+        ``dry`` nothing is launched, and the functions that would be are noted.
         """
-        self.marker_file, self._keeps_on = marker, keeps_on
+        self.marker_file, self._keeps_on, self.dry = marker, keeps_on, dry
         self.launches = Counter[str]()
         self.functions = set[str]()
         """Kernel functions and templates of those that were launched."""
@@ -80,6 +83,10 @@ class Collection:
     ) -> None:
         """Run a kernel under all checks: ``threads`` are threadgroups if ``whole``, as in most hosts."""
         self.launches[kernel] += 1
+        if self.dry:
+            template = isinstance(source, str) and re.search(r"decltype\((\w+)", source)
+            self.functions.add(template[1] if template else self.library(source, {}, False).functions[kernel])
+            return
 
         def run(*, sanitize: bool) -> anymetal.Launch:
             library = self.library(source, constants or {}, sanitize)
@@ -116,6 +123,33 @@ class Collection:
     def define(self) -> dict[str, Any]:
         """Return the macros that its host defines."""
         return {}
+
+    def written(self) -> dict[str, tuple[Path, int]]:
+        """Return the places where kernel functions are written, by their names: one of a macro may have several."""
+        return {
+            name: (path, place)
+            for path in self.files()
+            for name, place in functions(path.read_text(), self._options() if path.suffix == ".metal" else None).items()
+        }
+
+    def _options(self) -> Options:
+        return Options.of(self.version, self.include(), False, self.define())
+
+
+FUNCTION = re.compile(r"(?:\[\[\s*kernel\b[^\]]*\]\]|\bkernel)\s+void\s+([\w#]+)\s*\(")
+"""The beginning of a kernel function or of a template of one, which an instantiation has not."""
+
+
+def functions(text: str, options: Options | None) -> dict[str, int]:
+    """Return the places in a text where kernel functions are written, by their names: in a macro one place has several.
+
+    Without options macros are not expanded: headers are no sources of their own.
+    """
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    marked = FUNCTION.sub(lambda one: f"mpsref_{one.start()} {one[0]}", text)
+    if options and (toolchain := find_toolchain()):
+        _, marked, _ = toolchain.preprocess(marked, options)
+    return {one[2]: int(one[1]) for one in re.finditer(r"mpsref_(\d+) " + FUNCTION.pattern, marked)}
 
 
 def modules() -> dict[str, Any]:
@@ -317,7 +351,7 @@ def examine(collection: Collection, case: Case, examples: int, seed: int | None 
     def run(data: Any) -> None:
         outcome.examples += 1
         for one in _several(case(collection, Draw(data.draw))):
-            if difference := one.difference():
+            if not collection.dry and (difference := one.difference()):
                 raise AssertionError(difference)
 
     quiet = settings(
