@@ -5,25 +5,31 @@ They are in the repository only. Sizes and strides are those of NumPy in element
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, steps
+from mpsref_collections import oracles
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, named, steps
 from mpsref_collections.ggml import BLOCKS, dequantized
-from mpsref_collections.mlx import EPSILON, HALF, erf, rounded, shape, views
-from mpsref_collections.pytorch import positions, taps
+from mpsref_collections.mlx import shape, views
+from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, rounded, spread, wide, windows
 
 MOST_THREADS = 1024
-TYPES = {"float32": "f32", "float16": "f16", "uint8": "u8", "uint32": "u32", "int64": "i64"}
+TYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "u32": np.uint32, "i64": np.int64}
+NAMES = {np.dtype(one): name for name, one in TYPES.items()}
 
 
 def sizes(values: Sequence[int]) -> Array:
     """Return integers as an array of ``size_t``, which is not empty."""
     return np.array([*values] or [0], np.uint64)
+
+
+def layout(*arrays: Array) -> list[Array]:
+    """Return the lengths and the strides of arrays."""
+    return [one for x in arrays for one in (sizes(x.shape), sizes(steps(x)))]
 
 
 class Candle(Collection):
@@ -44,26 +50,23 @@ class Candle(Collection):
         grid = (-(-count // width), 1, 1)
         self.launch(self.marker_file.with_name(file), kernel, grid, (width, 1, 1), *arguments)
 
+    def elements(self, file: str, kernel: str, views: Sequence[Array], *arguments: Any, each: bool = True) -> None:
+        """Launch a thread for a few elements of dense arrays, or of views for one, and if not ``each`` for a few."""
+        x, dense = views[0], all(one.flags.c_contiguous for one in views)
+        about = [] if dense else [np.uint64(x.ndim), sizes(x.shape), *(sizes(steps(one)) for one in views)]
+        threads = x.size if each and not dense else -(-x.size // max(1, 8 // x.itemsize))
+        self.split(file, kernel + "_strided" * (not dense), threads, np.uint64(x.size), *about, *arguments)
+
     def unary(self, name: str, x: Array) -> Array:
         """Return a function of each element."""
-        out, kernel = blank(x.shape, x.dtype), f"{name}_{TYPES[str(x.dtype)]}"
-        if x.flags.c_contiguous:
-            threads = -(-x.size // max(1, 8 // x.itemsize))
-            self.split("unary.metal", kernel, threads, np.uint64(x.size), at(x), out)
-        else:
-            about = np.uint64(x.size), np.uint64(x.ndim), sizes(x.shape), sizes(steps(x))
-            self.split("unary.metal", f"{kernel}_strided", x.size, *about, at(x), out)
+        out = blank(x.shape, x.dtype)
+        self.elements("unary.metal", f"{name}_{NAMES[x.dtype]}", [x], at(x), out)
         return out
 
     def binary(self, name: str, x: Array, y: Array, dtype: Any) -> Array:
         """Return a function of two arrays."""
-        out, kernel = blank(x.shape, dtype), f"{name}_{TYPES[str(x.dtype)]}"
-        threads = -(-x.size // max(1, 8 // x.itemsize))
-        if x.flags.c_contiguous and y.flags.c_contiguous:
-            self.split("binary.metal", kernel, threads, np.uint64(x.size), at(x), at(y), out)
-        else:
-            about = np.uint64(x.size), np.uint64(x.ndim), sizes(x.shape), sizes(steps(x)), sizes(steps(y))
-            self.split("binary.metal", f"{kernel}_strided", threads, *about, at(x), at(y), out)
+        out = blank(x.shape, dtype)
+        self.elements("binary.metal", f"{name}_{NAMES[x.dtype]}", [x, y], at(x), at(y), out, each=False)
         return out
 
     def rows(self, kernel: str, count: int, length: int, *arguments: Any) -> None:
@@ -74,7 +77,7 @@ class Candle(Collection):
 
     def reduce(self, name: str, x: Array, out: Array) -> Array:
         """Write reductions of the last axes of a view."""
-        kernel, length = f"fast_{name}_{TYPES[str(x.dtype)]}", x.size // out.size
+        kernel, length = f"fast_{name}_{NAMES[x.dtype]}", x.size // out.size
         about = [np.uint32(x.size), np.uint32(x.ndim), sizes(x.shape).astype(np.uint32)]
         if not x.flags.c_contiguous:
             kernel, about = f"{kernel}_strided", [*about, sizes(steps(x)).astype(np.uint32)]
@@ -85,61 +88,38 @@ class Candle(Collection):
         """Return softmax or a normalization of rows."""
         out = blank(x.shape, x.dtype)
         about = np.uint32(x.size), np.uint32(x.shape[1])
-        self.rows(f"{kernel}_{TYPES[str(x.dtype)]}", len(x), x.shape[1], *about, x, out, *more)
+        self.rows(f"{kernel}_{NAMES[x.dtype]}", len(x), x.shape[1], *about, x, out, *more)
         return out
 
-    def images(self, kernel: str, x: Array, out: Array, *numbers: Any) -> Array:
+    def images(self, kernel: str, out: Array, numbers: Sequence[Any], *arrays: Array) -> Array:
         """Launch a kernel of windows or positions: an element of the result for each thread."""
-        name = f"{kernel}_{TYPES[str(x.dtype)]}"
-        self.split("conv.metal", name, out.size, *numbers, sizes(x.shape), sizes(steps(x)), at(x), out)
-        return out
-
-    def transposed(self, kernel: str, x: Array, weights: Array, out: Array, *numbers: int) -> Array:
-        """Launch a transposed convolution."""
-        about = [array for one in (x, weights) for array in (sizes(one.shape), sizes(steps(one)))]
-        name = f"{kernel}_{TYPES[str(x.dtype)]}"
-        self.split("conv.metal", name, out.size, *map(np.uint64, numbers), *about, at(x), at(weights), out)
+        given = *numbers, *layout(*arrays), *map(at, arrays)
+        self.split("conv.metal", f"{kernel}_{NAMES[arrays[0].dtype]}", out.size, *given, out)
         return out
 
     def mul_mv(self, kind: str, weights: Array, x: Array, rows: int) -> Array:
         """Return products of quantized rows and vectors (batch, m, k)."""
         b, m, k = x.shape
         out = blank((b, m, rows))
-        wide, high, per = {"q4_K": (4, 8, 4), "q6_K": (2, 32, 2)}.get(kind, (8, 8, 8))
+        columns, high, per = {"q4_K": (4, 8, 4), "q6_K": (2, 32, 2)}.get(kind, (8, 8, 8))
         if kind == "f32":  # its factors are bytes
-            wide, high, weights, x = 32, 1, weights.view(np.int8), x.view(np.int8)
-        zeros, one = [np.uint64(0)] * 3, np.uint32(1)
-        numbers = [
-            *map(np.int64, (k, rows, b)),
-            *zeros,
-            *map(np.int64, (k, m, b)),
-            *zeros,
-            np.int64(rows),
-            np.int64(m),
-            one,
-            one,
-        ]
-        grid, kernel = (-(-rows // per), m, b), f"kernel_mul_mv_{kind}_f32"
-        self.launch(
-            self.marker_file.with_name("quantized.metal"), kernel, grid, (wide, high, 1), weights, x, out, *numbers
-        )
+            columns, high, weights, x = 32, 1, weights.view(np.int8), x.view(np.int8)
+        zeros, ones = [np.uint64(0)] * 3, [np.uint32(1)] * 2
+        first, second, last = (map(np.int64, three) for three in ((k, rows, b), (k, m, b), (rows, m)))
+        arguments = weights, x, out, *first, *zeros, *second, *zeros, *last, *ones
+        grid, file = (-(-rows // per), m, b), self.marker_file.with_name("quantized.metal")
+        self.launch(file, f"kernel_mul_mv_{kind}_f32", grid, (columns, high, 1), *arguments)
         return out
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 
-def gelu(x: Array) -> Any:
-    """Return the approximation with tanh."""
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
 UNARY: Mapping[str, Any] = {
-    "sqrt": np.sqrt, "sqr": np.square, "neg": np.negative, "recip": np.reciprocal, "copy": np.positive,
-    "silu": lambda x: x / (1 + np.exp(-x)), "gelu": gelu, "relu": lambda x: np.where(x < 0, 0, x), "cos": np.cos,
-    "sin": np.sin, "exp": np.exp, "log": np.log, "abs": np.abs, "ceil": np.ceil, "floor": np.floor,
-    "erf": erf, "gelu_erf": lambda x: x * (1 + erf(x * math.sqrt(0.5))) / 2, "sign": np.sign, "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+    **{name: ACTIVATIONS[name] for name in ("silu", "gelu", "gelu_erf", "sigmoid")}, "abs": np.abs, "tanh": np.tanh,
+    **{name: getattr(np, name) for name in ("sqrt", "cos", "sin", "exp", "log", "ceil", "floor", "sign")},
+    "sqr": np.square, "neg": np.negative, "recip": np.reciprocal, "copy": np.positive, "erf": oracles.erf,
+    "relu": lambda x: np.where(x < 0, 0, x), "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
 }  # fmt: skip
 """Functions by the names of the kernels."""
 
@@ -150,21 +130,16 @@ BINARY: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def unary(candle: Candle, draw: Draw, *names: str, kind: str | None = None) -> Compared:
+def unary(candle: Candle, draw: Draw) -> Compared:
     """A function of each element of a view with positive strides."""
-    name, dtype = draw.choice(*(names or UNARY)), draw.choice(np.float32, np.float16)
-    special = kind or (
-        None if name not in ("gelu", "gelu_erf", "silu", "sign", "erf") else draw.choice("plain", "ties")
-    )
-    x = views(draw, shape(draw), dtype, special, signed=False)
-    got = candle.unary(name, x)
-    with np.errstate(all="ignore"):
-        z = x.astype(np.float64)
-        expected = UNARY[name](z)
-        error = 5e-7 * (1 + np.abs(z)) if "erf" in name else 0.0
-        error = error + (0.0 if dtype == np.float32 else HALF * 8 * (np.abs(expected) + np.abs(z) + 1))
-        expected, bound = rounded(expected, dtype, error + EPSILON * 16 * (1 + np.abs(z) + expected**2))
-    return Compared(got, expected, bound)
+    name, dtype = draw.choice(*UNARY), draw.choice(np.float32, np.float16)
+    finite = name in ("gelu", "gelu_erf", "silu", "sign", "erf")
+    x = views(draw, shape(draw), dtype, draw.choice("plain", "ties") if finite else None, signed=False)
+    z = wide(x)
+    expected = UNARY[name](z)
+    error = 5e-7 * (1 + np.abs(z)) * ("erf" in name) + EPSILON * 16 * (1 + np.abs(z) + expected**2)
+    error = error + HALF * 16 * (np.abs(expected) + np.abs(z) + 1) * (dtype == np.float16)
+    return Compared(candle.unary(name, x), *rounded(expected, dtype, error))
 
 
 def binary(candle: Candle, draw: Draw) -> Compared:
@@ -172,64 +147,47 @@ def binary(candle: Candle, draw: Draw) -> Compared:
     name, dtype, whole = draw.choice(*BINARY), draw.choice(np.float32, np.float16), shape(draw)
     kind = draw.choice("plain", "ties")
     x, y = (views(draw, whole, dtype, kind, signed=False) for _ in range(2))
-    with np.errstate(all="ignore"):
-        expected = BINARY[name](x.astype(np.float64), y.astype(np.float64))
+    expected = BINARY[name](wide(x), wide(y))
     got = candle.binary(name, x, y, np.bool_ if expected.dtype == bool else dtype)
-    return Compared(got, *rounded(expected.astype(np.float64), dtype))
+    return Compared(got, *rounded(wide(expected), dtype))
+
+
+LENGTHS = 1, 2, 3, 5, 31, 33, 64, 100, 1023, 1025, 2052
+"""Of rows that fill powers of two or not."""
 
 
 def reduce(candle: Candle, draw: Draw) -> Compared:
     """Sums, products, maxima and minima of the last axis of a view, and their first positions."""
     name = draw.choice("sum", "mul", "max", "min", "argmax", "argmin")
-    whole = (draw.number(1, 3), draw.choice(1, 2, 3, 5, 31, 33, 64, 100, 1023, 1025, 2052))
-    dtype = draw.choice(np.float32, np.uint32, np.int64)
-    x = (
-        draw.array(*whole, kind=draw.choice("plain", "ties"))
-        if dtype == np.float32
-        else draw.array(*whole, kind="ties")
-    )
+    whole, dtype = (draw.number(1, 3), draw.choice(*LENGTHS)), draw.choice(np.float32, np.uint32, np.int64)
+    x = draw.array(*whole, kind=draw.choice("plain", "ties") if dtype == np.float32 else "ties")
     x = np.where(x == 0, 1, np.sign(x)) if name == "mul" else x
-    x = x.astype(dtype) if dtype == np.float32 else np.abs(x).astype(dtype)
+    x = (x if dtype == np.float32 else np.abs(x)).astype(dtype)
     x = np.asfortranarray(x) if draw.choice(False, True) else x
-    got = candle.reduce(name, x, blank((len(x),), np.uint32 if "arg" in name else dtype))
-    z = x.astype(np.float64)
-    function = {"mul": np.prod}.get(name) or getattr(np, name)
+    got, z = candle.reduce(name, x, blank((len(x),), np.uint32 if "arg" in name else dtype)), wide(x)
     bound = EPSILON * 64 * np.abs(z).sum(1) if name == "sum" and dtype == np.float32 else 0
-    return Compared(got, function(z, axis=1), bound)
-
-
-def length_of_rows(draw: Draw) -> int:
-    """Return the length of rows that fill powers of two or not."""
-    return int(draw.choice(1, 2, 3, 5, 31, 33, 64, 100, 1023, 1025, 2052))
+    return Compared(got, getattr(np, "prod" if name == "mul" else name)(z, axis=1), bound)
 
 
 def softmax(candle: Candle, draw: Draw) -> Compared:
     """Softmax of rows of finite numbers."""
     dtype = draw.choice(np.float32, np.float16)
-    x = draw.array(draw.number(1, 3), length_of_rows(draw), dtype=dtype, kind=draw.choice("plain", "ties"))
-    z = x.astype(np.float64)
-    powers = np.exp(z - z.max(1, keepdims=True))
-    expected = powers / powers.sum(1, keepdims=True)
-    relative = (EPSILON if dtype == np.float32 else HALF) * (64 + x.shape[1] / 8 + 16 * np.abs(z).max())
-    return Compared(candle.normalized("softmax", x), *rounded(expected, dtype, relative * expected + 1e-38))
+    x = draw.array(draw.number(1, 3), draw.choice(*LENGTHS), dtype=dtype, kind=draw.choice("plain", "ties"))
+    expected, bound = oracles.softmax(wide(x), unit=2 * EPSILON if dtype == np.float32 else 4 * HALF)
+    return Compared(candle.normalized("softmax", x), *rounded(expected, dtype, bound))
 
 
 def norm(candle: Candle, draw: Draw, *, centred: bool) -> Compared:
     """Rows divided by their root mean squares, or normalized."""
     dtype = draw.choice(np.float32, np.float16)
-    count, length = draw.number(1, 3), length_of_rows(draw)
+    count, length = draw.number(1, 3), draw.choice(*LENGTHS)
     x = draw.array(count, length, dtype=dtype, kind="plain")
-    weight, bias = (draw.array(length, dtype=dtype, kind="plain") for _ in range(2))
-    z = x.astype(np.float64)
-    mean = z.mean(1, keepdims=True) if centred else 0.0
-    deviation = np.sqrt(((z - mean) ** 2).mean(1, keepdims=True) + 1e-5)
-    plain = (z - mean) / deviation
-    factors = [weight, bias] if centred else [weight]
-    expected = plain * weight + (bias if centred else 0)
-    unit = EPSILON if dtype == np.float32 else HALF
-    error = unit * (64 + length / 16) * (np.abs(z).max(1, keepdims=True) / deviation + np.abs(plain)) * np.abs(weight)
+    factors = [draw.array(length, dtype=dtype, kind="plain") for _ in range(2)][: 1 + centred]
+    expected, bound = oracles.normalized(
+        x, *factors, centred=centred, unit=EPSILON if dtype == np.float32 else 2 * HALF
+    )
     got = candle.normalized("layernorm" if centred else "rmsnorm", x, *factors, np.float32(1e-5))
-    return Compared(got, *rounded(expected, dtype, error + unit * np.abs(bias.astype(np.float64))))
+    return Compared(got, *rounded(expected, dtype, bound))
 
 
 def layer_norm(candle: Candle, draw: Draw) -> Compared:
@@ -253,14 +211,12 @@ def pool(candle: Candle, draw: Draw) -> Compared:
     """Maxima or means of windows without padding."""
     x, maximum = image(draw), draw.choice(False, True)
     kernel, stride = [draw.number(1, 3) for _ in range(2)], [draw.number(1, 3) for _ in range(2)]
-    size = (*x.shape[:2], *((n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernel, stride, strict=True)))
-    words = {"kernel_size": kernel, "stride": stride, "padding": (0, 0), "dilation": (1, 1)}
-    found, _ = taps(x, words, size, 0)
-    numbers = map(np.uint64, (*kernel, *stride))
-    got = candle.images("max_pool2d" if maximum else "avg_pool2d", x, blank(size), *numbers)
+    size = windows(x.shape[2:], kernel, stride, (0, 0))
+    found, out = patches(wide(x), kernel, stride, (0, 0), (1, 1), size, 0), blank((*x.shape[:2], *size))
+    got = candle.images("max_pool2d" if maximum else "avg_pool2d", out, [*map(np.uint64, (*kernel, *stride))], x)
     if maximum:
-        return Compared(got, found.max(-1))
-    return Compared(got, found.mean(-1, dtype=np.float64), EPSILON * 16 * np.abs(found).mean(-1))
+        return Compared(got, found.max((4, 5)))
+    return Compared(got, found.mean((4, 5)), EPSILON * 16 * np.abs(found).mean((4, 5)))
 
 
 def im2col(candle: Candle, draw: Draw) -> Compared:
@@ -268,37 +224,28 @@ def im2col(candle: Candle, draw: Draw) -> Compared:
     x = image(draw, draw.choice(np.float32, np.float16))
     kernel, stride, dilation = [draw.number(1, 3) for _ in range(2)], draw.number(1, 2), draw.number(1, 2)
     padding = draw.number(0, 2)
-    room = [n + 2 * padding - dilation * (k - 1) - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
-    if min(room) < 0:
-        padding, room = 2, [n + 4 - dilation * (k - 1) - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
-    high, wide = (one // stride + 1 for one in room)
-    words = {"kernel_size": kernel, "stride": (stride,) * 2, "padding": (padding,) * 2, "dilation": (dilation,) * 2}
-    found, _ = taps(x, words, (*x.shape[:2], high, wide), 0)
-    expected = found.transpose(0, 2, 3, 1, 4).reshape(len(x), high, wide, x.shape[1], *kernel)
-    out = blank(expected.shape, x.dtype)
-    numbers = map(np.uint64, (out.size, high, wide, *kernel, stride, padding, dilation))
-    return Compared(candle.images("im2col", x, out, *numbers), expected)
+    fits = all(n + 2 * padding > dilation * (k - 1) for n, k in zip(x.shape[2:], kernel, strict=True))
+    padding = padding if fits else 2
+    numbers = [(one, one) for one in (stride, padding, dilation)]
+    size = windows(x.shape[2:], kernel, *numbers)
+    expected = patches(x, kernel, *numbers, size, 0).transpose(0, 2, 3, 1, 4, 5)
+    about = map(np.uint64, (expected.size, *size, *kernel, stride, padding, dilation))
+    return Compared(candle.images("im2col", blank(expected.shape, x.dtype), [*about], x), expected)
 
 
 def upsample(candle: Candle, draw: Draw) -> Compared:
     """Images of another size, of the nearest elements or interpolated."""
     x, nearest = image(draw), draw.choice(False, True)
-    size = (*x.shape[:2], draw.choice(1, 2, 5, 18), draw.choice(1, 3, 16, 33))
+    size = draw.choice(1, 2, 5, 18), draw.choice(1, 3, 16, 33)
     align = not nearest and draw.choice(False, True)
-    rows, columns = (
-        positions(a, b, "nearest" if nearest else "bilinear", align_corners=align)
-        for a, b in zip(x.shape[2:], size[2:], strict=True)
-    )
-    expected = np.einsum("ncij,ai,bj->ncab", x.astype(np.float64), rows, columns)
+    name, out = "nearest" if nearest else "bilinear", blank((*x.shape[:2], *size))
+    expected = oracles.resized(x, size, name, align_corners=align)
     if nearest:
-        scales = (np.float32(a / b) for a, b in zip(x.shape[2:], size[2:], strict=True))
-        numbers = [*map(np.uint64, size[2:]), *scales]
-        return Compared(candle.images("upsample_nearest2d", x, blank(size), *numbers), expected)
-    no, zero = np.bool_(False), np.float32(0)
-    flags: list[Any] = [np.bool_(align), no, zero, no, zero]
-    numbers = [np.uint64(size[3]), np.uint64(size[2]), *flags]
-    bound = EPSILON * 64 * (1 + max(x.shape[2:])) * np.abs(x).max()
-    return Compared(candle.images("upsample_bilinear2d", x, blank(size), *numbers), expected, bound)
+        scales = [np.float32(a / b) for a, b in zip(x.shape[2:], size, strict=True)]
+        return Compared(candle.images("upsample_nearest2d", out, [*map(np.uint64, size), *scales], x), expected)
+    flags = [np.bool_(align), np.bool_(False), np.float32(0), np.bool_(False), np.float32(0)]
+    got = candle.images("upsample_bilinear2d", out, [*map(np.uint64, size[::-1]), *flags], x)
+    return Compared(got, expected, EPSILON * 64 * (1 + max(x.shape[2:])) * np.abs(x).max())
 
 
 def conv_transpose(candle: Candle, draw: Draw) -> Compared:
@@ -308,23 +255,13 @@ def conv_transpose(candle: Candle, draw: Draw) -> Compared:
     stride, dilation = draw.number(1, 2), draw.number(1, 2)
     padding, more = draw.number(0, 1), draw.number(0, stride - 1)
     weights = draw.array(x.shape[1], channels, *kernel, kind="plain")
-    whole = [(n - 1) * stride + dilation * (k - 1) + 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
-    full, size = np.zeros((len(x), channels, whole[0] + more, whole[1] + more)), np.zeros(0)
-    for i, j in np.ndindex(*kernel):
-        part = np.einsum("nihw,io->nohw", x.astype(np.float64), weights[:, :, i, j].astype(np.float64))
-        at_y, at_x = (
-            slice(d * dilation, d * dilation + (n - 1) * stride + 1, stride)
-            for d, n in zip((i, j), x.shape[2:], strict=True)
-        )
-        full[:, :, at_y, at_x] += part
-    high, wide = (n + more - 2 * padding for n in whole)
-    if min(high, wide) < 1:
+    full = np.pad(oracles.transposed_convolution(x, weights, stride, dilation), [(0, 0), (0, 0), (0, more), (0, more)])
+    expected = full[:, :, padding : full.shape[2] - padding, padding : full.shape[3] - padding]
+    if not expected.size:
         return Compared(np.zeros(1), np.zeros(1))
-    expected = full[:, :, padding : padding + high, padding : padding + wide]
-    size = blank(expected.shape)
-    got = candle.transposed("conv_transpose2d", x, weights, size, wide, high, stride, padding, more, dilation)
-    bound = EPSILON * 64 * np.abs(x).max() * np.abs(weights).max() * x.shape[1] * 9
-    return Compared(got, expected, bound)
+    numbers = map(np.uint64, (*expected.shape[:1:-1], stride, padding, more, dilation))
+    got = candle.images("conv_transpose2d", blank(expected.shape), [*numbers], x, weights)
+    return Compared(got, expected, EPSILON * 64 * np.abs(x).max() * np.abs(weights).max() * x.shape[1] * 9)
 
 
 def mul_mv(candle: Candle, draw: Draw, *kinds: str, exact: bool = False) -> Compared:
@@ -336,7 +273,7 @@ def mul_mv(candle: Candle, draw: Draw, *kinds: str, exact: bool = False) -> Comp
     x = draw.array(b, m, k, kind="plain")
     if kind == "f32":
         weights: Array = draw.array(b, rows, k, kind="plain")
-        elements: Any = weights.astype(np.float64)
+        elements: Any = wide(weights)
     else:
         _, size = BLOCKS[kind]
         blocks = np.random.default_rng(draw.number(0, 2**16)).integers(0, 256, (b, rows, k // per, size), np.uint8)
@@ -344,8 +281,9 @@ def mul_mv(candle: Candle, draw: Draw, *kinds: str, exact: bool = False) -> Comp
             blocks[..., first : first + 2] = np.array([0.02], np.float16).view(np.uint8)
         weights = blocks.reshape(b, rows, -1)
         elements = dequantized(weights, kind)
-    expected = np.einsum("brk,bmk->bmr", elements, x.astype(np.float64))
-    size = np.einsum("brk,bmk->bmr", np.abs(elements), np.abs(x.astype(np.float64)))
+    expected, size = (
+        np.einsum("brk,bmk->bmr", *both) for both in ((elements, wide(x)), map(np.abs, (elements, wide(x))))
+    )
     return Compared(candle.mul_mv(kind, weights, x, rows), expected, EPSILON * 256 * size)
 
 
@@ -363,51 +301,45 @@ def wide_heads(candle: Candle, draw: Draw) -> Compared:
     return Compared(np.array([used <= 32768]), np.array([True]))
 
 
-TYPES_OF_CASTS = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "u32": np.uint32, "i64": np.int64}
+ELEMENTWISE: Mapping[str, tuple[tuple[float, ...], Any]] = {
+    "affine": ((2.5, -1.0), lambda z: z * 2.5 - 1), "powf": ((1.5,), lambda z: np.abs(z) ** 1.5),
+    "elu": ((0.5,), lambda z: np.where(z > 0, z, 0.5 * np.expm1(z))), "cast": ((), np.positive),
+}  # fmt: skip
+"""Numbers and functions by the names of the kernels."""
 
 
 def elementwise(candle: Candle, draw: Draw) -> Compared:
     """Affine functions, powers, ELU and casts of a view."""
-    name, dtype = draw.choice("affine", "powf", "elu", "cast"), draw.choice(np.float32, np.float16)
-    other = draw.choice(*TYPES_OF_CASTS) if name == "cast" else TYPES[np.dtype(dtype).name]
+    name, dtype = draw.choice(*ELEMENTWISE), draw.choice(np.float32, np.float16)
+    kind = NAMES[np.dtype(dtype)]
+    other = draw.choice(*TYPES) if name == "cast" else kind
     x = np.abs(views(draw, shape(draw), dtype, draw.choice("plain", "ties"), signed=False))
     x = x - dtype(1) if name == "elu" else x
-    numbers = {"affine": (2.5, -1.0), "powf": (1.5,), "elu": (0.5,), "cast": ()}[name]
-    z, out = x.astype(np.float64), blank(x.shape, TYPES_OF_CASTS[other])
-    results: Mapping[str, Any] = {
-        "affine": z * 2.5 - 1, "powf": np.abs(z) ** 1.5, "elu": np.where(z > 0, z, 0.5 * np.expm1(z)),
-        "cast": np.trunc(z) if other[0] in "ui" else z,
-    }  # fmt: skip
-    expected = results[name]
-    kind, arguments = TYPES[np.dtype(dtype).name], [*map(np.float32, numbers), at(x), out]
-    file, kernel = f"{'affine' if name != 'cast' else 'cast'}.metal", f"{name}_{kind}{f'_{other}' * (name == 'cast')}"
-    if x.flags.c_contiguous:
-        candle.split(file, kernel, -(-x.size // max(1, 8 // x.itemsize)), np.uint64(x.size), *arguments)
-    else:
-        about = np.uint64(x.size), np.uint64(x.ndim), sizes(x.shape), sizes(steps(x))
-        candle.split(file, f"{kernel}_strided", x.size, *about, *arguments)
-    unit = HALF if np.float16 in (dtype, TYPES_OF_CASTS[other]) else EPSILON
+    (numbers, function), out = ELEMENTWISE[name], blank(x.shape, TYPES[other])
+    file = f"{'affine' if name != 'cast' else 'cast'}.metal"
+    kernel = f"{name}_{kind}{f'_{other}' * (name == 'cast')}"
+    candle.elements(file, kernel, [x], *map(np.float32, numbers), at(x), out)
+    expected = np.trunc(wide(x)) if other[0] in "ui" else function(wide(x))
+    unit = 2 * HALF if "f16" in (kind, other) else EPSILON
     return Compared(out, expected, 0 if name == "cast" and other != "f16" else unit * 16 * (1 + np.abs(expected)))
 
 
 def selected(candle: Candle, draw: Draw) -> Compared:
     """Elements of two views by a condition, constants, and parts of matrices."""
-    name, dtype = draw.choice("where", "fill", "const_set", "copy2d"), draw.choice(*TYPES_OF_CASTS)
+    name, dtype = draw.choice("where", "fill", "const_set", "copy2d"), draw.choice(*TYPES)
     kind = draw.choice("u8", "u32", "i64")
-    whole, real = shape(draw), TYPES_OF_CASTS[dtype]
+    whole, real = shape(draw), TYPES[dtype]
     if name == "where":
-        ids = np.abs(views(draw, whole, TYPES_OF_CASTS["i64"], "ties", signed=False)).astype(TYPES_OF_CASTS[kind])
+        ids = np.abs(views(draw, whole, np.int64, "ties", signed=False)).astype(TYPES[kind])
         x, y = (np.abs(views(draw, whole, real, "ties", signed=False)) for _ in range(2))
-        out, about = blank(whole, real), list[Any]([np.uint64(ids.size), np.uint64(ids.ndim), sizes(whole)])
-        strides = [sizes(steps(one)) for one in (ids, x, y)]
-        per, flags = max(1, 8 // out.itemsize), [one.flags.c_contiguous for one in (ids, x, y)]
-        known: dict[int | str, Any] = dict(enumerate(flags))
+        three, out = (ids, x, y), blank(whole, real)
+        about = np.uint64(ids.size), np.uint64(ids.ndim), sizes(whole), *(sizes(steps(one)) for one in three)
+        known: dict[int | str, Any] = dict(enumerate(one.flags.c_contiguous for one in three))
+        per = max(1, 8 // out.itemsize)
         width = min(MOST_THREADS, -(-ids.size // per))
-        grid = (-(-ids.size // (per * width)), 1, 1)
-        candle.launch(
-            candle.marker_file.with_name("ternary.metal"), f"where_{kind}_{dtype}", grid, (width, 1, 1), *about,
-            *strides, *map(at, (ids, x, y)), out, constants=known,
-        )  # fmt: skip
+        grid, file = (-(-ids.size // (per * width)), 1, 1), candle.marker_file.with_name("ternary.metal")
+        given = *about, *map(at, three), out
+        candle.launch(file, f"where_{kind}_{dtype}", grid, (width, 1, 1), *given, constants=known)
         return Compared(out, np.where(ids != 0, x, y))
     value = np.array([5], real)
     if name == "fill":
@@ -415,109 +347,80 @@ def selected(candle: Candle, draw: Draw) -> Compared:
         candle.split("fill.metal", f"fill_{dtype}", out.size, out, value, np.uint64(out.size))
         return Compared(out, np.full(out.shape, 5))
     if name == "const_set":
-        out = np.zeros(whole, real)
-        view, threads = out[..., :: draw.choice(1, 2)], out.size
-        about, threads = [np.uint64(view.size)], -(-view.size // max(1, 8 // out.itemsize))
-        if not view.flags.c_contiguous:
-            about, threads = [*about, np.uint64(view.ndim), sizes(view.shape), sizes(steps(view))], view.size
-        kernel = f"const_set_{dtype}{'_strided' * (not view.flags.c_contiguous)}"
-        candle.split("unary.metal", kernel, threads, *about, value, at(view))
-        expected = np.zeros(whole)
-        expected[..., :: 1 if view.flags.c_contiguous and view.shape == out.shape else 2] = 5
+        out, step = np.zeros(whole, real), draw.choice(1, 2)
+        expected, view = out.copy(), out[..., ::step]
+        candle.elements("unary.metal", f"const_set_{dtype}", [view], value, at(view))
+        expected[..., ::step] = 5
         return Compared(out, expected)
     d1, d2 = draw.number(1, 5), draw.length()
     x, out = np.abs(draw.array(d1, d2 + 2, kind="ties")).astype(real), np.zeros((d1, d2 + 3), real)
     numbers, grid = map(np.int64, (d1, d2, d2 + 2, d2 + 3)), (d1, d2, 1)
     source = candle.marker_file.with_name("unary.metal")
     candle.launch(source, f"copy2d_{dtype}", grid, (min(d1, 8), min(d2, 32), 1), *numbers, x, out, whole=False)
-    expected = np.zeros(out.shape)
-    expected[:, :d2] = x[:, :d2]
-    return Compared(out, expected)
+    return Compared(out, np.pad(x[:, :d2], [(0, 0), (0, 3)]))
 
 
 def indexed(candle: Candle, draw: Draw, *, dense: bool = True) -> Compared:
     """Elements of an axis taken, put and added by indices."""
     name = draw.choice("is", "gather", "s", "sa", "ia") if dense else "is"
-    kind, (left, rows, right) = (
-        draw.choice("u8", "u32", "i64"),
-        (draw.number(1, 3), draw.number(1, 9), draw.choice(1, 3, 33)),
-    )
+    kind = draw.choice("u8", "u32", "i64")
+    left, rows, right = draw.number(1, 3), draw.number(1, 9), draw.choice(1, 3, 33)
     count = draw.number(1, 12)
-    random, dtype = np.random.default_rng(draw.number(0, 2**16)), TYPES_OF_CASTS[kind]
+    random, kernel = np.random.default_rng(draw.number(0, 2**16)), f"{name}_{kind}_f32"
     x = draw.array(left, rows, right, kind="plain")
-    if name == "is":
-        ids, out = random.integers(0, rows, count).astype(dtype), blank((left, count, right))
+
+    def run(threads: int, lengths: Sequence[int], *arguments: Any) -> None:
+        candle.split("indexing.metal", kernel, threads, *map(np.uint64, lengths), *arguments)
+
+    if name in ("is", "gather"):
+        ids = random.integers(0, rows, (left, count, right) if name == "gather" else count).astype(TYPES[kind])
+        out = blank((left, count, right))
         view = x if dense else np.ascontiguousarray(x.transpose(1, 0, 2)).transpose(1, 0, 2)
-        numbers = [*map(np.uint64, (out.size, left, rows, right, count)), np.bool_(view.flags.c_contiguous)]
-        strides = sizes(view.shape), sizes(steps(view))
-        candle.split("indexing.metal", f"is_{kind}_f32", out.size, *numbers, *strides, at(view), ids, out)
-        return Compared(out, x[:, ids.astype(int)])
-    if name == "gather":
-        ids, out = random.integers(0, rows, (left, count, right)).astype(dtype), blank((left, count, right))
-        of_gather = map(np.uint64, (out.size, left, rows, right, count))
-        candle.split("indexing.metal", f"gather_{kind}_f32", out.size, *of_gather, x, ids, out)
-        return Compared(out, np.take_along_axis(x, ids.astype(int), 1))
+        about = [np.bool_(view.flags.c_contiguous), *layout(view)] if name == "is" else []
+        run(out.size, (out.size, left, rows, right, count), *about, at(view), ids, out)
+        taken = ids.astype(int)
+        return Compared(out, np.take_along_axis(x, taken, 1) if name == "gather" else x[:, taken])
     many = draw.number(1, 9)
     out = draw.array(left, many, right, kind="plain")
-    expected, z = out.astype(np.float64), np.indices(x.shape)
-    if name == "ia":
-        ids = random.integers(0, many, rows).astype(dtype)
-        where = np.broadcast_to(ids[None, :, None].astype(int), x.shape)
-    else:
-        ids = random.integers(0, many, x.shape).astype(dtype)
-        where = ids.astype(int)
+    expected, z = wide(out), np.indices(x.shape)
+    ids = random.integers(0, many, rows if name == "ia" else x.shape).astype(TYPES[kind])
+    where = np.broadcast_to((ids[None, :, None] if name == "ia" else ids).astype(int), x.shape)
     if name == "s":
         for j in range(rows):  # the last one stays
             expected[z[0][:, j], where[:, j], z[2][:, j]] = x[:, j]
     else:
         np.add.at(expected, (z[0], where, z[2]), x)
-    lengths = [left * right, left, rows, right, many, *[rows] * (name == "ia")]
-    kernel = f"{name}_{kind}_f32"
-    candle.split("indexing.metal", kernel, left * right, *map(np.uint64, lengths), x, ids, out)
+    run(left * right, [left * right, left, rows, right, many, *[rows] * (name == "ia")], x, ids, out)
     return Compared(out, expected, 0 if name == "s" else EPSILON * 64)
 
 
 def arg_sort(candle: Candle, draw: Draw) -> Compared:
     """Positions of the numbers of rows in order."""
     rows, length, order = draw.number(1, 3), draw.choice(1, 2, 5, 33, 100, 700, 1024), draw.choice("asc", "desc")
-    kind = draw.choice(*TYPES_OF_CASTS)
+    kind = draw.choice(*TYPES)
     x = draw.array(rows, length, kind="ties" if kind[0] in "ui" else draw.choice("plain", "ties"))
-    x = (np.abs(x) if kind[0] in "u" else x).astype(TYPES_OF_CASTS[kind])
+    x = (np.abs(x) if kind[0] in "u" else x).astype(TYPES[kind])
     padded, out = 1 << (length - 1).bit_length(), blank((rows, length), np.uint32)
     candle.launch(
         candle.marker_file.with_name("sort.metal"), f"asort_{order}_{kind}", (1, rows, 1), (padded, 1, 1), x, out,
         np.int64(length), np.int64(padded), local={0: max(16, 4 * padded)},
     )  # fmt: skip
-    legal = np.sort(out, 1) == np.arange(length)
-    there = np.take_along_axis(x, np.where(legal, out, 0).astype(int), 1).astype(np.float64)
-    z = x.astype(np.float64)
-    return Compared(np.where(legal, there, np.nan), np.sort(z, 1) if order == "asc" else -np.sort(-z, 1))
+    return oracles.in_order(x, out, descending=order == "desc")
 
 
 def rope(candle: Candle, draw: Draw) -> Compared:
     """Rotations of halves, of neighbours, and of heads behind the tokens."""
     name, dtype = draw.choice("rope", "rope_i", "rope_thd"), draw.choice(np.float32, np.float16)
-    b, h, t, d, batched = (
-        draw.number(1, 2),
-        draw.number(1, 3),
-        draw.number(1, 5),
-        2 * draw.number(1, 17),
-        draw.choice(False, True),
-    )
-    x = draw.array(b, *((t, h) if name == "rope_thd" else (h, t)), d, dtype=dtype, kind="plain")
+    b, h, t, d = draw.number(1, 2), draw.number(1, 3), draw.number(1, 5), 2 * draw.number(1, 17)
+    batched, thd = draw.choice(False, True), name == "rope_thd"
+    x = draw.array(b, *((t, h) if thd else (h, t)), d, dtype=dtype, kind="plain")
     cos, sin = (draw.array(*[b] * batched, t, d // 2, dtype=dtype, kind="plain") for _ in range(2))
-    stride = h * t * d if batched else 0
-    numbers = {"rope": (b * h, t * d, d, stride), "rope_i": (b * h, t * d, stride), "rope_thd": (b, t, h, d, stride)}[
-        name
-    ]
-    out, kernel = blank(x.shape, dtype), f"{name}_{TYPES[np.dtype(dtype).name]}"
-    candle.split("reduce.metal", kernel, x.size // 2, *map(np.uint64, numbers), x, cos, sin, out)
-    c, s = (np.expand_dims(one.astype(np.float64), -2 if name == "rope_thd" else -3) for one in (cos, sin))
-    pairs = (np.s_[..., ::2], np.s_[..., 1::2]) if name == "rope_i" else (np.s_[..., : d // 2], np.s_[..., d // 2 :])
-    first, second = (x[one].astype(np.float64) for one in pairs)
-    expected = np.zeros(x.shape)
-    expected[pairs[0]], expected[pairs[1]] = first * c - second * s, first * s + second * c
-    unit = EPSILON if dtype == np.float32 else HALF * 4
+    numbers = {"rope": (b * h, t * d, d), "rope_i": (b * h, t * d), "rope_thd": (b, t, h, d)}[name]
+    out, lengths = blank(x.shape, dtype), (*numbers, h * t * d if batched else 0)
+    candle.split("reduce.metal", f"{name}_{NAMES[x.dtype]}", x.size // 2, *map(np.uint64, lengths), x, cos, sin, out)
+    factors = (np.expand_dims(wide(one), -2 if thd else -3) for one in (cos, sin))
+    expected, _ = oracles.rotated(x, *factors, 0.0, neighbours=name == "rope_i")
+    unit = EPSILON if dtype == np.float32 else HALF * 8
     return Compared(out, expected, unit * 4 * (1 + np.abs(x).max() * max(np.abs(cos).max(), np.abs(sin).max())))
 
 
@@ -528,44 +431,32 @@ def one_dimensional(candle: Candle, draw: Draw) -> list[Compared]:
     padding = draw.number(0, 2) + max(0, dilation * (k - 1) + 1 - length)
     x = draw.array(b, c, length, kind="plain")
     x = np.asfortranarray(x) if draw.choice(False, True) else x
-    count = (length + 2 * padding - dilation * (k - 1) - 1) // stride + 1
-    where = np.arange(count)[:, None] * stride - padding + np.arange(k) * dilation
-    inside = (where >= 0) & (where < length)
-    taken = np.where(inside, x[:, :, np.clip(where, 0, length - 1)], 0).transpose(0, 2, 1, 3)
-    out = blank(taken.shape)
-    numbers = map(np.uint64, (out.size, count, k, stride, padding, dilation))
-    candle.split("conv.metal", "im2col1d_f32", out.size, *numbers, sizes(x.shape), sizes(steps(x)), at(x), out)
-    made = [Compared(out, taken)]
-    wide = (length - 1) * stride + k
-    columns, out, added = draw.array(b, length, c, k, kind="plain"), blank((b, c, wide)), np.zeros((b, c, wide))
-    for j in range(k):
-        added[:, :, j : j + (length - 1) * stride + 1 : stride] += columns[..., j].transpose(0, 2, 1)
-    numbers = map(np.uint64, (out.size, wide, length, c, k, stride))
+    axis = (1, k), (1, stride), (0, padding), (1, dilation)
+    count = windows((1, length), *axis)[1]
+    taken = patches(x[:, :, None], *axis, (1, count), 0)[:, :, 0, :, 0].transpose(0, 2, 1, 3)
+    numbers = map(np.uint64, (taken.size, count, k, stride, padding, dilation))
+    made = [Compared(candle.images("im2col1d", blank(taken.shape), [*numbers], x), taken)]
+    columns = draw.array(b, length, c, k, kind="plain")
+    added = spread(wide(columns).transpose(0, 2, 1, 3), stride)
+    numbers, out = map(np.uint64, (added.size, added.shape[2], length, c, k, stride)), blank(added.shape)
     candle.split("conv.metal", "col2im1d_f32", out.size, *numbers, columns, out)
     made.append(Compared(out, added, EPSILON * 16 * k * np.abs(columns).max()))
     weights, crop = draw.array(c, features, k, kind="plain"), draw.number(0, 1)
-    wide = (length - 1) * stride + dilation * (k - 1) + 1
-    if wide <= 2 * crop:
+    full = spread(np.einsum("bil,iok->bolk", wide(x), wide(weights)), stride, dilation)
+    expected = full[:, :, crop : full.shape[2] - crop]
+    if not expected.size:
         return made
-    full = np.zeros((b, features, wide))
-    for j in range(k):
-        part = np.einsum("bil,io->bol", x.astype(np.float64), weights[:, :, j].astype(np.float64))
-        full[:, :, j * dilation : j * dilation + (length - 1) * stride + 1 : stride] += part
-    out = blank((b, features, wide - 2 * crop))
-    about = [one for y in (x, weights) for one in (sizes(y.shape), sizes(steps(y)))]
-    numbers = map(np.uint64, (out.shape[2], stride, crop, 0, dilation))
-    candle.split("conv.metal", "conv_transpose1d_f32", out.size, *numbers, *about, at(x), weights, out)
-    bound = EPSILON * 64 * np.abs(x).max() * np.abs(weights).max() * c * k
-    return [*made, Compared(out, full[:, :, crop : wide - crop], bound)]
+    numbers = map(np.uint64, (expected.shape[2], stride, crop, 0, dilation))
+    got = candle.images("conv_transpose1d", blank(expected.shape), [*numbers], x, weights)
+    return [*made, Compared(got, expected, EPSILON * 64 * np.abs(x).max() * np.abs(weights).max() * c * k)]
 
 
 def random(candle: Candle, draw: Draw, *counts: int) -> Compared:
     """Uniform numbers are in the interval, and all are written."""
-    n, dtype = draw.choice(*(counts or (1, 2, 5, 33, 1000, 2048))), draw.choice(np.float32, np.float16)
-    out, seed = blank((n,), dtype), np.array([299792458, 7], np.uint32)
-    kernel = f"rand_uniform_{TYPES[np.dtype(dtype).name]}"
-    threads, numbers = n // 2 + n % 2, (np.uint64(n), np.float32(-2), np.float32(3))
-    candle.split("random.metal", kernel, threads, *numbers, seed, out)
+    n, dtype = draw.choice(*(counts or (1, 2, 5, 33, 1000, 2048))), draw.choice("f32", "f16")
+    out, seed = blank((n,), TYPES[dtype]), np.array([299792458, 7], np.uint32)
+    numbers = np.uint64(n), np.float32(-2), np.float32(3)
+    candle.split("random.metal", f"rand_uniform_{dtype}", n // 2 + n % 2, *numbers, seed, out)
     return Compared((out >= -2) & (out <= 3), np.ones(n))
 
 
@@ -608,13 +499,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
 
-FILES: Mapping[str, str] = {}
-"""Files that a case needs, of those that a package lacks."""
-
-CASES: Mapping[str, Case] = {
-    case.__name__: case
-    for case in (
-        unary, binary, reduce, softmax, layer_norm, rms_norm, pool, im2col, upsample, conv_transpose, mul_mv,
-        elementwise, selected, indexed, arg_sort, rope, one_dimensional, random,
-    )
-}  # fmt: skip
+CASES = named(
+    unary, binary, reduce, softmax, layer_norm, rms_norm, pool, im2col, upsample, conv_transpose, mul_mv, elementwise,
+    selected, indexed, arg_sort, rope, one_dimensional, random,
+)  # fmt: skip

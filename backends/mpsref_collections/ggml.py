@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record
+from mpsref_collections import oracles
+from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, named, record
+from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, spread, wide, windows
 
-EPSILON = float(np.finfo(np.float32).eps)
-HALF = 2.0**-11
-"""The largest relative rounding to float16."""
 MOST_THREADS = 1024
 TYPES = {"float32": "f32", "float16": "f16", "int32": "i32"}
 ROW = 32 * 4
@@ -463,18 +462,6 @@ def anytype(array: Array) -> Any:
     return at(array, np.uint8)
 
 
-def windows(
-    lengths: Sequence[int], kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int],
-    dilations: Sequence[int] = (1, 1),
-) -> tuple[int, int]:  # fmt: skip
-    """Return the numbers of windows."""
-    high, wide = (
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(lengths, kernel, strides, padding, dilations, strict=True)
-    )
-    return high, wide
-
-
 # --- blocks of quantized weights --------------------------------------------------------------------------------------
 
 ELEMENTS: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "i32": np.int32}
@@ -630,6 +617,13 @@ def shape(draw: Draw) -> tuple[int, int, int, int]:
     return draw.number(1, 2), draw.number(1, 3), draw.number(1, 3), draw.length()
 
 
+def alibi(heads: int, bias: float) -> Array:
+    """Return the slopes of heads, for a largest bias."""
+    power, i = 2 ** math.floor(math.log2(heads)), np.arange(heads)
+    exponents = np.where(i < power, i + 1, (2 * (i - power) + 1) / 2)
+    return np.asarray(2.0 ** (-bias / power * exponents))
+
+
 def soft_max(ggml: Ggml, draw: Draw) -> Compared:
     """Softmax with and without a mask of either type, sinks and ALiBi."""
     n3, n2, n1, n0 = shape(draw)
@@ -638,24 +632,11 @@ def soft_max(ggml: Ggml, draw: Draw) -> Compared:
     mask = draw.choice(None, mask)
     sinks = draw.choice(None, draw.array(n2, kind="plain"))
     scale, bias = draw.choice(1.0, 0.125), 0.0 if mask is None else draw.choice(0.0, 8.0)
-    power = 2 ** math.floor(math.log2(n2))
-    heads = np.arange(n2)
-    slopes = np.where(
-        heads < power, 2.0 ** (-bias / power * (heads + 1)), 2.0 ** (-bias / 2 / power * (2 * (heads - power) + 1))
-    )
-    with np.errstate(invalid="ignore", over="ignore"):
-        z = x.astype(np.float64) * np.float32(scale)
-        if mask is not None:
-            z = z + (slopes[:, None, None] if bias else 1) * mask
-        top = z.max(-1, keepdims=True)
-        top = top if sinks is None else np.maximum(top, sinks[:, None, None])
-        powers = np.exp(z - top)
-        total = powers.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(sinks[:, None, None] - top))
-        expected = powers / total
-        spread = np.nan_to_num(np.abs(z), posinf=0).max() + 1
-    return Compared(
-        ggml.soft_max(x, mask, sinks, scale, bias), expected, EPSILON * (n0 / 32 + 32 + 8 * spread) * expected + 1e-38
-    )
+    z = wide(x) * np.float32(scale)
+    if mask is not None:
+        z = z + (alibi(n2, bias)[:, None, None] if bias else 1) * mask
+    expected, bound = oracles.softmax(z, sinks=None if sinks is None else sinks[:, None, None])
+    return Compared(ggml.soft_max(x, mask, sinks, scale, bias), expected, bound)
 
 
 def norm(ggml: Ggml, draw: Draw, *, rms: bool = False) -> Compared:
@@ -665,15 +646,9 @@ def norm(ggml: Ggml, draw: Draw, *, rms: bool = False) -> Compared:
     factors = draw.choice(None, draw.array(1, draw.choice(1, n2), draw.choice(1, n1), n0, kind="plain"))
     terms = None if factors is None else draw.choice(None, draw.array(1, 1, 1, n0, kind="plain"))
     eps = draw.choice(1e-5, 1e-6)
-    z = x.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        mean = 0.0 if rms else z.mean(-1, keepdims=True)
-        deviation = np.sqrt(((z - mean) ** 2).mean(-1, keepdims=True) + eps)
-        expected = (z - mean) / deviation
-        error = np.abs(z).max(-1, keepdims=True) / deviation + np.abs(expected)
-    expected = expected * (1 if factors is None else factors) + (0 if terms is None else terms)
-    error = error * (1 if factors is None else np.abs(factors)) + (0 if terms is None else np.abs(terms))
-    return Compared(ggml.norm(x, factors, terms, eps, rms=rms), expected, EPSILON * (64 + n0 / 16) * error)
+    given = 1 if factors is None else factors, 0 if terms is None else terms
+    expected, bound = oracles.normalized(x, *given, eps=eps, centred=not rms)
+    return Compared(ggml.norm(x, factors, terms, eps, rms=rms), expected, bound)
 
 
 def rms_norm(ggml: Ggml, draw: Draw) -> Compared:
@@ -684,40 +659,30 @@ def rms_norm(ggml: Ggml, draw: Draw) -> Compared:
 def group_norm(ggml: Ggml, draw: Draw, images: int = 1) -> Compared:
     """Groups of channels of an image."""
     groups = draw.number(1, 3)
-    n, channels, high, wide = images, groups * draw.number(1, 2), draw.number(1, 5), draw.number(1, 40)
-    x = draw.array(n, channels, high, wide)
-    z = x.astype(np.float64).reshape(n, groups, -1)
-    with np.errstate(invalid="ignore"):
-        mean = z.mean(-1, keepdims=True)
-        deviation = np.sqrt(((z - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
-        expected = (z - mean) / deviation
-        error = np.broadcast_to(np.abs(z).max(-1, keepdims=True) / deviation, z.shape) + np.abs(expected)
-    bound = EPSILON * (64 + z.shape[2] / 16) * error
-    return Compared(ggml.group_norm(x, groups, 1e-5), expected.reshape(x.shape), bound.reshape(x.shape))
+    n, channels, high, across = images, groups * draw.number(1, 2), draw.number(1, 5), draw.number(1, 40)
+    x = draw.array(n, channels, high, across)
+    expected, bound = (one.reshape(x.shape) for one in oracles.normalized(x.reshape(n, groups, -1)))
+    return Compared(ggml.group_norm(x, groups, 1e-5), expected, bound)
 
 
 def sums(ggml: Ggml, draw: Draw) -> list[Compared]:
     """The sum of all, and sums and means of rows."""
     x = draw.strided(*shape(draw))
-    z = x.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        rows, magnitude = z.sum(-1, keepdims=True), np.abs(z).sum(-1, keepdims=True)
-        count = x.shape[3]
-        whole = np.ascontiguousarray(x)
-        bound = EPSILON * (16 + count / 32)
-        return [
-            Compared(ggml.sum(whole), z.sum().reshape(1), EPSILON * (16 + x.size / 32) * magnitude.sum()),
-            Compared(ggml.sum_rows(x), rows, bound * magnitude),
-            Compared(ggml.sum_rows(x, mean=True), rows / count, bound * magnitude / count),
-        ]
+    z, count = wide(x), x.shape[3]
+    rows, magnitude = z.sum(-1, keepdims=True), np.abs(z).sum(-1, keepdims=True)
+    bound = EPSILON * (16 + count / 32) * magnitude
+    of_all = EPSILON * (16 + x.size / 32) * magnitude.sum()
+    return [
+        Compared(ggml.sum(np.ascontiguousarray(x)), z.sum().reshape(1), of_all),
+        Compared(ggml.sum_rows(x), rows, bound),
+        Compared(ggml.sum_rows(x, mean=True), rows / count, bound / count),
+    ]
 
 
 def cumsum(ggml: Ggml, draw: Draw) -> Compared:
     """Cumulative sums."""
     x = draw.strided(*shape(draw))
-    z = x.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        return Compared(ggml.cumsum(x), z.cumsum(-1), EPSILON * 64 * np.abs(z).cumsum(-1))
+    return Compared(ggml.cumsum(x), wide(x).cumsum(-1), EPSILON * 64 * np.abs(wide(x)).cumsum(-1))
 
 
 def argmax(ggml: Ggml, draw: Draw, kind: str | None = None) -> Compared:
@@ -750,33 +715,11 @@ def rope(ggml: Ggml, draw: Draw) -> Compared:
         theta = theta * (1 - ramp * extrapolation) + angles * ramp * extrapolation
         size *= 1 + 0.1 * math.log(1 / scale)
     theta = theta[:, None, :]
-    z = x.astype(np.float64)
-    pairs = (slice(0, dims // 2), slice(dims // 2, dims)) if neox else (slice(0, dims, 2), slice(1, dims, 2))
-    a, b = z[..., pairs[0]], z[..., pairs[1]]
-    expected, bound = z.copy(), np.zeros_like(z)
-    expected[..., pairs[0]] = size * (a * np.cos(theta) - b * np.sin(theta))
-    expected[..., pairs[1]] = size * (a * np.sin(theta) + b * np.cos(theta))
-    error = size * (np.abs(a) + np.abs(b)) * EPSILON * (16 + 32 * theta)
-    bound[..., pairs[0]] = bound[..., pairs[1]] = error
-    if x.dtype == np.float16:
-        bound += HALF * np.abs(expected) + 2**-24
+    error = size * EPSILON * (16 + 32 * theta)
+    expected, bound = oracles.rotated(x, size * np.cos(theta), size * np.sin(theta), error, neighbours=not neox)
+    bound += (HALF * np.abs(expected) + 2**-24) * (x.dtype == np.float16)
     got = ggml.rope(x, positions, dims, base, scale, extrapolation, attention, neox=neox, factors=factors)
     return Compared(got, expected, bound)
-
-
-def sigmoid(x: Array) -> Any:
-    """Return the logistic function."""
-    return 1 / (1 + np.exp(-x))
-
-
-def gelu(x: Array) -> Any:
-    """Return the approximation of GELU by a hyperbolic tangent."""
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x)))
-
-
-def gelu_erf(x: Array) -> Any:
-    """Return GELU."""
-    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2)))
 
 
 UNARY: Mapping[str, tuple[Any, Mapping[str, float]]] = {
@@ -784,9 +727,9 @@ UNARY: Mapping[str, tuple[Any, Mapping[str, float]]] = {
     "CLAMP": (lambda x, min, max: np.clip(x, min, max), {"min": -0.5, "max": 1}),
     "SQR": (np.square, {}), "SQRT": (np.sqrt, {}), "SIN": (np.sin, {}), "COS": (np.cos, {}), "LOG": (np.log, {}),
     "LEAKY_RELU": (lambda x, slope: np.where(x > 0, x, slope * x), {"slope": 0.25}),
-    "TANH": (np.tanh, {}), "RELU": (lambda x: np.fmax(x, 0), {}), "SIGMOID": (sigmoid, {}),
-    "GELU": (gelu, {}), "GELU_ERF": (gelu_erf, {}), "GELU_QUICK": (lambda x: x / (1 + np.exp(-1.702 * x)), {}),
-    "SILU": (lambda x: x / (1 + np.exp(-x)), {}), "ELU": (lambda x: np.where(x > 0, x, np.expm1(x)), {}),
+    "TANH": (np.tanh, {}), "RELU": (lambda x: np.fmax(x, 0), {}), "SIGMOID": (ACTIVATIONS["sigmoid"], {}),
+    **{name.upper(): (ACTIVATIONS[name], {}) for name in ("gelu", "gelu_erf", "gelu_quick", "silu")},
+    "ELU": (lambda x: np.where(x > 0, x, np.expm1(x)), {}),
     "NEG": (np.negative, {}), "ABS": (np.abs, {}), "SGN": (lambda x: (x > 0) * 1.0 - (x < 0), {}),
     "STEP": (lambda x: (x > 0) * 1.0, {}), "HARDSIGMOID": (lambda x: np.fmax(0, np.fmin(1, x / 6 + 0.5)), {}),
     "HARDSWISH": (lambda x: x * np.fmax(0, np.fmin(1, x / 6 + 0.5)), {}), "EXP": (np.exp, {}),
@@ -803,13 +746,12 @@ def unary(ggml: Ggml, draw: Draw, *only: str) -> Compared:
     function, parameters = UNARY[name]
     kind = "plain" if name == "LEAKY_RELU" and not only else None
     x = draw.strided(*shape(draw), dtype=draw.choice(np.float32, np.float16), kind=kind)
-    with np.errstate(all="ignore"):
-        expected = function(x.astype(np.float64), **parameters)
-        # Rounding of terms of the size of 1, and of erf's approximation to 1.5e-7 and half of x.
-        bound = EPSILON * 8 * (1 + np.abs(x) + np.abs(expected))
-        if x.dtype == np.float16:
-            bound = bound + HALF * np.abs(expected) + 2**-24
-            expected = np.where(np.abs(expected) >= 65520, np.copysign(np.inf, expected), expected)
+    expected = function(wide(x), **parameters)
+    # Rounding of terms of the size of 1, and of erf's approximation to 1.5e-7 and half of x.
+    bound = EPSILON * 8 * (1 + np.abs(x) + np.abs(expected))
+    if x.dtype == np.float16:
+        bound = bound + HALF * np.abs(expected) + 2**-24
+        expected = np.where(np.abs(expected) >= 65520, np.copysign(np.inf, expected), expected)
     return Compared(ggml.unary(name, x, **parameters), expected, bound)
 
 
@@ -817,33 +759,15 @@ def binary(ggml: Ggml, draw: Draw) -> Compared:
     """The four operations, with the second array repeated along each axis."""
     dtype = draw.choice(np.float32, np.float16)
     x = draw.strided(*shape(draw), dtype=dtype)
-    divisors = [draw.choice(1, n) for n in x.shape]
-    y = draw.array(*divisors, dtype=dtype)
+    y = draw.array(*(draw.choice(1, n) for n in x.shape), dtype=dtype)
     operation = draw.number(0, 3)
-    with np.errstate(all="ignore"):
-        function = (np.add, np.subtract, np.multiply, np.divide)[operation]
-        expected = function(x, y)  # of two such numbers one rounding
-        return Compared(ggml.binary(operation, x, y), expected)
+    # Of two such numbers one rounding.
+    return Compared(ggml.binary(operation, x, y), (np.add, np.subtract, np.multiply, np.divide)[operation](x, y))
 
 
 def images(draw: Draw, kind: str | None = None) -> Array:
     """Draw images (N, C, H, W)."""
     return draw.array(draw.number(1, 2), draw.number(1, 3), draw.number(1, 9), draw.number(1, 9), kind=kind)
-
-
-def patches(
-    x: Array, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], dilations: Sequence[int],
-    size: Sequence[int], fill: float,
-) -> Array:  # fmt: skip
-    """Return the taps of windows (N, C, OH, OW, KH, KW), ``fill`` outside of the image."""
-    rows, columns = (
-        np.arange(o)[:, None] * s - p + np.arange(k) * d
-        for o, s, p, k, d in zip(size, strides, padding, kernel, dilations, strict=True)
-    )
-    inside = [(one >= 0) & (one < n) for one, n in zip((rows, columns), x.shape[2:], strict=True)]
-    y, z = (np.clip(one, 0, n - 1) for one, n in zip((rows, columns), x.shape[2:], strict=True))
-    taken = x[:, :, y[:, None, :, None], z[None, :, None, :]]
-    return np.where(inside[0][:, None, :, None] & inside[1][None, :, None, :], taken, fill)
 
 
 def pair(draw: Draw, low: int, high: int) -> tuple[int, int]:
@@ -864,38 +788,30 @@ def pool_2d(ggml: Ggml, draw: Draw) -> list[Compared]:
     x = images(draw)
     kernel, strides, padding, _ = geometry(draw, x, dilated=False)
     size = windows(x.shape[2:], kernel, strides, padding)
-    z = x.astype(np.float64)
-    largest = patches(z, kernel, strides, padding, (1, 1), size, -np.inf)
-    terms = patches(z, kernel, strides, padding, (1, 1), size, 0)
-    got = ggml.pool_2d(x, kernel, strides, padding, size, maximum=True)
-    with np.errstate(invalid="ignore"):
-        maxima = np.where(np.isnan(largest).any((4, 5)), got, largest.max((4, 5)))
-        means, magnitude = terms.mean((4, 5)), np.abs(terms).mean((4, 5))
-    average = ggml.pool_2d(x, kernel, strides, padding, size, maximum=False)
-    return [Compared(got, maxima), Compared(average, means, EPSILON * 20 * magnitude)]
+    largest, terms = (patches(wide(x), kernel, strides, padding, (1, 1), size, fill) for fill in (-np.inf, 0))
+    got, average = (ggml.pool_2d(x, kernel, strides, padding, size, maximum=one) for one in (True, False))
+    maxima = np.where(np.isnan(largest).any((4, 5)), got, largest.max((4, 5)))
+    return [
+        Compared(got, maxima), Compared(average, terms.mean((4, 5)), EPSILON * 20 * np.abs(terms).mean((4, 5)))
+    ]  # fmt: skip
 
 
 def im2col(ggml: Ggml, draw: Draw) -> Compared:
     """Taps of windows."""
     x = images(draw)
-    kernel, strides, padding, dilations = geometry(draw, x)
-    size = windows(x.shape[2:], kernel, strides, padding, dilations)
+    about = geometry(draw, x)
     dtype = draw.choice(np.float32, np.float16)
-    taken = patches(x, kernel, strides, padding, dilations, size, 0).transpose(0, 2, 3, 1, 4, 5)
-    expected = taken.reshape(*taken.shape[:3], -1).astype(dtype)
-    return Compared(ggml.im2col(x, kernel, strides, padding, dilations, dtype), expected)
+    taken = patches(x, *about, windows(x.shape[2:], *about), 0).transpose(0, 2, 3, 1, 4, 5)
+    return Compared(ggml.im2col(x, *about, dtype), taken.reshape(*taken.shape[:3], -1).astype(dtype))
 
 
 def conv_2d(ggml: Ggml, draw: Draw) -> Compared:
     """Convolution."""
     x = images(draw, "plain")
-    kernel, strides, padding, dilations = geometry(draw, x)
-    w = draw.array(draw.number(1, 3), x.shape[1], *kernel, dtype=draw.choice(np.float32, np.float16), kind="plain")
-    size = windows(x.shape[2:], kernel, strides, padding, dilations)
-    terms = patches(x.astype(np.float64), kernel, strides, padding, dilations, size, 0)
-    expected = np.einsum("nchwyx,ocyx->nohw", terms, w.astype(np.float64))
-    bound = np.einsum("nchwyx,ocyx->nohw", np.abs(terms), np.abs(w.astype(np.float64)))
-    return Compared(ggml.conv_2d(w, x, strides, padding, dilations), expected, EPSILON * 64 * bound)
+    about = geometry(draw, x)
+    w = draw.array(draw.number(1, 3), x.shape[1], *about[0], dtype=draw.choice(np.float32, np.float16), kind="plain")
+    expected, bound = oracles.convolution(patches(x, *about, windows(x.shape[2:], *about), 0), w)
+    return Compared(ggml.conv_2d(w, x, *about[1:]), expected, EPSILON * 64 * bound)
 
 
 def conv_transpose_2d(ggml: Ggml, draw: Draw) -> Compared:
@@ -904,43 +820,8 @@ def conv_transpose_2d(ggml: Ggml, draw: Draw) -> Compared:
     x = x if any("tgpig[2] / args.OC" in text for text in ggml.sources.values()) else x[:1]
     kernel, stride = pair(draw, 1, 4), draw.number(1, 3)
     w = draw.array(x.shape[1], draw.number(1, 3), *kernel, dtype=draw.choice(np.float32, np.float16), kind="plain")
-    high, wide = ((n - 1) * stride + k for n, k in zip(x.shape[2:], kernel, strict=True))
-    expected, bound = np.zeros((2, len(x), w.shape[1], high, wide))
-    for i, j in np.ndindex(*kernel):
-        to = np.s_[:, :, i : i + stride * x.shape[2] : stride, j : j + stride * x.shape[3] : stride]
-        tap = w[:, :, i, j].astype(np.float64)
-        expected[to] += np.einsum("nchw,co->nohw", x, tap)
-        bound[to] += np.einsum("nchw,co->nohw", np.abs(x), np.abs(tap))
+    expected, bound = (oracles.transposed_convolution(*both, stride) for both in ((x, w), (np.abs(x), np.abs(w))))
     return Compared(ggml.conv_transpose_2d(w, x, stride), expected, EPSILON * 64 * bound)
-
-
-def cubic(x: Array) -> Any:
-    """Return the weight of a tap at a distance, with a = -0.75."""
-    a, x = -0.75, np.abs(x)
-    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
-
-
-def interpolation(mode: str, before: int, after: int, *, align: bool, antialias: bool) -> Any:
-    """Return a matrix (after, before) of the weights along an axis."""
-    i, j = np.arange(after)[:, None], np.arange(before)
-    factor = (after - 1) / (before - 1) if align and after > 1 and before > 1 else after / before
-    if mode == "nearest":
-        return (i * before // after == j) * 1.0
-    offset = 0.0 if align else 0.5
-    place = (i + offset) / factor - offset
-    if antialias:
-        support = max(1.0, 1 / factor)
-        near = (j >= np.floor(place - support + offset)) & (j < np.ceil(place + support + offset))
-        weight = np.maximum(0, 1 - np.abs(j - place) / support) * near
-        return weight / weight.sum(1, keepdims=True)
-    if mode == "bilinear":
-        return np.maximum(0, 1 - np.abs(j - np.clip(place, 0, before - 1)))
-    taps = np.floor(place).astype(int) + np.arange(-1, 3)
-    made = np.zeros((after, before))
-    for tap in taps.T:
-        made[i[:, 0], np.clip(tap, 0, before - 1)] += cubic(place[:, 0] - tap)
-    return made
 
 
 def upscale(ggml: Ggml, draw: Draw) -> Compared:
@@ -950,11 +831,7 @@ def upscale(ggml: Ggml, draw: Draw) -> Compared:
     size = tuple(n * draw.number(1, 4) for n in x.shape[2:]) if mode == "nearest" else pair(draw, 1, 16)
     align = mode != "nearest" and draw.choice(False, True)
     antialias = mode == "bilinear" and not align and "FC_UPSCALE " in ggml.header and draw.choice(False, True)
-    rows, columns = (
-        interpolation(mode, before, after, align=align, antialias=antialias)
-        for before, after in zip(x.shape[2:], size, strict=True)
-    )
-    expected = np.einsum("nchw,yh,xw->ncyx", x.astype(np.float64), rows, columns)
+    expected = oracles.resized(x, size, mode, align_corners=align, antialias=antialias)
     bound = 0.0 if mode == "nearest" else EPSILON * 256 * np.abs(x).max() * 4
     return Compared(ggml.upscale(x, size, mode, align_corners=align, antialias=antialias), expected, bound)
 
@@ -1052,8 +929,8 @@ def mul_mm(ggml: Ggml, draw: Draw) -> Compared:
 
 
 GATED: Mapping[str, Any] = {
-    "reglu": lambda x: np.where(x > 0, x, 0), "geglu": gelu, "swiglu": lambda x: x / (1 + np.exp(-x)),
-    "geglu_erf": gelu_erf, "geglu_quick": lambda x: x / (1 + np.exp(-1.702 * x)),
+    "reglu": lambda x: np.where(x > 0, x, 0), "geglu": ACTIVATIONS["gelu"], "swiglu": ACTIVATIONS["silu"],
+    "geglu_erf": ACTIVATIONS["gelu_erf"], "geglu_quick": ACTIVATIONS["gelu_quick"],
 }  # fmt: skip
 
 
@@ -1068,15 +945,12 @@ def gated(ggml: Ggml, draw: Draw, *only: str) -> Compared:
     values |= {"nb1": out.strides[0], "i00": 0, "i10": at_y, "alpha": 1.5, "limit": 1.0}
     kernel, three = f"kernel_{name}_{TYPES[np.dtype(dtype).name]}", [raw(x), raw(y), raw(out)]
     ggml.call(kernel, "glu", values, three, (rows, 1, 1), (min(length, MOST_THREADS), 1, 1))
-    with np.errstate(all="ignore"):
-        a, b = x[:, :length].astype(np.float64), y[:, at_y : at_y + length].astype(np.float64)
-        if name == "swiglu_oai":
-            a, b = np.minimum(a, 1), 1 + np.clip(b, -1, 1)
-        first = a / (1 + np.exp(-1.5 * a)) if name == "swiglu_oai" else GATED[name](a)
-        bound = EPSILON * 8 * (1 + np.abs(a)) * np.abs(b) + (HALF * 2 * np.abs(first * b) + 2**-24) * (
-            dtype == np.float16
-        )
-        return Compared(out, first * b, bound)
+    a, b = wide(x[:, :length]), wide(y[:, at_y : at_y + length])
+    if name == "swiglu_oai":
+        a, b = np.minimum(a, 1), 1 + np.clip(b, -1, 1)
+    first = a / (1 + np.exp(-1.5 * a)) if name == "swiglu_oai" else GATED[name](a)
+    rounding = (HALF * 2 * np.abs(first * b) + 2**-24) * (dtype == np.float16)
+    return Compared(out, first * b, EPSILON * 8 * (1 + np.abs(a)) * np.abs(b) + rounding)
 
 
 def movement(ggml: Ggml, draw: Draw) -> Compared:
@@ -1156,11 +1030,8 @@ def tri(ggml: Ggml, draw: Draw) -> Compared:
 def argsort(ggml: Ggml, draw: Draw) -> Compared:
     """Positions of the numbers of rows in order, or of the first of them: of blocks, which are merged."""
     n3, n2, n1 = (draw.number(1, 2) for _ in range(3))
-    n0, order, limit = (
-        draw.choice(1, 2, 33, 70, 128, 1000, 1025, 2500),
-        draw.choice("asc", "desc"),
-        draw.choice(128, 1024),
-    )
+    n0, order = draw.choice(1, 2, 33, 70, 128, 1000, 1025, 2500), draw.choice("asc", "desc")
+    limit = draw.choice(128, 1024)
     x = draw.array(n3, n2, n1, n0, kind=draw.choice("plain", "ties"))
     threads = 1
     while threads < n0 and 2 * threads <= limit:
@@ -1169,32 +1040,18 @@ def argsort(ggml: Ggml, draw: Draw) -> Compared:
     top = n0 if order == "asc" else draw.choice(n0, min(n0, threads, 5))
     per = min(top, threads)
     whole = (blocks - 1) * per + min(n0 - (blocks - 1) * threads, per)
-    some, other = (blank((n3, n2, n1, whole), np.int32) for _ in range(2))
-    values = fields("0", x) | fields("", some) | {"top_k": per}
-    groups = (n1 * blocks, n2, n3)
-    ggml.call(
-        f"kernel_argsort_f32_i32_{order}", "argsort", values, [raw(x), some], groups, (threads, 1, 1), 4 * threads
-    )
-    length = per
+    some = blank((n3, n2, n1, whole), np.int32)
+    values, kernel = fields("0", x) | fields("", some) | {"top_k": per}, f"kernel_argsort_f32_i32_{order}"
+    ggml.call(kernel, "argsort", values, [raw(x), some], (n1 * blocks, n2, n3), (threads, 1, 1), 4 * threads)
+    length, kernel = per, f"kernel_argsort_merge_f32_i32_{order}"
     while length < whole:
-        last = 2 * length >= whole
-        values = fields("0", x) | {f"ne{i}": some.shape[3 - i] for i in range(4)} | {"top_k": top if last else whole}
-        values["len"] = length
-        other = blank((n3, n2, n1, top if last else whole), np.int32)
-        merged = -(-whole // (2 * length))
-        ggml.call(
-            f"kernel_argsort_merge_f32_i32_{order}", "argsort_merge", values, [raw(x), some, other],
-            (merged * n1, n2, n3), (min(512, -(-whole // 32) * 32), 1, 1),
-        )  # fmt: skip
+        size = top if 2 * length >= whole else whole
+        values = fields("0", x) | {f"ne{i}": some.shape[3 - i] for i in range(4)} | {"top_k": size, "len": length}
+        other, merged = blank((n3, n2, n1, size), np.int32), -(-whole // (2 * length))
+        group = (min(512, -(-whole // 32) * 32), 1, 1)
+        ggml.call(kernel, "argsort_merge", values, [raw(x), some, other], (merged * n1, n2, n3), group)
         some, length = other, 2 * length
-    some = some[..., :top]
-    legal = (some >= 0) & (some < n0)
-    distinct = np.sort(some, -1)
-    legal = legal & np.concatenate((np.ones((n3, n2, n1, 1), bool), distinct[..., 1:] != distinct[..., :-1]), -1).all(
-        -1, keepdims=True
-    )
-    got = np.where(legal, np.take_along_axis(x, np.where(legal, some, 0).astype(np.int64), -1), np.nan)
-    return Compared(got, (np.sort(x, -1) if order == "asc" else -np.sort(-x, -1))[..., :top])
+    return oracles.in_order(x, some[..., :top], descending=order == "desc")
 
 
 def other_sums(ggml: Ggml, draw: Draw) -> list[Compared]:
@@ -1240,57 +1097,39 @@ def other_sums(ggml: Ggml, draw: Draw) -> list[Compared]:
 
 def one_dimensional(ggml: Ggml, draw: Draw) -> list[Compared]:
     """Pooling, transposed convolution and sums of columns along one axis, and a periodic activation."""
-    rows, length, k, stride, padding = (
-        draw.number(1, 3),
-        draw.choice(1, 5, 33, 70),
-        draw.number(1, 4),
-        draw.number(1, 3),
-        0,
-    )
+    rows, length = draw.number(1, 3), draw.choice(1, 5, 33, 70)
+    k, stride = draw.number(1, 4), draw.number(1, 3)
     x = draw.array(rows, length, kind="plain")
     k = min(k, length)
     padding = draw.number(0, k // 2)
-    count = (length + 2 * padding - k) // stride + 1
-    at_tap = np.arange(count)[:, None] * stride - padding + np.arange(k)
-    inside, taken = (at_tap >= 0) & (at_tap < length), x.astype(np.float64)[:, np.clip(at_tap, 0, length - 1)]
+    count = windows((length,), (k,), (stride,), (padding,))[0]
+    axis = (1, k), (1, stride), (0, padding), (1, 1), (1, count)
+    taken = patches(wide(x)[None, :, None], *axis, np.nan)[0, :, 0, :, 0]
     values, made = {"k0": k, "s0": stride, "p0": padding, "IW": length, "OW": count, "np": rows * count}, []
-    sums = {"max": np.where(inside, taken, -np.inf).max(-1), "avg": (taken * inside).sum(-1) / inside.sum(-1)}
-    for kind, expected in sums.items():
-        out, threads = blank((rows, count)), min(MOST_THREADS, rows * count)
-        ggml.call(
-            f"kernel_pool_1d_{kind}_f32", "pool_1d", values, [x, out], (-(-out.size // threads), 1, 1), (threads, 1, 1)
-        )
-        made.append(Compared(out, expected, EPSILON * 8 * np.abs(taken).max()))
+    threads = min(MOST_THREADS, rows * count)
+    for kind, function in (("max", np.nanmax), ("avg", np.nanmean)):
+        out, grid = blank((rows, count)), (-(-rows * count // threads), 1, 1)
+        ggml.call(f"kernel_pool_1d_{kind}_f32", "pool_1d", values, [x, out], grid, (threads, 1, 1))
+        made.append(Compared(out, function(taken, -1), EPSILON * 8 * np.abs(x).max()))
     features, dtype = draw.number(1, 3), draw.choice(np.float32, np.float16)
     w = draw.array(rows, features, k, dtype=dtype, kind="plain")
-    wide = (length - 1) * stride + k
-    out, expected, columns = blank((features, wide)), np.zeros((features, wide)), w.astype(np.float64)
-    for j in range(k):
-        expected[:, j : j + (length - 1) * stride + 1 : stride] += np.einsum("il,io->ol", x, columns[:, :, j])
-    values = {"IC": rows, "IL": length, "K": k, "s0": stride, "nb0": 4, "nb1": 4 * wide}
+    expected = spread(np.einsum("il,iok->olk", wide(x), wide(w)), stride)
+    out, high = blank(expected.shape), expected.shape[1]
+    values = {"IC": rows, "IL": length, "K": k, "s0": stride, "nb0": 4, "nb1": 4 * high}
     kernel = f"kernel_conv_transpose_1d_{TYPES[np.dtype(dtype).name]}_f32"
-    ggml.call(kernel, "conv_transpose_1d", values, [w, x, raw(out)], (wide, features, 1), (1, 1, 1))
-    made.append(Compared(out, expected, EPSILON * 64 * rows * k * np.abs(x).max() * np.abs(columns).max()))
-    column, crop = draw.array(length, features, k, kind="plain"), draw.number(0, min(2, (wide - 1) // 2))
-    added, out = np.zeros((features, wide)), blank((features, wide - 2 * crop))
-    for j in range(k):
-        added[:, j : j + (length - 1) * stride + 1 : stride] += column[:, :, j].T
-    values = {
-        "T_in": length,
-        "T_out": out.shape[1],
-        "OC": features,
-        "K": k,
-        "K_OC": k * features,
-        "s0": stride,
-        "p0": crop,
-    }
-    ggml.call("kernel_col2im_1d_f32", "col2im_1d", values, [column, out], (-(-out.size // 64), 1, 1), (64, 1, 1))
-    made.append(Compared(out, added[:, crop : wide - crop], EPSILON * 8 * k * np.abs(column).max()))
+    ggml.call(kernel, "conv_transpose_1d", values, [w, x, raw(out)], (high, features, 1), (1, 1, 1))
+    made.append(Compared(out, expected, EPSILON * 64 * rows * k * np.abs(x).max() * np.abs(wide(w)).max()))
+    column, crop = draw.array(length, features, k, kind="plain"), draw.number(0, min(2, (high - 1) // 2))
+    added = spread(wide(column).transpose(1, 0, 2), stride)[:, crop : high - crop]
+    out = blank(added.shape)
+    values = {"T_in": length, "T_out": out.shape[1], "OC": features, "K": k, "K_OC": k * features, "s0": stride}
+    grid, group = (-(-out.size // 64), 1, 1), (64, 1, 1)
+    ggml.call("kernel_col2im_1d_f32", "col2im_1d", values | {"p0": crop}, [column, out], grid, group)
+    made.append(Compared(out, added, EPSILON * 8 * k * np.abs(column).max()))
     a, b, out = draw.array(rows, kind="plain"), draw.array(rows, kind="plain"), blank(x.shape)
-    ggml.call(
-        "kernel_snake_f32", "snake", {"T": length, "C": rows}, [x, a, b, out], (-(-x.size // 64), 1, 1), (64, 1, 1)
-    )
-    sine = np.sin(a[:, None].astype(np.float64) * x) ** 2 * b[:, None]
+    grid = (-(-x.size // 64), 1, 1)
+    ggml.call("kernel_snake_f32", "snake", {"T": length, "C": rows}, [x, a, b, out], grid, group)
+    sine = np.sin(wide(a)[:, None] * x) ** 2 * b[:, None]
     return [*made, Compared(out, x + sine, EPSILON * 16 * (1 + np.abs(x)) * (1 + np.abs(a * b)).max())]
 
 
@@ -1314,7 +1153,7 @@ def optimizers(ggml: Ggml, draw: Draw) -> list[Compared]:
     ggml.call("kernel_opt_step_sgd_f32", "opt_step_sgd", {"np": n}, [plain, g, numbers], groups, group)
     z, out = draw.array(n, kind="plain"), blank((n,))
     ggml.call("kernel_silu_back_f32", "silu_back", {"ne": n}, [g, z, out], groups, group)
-    s = sigmoid(z.astype(np.float64))
+    s = ACTIVATIONS["sigmoid"](wide(z))
     gradient = g * s * (1 + z * (1 - s))
     return [
         *made,
@@ -1383,14 +1222,8 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
 
-FILES: Mapping[str, str] = {}
-"""Files that a case needs and that some packages lack, by the beginning of its name."""
-
-CASES: Mapping[str, Case] = {
-    case.__name__: case
-    for case in (
-        soft_max, norm, rms_norm, group_norm, sums, cumsum, argmax, rope, unary, binary, pool_2d, im2col, conv_2d,
-        conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, argsort, other_sums,
-        one_dimensional, optimizers,
-    )
-}  # fmt: skip
+CASES = named(
+    soft_max, norm, rms_norm, group_norm, sums, cumsum, argmax, rope, unary, binary, pool_2d, im2col, conv_2d,
+    conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, argsort, other_sums,
+    one_dimensional, optimizers,
+)  # fmt: skip
