@@ -15,15 +15,29 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record, steps
+from mpsref_collections import oracles
+from mpsref_collections.collection import (
+    Array,
+    Case,
+    Collection,
+    Compared,
+    Draw,
+    at,
+    blank,
+    members,
+    named,
+    record,
+    steps,
+)
+from mpsref_collections.oracles import EPSILON, HALF, positions, wide
 
-EPSILON = float(np.finfo(np.float32).eps)
 MOST_THREADS = 1024
 FOLDER = "ATen/native/mps/kernels/"
 TYPES = {"float32": "float", "float16": "half"}
 ROWS_OF_A_GRID = 65535
 CHUNK = 65536
 """Elements of a tensor that a threadgroup of an optimizer updates."""
+GEOMETRY = "kernel_size", "stride", "padding", "dilation"
 IGNORED = -100
 """The class of rows that do not count."""
 
@@ -81,7 +95,7 @@ class Pytorch(Collection):
         about: dict[str, Any] = {"dims": x.ndim, "pooling_dims": x.ndim - 2, "tid_offset": 0}
         for what, array in axes.items():
             about |= {f"{what}_sizes": sized(array.shape, 5), f"{what}_strides": steps(array, 5)}
-        words = {word: sized(values[word], 3) for word in ("kernel_size", "stride", "padding", "dilation")}
+        words = {word: sized(values[word], 3) for word in GEOMETRY}
         return self.struct("Pooling.h", name, {"idx_type_t": "int32_t"}, 5, {**about, **words, **values, **words})
 
     def _pool(self, name: str, x: Array) -> str:
@@ -106,10 +120,7 @@ class Pytorch(Collection):
         """
         if backward and x.ndim == 4:
             x, out = x[:, :, None], out[:, :, None]
-            words |= {
-                word: (int(word != "padding"), *words[word])
-                for word in ("kernel_size", "stride", "padding", "dilation")
-            }
+            words |= {word: (int(word != "padding"), *words[word]) for word in GEOMETRY}
         divisor = words.pop("divisor_override")
         about = {**words, "has_divisor_override": divisor is not None, "divisor_override": divisor or 0}
         params = self._pooling("AvgPoolingParams", x, out, about)
@@ -343,35 +354,32 @@ def image(draw: Draw, *, kind: str | None = None, dtype: Any = np.float32) -> Ar
 
 def windows(draw: Draw, x: Array, *, dilates: bool) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Draw windows that begin and end at pixels, and the size of the result."""
-    words: dict[str, list[int]] = {word: [] for word in ("kernel_size", "stride", "padding", "dilation")}
-    size = []
+    axes = []
     for n in x.shape[2:]:
         dilation = draw.number(1, 2) if dilates else 1
         kernel = draw.number(1, min(4, (n - 1) // dilation + 1))
         # An even kernel with dilation may lie beside the image as a whole: see FINDINGS.
         padding = 0 if dilation > 1 else draw.number(0, kernel // 2)
-        stride = draw.number(1, 3)
-        for word, value in zip(words, (kernel, stride, padding, dilation), strict=True):
-            words[word].append(value)
-        size.append((n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1)
-    return dict(words), (*x.shape[:2], *size)
+        axes.append((kernel, draw.number(1, 3), padding, dilation))
+    about = [*map(list, zip(*axes, strict=True))]
+    return dict(zip(GEOMETRY, about, strict=True)), (*x.shape[:2], *oracles.windows(x.shape[2:], *about))
+
+
+def added(values: Array, places: Array, size: Sequence[int]) -> Array:
+    """Return images to which values (N, C, OH, OW, taps) are added at their positions, -1 for none."""
+    made = np.zeros((*size[:2], size[2] * size[3] + 1))
+    for n, c in np.ndindex(*size[:2]):
+        np.add.at(made[n, c], places[n, c], values[n, c])
+    return made[..., :-1].reshape(size)
 
 
 def taps(x: Array, words: Mapping[str, Any], size: Sequence[int], fill: float) -> tuple[Array, Array]:
     """Return the elements of each window, and their positions in the image, -1 outside."""
-    axes = []
-    for i, n in enumerate(x.shape[2:]):
-        kernel, stride, padding, dilation = (
-            words[word][i] for word in ("kernel_size", "stride", "padding", "dilation")
-        )
-        axes.append(np.arange(size[2 + i])[:, None] * stride - padding + np.arange(kernel) * dilation)
-        axes[i] = np.where((axes[i] >= 0) & (axes[i] < n), axes[i], -1)
-    rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
-    inside = (rows >= 0) & (columns >= 0)
-    found = np.where(inside, x[:, :, rows, columns], fill)
-    place = np.where(inside, rows * x.shape[3] + columns, -1)
+    about = *(words[word] for word in GEOMETRY), size[2:]
+    places = np.arange(x[0, 0].size).reshape(1, 1, *x.shape[2:])
+    found, place = oracles.patches(x, *about, fill), oracles.patches(places, *about, -1)
     flat = (*size, -1)
-    return found.reshape(flat), np.broadcast_to(place.reshape(1, 1, *size[2:], -1), found.reshape(flat).shape)
+    return found.reshape(flat), np.broadcast_to(place, found.shape).reshape(flat)
 
 
 def max_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
@@ -384,13 +392,11 @@ def max_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
     first = found.argmax(-1)[..., None]
     g, dx = draw.array(*size, kind="ties"), np.zeros(x.shape, np.float32)
     torch.max_pool_backward(dx, g, indices, **words)
-    expected = np.zeros((*size[:2], x.shape[2] * x.shape[3]))
-    where = np.take_along_axis(place, first, -1)[..., 0].reshape(*size[:2], -1)
-    for n, c in np.ndindex(*size[:2]):
-        np.add.at(expected[n, c], where[n, c], g[n, c].ravel())
+    where = np.take_along_axis(place, first, -1)
+    bound = 1e-6 * np.abs(g).max() * 9
     return [
-        Compared(out, found.max(-1)), Compared(indices, where.reshape(size)),
-        Compared(dx, expected.reshape(x.shape), 1e-6 * np.abs(g).max() * 9),
+        Compared(out, found.max(-1)), Compared(indices, where[..., 0]),
+        Compared(dx, added(g[..., None], where, x.shape), bound),
     ]  # fmt: skip
 
 
@@ -409,14 +415,11 @@ def avg_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
     error = EPSILON * 32 * np.abs(found).sum(-1) / counts
     g, dx = draw.array(*size, kind="ties"), np.zeros(x.shape, np.float32)
     torch.avg_pool(dx, g, backward=True, **words, **more)
-    expected = np.zeros((*size[:2], x.shape[2] * x.shape[3] + 1))
-    for n, c in np.ndindex(*size[:2]):
-        each = np.broadcast_to((g[n, c] / counts[n, c])[..., None], place[n, c].shape)
-        np.add.at(expected[n, c], place[n, c], each)
+    expected = added(np.broadcast_to((g / counts)[..., None], place.shape), place, x.shape)
     return [
         Compared(out, found.sum(-1, dtype=np.float64) / counts, error),
-        Compared(dx, expected[..., :-1].reshape(x.shape), EPSILON * 64 * np.abs(g).max() * 16),
-    ]  # fmt: skip
+        Compared(dx, expected, EPSILON * 64 * np.abs(g).max() * 16),
+    ]
 
 
 def adaptive_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
@@ -433,39 +436,12 @@ def adaptive_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
     torch.adaptive_pool(x, out)
     g, dx = draw.array(*size, kind="plain"), blank(x.shape)
     torch.adaptive_pool(dx, g, backward=True)
-    with np.errstate(invalid="ignore"):
-        means = np.einsum("ncij,ai,bj->ncab", np.nan_to_num(x.astype(np.float64), posinf=0, neginf=0), *parts)
-        bad = np.einsum("ncij,ai,bj->ncab", np.where(np.isfinite(x), 0, 1.0), *parts) > 0
-    special = x[~np.isfinite(x)]
-    expected = np.where(bad, special[0] if special.size else 0, means)
-    scale = np.abs(np.nan_to_num(x, posinf=0, neginf=0)).max()
-    gradient = np.einsum("ncab,ai,bj->ncij", g.astype(np.float64), *parts)
-    bounds = EPSILON * 256 * scale, EPSILON * 256 * np.abs(g).max()
+    finite, special = np.where(np.isfinite(x), x, 0), x[~np.isfinite(x)]
+    means, bad = (np.einsum("ncij,ai,bj->ncab", one, *parts) for one in (wide(finite), ~np.isfinite(x) * 1.0))
+    expected = np.where(bad > 0, special[0] if special.size else 0, means)
+    gradient = np.einsum("ncab,ai,bj->ncij", wide(g), *parts)
+    bounds = EPSILON * 256 * np.abs(finite).max(), EPSILON * 256 * np.abs(g).max()
     return [Compared(out, expected, bounds[0]), Compared(dx, gradient, bounds[1])]
-
-
-def positions(a: int, b: int, name: str, *, align_corners: bool) -> Array:
-    """Return the matrix of the weights with which ``b`` elements are made of ``a``, with positions in float32."""
-    scale = np.float32((a - 1) / (b - 1) if align_corners and b > 1 else 0 if align_corners else a / b)
-    i = np.arange(b, dtype=np.float32)
-    if name.startswith("nearest"):
-        nearest = (scale * (i + np.float32(0.5)) if "exact" in name else scale * i).astype(np.int64)
-        return np.eye(a)[np.minimum(nearest, a - 1)]
-    source = scale * i if align_corners else scale * (i + np.float32(0.5)) - np.float32(0.5)
-    cubic = "cubic" in name
-    source = source if align_corners or cubic else np.maximum(source, 0)
-    first = np.floor(source).astype(np.int64)
-    t = (source - first).astype(np.float64)
-    if not cubic:
-        weights = [(0, 1 - t), (1, t)]
-    else:
-        near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]
-        far = [((-0.75 * d + 3.75) * d - 6) * d + 3 for d in (t + 1, 2 - t)]
-        weights = [(-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])]
-    matrix = np.zeros((b, a))
-    for offset, weight in weights:
-        np.add.at(matrix, (np.arange(b), np.clip(first + offset, 0, a - 1)), weight)
-    return matrix
 
 
 def upsample(torch: Pytorch, draw: Draw) -> list[Compared]:
@@ -477,16 +453,14 @@ def upsample(torch: Pytorch, draw: Draw) -> list[Compared]:
     out = blank(size)
     torch.upsample(name, x, out, align_corners=align)
     rows, columns = (positions(a, b, name, align_corners=align) for a, b in zip(x.shape[2:], size[2:], strict=True))
-    expected = np.einsum("ncij,ai,bj->ncab", x.astype(np.float64), rows, columns)
+    expected = np.einsum("ncij,ai,bj->ncab", wide(x), rows, columns)
     error = EPSILON * 64 * (1 + max(x.shape[2:])) * np.abs(x).max()
     compared = [Compared(out, expected, 0 if name.startswith("nearest") else error)]
     volume = {"nearest2d": "nearest_3d", "nearest_exact2d": "nearest_exact_3d", "bilinear2d": "trilinear"}
     g, dx = draw.array(*size, kind="plain"), np.zeros(x.shape, np.float32)
-    if name == "bicubic2d":
-        torch.upsample(name, dx, g, align_corners=align, backward=True)
-    else:
-        torch.upsample(volume[name], dx[:, :, None], g[:, :, None], align_corners=align, backward=True)
-    gradient = np.einsum("ncab,ai,bj->ncij", g.astype(np.float64), rows, columns)
+    both = (dx, g) if name == "bicubic2d" else (dx[:, :, None], g[:, :, None])
+    torch.upsample(volume.get(name, name), *both, align_corners=align, backward=True)
+    gradient = np.einsum("ncab,ai,bj->ncij", wide(g), rows, columns)
     bound = EPSILON * 64 * (1 + max(x.shape[2:])) * np.einsum("ncab->nc", np.abs(g))[:, :, None, None]
     return [*compared, Compared(dx, gradient, bound)]
 
@@ -500,22 +474,21 @@ def softmax(torch: Pytorch, draw: Draw) -> list[Compared]:
     axis = draw.number(0, x.ndim - 1)
     logarithmic, out = draw.choice(False, True), blank(x.shape)
     torch.softmax(x, out, axis, logarithmic=logarithmic)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        z = x.astype(np.float64)
-        shifted = z - z.max(axis, keepdims=True)
-        total = np.exp(shifted).sum(axis, keepdims=True)
-        expected = shifted - np.log(total) if logarithmic else np.exp(shifted) / total
-        spread = np.nan_to_num(np.abs(z), posinf=0).max() + 1
-        error = EPSILON * (64 + x.shape[axis] / 8 + 16 * spread) * (np.abs(expected) + logarithmic)
+    z = wide(x)
+    powers, error = oracles.softmax(z, axis, unit=2 * EPSILON)
+    expected = powers
+    if logarithmic:
+        expected = z - np.expand_dims(oracles.logsumexp(np.moveaxis(z, axis, -1)), axis)
+        error = (error - 1e-38) / powers * (np.abs(expected) + 1) + 1e-38
     g = draw.array(*shape, kind="plain")
-    y = np.moveaxis(np.where(np.isnan(expected), 0, np.exp(expected) if logarithmic else expected), axis, -1)
+    y = np.moveaxis(np.where(np.isnan(expected), 0, powers), axis, -1)
     y, h = np.ascontiguousarray(y, np.float32), np.ascontiguousarray(np.moveaxis(g, axis, -1))
     dx = blank(y.shape)
     torch.softmax_backward(h, y, dx)
-    products = y.astype(np.float64) * h
+    products = wide(y) * h
     gradient = products - y * products.sum(-1, keepdims=True)
     bound = EPSILON * 64 * (np.abs(products) + y * np.abs(products).sum(-1, keepdims=True)) + 1e-38
-    return [Compared(out, expected, error + 1e-38), Compared(dx, gradient, bound)]
+    return [Compared(out, expected, error), Compared(dx, gradient, bound)]
 
 
 def group_norm(torch: Pytorch, draw: Draw) -> list[Compared]:
@@ -525,22 +498,17 @@ def group_norm(torch: Pytorch, draw: Draw) -> list[Compared]:
     x = draw.array(*shape, kind="plain")
     gamma, beta = (draw.array(groups * per, kind="plain") for _ in range(2))
     y, *_ = torch.group_norm(x, gamma, beta, groups, 1e-5)
-    z = x.astype(np.float64).reshape(len(x), groups, -1)
-    m = z.mean(-1, keepdims=True)
-    r = 1 / np.sqrt(z.var(-1, keepdims=True) + 1e-5)
-    plain = ((z - m) * r).reshape(shape)
-    scale, shift = gamma.reshape(1, -1, 1, 1).astype(np.float64), beta.reshape(1, -1, 1, 1)
+    z = wide(x).reshape(len(x), groups, -1)
+    scale, shift = wide(gamma).reshape(1, -1, 1, 1), beta.reshape(1, -1, 1, 1)
+    g = draw.array(*shape, kind="plain")
+    h = (g * scale).reshape(z.shape)
+    gradient, p, r = oracles.norm_gradient(z, h)
+    m, plain = z.mean(-1, keepdims=True), p.reshape(shape)
     # From squares, the variance has an error of the squares' rounding.
     relative = EPSILON * (64 + z.shape[-1] / 16) * (1 + (z**2).mean(-1, keepdims=True) * r * r)
-    error = (relative * (1 + np.abs(z - m) * r + np.abs(m) * r)).reshape(shape) * np.abs(scale) + EPSILON * np.abs(
-        shift
-    )
-    g = draw.array(*shape, kind="plain")
-    rounded = m.astype(np.float32)[..., 0], r.astype(np.float32)[..., 0]
-    dx, dgamma, dbeta = torch.group_norm_backward(g, x, *rounded, gamma, groups)
-    h = (g * scale).reshape(z.shape)
-    p = plain.reshape(z.shape)
-    gradient = r * (h - h.mean(-1, keepdims=True) - p * (h * p).mean(-1, keepdims=True))
+    error = (relative * (1 + np.abs(p) + np.abs(m) * r)).reshape(shape) * np.abs(scale) + EPSILON * np.abs(shift)
+    of_rows = m.astype(np.float32)[..., 0], r.astype(np.float32)[..., 0]
+    dx, dgamma, dbeta = torch.group_norm_backward(g, x, *of_rows, gamma, groups)
     size = EPSILON * (256 + z.shape[-1]) * r * (np.abs(h).max(-1, keepdims=True) * (1 + np.abs(p)) + 1e-6)
     size = size * (1 + np.abs(m) * r) * (1 + np.abs(p).max(-1, keepdims=True))
     over, many = (0, 2, 3), EPSILON * (256 + plain[:, 0].size)
@@ -558,12 +526,9 @@ def layer_norm(torch: Pytorch, draw: Draw) -> Compared:
     x = draw.array(count, length) + np.float32(draw.choice(0, 1000))
     weight, bias = (draw.array(length, kind="plain") for _ in range(2))
     y, *_ = torch.layer_norm(x, weight, bias, 1e-5)
-    with np.errstate(invalid="ignore"):
-        z = x.astype(np.float64)
-        m = z.mean(1, keepdims=True)
-        r = 1 / np.sqrt(((z - m) ** 2).mean(1, keepdims=True) + 1e-5)
-        plain = (z - m) * r
-        error = EPSILON * (64 + length / 16) * ((np.abs(m) * r + 1) * (1 + np.abs(plain)) * np.abs(weight)) * 4
+    _, plain, r = oracles.norm_gradient(wide(x), wide(x))
+    far = np.abs(wide(x).mean(1, keepdims=True)) * r + 1
+    error = EPSILON * (64 + length / 16) * (far * (1 + np.abs(plain)) * np.abs(weight)) * 4
     return Compared(y, plain * weight + bias, error + EPSILON * np.abs(bias))
 
 
@@ -577,19 +542,11 @@ def conv2d(torch: Pytorch, draw: Draw) -> Compared:
     bias = draw.choice(None, draw.array(len(weight), kind="plain", dtype=dtype))
     out = blank((len(x), len(weight), *size[2:]), dtype)
     torch.conv2d(x, weight, bias, out, wide=draw.choice(False, True), **words)
-    with np.errstate(invalid="ignore"):
-        found, _ = taps(x.astype(np.float64), words, size, 0)
-        found = found.reshape(len(x), groups, -1, *size[2:], found.shape[-1])
-        factors = weight.astype(np.float64).reshape(groups, per, -1, found.shape[-1])
-        expected, total = (
-            np.einsum("ngihwk,goik->ngohw", *both).reshape(out.shape)
-            for both in ((found, factors), (np.abs(found), np.abs(factors)))
-        )
-        term = 0.0 if bias is None else bias.astype(np.float64)[:, None, None]
-        error = EPSILON * 64 * (total + np.abs(term)) + (dtype == np.float16) * (
-            2**-11 * np.abs(expected + term) + 2**-24
-        )
-    return Compared(out, expected + term, error)
+    found = oracles.patches(x, *(words[word] for word in GEOMETRY), size[2:], 0)
+    expected, total = oracles.convolution(found, weight, groups)
+    term = 0.0 if bias is None else wide(bias)[:, None, None]
+    rounding = (HALF * np.abs(expected + term) + 2**-24) * (dtype == np.float16)
+    return Compared(out, expected + term, EPSILON * 64 * (total + np.abs(term)) + rounding)
 
 
 def cross_entropy(torch: Pytorch, draw: Draw, *, masked: bool = False) -> list[Compared]:
@@ -755,9 +712,8 @@ def far_from_zero(torch: Pytorch, draw: Draw) -> Compared:
     """Groups of mean 1000 and deviation 1, normalized within a thousandth."""
     x = draw.array(1, 2, 8, 32, kind="plain") + np.float32(1000)
     y, *_ = torch.group_norm(x, np.ones(2, np.float32), np.zeros(2, np.float32), 2, 1e-5)
-    z = x.astype(np.float64).reshape(2, -1)
-    expected = (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5)
-    return Compared(y, expected.reshape(x.shape), 1e-3 * (1 + np.abs(expected).reshape(x.shape)))
+    expected = oracles.normalized(x.reshape(2, -1))[0].reshape(x.shape)
+    return Compared(y, expected, 1e-3 * (1 + np.abs(expected)))
 
 
 def ctc(pytorch: Pytorch, draw: Draw, *, long: bool = False) -> list[Compared]:
@@ -846,10 +802,7 @@ FILES = {
 }  # fmt: skip
 """Files that a case needs, by the beginning of its name."""
 
-CASES: Mapping[str, Case] = {
-    case.__name__: case
-    for case in (
-        max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd, conv2d,
-        cross_entropy, ctc,
-    )
-}  # fmt: skip
+CASES = named(
+    max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd, conv2d,
+    cross_entropy, ctc,
+)  # fmt: skip

@@ -13,9 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, record, steps
+from mpsref_collections import oracles
+from mpsref_collections.collection import (
+    Array,
+    Case,
+    Collection,
+    Compared,
+    Draw,
+    at,
+    blank,
+    members,
+    named,
+    record,
+    steps,
+)
+from mpsref_collections.oracles import EPSILON, wide
 
-EPSILON = float(np.finfo(np.float32).eps)
 TYPES = {"float32": "float", "int32": "int", "int64": "long"}
 RADIX = {"float32": ("float", 512, 4, 8), "int32": ("int", 512, 4, 8), "float16": ("half", 1024, 4, 8)}
 RADIX["int8"] = "char", 512, 8, 4
@@ -213,6 +226,13 @@ def xlogy(torch: TorchHeaders, draw: Draw) -> Compared:
     return Compared(torch.special(function, x, y), expected, EPSILON * 8 * (np.abs(expected) + np.abs(x)))
 
 
+def stably(x: Array, *, descending: bool) -> Array:
+    """Return the places of the elements of rows in either order, in which NaN are the largest."""
+    z, is_nan = wide(x), np.isnan(x)
+    keys = np.where(is_nan, np.inf, z) * (-1 if descending else 1), is_nan != descending
+    return np.stack([np.lexsort((keys[1][i], keys[0][i])) for i in range(len(x))])
+
+
 def sort(torch: TorchHeaders, draw: Draw) -> list[Compared]:
     """Rows in either order, NaN last or first, and the places of equal elements if it is stable."""
     dtype = draw.choice(np.float32, np.int32)
@@ -222,10 +242,7 @@ def sort(torch: TorchHeaders, draw: Draw) -> list[Compared]:
     x = np.asfortranarray(x) if draw.choice(False, True) else x
     descending, stable = draw.choice(False, True), draw.choice(False, True)
     values, places = torch.sort(x, descending=descending, stable=stable)
-    key = -x.astype(np.float64) if descending else x.astype(np.float64)
-    key = np.where(np.isnan(key), -np.inf if descending else np.inf, key)
-    tie = np.where(np.isnan(x), -1 if descending else 1, 0)
-    order = np.stack([np.lexsort((np.arange(x.shape[1]), tie[i], key[i])) for i in range(len(x))])
+    order = stably(x, descending=descending)
     expected = np.take_along_axis(x, order, 1)
     legal = np.sort(places, 1) == np.arange(x.shape[1])
     there = np.take_along_axis(x, np.where(legal, places, 0), 1)
@@ -241,9 +258,7 @@ def radix_sort(torch: TorchHeaders, draw: Draw, *, signed: bool = False) -> list
     if signed:
         x[:, :2] = 0, -0.0
     values, places = torch.radix_sort(x, descending=descending, way=draw.choice("scan", "fused", "count_scan"))
-    z = x.astype(np.float64)
-    rank = np.where(np.isnan(z), np.inf, z) * (-1 if descending else 1), np.isnan(z) != descending
-    order = np.stack([np.lexsort((rank[1][i], rank[0][i])) for i in range(len(x))])
+    order = stably(x, descending=descending)
     return [Compared(values, np.take_along_axis(x, order, 1)), Compared(places, order)]
 
 
@@ -268,15 +283,7 @@ def attention(torch: TorchHeaders, draw: Draw, *, blocks: bool = False) -> Compa
         mask = draw.array(batch, 1, count, keys, kind="plain")
     given = None if mask is None else np.broadcast_to(mask, (batch, heads, count, keys))
     got = (torch.prefill if blocks else torch.attention)(q, k, v, given, scale, causal=how == "causal")
-    wide = [np.repeat(one, shared, 1).astype(np.float64) for one in (k, v)]
-    scores = scale * np.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), wide[0])
-    if how == "causal":
-        scores = np.where(np.arange(keys) <= np.arange(count)[:, None], scores, -np.inf)
-    elif given is not None:
-        scores = np.where(given, scores, -np.inf) if how == "bool" else scores + given
-    powers = np.exp(scores - scores.max(-1, keepdims=True, initial=-1e9))
-    total = powers.sum(-1, keepdims=True)
-    expected = np.einsum("bhqk,bhkd->bhqd", powers / np.where(total == 0, 1, total), wide[1])
+    expected = oracles.attention(q, k, v, scale, mask=given, causal=0 if how == "causal" else None)
     return Compared(got, expected, EPSILON * 256 * np.abs(v).max())
 
 
@@ -353,10 +360,4 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
 REVIEWED: Mapping[tuple[str, str], str] = {}
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
 
-FILES: Mapping[str, str] = {}
-"""Files that a case needs, of those that a package lacks."""
-
-CASES: Mapping[str, Case] = {
-    case.__name__: case
-    for case in (reduction, special_function, xlogy, sort, radix_sort, attention, prefill, elementwise)
-}  # fmt: skip
+CASES = named(reduction, special_function, xlogy, sort, radix_sort, attention, prefill, elementwise)

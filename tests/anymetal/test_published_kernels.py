@@ -247,7 +247,7 @@ def test_a_collection_is_one_module():
     assert MODULES.keys() >= {"candle", "ggml", "mlx", "pytorch", "torch_headers"}
     for module, kind in MODULES.values():
         assert issubclass(kind, Collection)
-        assert {"CASES", "FINDINGS", "REVIEWED", "FILES"} <= vars(module).keys()
+        assert {"CASES", "FINDINGS", "REVIEWED"} <= vars(module).keys()
 
 
 def test_a_missing_collection_says_so(monkeypatch, tmp_path):
