@@ -13,7 +13,7 @@ import numpy as np
 
 from mpsref_collections import oracles
 from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, named, steps
-from mpsref_collections.ggml import BLOCKS, dequantized
+from mpsref_collections.formats import BLOCKS, dequantized
 from mpsref_collections.mlx import shape, views
 from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, rounded, spread, wide, windows
 
@@ -212,7 +212,7 @@ def pool(candle: Candle, draw: Draw) -> Compared:
     x, maximum = image(draw), draw.choice(False, True)
     kernel, stride = [draw.number(1, 3) for _ in range(2)], [draw.number(1, 3) for _ in range(2)]
     size = windows(x.shape[2:], kernel, stride, (0, 0))
-    found, out = patches(wide(x), kernel, stride, (0, 0), (1, 1), size, 0), blank((*x.shape[:2], *size))
+    found, out = patches(wide(x), kernel, stride, (0, 0), (1, 1)), blank((*x.shape[:2], *size))
     got = candle.images("max_pool2d" if maximum else "avg_pool2d", out, [*map(np.uint64, (*kernel, *stride))], x)
     if maximum:
         return Compared(got, found.max((4, 5)))
@@ -228,7 +228,7 @@ def im2col(candle: Candle, draw: Draw) -> Compared:
     padding = padding if fits else 2
     numbers = [(one, one) for one in (stride, padding, dilation)]
     size = windows(x.shape[2:], kernel, *numbers)
-    expected = patches(x, kernel, *numbers, size, 0).transpose(0, 2, 3, 1, 4, 5)
+    expected = patches(x, kernel, *numbers).transpose(0, 2, 3, 1, 4, 5)
     about = map(np.uint64, (expected.size, *size, *kernel, stride, padding, dilation))
     return Compared(candle.images("im2col", blank(expected.shape, x.dtype), [*about], x), expected)
 
@@ -433,7 +433,7 @@ def one_dimensional(candle: Candle, draw: Draw) -> list[Compared]:
     x = np.asfortranarray(x) if draw.choice(False, True) else x
     axis = (1, k), (1, stride), (0, padding), (1, dilation)
     count = windows((1, length), *axis)[1]
-    taken = patches(x[:, :, None], *axis, (1, count), 0)[:, :, 0, :, 0].transpose(0, 2, 1, 3)
+    taken = patches(x[:, :, None], *axis)[:, :, 0, :, 0].transpose(0, 2, 1, 3)
     numbers = map(np.uint64, (taken.size, count, k, stride, padding, dilation))
     made = [Compared(candle.images("im2col1d", blank(taken.shape), [*numbers], x), taken)]
     columns = draw.array(b, length, c, k, kind="plain")

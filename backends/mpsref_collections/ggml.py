@@ -17,10 +17,17 @@ import numpy as np
 
 from mpsref_collections import oracles
 from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, named, record
+from mpsref_collections.formats import BLOCKS, ELEMENTS, dequantized, weights
 from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, spread, wide, windows
 
 MOST_THREADS = 1024
 TYPES = {"float32": "f32", "float16": "f16", "int32": "i32"}
+TYPES_OF_C = {"uint32_t": np.uint32, "uint64_t": np.uint64}
+SHARED = {
+    "iq2_xxs": 256 * 8 + 128, "iq2_xs": 512 * 8 + 128, "iq3_xxs": 256 * 4 + 128, "iq3_s": 512 * 4, "q8_0": 256,
+    **dict.fromkeys(("iq4_nl", "iq4_xs", "mxfp4"), 128), **dict.fromkeys(("q4_0", "q4_1", "q5_0", "q5_1", "iq2_s"), 16),
+}  # fmt: skip
+"""Bytes of threadgroup memory of a product of vectors; those of the last five are declared and not used."""
 ROW = 32 * 4
 """Bytes of a number for each simdgroup."""
 
@@ -57,9 +64,26 @@ class Ggml(Collection):
         """The Metal files: one, or since 2026 one for each group of operations."""
         return {path: path.read_text() for path in sorted(self.marker_file.parent.rglob("*.metal"))}
 
+    @cached_property
+    def formats(self) -> str:
+        """The text of the header of formats."""
+        return (self.marker_file.parents[1] / "ggml-common.h").read_text()
+
+    def table(self, name: str) -> Array:
+        """Return the points of a lattice: numbers of 4 or 8 bytes of a table in the header of formats."""
+        found = re.search(rf"GGML_TABLE_BEGIN\((\w+), {name}, \w+\)(.*?)GGML_TABLE_END", self.formats, re.DOTALL)
+        if found is None:
+            raise ValueError(f"ggml-common.h has no table {name}")
+        return np.array([int(one, 0) for one in re.findall(r"0x\w+|\d+", found[2])], TYPES_OF_C[found[1]])
+
+    @cached_property
+    def all(self) -> str:
+        """The text of all Metal files."""
+        return "".join(self.sources.values())
+
     def source(self, kernel: str) -> Path:
         """Return the file of a kernel."""
-        said = f'host_name("{kernel}")', f"kernel void {kernel}("
+        said = f'host_name("{kernel}"', f"kernel void {kernel}("
         for path, text in self.sources.items():
             if any(one in text for one in said):
                 return path
@@ -196,19 +220,20 @@ class Ggml(Collection):
         return out
 
     def rope(self, x: Array, positions: Array, dims: int, base: float, scale: float, extrapolation: float,
-             attention: float, *, neox: bool, factors: Array | None = None, back: bool = False) -> Array:  # fmt: skip
+             attention: float, kind: str, sections: Sequence[int], *, factors: Array | None = None,
+             back: bool = False) -> Array:  # fmt: skip
         """Return rows of heads (batch, tokens, heads, length) rotated by the positions of their tokens."""
         out = blank(x.shape, x.dtype)
         n3, n2, n1, n0 = x.shape
         values = fields("0", x) | fields("", out) | {"n_past": 0, "n_dims": dims, "n_offs": 0, "n_ctx_orig": 4096}
         values |= {"freq_base": base, "freq_scale": scale, "ext_factor": extrapolation, "attn_factor": attention}
         values |= {"beta_fast": 32, "beta_slow": 1, "src2": factors is not None, "inplace": False}
-        values |= dict.fromkeys(("sect_0", "sect_1", "sect_2", "sect_3"), 0)
-        has_back = any("FC_rope_is_back" in text for text in self.sources.values())
+        values |= {f"sect_{i}": count for i, count in enumerate(sections)}
+        has_back = "FC_rope_is_back" in self.all
         self.call(
-            f"kernel_rope_{'neox' if neox else 'norm'}_{TYPES[str(x.dtype)]}", "rope", values,
+            f"kernel_rope_{kind.replace('imrope', 'multi')}_{TYPES[str(x.dtype)]}", "rope", values,
             [raw(x), raw(positions), raw(x if factors is None else factors), raw(out)],
-            (n1, n2, n3), (min(MOST_THREADS, n0), 1, 1), 0, {"FC_ROPE": [False, *[back] * has_back]},
+            (n1, n2, n3), (min(MOST_THREADS, n0), 1, 1), 0, {"FC_ROPE": [kind == "imrope", *[back] * has_back]},
         )  # fmt: skip
         return out
 
@@ -381,23 +406,21 @@ class Ggml(Collection):
         self.call(f"kernel_cpy_{kind}_{other}", "cpy", values, [raw(x), raw(out)], groups, (threads, rows, 1))
         return out
 
+    def tile(self, kind: str, length: int, *, short: bool = True) -> tuple[int, int, str, int]:
+        """Return simdgroups, rows of each, the end of the kernel's name and shared bytes, of products of vectors."""
+        if kind in BLOCKS:
+            return self.number(f"N_SG_{kind.upper()}"), self.number(f"N_R0_{kind.upper()}"), "", SHARED.get(kind, 0)
+        if short and length < 32:
+            return 1, 32, "_short", 0
+        return min(4, -(-length // 128)), 2, "_4" * (length % 4 == 0), 2 * ROW
+
     def mul_mv(self, weights: Array, kind: str, x: Array, *, exact: bool = False) -> Array:
         """Return x (n3, n2, n1, k) times the transposed weights (m3, m2, rows, k), a simdgroup for a few rows.
 
         ``exact`` leaves no memory behind the weights.
         """
-        length, rows = x.shape[3], weights.shape[2]
-        out = blank((*x.shape[:3], rows))
-        suffix, local = "", 0
-        if kind in ELEMENTS and length < 32:
-            groups, each, suffix = 1, 32, "_short"
-        elif kind in ELEMENTS:
-            groups, each, suffix = min(4, -(-length // 128)), 2, "_4" * (length % 4 == 0)
-            local = ROW * each
-        else:
-            groups, each = self.number(f"N_SG_{kind.upper()}"), self.number(f"N_R0_{kind.upper()}")
-            # That of the formats of 32 elements is declared and not used.
-            local = {"q8_0": ROW * each, "iq4_nl": ROW, "iq4_xs": ROW, "mxfp4": ROW}.get(kind, 16 * (kind in UNUSED))
+        rows, out = weights.shape[2], blank((*x.shape[:3], weights.shape[2]))
+        groups, each, suffix, local = self.tile(kind, x.shape[3])
         values = self._product(weights, kind, x, out) | {"nr0": each}
         # Rows of a last tile that is not full are read, and their products dropped: see FINDINGS.
         tail = np.zeros(0 if exact else 2 * each * groups * weights.strides[2], np.int8)
@@ -460,153 +483,6 @@ def raw(array: Array) -> Any:
 def anytype(array: Array) -> Any:
     """Bind an array or a view as ``void``."""
     return at(array, np.uint8)
-
-
-# --- blocks of quantized weights --------------------------------------------------------------------------------------
-
-ELEMENTS: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "i32": np.int32}
-BLOCKS = {
-    "q4_0": (32, 18), "q8_0": (32, 34), "q4_K": (256, 144), "q6_K": (256, 210), "q4_1": (32, 20), "q5_0": (32, 22),
-    "q5_1": (32, 24), "iq4_nl": (32, 18), "mxfp4": (32, 17), "q2_K": (256, 84), "q3_K": (256, 110), "q5_K": (256, 176),
-    "tq2_0": (256, 66), "iq4_xs": (256, 136), "q1_0": (128, 18),
-}  # fmt: skip
-"""Elements and bytes of a block."""
-SCALES = {"q4_K": [0, 2], "q5_K": [0, 2], "q4_1": [0, 2], "q5_1": [0, 2], "q6_K": [208], "q2_K": [80, 82]}
-UNUSED = "q4_0", "q4_1", "q5_0", "q5_1"
-SCALES |= {"q3_K": [108], "tq2_0": [64], "mxfp4": []}
-"""Bytes at which numbers of a block's scales begin, for formats in which it is not the first only."""
-NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float64)
-MICRO = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
-
-
-def halves(data: Array) -> Any:
-    """Return two bytes of each block as a float16."""
-    return np.ascontiguousarray(data).view(np.float16).astype(np.float64)
-
-
-def q4_0(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 18): a scale, then 16 bytes with elements i and i + 16."""
-    low, high = blocks[..., 2:] & 15, blocks[..., 2:] >> 4
-    return halves(blocks[..., :2]) * (np.concatenate((low, high), -1).astype(np.float64) - 8)
-
-
-def q8_0(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 34): a scale, then 32 signed bytes."""
-    return halves(blocks[..., :2]) * blocks[..., 2:].view(np.int8)
-
-
-def q4_k(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 144): two scales, 8 pairs of 6 bits, and 128 bytes of two elements."""
-    packed, bits = blocks[..., 4:16].astype(np.int64), blocks[..., 16:].reshape(*blocks.shape[:-1], 4, 1, 32)
-    first, second, third = packed[..., :4], packed[..., 4:8], packed[..., 8:]
-    scales = np.concatenate((first & 63, third & 15 | first >> 6 << 4), -1)
-    minima = np.concatenate((second & 63, third >> 4 | second >> 6 << 4), -1)
-    elements = np.concatenate((bits & 15, bits >> 4), -2).reshape(*blocks.shape[:-1], 8, 32)
-    scaled = (halves(blocks[..., :2]) * scales)[..., None] * elements
-    return (scaled - (halves(blocks[..., 2:4]) * minima)[..., None]).reshape(*blocks.shape[:-1], 256)
-
-
-def q6_k(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 210): low 4 bits, high 2 bits, 16 signed scales, and a scale of all."""
-    low = blocks[..., :128].reshape(*blocks.shape[:-1], 2, 64)
-    high = blocks[..., 128:192].reshape(*blocks.shape[:-1], 2, 1, 32)
-    fours = np.concatenate((low & 15, low >> 4), -1).reshape(*low.shape[:-1], 4, 32)
-    twos = high >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
-    elements = (fours | twos << 4).astype(np.float64) - 32
-    scales = blocks[..., 192:208].view(np.int8).reshape(*blocks.shape[:-1], 16, 1).astype(np.float64)
-    scaled = elements.reshape(*blocks.shape[:-1], 16, 16) * scales
-    return scaled.reshape(*blocks.shape[:-1], 256) * halves(blocks[..., 208:])
-
-
-def nibbles(data: Array) -> Array:
-    """Return the low and then the high 4 bits of bytes."""
-    return np.concatenate((data & 15, data >> 4), -1)
-
-
-def fields_of(data: Array, shifts: Sequence[int], mask: int) -> Array:
-    """Return bits of bytes (..., n) as (..., shifts, n)."""
-    return data[..., None, :] >> np.array(shifts, np.uint8)[:, None] & mask
-
-
-def fives(blocks: Array, first: int) -> Any:
-    """Return 32 numbers of 5 bits: 4 bytes of high bits, and 16 bytes of two numbers without it."""
-    high = np.unpackbits(blocks[..., first : first + 4], axis=-1, bitorder="little")
-    return nibbles(blocks[..., first + 4 :]).astype(np.float64) + 16.0 * high
-
-
-def q5_k(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 176): those of q4_K with a bit more."""
-    plain = np.concatenate((blocks[..., :16], blocks[..., 48:]), -1)
-    bits = fields_of(blocks[..., 16:48], range(8), 1).reshape(*blocks.shape[:-1], 256)
-    ones = np.concatenate((blocks[..., :2], 0 * blocks[..., 2:4], blocks[..., 4:16], 0 * blocks[..., 48:] + 17), -1)
-    return q4_k(plain) + 16.0 * bits * q4_k(ones)
-
-
-def q3_k(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 110): high bits, 2 bits, 16 scales of 6 bits, and a scale of all."""
-    shape, packed = blocks.shape[:-1], blocks[..., 96:108]
-    high = fields_of(packed[..., 8:], (0, 2, 4, 6), 3).reshape(*shape, 16)
-    scales = (nibbles(packed[..., :8]) | high << 4).astype(np.float64) - 32
-    low = fields_of(blocks[..., 32:96].reshape(*shape, 2, 32), (0, 2, 4, 6), 3).reshape(*shape, 256)
-    bit = fields_of(blocks[..., :32], range(8), 1).reshape(*shape, 256)
-    elements = (low.astype(np.float64) - 4.0 * (bit == 0)).reshape(*shape, 16, 16)
-    return (halves(blocks[..., 108:])[..., None] * scales[..., None] * elements).reshape(*shape, 256)
-
-
-def q2_k(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 84): 16 pairs of a scale and a minimum of 4 bits, 2 bits, two scales."""
-    shape, pairs = blocks.shape[:-1], blocks[..., :16, None].astype(np.float64)
-    low = fields_of(blocks[..., 16:80].reshape(*shape, 2, 32), (0, 2, 4, 6), 3).reshape(*shape, 16, 16)
-    scaled = halves(blocks[..., 80:82])[..., None] * (pairs % 16) * low
-    return (scaled - halves(blocks[..., 82:84])[..., None] * (pairs // 16)).reshape(*shape, 256)
-
-
-def iq4_xs(blocks: Array) -> Any:
-    """Return the elements of blocks (..., 136): a scale, 8 scales of 6 bits, and indices of values of 4 bits."""
-    shape = blocks.shape[:-1]
-    high = fields_of(blocks[..., 2:4], (0, 2, 4, 6), 3).swapaxes(-1, -2).reshape(*shape, 8)
-    low = fields_of(blocks[..., 4:8], (0, 4), 15).swapaxes(-1, -2).reshape(*shape, 8)
-    scales = halves(blocks[..., :2]) * ((low | high << 4).astype(np.float64) - 32)
-    values = NON_LINEAR[nibbles(blocks[..., 8:].reshape(*shape, 8, 16))]
-    return (scales[..., None] * values).reshape(*shape, 256)
-
-
-FORMATS: Mapping[str, Any] = {
-    "q4_0": q4_0, "q8_0": q8_0, "q4_K": q4_k, "q6_K": q6_k, "q5_K": q5_k, "q3_K": q3_k, "q2_K": q2_k, "iq4_xs": iq4_xs,
-    "q4_1": lambda one: halves(one[..., :2]) * nibbles(one[..., 4:]) + halves(one[..., 2:4]),
-    "q5_0": lambda one: halves(one[..., :2]) * (fives(one, 2) - 16),
-    "q5_1": lambda one: halves(one[..., :2]) * fives(one, 4) + halves(one[..., 2:4]),
-    "iq4_nl": lambda one: halves(one[..., :2]) * NON_LINEAR[nibbles(one[..., 2:])],
-    "mxfp4": lambda one: 2.0 ** (one[..., :1].astype(np.float64) - 127) * MICRO[nibbles(one[..., 1:])],
-    "tq2_0": lambda one: halves(one[..., 64:]) * (
-        fields_of(one[..., :64].reshape(*one.shape[:-1], 2, 32), (0, 2, 4, 6), 3).reshape(*one.shape[:-1], 256) - 1.0
-    ),
-    "q1_0": lambda one: halves(one[..., :2]) * (np.unpackbits(one[..., 2:], axis=-1, bitorder="little") * 2.0 - 1),
-}  # fmt: skip
-"""Functions of blocks."""
-
-
-def dequantized(x: Array, kind: str) -> Any:
-    """Return rows of elements or of blocks in float64."""
-    if kind in ELEMENTS:
-        return x.astype(np.float64)
-    _, size = BLOCKS[kind]
-    return FORMATS[kind](x.reshape(*x.shape[:-1], -1, size)).reshape(*x.shape[:-1], -1)
-
-
-def weights(draw: Draw, kind: str, *shape: int) -> Array:
-    """Draw rows of elements or of blocks, of any bytes with scales of ordinary size."""
-    if kind in ELEMENTS:
-        return draw.array(*shape, dtype=ELEMENTS[kind], kind="plain")
-    per, size = BLOCKS[kind]
-    random = np.random.default_rng(draw.number(0, 2**16))
-    made = random.integers(0, 256, (*shape[:-1], shape[-1] // per, size), np.uint8)
-    for first in SCALES.get(kind, [0]):
-        scales = random.uniform(-0.05, 0.05, made.shape[:-1]).astype(np.float16)
-        made[..., first : first + 2] = scales[..., None].view(np.uint8)
-    if kind == "mxfp4":
-        made[..., 0] = random.integers(118, 128, made.shape[:-1])
-    return made.reshape(*shape[:-1], -1)
 
 
 # --- what NumPy computes ----------------------------------------------------------------------------------------------
@@ -696,30 +572,40 @@ def argmax(ggml: Ggml, draw: Draw, kind: str | None = None) -> Compared:
 
 
 def rope(ggml: Ggml, draw: Draw) -> Compared:
-    """Rotations of pairs, neighbours or halves, with YaRN's two factors; dimensions beyond are copied."""
+    """Rotations of pairs, neighbours or halves, of one or several positions, with YaRN's two factors."""
     n3, n2, n1 = draw.number(1, 2), draw.number(1, 4), draw.number(1, 3)
     length = 2 * draw.number(1, 20)
-    dims = 2 * draw.number(1, length // 2)
+    kind = draw.choice("norm", "neox", "multi", "imrope", "vision")
+    dims = length // 2 if kind == "vision" else 2 * draw.number(1, length // 2)
+    half = dims if kind == "vision" else dims // 2
     x = draw.strided(n3, n2, n1, length, dtype=draw.choice(np.float32, np.float16), kind="plain")
-    positions = np.random.default_rng(draw.number(0, 99)).integers(0, 64, n2, np.int32)
-    factors = draw.choice(None, np.abs(draw.array(dims // 2, kind="plain")) + 0.5)
+    random = np.random.default_rng(draw.number(0, 99))
+    positions, sections = random.integers(0, 64, (4, n2), np.int32), random.integers(1, 4, 4)
+    sections = sections * [1, 1, 0, 0] if kind == "vision" else sections
+    sections[1] = sections[0] if kind == "vision" else sections[1]
+    factors = draw.choice(None, np.abs(draw.array(half, kind="plain")) + 0.5)
     base, scale, extrapolation, attention = draw.choice(1e4, 5e5), draw.choice(1.0, 0.5), draw.choice(0.0, 1.0), 1.25
-    neox = draw.choice(True, False)
-    i = np.arange(dims // 2)
-    angles = positions[:, None] * float(base) ** (-2 * i / dims) / (1 if factors is None else factors)
+    i = np.arange(half)
+    ends, sector, powers = np.cumsum(sections), i % sections.sum(), i
+    which = 0 * i if kind in ("norm", "neox") else np.searchsorted(ends, sector, "right")
+    if kind == "imrope":  # the first three positions by turns, as long as they last
+        which = np.where(sector < 3 * sections[sector % 3], sector % 3, 3)
+    if kind == "vision":
+        powers = sector - sections[0] * which
+    angles = positions[which].T * float(base) ** (-2 * powers / dims) / (1 if factors is None else factors)
     theta, size = angles * scale, attention
     if extrapolation:
-        ends = [dims * math.log(4096 / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
-        first, last = max(0.0, math.floor(ends[0])), min(dims - 1.0, math.ceil(ends[1]))
+        ramps = [dims * math.log(4096 / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
+        first, last = max(0.0, math.floor(ramps[0])), min(dims - 1.0, math.ceil(ramps[1]))
         ramp = 1 - np.clip((i - first) / max(0.001, last - first), 0, 1)
         theta = theta * (1 - ramp * extrapolation) + angles * ramp * extrapolation
         size *= 1 + 0.1 * math.log(1 / scale)
     theta = theta[:, None, :]
     error = size * EPSILON * (16 + 32 * theta)
-    expected, bound = oracles.rotated(x, size * np.cos(theta), size * np.sin(theta), error, neighbours=not neox)
+    expected, bound = oracles.rotated(x, size * np.cos(theta), size * np.sin(theta), error, neighbours=kind == "norm")
     bound += (HALF * np.abs(expected) + 2**-24) * (x.dtype == np.float16)
-    got = ggml.rope(x, positions, dims, base, scale, extrapolation, attention, neox=neox, factors=factors)
-    return Compared(got, expected, bound)
+    about = dims, base, scale, extrapolation, attention, kind, sections
+    return Compared(ggml.rope(x, positions, *about, factors=factors), expected, bound)
 
 
 UNARY: Mapping[str, tuple[Any, Mapping[str, float]]] = {
@@ -788,7 +674,7 @@ def pool_2d(ggml: Ggml, draw: Draw) -> list[Compared]:
     x = images(draw)
     kernel, strides, padding, _ = geometry(draw, x, dilated=False)
     size = windows(x.shape[2:], kernel, strides, padding)
-    largest, terms = (patches(wide(x), kernel, strides, padding, (1, 1), size, fill) for fill in (-np.inf, 0))
+    largest, terms = (patches(wide(x), kernel, strides, padding, (1, 1), fill) for fill in (-np.inf, 0))
     got, average = (ggml.pool_2d(x, kernel, strides, padding, size, maximum=one) for one in (True, False))
     maxima = np.where(np.isnan(largest).any((4, 5)), got, largest.max((4, 5)))
     return [
@@ -801,7 +687,7 @@ def im2col(ggml: Ggml, draw: Draw) -> Compared:
     x = images(draw)
     about = geometry(draw, x)
     dtype = draw.choice(np.float32, np.float16)
-    taken = patches(x, *about, windows(x.shape[2:], *about), 0).transpose(0, 2, 3, 1, 4, 5)
+    taken = patches(x, *about).transpose(0, 2, 3, 1, 4, 5)
     return Compared(ggml.im2col(x, *about, dtype), taken.reshape(*taken.shape[:3], -1).astype(dtype))
 
 
@@ -810,14 +696,14 @@ def conv_2d(ggml: Ggml, draw: Draw) -> Compared:
     x = images(draw, "plain")
     about = geometry(draw, x)
     w = draw.array(draw.number(1, 3), x.shape[1], *about[0], dtype=draw.choice(np.float32, np.float16), kind="plain")
-    expected, bound = oracles.convolution(patches(x, *about, windows(x.shape[2:], *about), 0), w)
+    expected, bound = oracles.convolution(patches(x, *about), w)
     return Compared(ggml.conv_2d(w, x, *about[1:]), expected, EPSILON * 64 * bound)
 
 
 def conv_transpose_2d(ggml: Ggml, draw: Draw) -> Compared:
     """Transposed convolution, of single images in versions that launch no others."""
     x = images(draw, "plain")
-    x = x if any("tgpig[2] / args.OC" in text for text in ggml.sources.values()) else x[:1]
+    x = x if "tgpig[2] / args.OC" in ggml.all else x[:1]
     kernel, stride = pair(draw, 1, 4), draw.number(1, 3)
     w = draw.array(x.shape[1], draw.number(1, 3), *kernel, dtype=draw.choice(np.float32, np.float16), kind="plain")
     expected, bound = (oracles.transposed_convolution(*both, stride) for both in ((x, w), (np.abs(x), np.abs(w))))
@@ -853,7 +739,7 @@ def get_rows(ggml: Ggml, draw: Draw) -> Compared:
     length = draw.length() if kind in ELEMENTS else draw.number(1, 5) * BLOCKS[kind][0]
     table = weights(draw, kind, n2, n1, rows, length)
     indices = np.random.default_rng(draw.number(0, 99)).integers(0, rows, (n2, n1, draw.number(1, 6)), np.int32)
-    values = dequantized(table, kind)
+    values = dequantized(table, kind, ggml.table)
     expected = np.stack([[values[i, j][indices[i, j]] for j in range(n1)] for i in range(n2)])
     # q6_K and q4_K are products in float32, and differences of two.
     return Compared(ggml.get_rows(table, kind, indices), expected, 0 if kind in ELEMENTS else EPSILON * 8 * 128)
@@ -887,12 +773,17 @@ def cpy(ggml: Ggml, draw: Draw) -> Compared:
             # A 16th of a small scale is subnormal as float16, and is multiplied by up to 240; or two terms cancel.
             rounding = rounding + {"q4_0": 240 * 2**-25, "q4_1": 240 * 2**-25}.get(kind, EPSILON * 2)
             return Compared(got, expected, rounding if kind in BLOCKS or other == "f16" else EPSILON * np.abs(expected))
-    z = x.astype(np.float64).reshape(*x.shape[:3], -1, 32)
+    return near(got, other, x)
+
+
+def near(got: Array, kind: str, x: Array) -> Compared:
+    """Compare rows of blocks with the numbers that they hold, within half a step of each block."""
+    z = wide(x).reshape(*x.shape[:-1], -1, 32)
     # A step is the largest element divided by 127 or 8, rounded to float16; of q4_0 there is none for its negative.
-    step, (count, most) = np.abs(z).max(-1, keepdims=True), STEPS[other]
-    step = (z.max(-1, keepdims=True) - z.min(-1, keepdims=True) if other.endswith("1") else step) / count
+    step, (count, most) = np.abs(z).max(-1, keepdims=True), STEPS[kind]
+    step = (z.max(-1, keepdims=True) - z.min(-1, keepdims=True) if kind.endswith("1") else step) / count
     bound = step * most + (np.abs(z) + count * step) * HALF + 2**-20
-    return Compared(dequantized(got, other).reshape(z.shape), z, bound)
+    return Compared(dequantized(got, kind).reshape(z.shape), z, bound)
 
 
 def product(ggml: Ggml, draw: Draw, *, matrix: bool, **odd: Any) -> Compared:
@@ -907,7 +798,7 @@ def product(ggml: Ggml, draw: Draw, *, matrix: bool, **odd: Any) -> Compared:
     w = weights(draw, kind, m3, m2, rows, length)
     dtype = np.float16 if kind == "f16" and not matrix and draw.choice(False, True) else np.float32
     x = draw.strided(m3 * r3, m2 * r2, columns, length, dtype=dtype, kind="plain")
-    z = dequantized(w, kind).repeat(r2, 1).repeat(r3, 0)
+    z = dequantized(w, kind, ggml.table).repeat(r2, 1).repeat(r3, 0)
     expected = np.einsum("abik,abjk->abij", x.astype(np.float64), z)
     magnitude = np.einsum("abik,abjk->abij", np.abs(x.astype(np.float64)), np.abs(z))
     # Blocks are rounded to float16, and so are products of two such numbers.
@@ -983,7 +874,15 @@ def movement(ggml: Ggml, draw: Draw) -> Compared:
         indices = np.stack([np.random.default_rng(i).permutation(many)[:n1] for i in range(n3 * n2)]).reshape(
             1, n3, n2, n1
         )
-        indices, more = indices.astype(kind), []
+        indices, blocks = indices.astype(kind), draw.choice(None, *STEPS)
+        if blocks:
+            x = draw.strided(n3, n2, n1, 64, kind="plain")
+            out, values = np.zeros((n3, n2, many, 2 * BLOCKS[blocks][1]), np.uint8), fields("0", x)
+            values |= fields("1", indices) | fields("", out) | {"nk0": 2}
+            kernel = f"kernel_set_rows_f32_{'i64' if kind == np.int64 else 'i32'}_{blocks}"
+            buffers = [anytype(x), anytype(indices), at(out, np.float32)]
+            ggml.call(kernel, "set_rows", values, buffers, (-(-n1 // 16), n2, n3), (2, 16, 1))
+            return near(np.take_along_axis(out, indices[0][..., None].astype(np.int64), 2), blocks, x)
         expected = draw.array(n3, n2, many, n0, kind="plain", dtype=draw.choice(np.float32, np.float16))
         out = expected.copy()
         np.put_along_axis(expected, indices[0][..., None].astype(np.int64), x.astype(expected.dtype), 2)
@@ -1103,7 +1002,7 @@ def one_dimensional(ggml: Ggml, draw: Draw) -> list[Compared]:
     k = min(k, length)
     padding = draw.number(0, k // 2)
     count = windows((length,), (k,), (stride,), (padding,))[0]
-    axis = (1, k), (1, stride), (0, padding), (1, 1), (1, count)
+    axis = (1, k), (1, stride), (0, padding), (1, 1)
     taken = patches(wide(x)[None, :, None], *axis, np.nan)[0, :, 0, :, 0]
     values, made = {"k0": k, "s0": stride, "p0": padding, "IW": length, "OW": count, "np": rows * count}, []
     threads = min(MOST_THREADS, rows * count)
@@ -1179,6 +1078,349 @@ def solve_tri(ggml: Ggml, draw: Draw, n: int = 0) -> Compared:
     )
 
 
+def dot_products(ggml: Ggml, draw: Draw) -> Compared:
+    """Products with 2 to 8 columns, by a few threads for each row."""
+    kind = draw.choice("f32", "f16", *(one for one in BLOCKS if f"kernel_mul_mv_ext_{one}_f32" in ggml.all))
+    length, rows, columns = 128 * draw.choice(2, 4), draw.number(1, 40), draw.number(4 if kind[-2:] == "_K" else 2, 8)
+    m2, r2, r3 = draw.number(1, 2), draw.number(1, 2), draw.number(1, 2)
+    w = weights(draw, kind, 1, m2, rows, length)
+    x = draw.strided(r3, m2 * r2, columns, length, kind="plain")
+    out, across = blank((*x.shape[:3], rows)), 16 if columns < 3 else 8
+    high = {2: 2, 3: 3, 6: 3, 5: 5}.get(columns, 4)
+    kernel, groups = (
+        f"kernel_mul_mv_ext_{kind}_f32_r1_{high}",
+        (-(-rows // (64 // across)), -(-columns // high), r3 * m2 * r2),
+    )
+    constants = {"FC_MUL_MV": [2, across, m2 * r2, r2, r3]}
+    three = [raw(w), raw(x), raw(out)]
+    ggml.call(kernel, "mul_mv_ext", ggml._product(w, kind, x, out), three, groups, (32, 2, 1), 0, constants)
+    left, right = wide(x), dequantized(w, kind, ggml.table).repeat(r2, 1).repeat(r3, 0).swapaxes(-1, -2)
+    bound = EPSILON * (length / 8 + 64) * (np.abs(left) @ np.abs(right) + 4 * np.abs(left).sum(-1, keepdims=True))
+    return Compared(out, left @ right, bound)
+
+
+def experts(ggml: Ggml, draw: Draw) -> Compared:
+    """Products with the matrices that each token chooses, by vectors, or by blocks of the tokens of a matrix."""
+    kind, blocks = draw.choice("f32", "f16", *BLOCKS), draw.choice(False, True)
+    many, used, tokens = 4, draw.choice(1, 2, 4), draw.choice(1, 5, 33) if blocks else draw.number(1, 3)
+    length = draw.choice(64, 68) if kind in ELEMENTS else BLOCKS[kind][0] * 2
+    rows, of = draw.choice(4, 64, 68) if blocks else draw.number(1, 9), draw.choice(1, used)
+    w = weights(draw, kind, 1, many, rows, length)
+    x = draw.array(1, tokens, of, length, kind="plain")
+    ids = np.stack([np.random.default_rng(i).permutation(many)[:used] for i in range(tokens)]).astype(np.int32)
+    out = blank((1, tokens, used, rows))
+    values = fields("0", w) | fields("1", x) | fields("2", ids) | fields("", out) | {"r2": 1, "r3": 1}
+    values |= {
+        "nei0": used,
+        "nei1": tokens,
+        "nbi1": ids.strides[0],
+        "ne00": length,
+        "nb00": BLOCKS.get(kind, (1, w.itemsize))[1],
+    }
+    if blocks:
+        counts, lists = np.zeros(many, np.uint32), np.zeros((many, max(tokens, 2)), np.int32)
+        three, kernel = [raw(ids), raw(counts), raw(lists)], f"kernel_mul_mm_id_map0_ne20_{used}"
+        ggml.call(kernel, "mul_mm_id_map0", values, three, (1, 1, 1), (many, 1, 1), 2 * many * used)
+        five, groups = [raw(w), raw(x), *three[1:], raw(out)], (-(-tokens // 32), -(-rows // 64), many)
+        constants = {"FC_MUL_MM": [length % 32 != 0]}
+        ggml.call(f"kernel_mul_mm_id_{kind}_f32", "mul_mm_id", values, five, groups, (128, 1, 1), 8192, constants)
+    else:
+        simds, each, suffix, local = ggml.tile(kind, length, short=False)
+        tail = np.zeros(2 * each * simds * w.strides[2], np.int8)  # rows of a last tile: see FINDINGS
+        memory, tall = np.concatenate((w.reshape(-1).view(np.int8), tail)), each
+        tall = each if kind in ELEMENTS or kind == "q8_0" else each * simds
+        four, groups = [memory, raw(x), raw(out), raw(ids)], (-(-rows // tall), 1, used * tokens)
+        kernel, constants = f"kernel_mul_mv_id_{kind}_f32{suffix}", {"FC_MUL_MV": [simds, None, 1, 1, 1]}
+        ggml.call(kernel, "mul_mv_id", values | {"nr0": each}, four, groups, (32, simds, 1), max(local, 16), constants)
+    z = dequantized(w, kind, ggml.table)[0][ids]
+    left = np.broadcast_to(wide(x)[0], (tokens, used, length))
+    expected, size = (np.einsum("tuk,turk->tur", *both)[None] for both in ((left, z), (np.abs(left), np.abs(z))))
+    size = size + 4 * np.abs(left).sum(-1)[None, ..., None] * (kind in BLOCKS and kind != "q8_0")
+    return Compared(out, expected, (2 * HALF * blocks + EPSILON * (length / 8 + 64)) * size + 2**-24)
+
+
+def flash_attention(ggml: Ggml, draw: Draw, *, ragged: bool = False) -> Compared:
+    """Attention by blocks of queries and of keys, and by vectors in 32 parts, with masks, ALiBi and sinks."""
+    kind, size = draw.choice("f32", "f16", *STEPS), draw.choice(64, 128)
+    vectors, masked = not ragged and draw.choice(False, True), ragged or draw.choice(False, True)
+    batch, shared, of = draw.number(1, 2), draw.choice(1, 2), draw.number(1, 2)
+    # The mask has whole blocks of queries: see FINDINGS.
+    count = draw.number(1, 3) if vectors else draw.choice(1, 20) if ragged else 8 if masked else draw.choice(1, 8, 20)
+    heads, keys = shared * of, draw.choice(1, 32, 33, 64, 100)
+    q = draw.array(batch, heads, count, size, kind="plain")
+    k, v = (weights(draw, kind, batch, of, keys, size) for _ in "kv")
+    mask = draw.array(1, 1, count, keys, dtype=np.float16, kind="plain") if masked else None
+    sinks, bias = draw.choice(None, draw.array(heads, kind="plain")), 0.0 if mask is None else draw.choice(0.0, 8.0)
+    out, scale, power = blank((batch, count, heads, size)), 1 / math.sqrt(size), 2 ** int(math.log2(heads))
+    given = np.zeros((1, 1, 1, 1), np.float16) if mask is None else mask
+    values = fields("0", q) | fields("1", k) | fields("2", v) | fields("3", given) | fields("", out)
+    values |= {"ne_12_2": of, "ne_12_3": batch, "scale": scale, "max_bias": bias, "logit_softcap": 0.0}
+    values |= {
+        "n_head_log2": power,
+        "m0": 2.0 ** (-bias / power),
+        "m1": 2.0 ** (-bias / 2 / power),
+        "nrows": batch * count * heads,
+    }
+    per = BLOCKS.get(kind, (1, k.itemsize))[1]
+    values |= {f"ns{i}0": one.strides[2] // per for i, one in ((1, k), (2, v))}
+    step = 32 if vectors else 64
+    pad = np.zeros(step * (k[:, :, 0].nbytes + v[:, :, 0].nbytes + 2 * given[..., 0].size) + 16, np.int8)
+    ragged, five = keys % step != 0, [raw(q), raw(k), raw(v), raw(given), raw(given if sinks is None else sinks)]
+    if ragged:
+        constants = {"FC_FLASH_ATTN_EXT_PAD": [mask is not None, *[None] * 24, step]}
+        groups, buffers = (step, of, batch), [*five[1:4], pad]
+        ggml.call("kernel_flash_attn_ext_pad", "flash_attn_ext_pad", values, buffers, groups, (32, 1, 1), 0, constants)
+    flags = [mask is not None, sinks is not None, bias != 0, False, ragged, *[None] * 5]
+    ends, simds = [values["ns10"], values["ns20"]], 1 if vectors else 4
+    kernel = f"kernel_flash_attn_ext{'_vec' * vectors}_{kind}_dk{size}_dv{size}"
+    if vectors:
+        parts = blank((out.size // size * 32 * (size + 2),))
+        known = {"FC_FLASH_ATTN_EXT_VEC": [*flags, *[None] * 10, *ends, simds, 32]}
+        local = (128 + 4 * 32 + 2 * 128) * 2
+        groups = (count, heads, batch * 32)
+        ggml.call(kernel, "flash_attn_ext_vec", values, [*five, pad, raw(parts)], groups, (32, simds, 1), local, known)
+        known, kernel = {"FC_FLASH_ATTN_EXT_VEC_REDUCE": [size, 32]}, "kernel_flash_attn_ext_vec_reduce"
+        two = [raw(parts), raw(out)]
+        ggml.call(kernel, "flash_attn_ext_vec_reduce", values, two, (values["nrows"], 1, 1), (1024, 1, 1), 0, known)
+    else:
+        many = -(-count // 8), -(-keys // 64)
+        blk = np.zeros(-(-math.prod(many) // 32) * 32, np.int8)
+        if mask is not None:
+            known, groups = {"FC_FLASH_ATTN_EXT_BLK": [*[None] * 24, 8, 64]}, (*many[::-1], 1)
+            two = [raw(given), blk]
+            ggml.call("kernel_flash_attn_ext_blk", "flash_attn_ext_blk", values, two, groups, (32, 1, 1), 0, known)
+        known = {"FC_FLASH_ATTN_EXT": [*flags, mask is not None and count % 8 != 0, *[None] * 9, *ends, simds]}
+        local = (8 * (size + 2 * -(-size // 64) * 64 + 2 * 128) + (kind in BLOCKS) * 16 * 32 * simds) * 2
+        buffers, groups = [*five, pad, blk, raw(out)], (many[0], heads, batch)
+        ggml.call(kernel, "flash_attn_ext", values, buffers, groups, (32, simds, 1), local, known)
+    added = None if mask is None else wide(mask) * (alibi(heads, bias)[:, None, None] if bias else 1)
+    k, v = (dequantized(one, kind) for one in (k, v))
+    expected = oracles.attention(q, k, v, scale, mask=added, sinks=sinks).transpose(0, 2, 1, 3)
+    return Compared(out, expected, HALF * 16 * (1 + np.abs(k).max()) * (np.abs(v).max() + 2**-10))
+
+
+def lightning_indexer(ggml: Ggml, draw: Draw) -> Compared:
+    """Weighted sums over 64 heads of the positive products of queries with keys."""
+    kind, streams, keys, count = (
+        draw.choice("f32", "f16", *STEPS),
+        draw.number(1, 2),
+        draw.choice(1, 33, 70),
+        draw.number(1, 9),
+    )
+    q, w = draw.array(streams, count, 64, 128, kind="plain"), draw.array(streams, 1, count, 64, kind="plain")
+    k = weights(draw, kind, streams, keys, 1, 128)
+    mask, out = draw.array(streams, 1, count, keys, dtype=np.float16, kind="plain"), blank((streams, 1, count, keys))
+    values = {"n_kv": keys, "n_batch": count, "mask_ne3": streams, "nb1": out.strides[2], "nb3": out.strides[0]}
+    values |= {f"nbq{i}": q.strides[3 - i] for i in (1, 2, 3)} | {f"nbk{i}": k.strides[3 - i] for i in (2, 3)}
+    values |= {f"nb{n}{i}": one.strides[3 - i] for n, one in (("w", w), ("m", mask)) for i in (1, 3)}
+    buffers, groups = [raw(one) for one in (q, k, w, mask, out)], (-(-keys // 64), -(-count // 8), streams)
+    ggml.call(f"kernel_lightning_indexer_{kind}", "lightning_indexer", values, buffers, groups, (32, 8, 1))
+    products = np.einsum("sbhd,skd->sbhk", wide(q), dequantized(k, kind)[:, :, 0])
+    sizes = np.einsum("sbhd,skd->sbhk", np.abs(wide(q)), np.abs(dequantized(k, kind)[:, :, 0]))
+    expected, bound = (
+        np.einsum("sbhk,sbh->sbk", a, b) for a, b in ((np.maximum(products, 0), w[:, 0]), (sizes, np.abs(w[:, 0])))
+    )
+    return Compared(out[:, 0], expected + mask[:, 0], 2 * HALF * bound + EPSILON * 64)
+
+
+def hyper_connections(ggml: Ggml, draw: Draw) -> list[Compared]:
+    """Four streams mixed by weights, and weights made doubly stochastic by turns."""
+    tokens, length, turns, eps = draw.number(1, 9), draw.choice(1, 33, 200), draw.number(1, 4), 1e-3
+    mixes, scale, base = draw.array(tokens, 24, kind="plain"), draw.array(3, kind="plain"), draw.array(24, kind="plain")
+    comb, simds = blank((tokens, 4, 4)), 4
+    values = {"n_tokens": tokens, "n_iter": turns, "n_embd": length, "eps": eps}
+
+    def run(name: str, groups: Sequence[int], **tensors: Array) -> None:
+        of = {f"nb_{n}{i}": one.strides[one.ndim - 1 - i] for n, one in tensors.items() for i in range(one.ndim)}
+        arrays = [raw(one) for one in tensors.values()]
+        ggml.call(f"kernel_dsv4_hc_{name}_f32", f"dsv4_hc_{name}", values | of, arrays, groups, (32, simds, 1))
+
+    run("comb", (-(-tokens // simds), 1, 1), m=mixes, s=scale, b=base, d=comb)
+    v = wide(mixes)[:, 8:].reshape(tokens, 4, 4) * scale[2] + base[8:].reshape(4, 4)
+    v = np.exp(v - v.max(2, keepdims=True))
+    v = v / v.sum(2, keepdims=True) + eps
+    v = v / (v.sum(1, keepdims=True) + eps)
+    for _ in range(turns - 1):
+        for axis in (2, 1):
+            v = v / (v.sum(axis, keepdims=True) + eps)
+    made, groups = [Compared(comb, v, EPSILON * 64)], (-(-length // (32 * simds)), tokens, 1)
+    x, w, out = (
+        draw.array(tokens, 4, length, kind="plain"),
+        draw.array(tokens, 4, kind="plain"),
+        blank((tokens, length)),
+    )
+    run("pre", groups, x=x, w=w, d=out)
+    made.append(Compared(out, np.einsum("tse,ts->te", wide(x), w), EPSILON * 16 * np.abs(x).max() * np.abs(w).max()))
+    y, out = draw.array(tokens, length, kind="plain"), blank((tokens, 4, length))
+    run("post", groups, x=y, r=x, p=w, c=comb, d=out)
+    expected = wide(y)[:, None] * w[..., None] + np.einsum("tse,tsd->tde", wide(x), comb)
+    return [
+        *made,
+        Compared(out, expected, EPSILON * 64 * (1 + np.abs(x).max()) * (1 + np.abs(y).max()) * (1 + np.abs(w).max())),
+    ]
+
+
+def recurrent(ggml: Ggml, draw: Draw) -> list[Compared]:
+    """States that each token changes and reads: RWKV 6 and 7, and gated delta rules."""
+    name = draw.choice("rwkv_wkv6", "rwkv_wkv7", "gated_delta_net")
+    batch, heads, tokens = draw.number(1, 2), draw.number(1, 3), draw.number(1, 5)
+    size = draw.choice(32, 64, 128) if name == "gated_delta_net" else 64
+    a = [draw.array(batch, tokens, heads, size, kind="plain") * np.float32(0.5) for _ in range(6)]
+    state = draw.array(batch, heads, size, size, kind="plain")
+    out, z, s = blank((a[0].size + state.size,)), [np.moveaxis(wide(one), 1, 0) for one in a], wide(state)
+    rows = []
+    if name == "gated_delta_net":
+        gates = draw.choice(1, size)
+        q, k, v, g = a[0], a[1], a[2], -np.abs(a[3][..., :gates]).copy()
+        beta = np.abs(a[4][..., 0]).copy()
+        values = fields("", out.reshape(1, 1, 1, -1))
+        for which, one in (("0", q), ("1", k), ("2", v)):
+            values |= fields(which, one) | {f"ns{which}2": one.strides[1] // 4}
+            # Axes are tokens, then heads: as ggml has them, the other way round.
+            values |= {
+                f"ne{which}1": heads,
+                f"ne{which}2": tokens,
+                f"nb{which}1": 4 * size,
+                f"nb{which}2": 4 * size * heads,
+            }
+        kernel, simds, buffers = f"kernel_gated_delta_net_f32_{size // 32}", size // 32, [q, k, v, g, beta, state]
+        known = {"FC_GATED_DELTA_NET": [size, gates, 1]}
+        groups, group = (size // simds, heads, batch), (32, simds, 1)
+        ggml.call(kernel, "gated_delta_net", values, [*map(raw, buffers), raw(out)], groups, group, 0, known)
+        decay, beta = np.exp(np.moveaxis(wide(g), 1, 0)), np.moveaxis(wide(beta), 1, 0)
+        for t in range(tokens):  # rows of the state belong to elements of v
+            s = s * decay[t][:, :, None]
+            change = (z[2][t] - np.einsum("bhvk,bhk->bhv", s, z[1][t])) * beta[t][..., None]
+            s = s + change[..., None] * z[1][t][:, :, None]
+            rows.append(np.einsum("bhvk,bhk->bhv", s, z[0][t]) / math.sqrt(size))
+    else:
+        six = name == "rwkv_wkv6"
+        arrays = [a[0], a[1], a[2], np.ascontiguousarray(a[3][0, 0]), a[4]] if six else a
+        numbers = [np.uint32(one) for one in (batch, batch * tokens, heads * size, heads)]
+        kernel = f"kernel_{name}_f32"
+        ggml.launch(ggml.source(kernel), kernel, (batch * heads, 1, 1), (size, 1, 1), *arrays, state, out, *numbers)
+        for t in range(tokens):
+            if six:  # k, v, r, a bonus and the decay; rows of the state belong to elements of k
+                added = z[0][t][..., None] * z[1][t][:, :, None]
+                rows.append(np.einsum("bhk,bhkv->bhv", z[2][t], s + wide(arrays[3])[..., None] * added))
+                s = s * z[4][t][..., None] + added
+            else:  # r, w, k, v, a, b; rows belong to elements of v
+                seen = np.einsum("bhvk,bhk->bhv", s, z[4][t])
+                s = (
+                    s * z[1][t][:, :, None]
+                    + z[3][t][..., None] * z[2][t][:, :, None]
+                    + seen[..., None] * z[5][t][:, :, None]
+                )
+                rows.append(np.einsum("bhvk,bhk->bhv", s, z[0][t]))
+    expected = np.concatenate((np.stack(rows, 1).ravel(), s.ravel()))
+    return [Compared(out, expected, EPSILON * 64 * (1 + np.abs(expected).max()) * tokens * size)]
+
+
+def state_space(ggml: Ggml, draw: Draw, *, by_fours: bool = False) -> list[Compared]:
+    """The convolution in front of a state space model, and its scan, with decays of heads or of states."""
+    seqs, channels, tokens = draw.number(1, 2), draw.number(1, 5), 2 if by_fours else draw.choice(1, 2, 9, 40)
+    taps = draw.choice(4, 8) if by_fours else draw.choice(3, *[4] * (tokens == 1))  # see FINDINGS
+    x, w = draw.array(seqs, channels, tokens + taps - 1, kind="plain"), draw.array(channels, taps, kind="plain")
+    out = blank((seqs, tokens, channels))
+    values = fields("0", x) | fields("1", w) | fields("", out) | {"ne0": channels, "ne1": tokens, "ne2": seqs}
+    many = max(2, min(256, 1 << (tokens - 1).bit_length())) if tokens > 1 else 1
+    many = 8 if many == 4 and tokens > 4 else many
+    kernel = f"kernel_ssm_conv_f32_f32{'_batched' * (many > 1)}{'_4' * (taps % 4 == 0)}"
+    known = {"FC_SSM_CONV": [many]} if many > 1 else {}
+    three, groups = [anytype(x), anytype(w), out], (channels, -(-tokens // many), seqs)
+    ggml.call(kernel, "ssm_conv", values, three, groups, (many, 1, 1), 0, known)
+    windows = np.lib.stride_tricks.sliding_window_view(wide(x), taps, -1)
+    expected, size = (np.einsum("sctk,ck->stc", *both) for both in ((windows, w), (np.abs(windows), np.abs(w))))
+    made = [Compared(out, expected, EPSILON * 16 * size)]
+    heads, dim, states, of_heads = 2 * draw.number(1, 2), draw.number(1, 3), draw.choice(16, 64, 128), draw.choice(1, 0)
+    tokens, shares = min(tokens, 9), draw.choice(1, 2)
+    s = draw.array(seqs + 1, heads, dim, states, kind="plain")
+    x, dt = draw.array(seqs, tokens, heads, dim, kind="plain"), draw.array(seqs, tokens, heads, kind="plain")
+    a = -np.abs(draw.array(heads, 1 if of_heads else states, kind="plain"))
+    b, c = (draw.array(seqs, tokens, shares, states, kind="plain") for _ in "bc")
+    ids, simds = np.arange(seqs, 0, -1).astype(np.int32), -(-states // 32)
+    out = blank((x.size + seqs * s[0].size,))
+    values = {
+        "d_state": states,
+        "d_inner": dim,
+        "n_head": heads,
+        "n_group": shares,
+        "n_seq_tokens": tokens,
+        "n_seqs": seqs,
+    }
+    values |= {
+        "K": 1,
+        "s_off": x.nbytes,
+        "nb0": 4,
+        "ne30": a.shape[1],
+        "nb31": a.strides[0],
+        "ns12": heads * dim,
+        "ns21": heads,
+    }
+    values |= {
+        f"nb{i}{j}": one.strides[one.ndim - 1 - j] for i, one in enumerate((s, x, dt, a, b, c)) for j in range(one.ndim)
+    }
+    values |= {"ns42": shares * states, "ns52": shares * states}
+    buffers, group = [*map(anytype, (s, x, dt, a, b, c, ids)), out], (states, 1, 1)
+    ggml.call("kernel_ssm_scan_f32", "ssm_scan", values, buffers, (dim, heads, seqs), group, 34 * 4 * simds)
+    z, rows = wide(s)[ids], []
+    step = np.where(dt > 20, wide(dt), np.log1p(np.exp(wide(dt))))
+    left, right = (np.repeat(wide(one), heads // shares, 2) for one in (b, c))
+    for t in range(tokens):
+        z = (
+            z * np.exp(step[:, t, :, None, None] * a[:, None])
+            + left[:, t, :, None] * (step[:, t, :, None] * x[:, t])[..., None]
+        )
+        rows.append((z * right[:, t, :, None]).sum(-1))
+    expected = np.concatenate((np.stack(rows, 1).ravel(), z.ravel()))
+    return [*made, Compared(out, expected, EPSILON * 64 * states * (1 + np.abs(z).max()) * (1 + np.abs(c).max()))]
+
+
+def other_convolutions(ggml: Ggml, draw: Draw) -> list[Compared]:
+    """Convolutions of each channel, of either order of axes, and of volumes."""
+    x = images(draw, "plain")
+    kernel, strides, padding, dilations = about = geometry(draw, x)
+    dtype, last = draw.choice(np.float32, np.float16), draw.choice(False, True)
+    w = draw.array(x.shape[1], 1, *kernel, dtype=dtype, kind="plain")
+    expected, bound = oracles.convolution(patches(x, *about), w, x.shape[1])
+    out = blank(expected.shape)
+    if last:
+        x, out = (np.ascontiguousarray(one.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for one in (x, out))
+    n, channels, high, across = out.shape
+    values = fields("0", w[:, 0]) | fields("1", x) | fields("", out) | steps(strides, padding, dilations)
+    values |= {
+        "IW": x.shape[3],
+        "IH": x.shape[2],
+        "KW": kernel[1],
+        "KH": kernel[0],
+        "C": channels,
+        "OW": across,
+        "OH": high,
+        "N": n,
+    }
+    tiled = x.strides[1] < x.strides[3]
+    groups = (-(-channels // 256), high, across * n) if tiled else (-(-across // 256), high, channels * n)
+    name, three = f"kernel_conv_2d_dw{'_tiled' * tiled}_{TYPES[str(w.dtype)]}_f32", [raw(w), raw(x), raw(out)]
+    ggml.call(name, "conv_2d_dw", values, three, groups, (256, 1, 1))
+    made = [Compared(out, expected, EPSILON * 64 * bound)]
+    x = draw.array(draw.number(1, 2), draw.number(1, 3), *(draw.number(2, 5) for _ in range(3)), kind="plain")
+    w = draw.array(draw.number(1, 3), x.shape[1], *(draw.number(1, 2) for _ in range(3)), dtype=dtype, kind="plain")
+    numbers = [tuple(draw.number(low, 2) for _ in range(3)) for low in (1, 0, 1)]
+    if any(n + 2 * p <= d * (k - 1) for n, p, d, k in zip(x.shape[2:], *numbers[1:], w.shape[2:], strict=True)):
+        return made
+    expected, bound = oracles.convolution(patches(x, w.shape[2:], *numbers), w)
+    out = blank(expected.shape)
+    flat = [one.reshape(-1, *one.shape[2:]) for one in (w, x, out)]
+    values = fields("0", flat[0]) | fields("1", flat[1]) | fields("", flat[2])
+    values |= {f"{n}{2 - i}": one[i] for n, one in zip("spd", numbers, strict=True) for i in range(3)}
+    values |= {f"{n}{'DHW'[i]}": one.shape[2 + i] for n, one in (("I", x), ("O", out), ("K", w)) for i in range(3)}
+    values |= {"IC": x.shape[1], "N": len(x), "OC": len(w)}
+    groups = (-(-math.prod(out.shape[2:]) // 32), len(w), len(x))
+    three = [raw(w), raw(x), raw(out)]
+    ggml.call(f"kernel_conv_3d_{TYPES[str(w.dtype)]}_f32", "conv_3d", values, three, groups, (32, 1, 1))
+    return [*made, Compared(out, expected, EPSILON * 64 * bound)]
+
+
 FINDINGS: Mapping[str, tuple[Case, str]] = {
     "group_norm of several images": (
         lambda ggml, draw: group_norm(ggml, draw, 2),
@@ -1194,6 +1436,14 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
         lambda ggml, draw: gated(ggml, draw, "reglu"), "it multiplies by 0 where x is negative: NaN for -infinity",
     ),
     "tri": (tri, "the result is declared as const, and written through a pointer from which the cast removes it"),
+    "ssm_conv of several tokens with taps by fours": (
+        lambda ggml, draw: state_space(ggml, draw, by_fours=True),
+        "the taps of a token are read as float4 at addresses that are multiples of 4 bytes",
+    ),
+    "flash_attn_ext_blk of queries that do not fill a block": (
+        lambda ggml, draw: flash_attention(ggml, draw, ragged=True),
+        "the scan of a block reads all 8 rows of the mask, also those behind the last one; the result does not change",
+    ),
     "solve_tri": (
         solve_tri,
         "lanes read what lane 0 has just written to device memory; no barrier with mem_device is between",
@@ -1225,5 +1475,6 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 CASES = named(
     soft_max, norm, rms_norm, group_norm, sums, cumsum, argmax, rope, unary, binary, pool_2d, im2col, conv_2d,
     conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, argsort, other_sums,
-    one_dimensional, optimizers,
+    one_dimensional, optimizers, dot_products, experts, flash_attention, lightning_indexer, hyper_connections, recurrent,
+    state_space, other_convolutions,
 )  # fmt: skip

@@ -29,6 +29,7 @@ from mpsref_collections.collection import (
     owner,
     record,
 )
+from mpsref_collections.formats import MICRO
 from mpsref_collections.oracles import EPSILON, HALF, rounded, wide
 
 MOST_THREADS = 1024
@@ -51,6 +52,11 @@ STEEL = {
     "gemm_splitk": ("splitk", 0), "block_masked_gemm": ("masked", 0),
 }  # fmt: skip
 """Products of steel: the end of the name of their file, and how many constants say whether sizes fill blocks."""
+QUANTIZED = {
+    "affine": "steel/gemm/gemm.h quantized_utils.h quantized.h",
+    "fp": "steel/gemm/gemm.h quantized_utils.h fp4.h fp8.h fp_quantized.h",
+}
+"""Headers of products with weights that are integers or floating-point numbers of a few bits."""
 INTEGERS = np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64
 
 
@@ -75,14 +81,26 @@ class Mlx(Collection):
         self, headers: str, kernel: str, threads: Sequence[int], group: Sequence[int], *arguments: Any,
         whole: bool = False, constants: Mapping[int | str, Any] | None = None, prefix: str = "",
     ) -> None:  # fmt: skip
-        """Launch an instantiation of a template in one of the headers, behind a text that the host writes."""
+        """Launch a kernel, or an instantiation of a template, of the headers, behind a text that the host writes."""
         included = "".join(f'#include "{FOLDER}{one}"\n' for one in ("defines.h", "utils.h", *headers.split()))
         name = re.sub(r"\W+", "_", kernel)
-        text = (
-            f"#include <metal_stdlib>\nusing namespace metal;\n{prefix}{included}"
-            f'template [[host_name("{name}")]] [[kernel]] decltype({kernel}) {kernel};\n'
-        )
+        text = f"#include <metal_stdlib>\nusing namespace metal;\n{prefix}{included}"
+        if "<" in kernel:
+            text += f'template [[host_name("{name}")]] [[kernel]] decltype({kernel}) {kernel};\n'
         self.launch(text, name, threads, group, *arguments, whole=whole, constants=constants)
+
+    def has_parameter(self, file: str, kernel: str, parameter: str) -> bool:
+        """Return whether a kernel of a header has a parameter."""
+        found = re.search(rf"void {kernel}\(([^{{]*)", self.marker_file.with_name(file).read_text())
+        return found is not None and parameter in found[1]
+
+    def struct(self, file: str, name: str, values: Mapping[str, Any], axes: int = 0) -> Array:
+        """Return a struct of steel, zero where there are no values; of a template for a number of axes."""
+        text = (self.marker_file.with_name("steel") / file).read_text()
+        text = re.sub(r"\n  static .*?(?=\n\};)", "", text, flags=re.DOTALL)
+        text = text.replace("[NDIM + 2]", f"[{axes + 2}]").replace("[NDIM]", f"[{axes}]")
+        fields = members(text, name)
+        return record(fields, {one: 0 for one, *_ in fields} | dict(values))
 
     def file(self, name: str) -> Path:
         """Return a ``.metal`` file, which only the repository has."""
@@ -504,9 +522,8 @@ class Mlx(Collection):
         sizes |= {"gemm_k_iterations_aligned": k // bk, "batch_stride_d": m * n} | tiles | values
         file, aligned = STEEL[name]
         headers = f"steel/gemm/gemm.h steel/gemm/kernels/steel_gemm_{file}.h"
-        header = (self.marker_file.with_name("steel") / "gemm/params.h").read_text()
-        fields = members(header, "GEMMSpiltKParams" if name == "gemm_splitk" else "GEMMParams")
-        params = record(fields, {one: 0 for one, *_ in fields} | {"batch_ndim": 1} | sizes)
+        struct = "GEMMSpiltKParams" if name == "gemm_splitk" else "GEMMParams"
+        params = self.struct("gemm/params.h", struct, {"batch_ndim": 1} | sizes)
         first, _, last = kernel.partition("BLOCKS")
         grid = (sizes["tiles_n"], sizes["tiles_m"], batch)
         text = f"{first}{bm}, {bn}, {bk}, {wm}, {wn}, {', '.join(map(flag, flips))}{last}"
@@ -1019,81 +1036,130 @@ def packed(elements: Array, bits: int) -> Array:
     return np.packbits(stream.reshape(*elements.shape[:-1], -1), axis=-1, bitorder="little").view(np.uint32)
 
 
-def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> list[Compared]:
-    """Products with weights of 2 to 8 bits, transposed or not, short rows, of gathered matrices; and conversions."""
-    names = (
-        "qmv",
-        "qmv_fast",
-        "qmm_t",
-        "qvm",
-        "qmm_n",
-        "qmv_quad",
-        "gather_qmv",
-        "gather_qvm",
-        "gather_qmm_t",
-        "gather_qmm_n",
+def fp8(bits: Array) -> Array:
+    """Return numbers of a sign, 4 bits of an exponent and 3 of a fraction."""
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    size = np.where(exponent, (8 + fraction) * 2.0 ** (exponent - 10.0), fraction * 2.0**-9)
+    return np.where(bits & 128, -1, 1) * size
+
+
+def scaled(scales: Array, group: int) -> Array:
+    """Return the scales of floating-point weights: powers of two for groups of 32, and numbers of 8 bits of 16."""
+    return 2.0 ** (scales.astype(np.float64) - 127) if group == 32 else fp8(scales.astype(np.int64))
+
+
+def decoded(elements: Array, bits: int) -> Array:
+    """Return floating-point weights of 4 or 8 bits."""
+    return fp8(elements) if bits == 8 else MICRO[elements]
+
+
+def conversions(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """Weights rounded to a few bits and back, with integers or floating-point numbers."""
+    dtype, name = draw.choice(*FLOATS), draw.choice("affine", "fp")
+    bits, group = draw.choice((4, 16), (4, 32), (8, 32)) if name == "fp" else (
+        draw.choice(2, 3, 4, 5, 6, 8), draw.choice(32, 64, 128)
+    )  # fmt: skip
+    rows, count = draw.number(1, 3), 4 * max(32, group) * draw.number(1, 2)
+    w = draw.array(rows, count, dtype=dtype, kind=draw.choice("plain", "ties"))
+    kind, again = f"{typed(w)}, {group}, {bits}", blank(w.shape, dtype)
+    out, grid = blank((rows, count * bits // 8), np.uint8), (w.size // max(1, group // 32), 1, 1)
+
+    def run(kernel: str, grid: tuple[int, int, int], *arrays: Array) -> None:
+        mlx.run(QUANTIZED[name], kernel, grid, block(grid), *arrays, constants={200: True, 201: True, 202: True})
+
+    if name == "fp":
+        scales, one = blank((rows, count // group), np.uint8), np.ones(1, np.float32)
+        run(f"fp_quantize<{kind}, false>", grid, w, out, scales, one)
+        run(f"fp_dequantize<{kind}, false>", (out.size, 1, 1), out, scales, one, again)
+        elements = out if bits == 8 else np.stack((out & 15, out >> 4), -1).reshape(rows, count)
+        size = scaled(scales, group).repeat(group, 1)
+        expected, both = decoded(elements.astype(np.int64), bits) * size, blank(w.shape, dtype)
+        run(f"fp_quantize_dequantize<{kind}, false>", grid, w, one, both)
+        # Half a step between neighbours, and a scale of 8 bits that was rounded.
+        step = np.abs(wide(w)) / (3.9 if bits == 4 else 15) + size * (0.26 if bits == 4 else 2**-9)
+        step = step + (group == 16) * (np.abs(w) / 8 + size * 0.5)
+        exact = rounded(expected, dtype)
+        return [Compared(again, *exact), Compared(both, *exact), Compared(expected, wide(w), step)]
+    scales, biases = (blank((rows, count // group), dtype) for _ in range(2))
+    run(f"affine_quantize<{kind}>", grid, w, out, scales, biases)
+    stream = np.unpackbits(out, axis=-1, bitorder="little").reshape(rows, count, bits)
+    numbers = (stream * (1 << np.arange(bits))).sum(-1)
+    size, base = (wide(one.repeat(group, 1)) for one in (scales, biases))
+    per = {3: 8, 5: 8, 6: 4}.get(bits, 8 // bits)
+    run(f"affine_dequantize<{kind}>", (w.size // per, 1, 1), out, scales, biases, again)
+    error = (2 * HALF if dtype == np.float16 else EPSILON) * 4 * (np.abs(base) + np.abs(size) * 2**bits)
+    # A step of the largest interval, since 0 or an end has a number of its own.
+    return [
+        Compared(again, numbers * size + base, error),
+        Compared(numbers * size + base, wide(w), 1.01 * np.abs(size) + error),
+    ]
+
+
+def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
+    """Products with weights of 2 to 8 bits, transposed or not, in short rows, and of gathered matrices."""
+    kernels = "qmv", "qmv_fast", "qmm_t", "qvm", "qmm_n"
+    how = "" if ragged else draw.choice("", "", "gather_")
+    name = "qmv_quad" if ragged else draw.choice(*kernels, *["qmv_quad"] * (not how))
+    format_, dtype = "affine" if ragged else draw.choice("affine", "fp"), draw.choice(*FLOATS)
+    quad, fast, matrix, gathers, many = (
+        name == "qmv_quad",
+        name == "qmv_fast",
+        "qmm" in name,
+        bool(how),
+        draw.number(1, 3),
     )
-    name = "qmv_quad" if ragged else draw.choice(*names, "quantize")
-    dtype, group = draw.choice(*FLOATS), draw.choice(32, 64, 128)
-    bits = draw.choice(2, 4, 8) if name == "qmv_quad" else draw.choice(2, 3, 4, 5, 6, 8)
-    kind, random = f"{TYPES[np.dtype(dtype).name]}, {group}, {bits}", np.random.default_rng(draw.number(0, 2**16))
-    headers = "steel/gemm/gemm.h quantized_utils.h quantized.h"
-    aligned: dict[int | str, Any] = {200: True, 201: True, 202: True}
-    words: dict[str, Any] = {"constants": aligned}
-    if name == "quantize":
-        rows, count = draw.number(1, 3), group * draw.number(1, 4)
-        w = draw.array(rows, count, dtype=dtype, kind=draw.choice("plain", "ties"))
-        out = blank((rows, count * bits // 8), np.uint8)
-        scales, biases = (blank((rows, count // group), dtype) for _ in range(2))
-        grid = (w.size // (group // 32), 1, 1)
-        mlx.run(headers, f"affine_quantize<{kind}>", grid, block(grid), w, out, scales, biases, **words)
-        stream = np.unpackbits(out, axis=-1, bitorder="little").reshape(rows, count, bits)
-        numbers = (stream * (1 << np.arange(bits))).sum(-1)
-        size, base = (one.repeat(group, 1).astype(np.float64) for one in (scales, biases))
-        again, per = blank(w.shape, dtype), {3: 8, 5: 8, 6: 4}.get(bits, 8 // bits)
-        grid = (w.size // per, 1, 1)
-        mlx.run(headers, f"affine_dequantize<{kind}>", grid, block(grid), out, scales, biases, again, **words)
-        error = (2 * HALF if dtype == np.float16 else EPSILON) * 4 * (np.abs(base) + np.abs(size) * 2**bits)
-        # A step of the largest interval, since 0 or an end has a number of its own.
-        return [
-            Compared(again, numbers * size + base, error),
-            Compared(numbers * size + base, w, 1.01 * np.abs(size) + error),
-        ]
-    quad, gathers, many = name == "qmv_quad", name.startswith("gather"), draw.number(1, 3)
-    by_rows = name in ("qvm", "qmm_n", "gather_qvm", "gather_qmm_n")  # groups are along the result
-    k = draw.choice(64, 128) if quad else group * draw.number(1, 3)
-    k = 512 if name == "qmv_fast" else max(k, group)
-    n = group * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
-    n = 64 * draw.number(1, 2) if quad and not ragged else 8 * n if name == "qmv_fast" else n
-    matrix, batch = "qmm" in name, 4 if gathers else 1
-    m = draw.choice(1, 2, 33) if matrix else draw.number(1, 2)
+    is_fp = format_ == "fp"
+    if is_fp:
+        bits, group = draw.choice((4, 16), (4, 32), (8, 32))
+    else:
+        bits, group = draw.choice(2, 4, 8) if quad else draw.choice(2, 3, 4, 5, 6, 8), draw.choice(32, 64, 128)
+    random = np.random.default_rng(draw.number(0, 2**16))
+    by_rows = name in ("qvm", "qmm_n")  # groups are along the result
+    k = 512 if fast else draw.choice(64, 128) if quad else max(32, group) * draw.number(1, 3)
+    k = max(k, group)
+    n = max(32, group) * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
+    n = 64 * draw.number(1, 2) if quad and not ragged else 8 * n if fast else n
+    batch, m = 4 if gathers else 1, draw.choice(1, 2, 33) if matrix else draw.number(1, 2)
     elements = random.integers(0, 2**bits, (many, *((k, n) if by_rows else (n, k))))
-    scales, biases = (
-        random.uniform(-0.1, 0.1, (*elements.shape[:-1], elements.shape[-1] // group)).astype(dtype) for _ in range(2)
-    )
-    x, w = draw.array(many if gathers else 1, m, k, dtype=dtype, kind="plain"), packed(elements, bits)
-    size, base = (one.repeat(group, -1).astype(np.float64) for one in (scales, biases))
-    weights, sizes = elements * size + base, elements * np.abs(size) + np.abs(base)
+    of_groups = (*elements.shape[:-1], elements.shape[-1] // group)
+    x = draw.array(many if gathers else 1, m, k, dtype=dtype, kind="plain")
+    if is_fp:
+        elements = np.where(elements & 127 == 127, 0, elements)  # NaN of 8 bits
+        factors = [
+            random.integers(124, 129, of_groups, np.uint8)
+            if group == 32
+            else random.integers(32, 64, of_groups, np.uint8)
+        ]
+        weights = decoded(elements, bits) * scaled(factors[0], group).repeat(group, -1)
+        sizes = np.abs(weights)
+    else:
+        factors = [random.uniform(-0.1, 0.1, of_groups).astype(dtype) for _ in range(2)]
+        size, base = (wide(one.repeat(group, -1)) for one in factors)
+        weights, sizes = elements * size + base, elements * np.abs(size) + np.abs(base)
+    w = packed(elements, bits)
     pairs = random.integers(0, many, (2, batch), np.uint32) if gathers else np.zeros((2, 1), np.uint32)
-    out, left = blank((batch, m, n), dtype), x.astype(np.float64)[pairs[0]]
+    out, left = blank((batch, m, n), dtype), wide(x)[pairs[0]]
     right, magnitude = (one[pairs[1]] if by_rows else one[pairs[1]].swapaxes(1, 2) for one in (weights, sizes))
     numbers = [np.int32(k), np.int32(n), *[np.int32(m)] * matrix]
-    about = [np.int32(1), ints(x.shape), steps(x), np.int32(1), ints(w.shape), steps(w), steps(scales), steps(biases)]
+    about = [np.int32(1), ints(x.shape), steps(x), np.int32(1), ints(w.shape), steps(w), *map(steps, factors)]
     about += [np.int32(1), ints([batch]), longs([1]), longs([1])] * gathers
-    flags = {
-        "qmv_quad": f", {k}, false",
-        "gather_qmm_t": f", {str(n % 32 == 0).lower()}",
-        "qmm_t": f", {str(n % 32 == 0).lower()}, false",
-    }
-    kernel = f"affine_{name}<{kind}{flags.get(name, '' if gathers else ', false')}>"
-    wide = {"qvm": 64, "gather_qvm": 64, "qmv_quad": 64, "qmv": 8, "qmv_fast": 8, "gather_qmv": 8}
-    grid = (-(-n // 32), -(-m // 32), batch) if matrix else (m, -(-n // wide[name]), batch)
+    flags = [f"{k}"] * quad + [flag(n % 32 == 0)] * (name == "qmm_t") + ["false"] * (not gathers)
+    template = f"{format_}_{how}{name}"
+    kernel = f"{template}<{', '.join([typed(x), str(group), str(bits), *flags])}>"
+    columns = {"qvm": 64, "qmv_quad": 64}.get(name, 8)
+    grid = (-(-n // 32), -(-m // 32), batch) if matrix else (m, -(-n // columns), batch)
     threads = (32, 2, 2) if matrix else (32, 1 if quad else 2, 1)
-    buffers = [w, scales, biases, x, *(list(pairs) if gathers else []), out, *numbers, *about]
-    mlx.run(headers, kernel, grid, threads, *buffers, whole=True, **words)
-    expected = left @ right
+    whole = (
+        [np.ones(1, np.float32)]
+        if is_fp and mlx.has_parameter(QUANTIZED["fp"].split()[-1], template, "global_scale")
+        else []
+    )
+    buffers = [w, *factors, *whole, x, *(list(pairs) if gathers else []), out, *numbers, *about]
+    mlx.run(
+        QUANTIZED[format_], kernel, grid, threads, *buffers, whole=True, constants={200: True, 201: True, 202: True}
+    )
     bound = (EPSILON * 64 + HALF * 8 * (dtype == np.float16)) * (np.abs(left) @ magnitude)
-    return [Compared(out, *rounded(expected, dtype, bound))]
+    return Compared(out, *rounded(left @ right, dtype, bound))
 
 
 def gemm(mlx: Mlx, draw: Draw, *, back: bool = False) -> Compared:
@@ -1330,6 +1396,359 @@ def indexing(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(target, expected)
 
 
+def fft(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> list[Compared]:
+    """Fourier transforms: of products of small primes, of primes by Rader's and by Bluestein's ways, in two steps."""
+    way, back = (
+        "fft" if ragged else draw.choice("fft", "fft", "rader", "bluestein", "four_step"),
+        draw.choice(False, True),
+    )
+    of_two = 2, 4, 8, 16, 64, 256, 512, 1024
+    n = {"rader": 17, "bluestein": 19, "four_step": 8192}.get(way) or draw.choice(*of_two, 5, 7, 11, 13, 27, 30, 100)
+    real = way == "fft" and not back and draw.choice(False, True)
+    # Threadgroups are full: see FINDINGS.
+    batch = (
+        1 if way == "four_step" else max(256 // (64 if way == "bluestein" else n), 1) * draw.number(1, 2) * (1 + real)
+    )
+    batch = 3 if ragged else batch
+    parts = draw.array(batch, n, 1 if real else 2, kind="plain")
+    x, out = parts.reshape(batch, -1), blank((batch, (n // 2 + 1 if real else n) * 2))
+    z = wide(parts) @ [1] if real else wide(parts) @ [1, 1j]
+    expected = np.fft.rfft(z) if real else np.fft.ifft(z) if back else np.fft.fft(z)
+    kinds, length = "float, float2" if real else "float2, float2", 64 if way == "bluestein" else n
+
+    def run(
+        kernel: str,
+        length: int,
+        source: Array,
+        to: Array,
+        *arrays: Any,
+        count: int = batch,
+        plan: int = 0,
+        rader: int = 0,
+    ) -> None:
+        radices = 13, 11, 8, 7, 6, 5, 4, 3, 2
+        known: dict[int | str, Any] = {
+            0: back,
+            1: length & (length - 1) == 0,
+            3: plan // rader if rader else 0,
+            22: False,
+        }
+        used = []
+        for first, rest in ((4, length // rader if rader else length), (13, rader - 1 if rader else 1)):
+            for i, radix in enumerate(radices):
+                known[first + i] = 0
+                while rest % radix == 0 and not (radix > 4 and length & (length - 1) == 0 and length < 512):
+                    known[first + i], rest, used = known[first + i] + 1, rest // radix, [*used, radix]
+        each = sorted(set(used))[len(set(used)) // 2]
+        many, known[2] = max(256 // length, 1), each
+        many = max(many, 4) if "step" in kernel else many
+        memory, threads = 1 << (many * length - 1).bit_length(), -(-length // each)
+        grid = (-(-(-(-count // 2) if real else count) // many), many, threads)
+        kernel = kernel.replace("SIZE", str(max(256, memory)))
+        mlx.run("fft.h", kernel, grid, (1, many, threads), source, to, *arrays, constants=known)
+
+    ends = np.int32(n), np.int32(batch)
+    if way == "fft":
+        run(f"fft<SIZE, {kinds}>", n, x, out, *ends)
+    elif way == "rader":
+        powers = 3 ** np.arange(n - 1) % n  # of a primitive root
+        inverse = np.roll(powers[::-1], 1)
+        b = np.fft.fft(np.exp(-2j * np.pi * inverse / n)).astype(np.complex64).view(np.float32)
+        run(
+            f"rader_fft<SIZE, {kinds}>",
+            n,
+            x,
+            out,
+            b,
+            powers.astype(np.int16),
+            inverse.astype(np.int16),
+            *ends,
+            np.int32(n),
+            plan=n,
+            rader=n,
+        )
+    elif way == "bluestein":
+        w = np.exp(-1j * np.pi / n * np.arange(1 - n, n) ** 2.0)
+        filters = np.fft.fft(1 / w, length), w[n - 1 :]
+        tables = [one.astype(np.complex64).view(np.float32) for one in filters]
+        run(f"bluestein_fft<SIZE, {kinds}>", length, x, out, *tables, np.int32(n), np.int32(length), np.int32(batch))
+    else:
+        some, sides = blank(x.shape), (np.int32(64), np.int32(128))
+        for step, (source, to) in enumerate(((x, some), (some, out))):
+            count = batch * n // int(sides[step])
+            run(
+                f"four_step_fft<SIZE, {kinds}, {step}>",
+                int(sides[step]),
+                source,
+                to,
+                *sides,
+                np.int32(count),
+                count=count,
+            )
+    size = EPSILON * 32 * np.abs(z).sum(1, keepdims=True) / (n if back else 1)
+    table = blank((584, 2))
+    mlx.run("fft.h", "generate_bluestein_twiddles", (584, 1, 1), (584, 1, 1), table)
+    angles = np.concatenate([np.arange(p) / (8 * p) for p in (8, 64, 512)])
+    twiddles = np.exp(-2j * np.pi * angles)
+    got = out.reshape(batch, -1, 2)
+    return [
+        Compared(got[..., 0], expected.real, size), Compared(got[..., 1], expected.imag, size),
+        Compared(table, np.stack((twiddles.real, twiddles.imag), 1), 1e-6),
+    ]  # fmt: skip
+
+
+def cross_entropy(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """Cross entropies of rows and their gradients."""
+    dtype = draw.choice(*FLOATS)
+    x = draw.array(*rows(draw), dtype=dtype, kind="plain")
+    count, length = x.shape
+    targets = np.random.default_rng(draw.number(0, 99)).integers(0, length, count, np.int32)
+    loss, out, g = blank((count,)), blank(x.shape, dtype), draw.array(count, kind="plain")
+    group, size = min(MOST_THREADS, rounded_up(-(-length // 4), 32)), np.int32(length)
+    grid = (count * group, 1, 1)
+    mlx.run("cross_entropy.h", f"cross_entropy<{typed(x)}>", grid, (group, 1, 1), x, targets, loss, size)
+    total, place = oracles.logsumexp(wide(x)), (np.arange(count), targets)
+    expected, unit = total - wide(x)[place], EPSILON * (64 + length / 16)
+    kernel = f"cross_entropy_vjp<{typed(x)}>"
+    mlx.run("cross_entropy.h", kernel, grid, (group, 1, 1), x, targets, loss, g, out, size)
+    gradient = np.exp(wide(x) - total[:, None])
+    gradient[place] -= 1
+    bound = unit * 8 * np.abs(g)[:, None]
+    return [
+        Compared(loss, expected, unit * (1 + np.abs(total) + np.abs(expected))),
+        Compared(out, *rounded(gradient * g[:, None], dtype, bound)),
+    ]
+
+
+def attention_parts(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """The copy of scaled queries, and the causal mask, of attention by products of matrices."""
+    dtype, batch, heads, count, size = draw.choice(*FLOATS), draw.number(1, 2), draw.number(1, 3), draw.number(1, 9), 64
+    q, first = (
+        draw.array(batch, count + 3, heads, size, dtype=dtype, kind="plain").transpose(0, 2, 1, 3),
+        draw.number(0, 3),
+    )
+    out, grid = blank((batch, heads, count, size), dtype), (size, count, batch * heads)
+    numbers = np.float32(0.125), steps(q)[:3], *map(np.int32, (heads, count, size, first))
+    mlx.run("sdpa_blocked.h", f"sdpa_blocked_scale_copy<{typed(q)}>", grid, block(grid), at(q), out, *numbers)
+    columns = count + draw.number(0, 5)
+    scores = draw.array(batch * heads * count, columns, dtype=dtype, kind="plain")
+    expected, rows = scores.copy(), np.arange(len(scores)) % count
+    expected[:, columns - count :][np.arange(count) > rows[:, None]] = np.finfo(dtype).min
+    grid = (count, len(scores), 1)
+    sizes = np.int32(count), np.int32(columns)
+    mlx.run("sdpa_blocked.h", f"sdpa_blocked_causal_mask<{typed(q)}>", grid, block(grid), scores, *sizes)
+    return [Compared(out, wide(q[:, :, first : first + count]) * 0.125), Compared(scores, expected)]
+
+
+def full_attention(mlx: Mlx, draw: Draw) -> Compared:
+    """Attention of many queries by blocks, with masks, the causal order, sinks and shared heads."""
+    dtype, size, shared, of = draw.choice(*FLOATS), draw.choice(64, 128), draw.choice(1, 2), draw.number(1, 2)
+    batch, count, keys = draw.number(1, 2), draw.choice(1, 8, 33, 64), draw.choice(1, 31, 64, 70)
+    heads, how = of * shared, draw.choice("none", "causal", "bool", "float")
+    keys = max(keys, count) if how == "causal" else keys
+    q, k, v = (
+        draw.array(batch, h, n, size, dtype=dtype, kind="plain") for h, n in ((heads, count), (of, keys), (of, keys))
+    )
+    mask = draw.array(batch, heads, count, keys, dtype=dtype, kind="plain") if how in ("bool", "float") else None
+    mask = mask > -3 if mask is not None and how == "bool" else mask
+    sinks, out, scale = (
+        draw.choice(None, draw.array(heads, dtype=dtype, kind="plain")),
+        blank(q.shape, dtype),
+        1 / math.sqrt(size),
+    )
+    bq, bk = 32, 16 if size == 128 else 32
+    values: dict[str, Any] = {
+        "B": batch,
+        "H": heads,
+        "D": size,
+        "qL": count,
+        "kL": keys,
+        "gqa_factor": shared,
+        "scale": scale,
+    }
+    values |= {"NQ": -(-count // bq), "NK": -(-keys // bk), "NQ_aligned": count // bq, "NK_aligned": keys // bk}
+    values |= {"qL_rem": count % bq, "kL_rem": keys % bk, "qL_off": keys - count}
+    values |= {f"{name}_strides": steps(one)[:3] for name, one in (("Q", q), ("K", k), ("V", v), ("O", out))}
+    params = mlx.struct("attn/params.h", "AttnParams", values)
+    known: dict[int | str, Any] = {
+        200: count % bq == 0,
+        201: keys % bk == 0,
+        300: mask is not None,
+        301: how == "causal",
+    }
+    known |= {302: sinks is not None, 303: False}
+    more = [] if mask is None else [mlx.struct("attn/params.h", "AttnMaskParams", {"M_strides": steps(mask)[:3]}), mask]
+    kinds = f"{typed(q)}, {bq}, {bk}, {size}, {size}, 4, 1, {'bool' if how == 'bool' else typed(q)}, float"
+    arguments = q, k, v, out, params, *more, *([] if sinks is None else [sinks])
+    headers, grid = "steel/attn/kernels/steel_attention.h", (values["NQ"], heads, batch)
+    mlx.run(headers, f"attention<{kinds}>", grid, (32, 4, 1), *arguments, whole=True, constants=known)
+    causal = keys - count if how == "causal" else None
+    expected = oracles.attention(q, k, v, scale, mask=mask, sinks=sinks, causal=causal)
+    error = (EPSILON * 256 + HALF * 8 * (dtype == np.float16)) * np.abs(wide(v)).max()
+    return Compared(out, *rounded(expected, dtype, error))
+
+
+def convolution(mlx: Mlx, draw: Draw) -> Compared:
+    """Convolutions of images and volumes, channels last, by products of blocks."""
+    axes, dtype, channels = draw.choice(2, 3), draw.choice(*FLOATS), 16 * draw.number(1, 2)
+    lengths, kernel = [draw.number(3, 8) for _ in range(axes)], [draw.number(1, 3) for _ in range(axes)]
+    strides, padding, dilations = ([draw.number(low, 2) for _ in range(axes)] for low in (1, 0, 1))
+    padding = [
+        max(p, -(-(d * (k - 1) + 1 - n) // 2)) for p, d, k, n in zip(padding, dilations, kernel, lengths, strict=True)
+    ]
+    x = draw.array(draw.number(1, 2), *lengths, channels, dtype=dtype, kind="plain")
+    w = draw.array(draw.choice(1, 8, 32), *kernel, channels, dtype=dtype, kind="plain")
+    about = kernel, strides, padding, dilations
+    size = oracles.windows(lengths, *about)
+    out = blank((len(x), *size, len(w)), dtype)
+    values: dict[str, Any] = {
+        "N": len(x),
+        "C": channels,
+        "O": len(w),
+        "iS": lengths,
+        "wS": kernel,
+        "oS": size,
+        "groups": 1,
+    }
+    values |= {"str": strides, "pad": padding, "kdil": dilations, "idil": [1] * axes}
+    values |= {f"{name}_strides": steps(one) for name, one in (("in", x), ("wt", w), ("out", out))}
+    params, bk = mlx.struct("conv/params.h", "MLXConvParams", values, axes), 16
+    bm, bn = 32, 8 if len(w) <= 8 else 32
+    wm, wn = (4, 1) if bn == 8 else (2, 2)
+    m, jumps = out.size // len(w), [int(a) * b for a, b in zip(steps(x)[1:-1], dilations, strict=True)]
+    back = [jump * (k - 1) for jump, k in zip(jumps, kernel, strict=True)]
+    sizes = {"M": m, "N": len(w), "K": w[0].size, "gemm_k_iterations": w[0].size // bk, "tiles_n": -(-len(w) // bn)}
+    sizes |= {
+        "tiles_m": -(-m // bm),
+        "inp_jump_w": jumps[-1],
+        "inp_jump_h": jumps[-2] - back[-1],
+        "inp_jump_c": bk - sum(back),
+    }
+    if axes == 3:
+        sizes["inp_jump_d"] = jumps[0] - back[1] - back[2]
+    of_gemm = mlx.struct("conv/params.h", f"ImplicitGemmConv{axes}DParams", sizes)
+    headers = f"steel/conv/conv.h steel/conv/kernels/steel_conv{'_3d' * (axes == 3)}.h"
+    name = f"implicit_gemm_conv_{axes}d<{typed(x)}, {bm}, {bn}, {bk}, {wm}, {wn}{', 0' * (axes == 2)}, {draw.choice('true', 'false')}>"
+    grid = (sizes["tiles_n"], sizes["tiles_m"], 1)
+    mlx.run(headers, name, grid, (32, wn, wm), x, w, out, params, of_gemm, whole=True)
+    first, second = (np.moveaxis(one, -1, 1) for one in (x, w))
+    expected, bound = (np.moveaxis(one, 1, -1) for one in oracles.convolution(oracles.patches(first, *about), second))
+    return Compared(out, *rounded(expected, dtype, EPSILON * 64 * bound))
+
+
+def gated_delta(mlx: Mlx, draw: Draw) -> list[Compared]:
+    """Gated delta rules, one token after the other, and their gradients."""
+    batch, of, shared, dk, dv, every = (
+        draw.number(1, 2),
+        draw.number(1, 2),
+        draw.choice(1, 2),
+        draw.choice(32, 64),
+        8,
+        4,
+    )
+    heads, tokens = of * shared, draw.choice(1, 5, 9)
+    q, k = (draw.array(batch, tokens, of, dk, kind="plain") * np.float32(0.3) for _ in range(2))
+    v, co = (draw.array(batch, tokens, heads, dv, kind="plain") for _ in range(2))
+    g, beta = (1 / (1 + np.exp(draw.array(batch, tokens, heads, kind="plain"))) for _ in range(2))
+    state, ch = (draw.array(batch, heads, dv, dk, kind="plain") for _ in range(2))
+    y, last, parts = blank(v.shape), blank(state.shape), -(-tokens // every)
+    kept, kinds = blank((batch * heads, parts, dv, dk)), f"<float, {dk}, {dv}, {of}, {heads}, {every}>"
+    grid, group, length = (32, dv, batch * heads), (32, 4, 1), np.int32(tokens)
+    arguments = q, k, v, state, g, beta, y, last, length, kept
+    headers = "atomic.h gated_delta_update.h"
+    mlx.run(headers, f"gated_delta_seq{kinds}", grid, group, *arguments, constants={200: True})
+    made = [
+        blank(v.shape) if one is v else blank(state.shape) if one is state else np.zeros_like(one)
+        for one in (q, k, v, g, beta, state)
+    ]
+    given = q, k, v, g, beta, co, ch, kept, length, *made
+    mlx.run(
+        f"{headers} gated_delta_update_vjp.h", f"gated_delta_vjp_seq{kinds}", grid, group, *given, constants={200: True}
+    )
+    left, right = (np.repeat(wide(one), shared, 2) for one in (q, k))
+    z, outs, entered = wide(state), [], []
+    for t in range(tokens):  # rows of the state belong to elements of v
+        entered.append(z)
+        z = z * g[:, t, :, None, None]
+        change = beta[:, t, :, None] * (v[:, t] - np.einsum("bhvk,bhk->bhv", z, right[:, t]))
+        z = z + change[..., None] * right[:, t, :, None]
+        outs.append(np.einsum("bhvk,bhk->bhv", z, left[:, t]))
+    expected, h = (
+        [np.zeros(left.shape), np.zeros(left.shape), np.zeros(v.shape), np.zeros(g.shape), np.zeros(g.shape)],
+        wide(ch),
+    )
+    for t in reversed(range(tokens)):
+        decayed, kt, b = entered[t] * g[:, t, :, None, None], right[:, t, :, None], beta[:, t]
+        rest = v[:, t] - (decayed * kt).sum(-1)
+        h = h + co[:, t, ..., None] * left[:, t, :, None]
+        after, w = decayed + (b[..., None] * rest)[..., None] * kt, (h * kt).sum(-1)
+        expected[0][:, t], expected[2][:, t] = (after * co[:, t, ..., None]).sum(2), b[..., None] * w
+        expected[1][:, t] = (h * (b[..., None] * rest)[..., None] - (b[..., None] * w)[..., None] * decayed).sum(2)
+        expected[4][:, t] = (w * rest).sum(-1)
+        h = h - (b[..., None] * w)[..., None] * kt
+        expected[3][:, t] = (h * entered[t]).sum((2, 3))
+        h = h * g[:, t, :, None, None]
+    for i in (0, 1):  # of heads with the same queries and keys
+        expected[i] = expected[i].reshape(batch, tokens, of, shared, dk).sum(3)
+    pairs = [(y, np.stack(outs, 1)), (last, z), *zip(made, [*expected, h], strict=True)]
+    return [Compared(got, one, EPSILON * 256 * tokens * (1 + np.abs(one).max())) for got, one in pairs]
+
+
+def other_gemv(mlx: Mlx, draw: Draw) -> Compared:
+    """Products of gathered matrices with gathered vectors, and of transposes with masks."""
+    name, dtype = draw.choice("gemv_gather", "gemv_t_gather", "gemv_t_masked"), draw.choice(*FLOATS)
+    flip, rows, columns = "_t" in name, draw.choice(4, 33, 64), draw.choice(4, 31, 64)
+    length, size = (rows, columns) if flip else (columns, rows)
+    if name == "gemv_t_masked":
+        matrix, vector = draw.array(rows, columns, kind="plain"), draw.array(rows, kind="plain")
+        masks = [draw.array(*n, kind="ties", dtype=np.int32) > 0 for n in ((2,), (2, 2), (2,))]
+        over = [np.repeat(masks[0], 32)[:columns], masks[1].repeat(32, 0).repeat(32, 1)[:rows, :columns]]
+        out, strides = blank((columns,)), ints([1, 1, 1, 2, 1, 1])
+        numbers = np.int32(rows), np.int32(columns), np.int32(columns), np.int32(1), ints([1]), longs([0]), longs([0])
+        kernel, about = "gemv_t_masked<float, bool, bool, 1, 1, 8, 4, 4, 4, false>", (*masks, strides, longs([0, 0, 0]))
+        mlx.run(
+            "gemv_masked.h",
+            kernel,
+            (-(-columns // 16), 1, 1),
+            (32, 1, 1),
+            matrix,
+            vector,
+            out,
+            *numbers,
+            *about,
+            whole=True,
+        )
+        left = (wide(matrix) * over[1]).T
+        expected, bound = product(left, (wide(vector) * np.repeat(masks[2], 32)[:rows])[:, None], np.float32)
+        return Compared(out, expected[:, 0] * over[0], bound[:, 0])
+    matrices, vectors = (
+        draw.array(3, rows, columns, dtype=dtype, kind="plain"),
+        draw.array(2, length, dtype=dtype, kind="plain"),
+    )
+    random, count = np.random.default_rng(draw.number(0, 99)), draw.number(1, 4)
+    which = [random.integers(0, n, count, np.uint32) for n in (2, 3)]
+    out, one, sm, sn = blank((count, size), dtype), np.int32(1), *((8, 4) if flip else (1, 32))
+    tiles = (1, 2, sm, sn, 4, 4) if flip else (4, 1, sm, sn, 4, 4)
+    per = 2 * sn * 4 if flip else 4 * sm * 4
+    numbers = np.int32(length), np.int32(size), np.int32(columns), np.float32(1), np.float32(0)
+    batch = one, ints([count]), longs([1, 1]), one, ints([2]), longs([length]), one, ints([3]), longs([rows * columns])
+    kernel, group = f"{name}<{typed(out)}, {', '.join(map(str, tiles))}>", (32, *tiles[1::-1])
+    unused = np.zeros(1, dtype)
+    arguments = matrices, vectors, unused, out, *numbers, *batch, *which
+    mlx.run(
+        "steel/utils.h gemv.h",
+        kernel,
+        (-(-size // per), 1, count),
+        group,
+        *arguments,
+        whole=True,
+        constants={0: False, 1: False},
+    )
+    left = wide(matrices)[which[1]]
+    expected, bound = product(left.swapaxes(1, 2) if flip else left, wide(vectors)[which[0]][..., None], dtype)
+    return Compared(out, expected[..., 0], bound[..., 0])
+
+
 NO_NEGATIVE_STRIDES = "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative"
 
 FINDINGS: Mapping[str, tuple[Case, str]] = {
@@ -1348,6 +1767,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "gemv_masked of 1 to 3 rows in the last block": (
         lambda mlx, draw: gemv_masked(mlx, draw, 33, 34, 67),
         "the last thread computes 4 rows, some of them of the block before, with the masks of its own block",
+    ),
+    "fft of a batch that does not fill a threadgroup": (
+        lambda mlx, draw: fft(mlx, draw, ragged=True),
+        "threads behind the last transform return before barriers that the others wait at",
     ),
     "random bits of less than 4 bytes": (
         lambda mlx, draw: random_bits(mlx, draw, short=True),
@@ -1403,5 +1826,6 @@ FILES = {
 CASES = named(
     unary, binary, div_mod, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,
     arg_reduce, sort, merge_sort, scan, reduce, gemv, gemv_masked, gemm, quantized, arange, searchsorted, random_bits,
-    rope, attention, dot, hadamard, indexing,
+    rope, attention, dot, hadamard, indexing, conversions, fft, cross_entropy, attention_parts, full_attention,
+    convolution, gated_delta, other_gemv,
 )  # fmt: skip

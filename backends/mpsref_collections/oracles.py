@@ -155,27 +155,23 @@ def windows(
 
 def patches(
     x: Array, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], dilations: Sequence[int],
-    size: Sequence[int], fill: float,
+    fill: float = 0,
 ) -> Array:  # fmt: skip
-    """Return the taps of windows (N, C, OH, OW, KH, KW), ``fill`` outside of the image."""
-    rows, columns = (
-        np.arange(o)[:, None] * s - p + np.arange(k) * d
-        for o, s, p, k, d in zip(size, strides, padding, kernel, dilations, strict=True)
-    )
-    inside = [(one >= 0) & (one < n) for one, n in zip((rows, columns), x.shape[2:], strict=True)]
-    y, z = (np.clip(one, 0, n - 1) for one, n in zip((rows, columns), x.shape[2:], strict=True))
-    taken = x[:, :, y[:, None, :, None], z[None, :, None, :]]
-    return np.where(inside[0][:, None, :, None] & inside[1][None, :, None, :], taken, fill)
+    """Return the taps of windows, as (N, C, OH, OW, KH, KW), ``fill`` outside of the image."""
+    padded = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)], constant_values=fill)
+    spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    every = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, x.ndim)))  # type: ignore[call-overload]
+    steps = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
+    return np.asarray(every[tuple(steps)])
 
 
 def convolution(taken: Array, weights: Array, groups: int = 1) -> tuple[Array, Array]:
-    """Return sums of taps (N, C, OH, OW, KH, KW) times weights (OC, C / groups, KH, KW), and of their magnitudes."""
-    taken, weights = (wide(one) for one in (taken, weights))
-    taken = taken.reshape(len(taken), groups, -1, *taken.shape[2:])
-    weights = weights.reshape(groups, -1, *weights.shape[1:])
-    pairs = (taken, weights), (np.abs(taken), np.abs(weights))
-    sums = (np.einsum("ngchwyx,gocyx->ngohw", *pair) for pair in pairs)
-    first, second = (one.reshape(len(one), -1, *one.shape[3:]) for one in sums)
+    """Return sums of taps (N, C, *size, *kernel) times weights (OC, C / groups, *kernel), and of their magnitudes."""
+    size, (count, per, *kernel) = taken.shape[2 : 2 - weights.ndim], weights.shape
+    taken = wide(taken).reshape(len(taken), groups, per, *size, -1)
+    factors = wide(weights).reshape(groups, -1, per, math.prod(kernel))
+    pairs = (taken, factors), (np.abs(taken), np.abs(factors))
+    first, second = (np.einsum("ngc...k,gock->ngo...", *pair).reshape(-1, count, *size) for pair in pairs)
     return first, second
 
 

@@ -375,7 +375,7 @@ def added(values: Array, places: Array, size: Sequence[int]) -> Array:
 
 def taps(x: Array, words: Mapping[str, Any], size: Sequence[int], fill: float) -> tuple[Array, Array]:
     """Return the elements of each window, and their positions in the image, -1 outside."""
-    about = *(words[word] for word in GEOMETRY), size[2:]
+    about = [words[word] for word in GEOMETRY]
     places = np.arange(x[0, 0].size).reshape(1, 1, *x.shape[2:])
     found, place = oracles.patches(x, *about, fill), oracles.patches(places, *about, -1)
     flat = (*size, -1)
@@ -542,7 +542,7 @@ def conv2d(torch: Pytorch, draw: Draw) -> Compared:
     bias = draw.choice(None, draw.array(len(weight), kind="plain", dtype=dtype))
     out = blank((len(x), len(weight), *size[2:]), dtype)
     torch.conv2d(x, weight, bias, out, wide=draw.choice(False, True), **words)
-    found = oracles.patches(x, *(words[word] for word in GEOMETRY), size[2:], 0)
+    found = oracles.patches(x, *(words[word] for word in GEOMETRY))
     expected, total = oracles.convolution(found, weight, groups)
     term = 0.0 if bias is None else wide(bias)[:, None, None]
     rounding = (HALF * np.abs(expected + term) + 2**-24) * (dtype == np.float16)
