@@ -297,6 +297,9 @@ def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iter
             f"{declared or 'templates'} | {len(run)} | {len(agree)} | {shown} | {len(new)} | "
             f"{'; '.join(known) or '-'} |"
         )
+        for one in sorted(written.keys() - opened.functions if hasattr(module, "NOT_RUN") else ()):
+            why = collection.without_launch(module, opened).get(one, "not by these draws")
+            print(f"{kind.name}: {one} was not run: {why}", file=sys.stderr)
         for start, what in () if skipped else collection.unused(module.REVIEWED, kinds):
             print(f"{kind.name}: REVIEWED: no kernel {start}* had a report of the kind {what}", file=sys.stderr)
 

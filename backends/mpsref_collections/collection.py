@@ -7,6 +7,7 @@ collection is in the repository: its files are those of an installed package, or
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import os
 import pkgutil
@@ -375,6 +376,23 @@ def examine(collection: Collection, case: Case, examples: int, seed: int | None 
     outcome.kernels = frozenset(collection.launches - before)
     outcome.reports = collection.reports[reported:]
     return outcome
+
+
+def planned(module: Any, opened: Collection, rounds: int) -> set[str]:
+    """Return the functions that cases and findings of a collection launch, by some draws, without launching them."""
+    cases = {**module.CASES, **{name: case for name, (case, _) in module.FINDINGS.items()}}
+    missing = set(opened.written()) - set(without_launch(module, opened))
+    for seed in range(rounds):
+        for name, case in cases.items():
+            if missing - opened.functions and lacking(module, opened, name) is None:
+                examine(opened, case, 12, seed)
+    return opened.functions
+
+
+def without_launch(module: Any, opened: Collection) -> dict[str, str]:
+    """Return why functions are not run, by their names."""
+    reasons = {one: why for pattern, why in module.NOT_RUN.items() for one in fnmatch.filter(opened.written(), pattern)}
+    return {name: reasons[name] for name in opened.written() if name in reasons}
 
 
 def unseen(reports: Sequence[tuple[str, Finding]], reviewed: Mapping[tuple[str, str], str]) -> Iterator[str]:

@@ -305,9 +305,11 @@ class Ggml(Collection):
         values = {"ofs0": x.strides[0] // 4, "ofs1": x.strides[1] // 4, "IH": lengths[0], "IW": lengths[1], "N": n}
         values |= {"CHW": channels * taps, "KH": kernel[0], "KW": kernel[1], "KHW": taps}
         values |= steps(strides, padding, dilations)
-        group = (min(MOST_THREADS // taps, n), *kernel)
-        name = f"kernel_im2col_{TYPES[str(out.dtype)]}"
-        self.call(name, "im2col", values, [x, raw(out)], (channels, high, wide), group)
+        many = taps > MOST_THREADS
+        group = (min(n, MOST_THREADS), 1, 1) if many else (min(MOST_THREADS // taps, n), *kernel)
+        name = f"kernel_im2col{'_ext' * many}_{TYPES[str(out.dtype)]}"
+        groups = (channels * taps if many else channels, high, wide)
+        self.call(name, "im2col", values, [x, raw(out)], groups, group)
         return out
 
     def conv_2d(
@@ -684,8 +686,11 @@ def pool_2d(ggml: Ggml, draw: Draw) -> list[Compared]:
 
 def im2col(ggml: Ggml, draw: Draw) -> Compared:
     """Taps of windows."""
-    x = images(draw)
-    about = geometry(draw, x)
+    x, about = images(draw), ((33, 32), (1, 1), (1, 0), (1, 1))
+    if draw.choice(False, False, True):  # more taps than threads
+        x = draw.array(draw.number(1, 2), draw.number(1, 2), 33, 33)
+    else:
+        about = geometry(draw, x)
     dtype = draw.choice(np.float32, np.float16)
     taken = patches(x, *about).transpose(0, 2, 3, 1, 4, 5)
     return Compared(ggml.im2col(x, *about, dtype), taken.reshape(*taken.shape[:3], -1).astype(dtype))
@@ -746,6 +751,7 @@ def get_rows(ggml: Ggml, draw: Draw) -> Compared:
 
 
 STEPS = {"q8_0": (127, 0.51), "q4_0": (8, 1.01), "q5_0": (16, 1.01), "q4_1": (15, 0.51), "q5_1": (31, 0.51)}
+THREE = {"tq2_0": (1, 0.51)}
 """Steps between 0 or the least and the largest number of a block, and how much of one a rounding may be."""
 
 
@@ -778,9 +784,9 @@ def cpy(ggml: Ggml, draw: Draw) -> Compared:
 
 def near(got: Array, kind: str, x: Array) -> Compared:
     """Compare rows of blocks with the numbers that they hold, within half a step of each block."""
-    z = wide(x).reshape(*x.shape[:-1], -1, 32)
+    z = wide(x).reshape(*x.shape[:-1], -1, BLOCKS[kind][0])
     # A step is the largest element divided by 127 or 8, rounded to float16; of q4_0 there is none for its negative.
-    step, (count, most) = np.abs(z).max(-1, keepdims=True), STEPS[kind]
+    step, (count, most) = np.abs(z).max(-1, keepdims=True), (STEPS | THREE)[kind]
     step = (z.max(-1, keepdims=True) - z.min(-1, keepdims=True) if kind.endswith("1") else step) / count
     bound = step * most + (np.abs(z) + count * step) * HALF + 2**-20
     return Compared(dequantized(got, kind).reshape(z.shape), z, bound)
@@ -844,9 +850,36 @@ def gated(ggml: Ggml, draw: Draw, *only: str) -> Compared:
     return Compared(out, first * b, EPSILON * 8 * (1 + np.abs(a)) * np.abs(b) + rounding)
 
 
+def set_rows(ggml: Ggml, draw: Draw) -> Compared:
+    """Rows written to those that are named, as numbers or as blocks."""
+    n3, n2, n1, n0 = shape(draw)
+    kind, many, blocks = draw.choice("i32", "i64"), n1 + draw.number(0, 3), draw.choice(None, *STEPS, *THREE)
+    places = np.stack([np.random.default_rng(i).permutation(many)[:n1] for i in range(n3 * n2)])
+    where = places.reshape(n3, n2, n1, 1)
+    indices = where[None, ..., 0].astype({"i32": np.int32, "i64": np.int64}[kind])
+    per, size = BLOCKS.get(blocks, (1, 4))
+    x = draw.strided(n3, n2, n1, 2 * per if blocks else n0, kind="plain")
+    dtype = np.uint8 if blocks else draw.choice(np.float32, np.float16)
+    expected = (
+        np.zeros((n3, n2, many, 2 * size), np.uint8)
+        if blocks
+        else draw.array(n3, n2, many, n0, kind="plain", dtype=dtype)
+    )
+    out, count = expected.copy(), x.shape[3] // per
+    values = fields("0", x) | fields("1", indices) | fields("", out) | {"nk0": count}
+    high = 16 if blocks else 1
+    kernel = f"kernel_set_rows_f32_{kind}_{blocks or TYPES[str(out.dtype)]}"
+    buffers, threads = [anytype(x), anytype(indices), at(out, np.float32)], (min(count, MOST_THREADS), high, 1)
+    ggml.call(kernel, "set_rows", values, buffers, (-(-n1 // high), n2, n3), threads)
+    if blocks:
+        return near(np.take_along_axis(out, where, 2), blocks, x)
+    np.put_along_axis(expected, where, x.astype(dtype), 2)
+    return Compared(out, expected)
+
+
 def movement(ggml: Ggml, draw: Draw) -> Compared:
-    """Tensors that are repeated, joined, rolled, reflected at their ends, put on a diagonal or written to rows."""
-    name = draw.choice("repeat", "concat", "roll", "pad_reflect_1d", "diag", "set_rows", "add_id", "arange", "memset")
+    """Tensors that are repeated, joined, rolled, reflected at their ends, or put on a diagonal."""
+    name = draw.choice("repeat", "concat", "roll", "pad_reflect_1d", "diag", "add_id", "arange", "memset")
     n3, n2, n1, n0 = size = shape(draw)
     x = draw.strided(*size, kind="plain") if name != "roll" else draw.array(*size)
     groups, threads = (n1, n2, n3), (min(n0, MOST_THREADS), 1, 1)
@@ -869,28 +902,6 @@ def movement(ggml: Ggml, draw: Draw) -> Compared:
         x = draw.array(n3, n2, 1, min(n0, 70))
         expected = np.where(np.eye(x.shape[3], dtype=bool), x, 0)
         values, threads = {**fields("0", x), "nb01": 4 * x.shape[3]}, (32, 1, 1)
-    elif name == "set_rows":
-        kind, many = draw.choice(np.int32, np.int64), n1 + draw.number(0, 3)
-        indices = np.stack([np.random.default_rng(i).permutation(many)[:n1] for i in range(n3 * n2)]).reshape(
-            1, n3, n2, n1
-        )
-        indices, blocks = indices.astype(kind), draw.choice(None, *STEPS)
-        if blocks:
-            x = draw.strided(n3, n2, n1, 64, kind="plain")
-            out, values = np.zeros((n3, n2, many, 2 * BLOCKS[blocks][1]), np.uint8), fields("0", x)
-            values |= fields("1", indices) | fields("", out) | {"nk0": 2}
-            kernel = f"kernel_set_rows_f32_{'i64' if kind == np.int64 else 'i32'}_{blocks}"
-            buffers = [anytype(x), anytype(indices), at(out, np.float32)]
-            ggml.call(kernel, "set_rows", values, buffers, (-(-n1 // 16), n2, n3), (2, 16, 1))
-            return near(np.take_along_axis(out, indices[0][..., None].astype(np.int64), 2), blocks, x)
-        expected = draw.array(n3, n2, many, n0, kind="plain", dtype=draw.choice(np.float32, np.float16))
-        out = expected.copy()
-        np.put_along_axis(expected, indices[0][..., None].astype(np.int64), x.astype(expected.dtype), 2)
-        values |= fields("1", indices) | fields("", out) | {"nk0": n0}
-        kernel = f"kernel_set_rows_f32_{'i64' if kind == np.int64 else 'i32'}_{TYPES[str(out.dtype)]}"
-        buffers = [anytype(x), anytype(indices), at(out, np.float32)]
-        ggml.call(kernel, "set_rows", values, buffers, (n1, n2, n3), threads)
-        return Compared(out, expected)
     elif name == "add_id":
         x, rows = np.ascontiguousarray(x[0]), draw.number(1, 4)
         table, which = (
@@ -1468,13 +1479,20 @@ REVIEWED: Mapping[tuple[str, str], str] = {
     ("kernel_cumsum_blk", "uninitialized"): "sums of simdgroups that do not exist; no result depends on them",
     ("kernel_mul_mv", "same-value"): "each simdgroup of a threadgroup copies the same table of values",
     ("kernel_set_rows", "uncovered"): "rows without an index are not written",
+    ("kernel_flash_attn_ext", "lockstep"): (
+        "a simdgroup overwrites the dequantized block that it has just multiplied by, with no simdgroup_barrier between"
+    ),
     ("kernel_argmax", "same-value"): "all threads of a row store its index",
 }
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
 
+NOT_RUN: Mapping[str, str] = {}
+"""Why functions are not run, by patterns of their names."""
+
 CASES = named(
     soft_max, norm, rms_norm, group_norm, sums, cumsum, argmax, rope, unary, binary, pool_2d, im2col, conv_2d,
-    conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, argsort, other_sums,
-    one_dimensional, optimizers, dot_products, experts, flash_attention, lightning_indexer, hyper_connections, recurrent,
-    state_space, other_convolutions,
+    conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, set_rows, argsort,
+    other_sums,
+    one_dimensional, optimizers, dot_products, experts, flash_attention, lightning_indexer, hyper_connections,
+    recurrent, state_space, other_convolutions,
 )  # fmt: skip

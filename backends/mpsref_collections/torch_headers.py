@@ -7,7 +7,7 @@ is called by a small kernel here. Expected values of special functions are those
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -463,5 +463,8 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
 
 REVIEWED: Mapping[tuple[str, str], str] = {}
 """What was seen in reports of kernels whose results are right: by the beginning of the kernel's name, and the kind."""
+
+NOT_RUN: Mapping[str, str] = {}
+"""Why functions are not run, by patterns of their names."""
 
 CASES = named(reduction, special_function, xlogy, sort, merge_sort, radix_sort, attention, prefill, elementwise)

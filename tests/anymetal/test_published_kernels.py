@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +48,19 @@ def test_findings_are_live(name, case):
     module, opened_collection = opened(name, case)
     outcome = examine(opened_collection, module.FINDINGS[case][0], OF_A_FINDING)
     assert outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))
+
+
+@pytest.mark.parametrize("name", [name for name, (module, _) in MODULES.items() if hasattr(module, "NOT_RUN")])
+def test_every_function_is_run_or_has_a_reason(name):
+    """Of collections that packages have whole: the cases would launch each function, or ``NOT_RUN`` says why not."""
+    module, made = opened(name, "")
+    made = type(made)(made.marker_file, dry=True)
+    reasons = collection.without_launch(module, made)
+    reached = collection.planned(module, made, 12)
+    assert not made.written().keys() - reached - reasons.keys()
+    assert not reached & reasons.keys()
+    assert len(reasons) < 0.2 * len(made.written())
+    assert all(fnmatch.filter(reasons, pattern) for pattern in module.NOT_RUN)
 
 
 # --- the engine, on a collection of its own ---------------------------------------------------------------------------
@@ -163,6 +178,16 @@ def test_functions_of_launches(small):
     made = small()
     examine(made, scaled(), 2)
     assert made.functions == {"scaled"}
+
+
+def test_a_function_without_a_launch(small):
+    made = small(dry=True)
+    assert examine(made, scaled(factor=2.5), 3) == Outcome(3, None, frozenset({"scaled"}), [])
+    assert made.functions == {"scaled"}
+    module = SimpleNamespace(CASES={"scaled": scaled()}, FINDINGS={}, NOT_RUN={"sc*": "why"})
+    assert collection.functions(KERNEL, None).keys() == {"scaled"}
+    made.written = lambda: {"scaled": 0, "other": 1}
+    assert collection.without_launch(module, made) == {"scaled": "why"}
 
 
 def test_a_wrong_result_is_shrunk(small):
