@@ -226,7 +226,7 @@ def im2col(candle: Candle, draw: Draw) -> Compared:
     padding = draw.number(0, 2)
     fits = all(n + 2 * padding > dilation * (k - 1) for n, k in zip(x.shape[2:], kernel, strict=True))
     padding = padding if fits else 2
-    numbers = [(one, one) for one in (stride, padding, dilation)]
+    numbers: Any = [(one, one) for one in (stride, padding, dilation)]
     size = windows(x.shape[2:], kernel, *numbers)
     expected = patches(x, kernel, *numbers).transpose(0, 2, 3, 1, 4, 5)
     about = map(np.uint64, (expected.size, *size, *kernel, stride, padding, dilation))
@@ -418,8 +418,8 @@ def rope(candle: Candle, draw: Draw) -> Compared:
     numbers = {"rope": (b * h, t * d, d), "rope_i": (b * h, t * d), "rope_thd": (b, t, h, d)}[name]
     out, lengths = blank(x.shape, dtype), (*numbers, h * t * d if batched else 0)
     candle.split("reduce.metal", f"{name}_{NAMES[x.dtype]}", x.size // 2, *map(np.uint64, lengths), x, cos, sin, out)
-    factors = (np.expand_dims(wide(one), -2 if thd else -3) for one in (cos, sin))
-    expected, _ = oracles.rotated(x, *factors, 0.0, neighbours=name == "rope_i")
+    c, s = (np.expand_dims(wide(one), -2 if thd else -3) for one in (cos, sin))
+    expected, _ = oracles.rotated(x, c, s, 0.0, neighbours=name == "rope_i")
     unit = EPSILON if dtype == np.float32 else HALF * 8
     return Compared(out, expected, unit * 4 * (1 + np.abs(x).max() * max(np.abs(cos).max(), np.abs(sin).max())))
 

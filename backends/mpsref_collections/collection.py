@@ -378,14 +378,20 @@ def examine(collection: Collection, case: Case, examples: int, seed: int | None 
     return outcome
 
 
+MOST_IN_VAIN = 8
+"""Rounds of draws of a case without another function, after which it is left out."""
+
+
 def planned(module: Any, opened: Collection, rounds: int) -> set[str]:
     """Return the functions that cases and findings of a collection launch, by some draws, without launching them."""
     cases = {**module.CASES, **{name: case for name, (case, _) in module.FINDINGS.items()}}
-    missing = set(opened.written()) - set(without_launch(module, opened))
+    missing, in_vain = set(opened.written()) - set(without_launch(module, opened)), Counter[str]()
     for seed in range(rounds):
         for name, case in cases.items():
-            if missing - opened.functions and lacking(module, opened, name) is None:
+            if missing - opened.functions and in_vain[name] < MOST_IN_VAIN and lacking(module, opened, name) is None:
+                before = len(opened.functions)
                 examine(opened, case, 12, seed)
+                in_vain[name] = 0 if len(opened.functions) > before else in_vain[name] + 1
     return opened.functions
 
 

@@ -120,7 +120,7 @@ def iq4_xs(blocks: Array) -> Any:
     return (scales[..., None] * values).reshape(*shape, 256)
 
 
-def words(data: Array, kind: Any) -> Array:
+def words(data: Array, kind: Any) -> Any:
     """Return bytes as words of 16 or 32 bits."""
     return np.ascontiguousarray(data).view(kind).astype(np.int64)
 
@@ -130,7 +130,7 @@ def pairs(data: Array) -> Array:
     return np.stack((data & 15, data >> 4), -1).reshape(*data.shape[:-1], -1).astype(np.int64)
 
 
-def signs(sevens: Array) -> Array:
+def signs(sevens: Array) -> Any:
     """Return bytes of signs: seven, and one that makes the number of negative ones even."""
     return (sevens | (np.bitwise_count(sevens) & 1).astype(np.int64) << 7).astype(np.uint8)
 

@@ -583,7 +583,7 @@ def rope(ggml: Ggml, draw: Draw) -> Compared:
     x = draw.strided(n3, n2, n1, length, dtype=draw.choice(np.float32, np.float16), kind="plain")
     random = np.random.default_rng(draw.number(0, 99))
     positions, sections = random.integers(0, 64, (4, n2), np.int32), random.integers(1, 4, 4)
-    sections = sections * [1, 1, 0, 0] if kind == "vision" else sections
+    sections = sections * np.array([1, 1, 0, 0]) if kind == "vision" else sections
     sections[1] = sections[0] if kind == "vision" else sections[1]
     factors = draw.choice(None, np.abs(draw.array(half, kind="plain")) + 0.5)
     base, scale, extrapolation, attention = draw.choice(1e4, 5e5), draw.choice(1.0, 0.5), draw.choice(0.0, 1.0), 1.25
@@ -606,7 +606,7 @@ def rope(ggml: Ggml, draw: Draw) -> Compared:
     error = size * EPSILON * (16 + 32 * theta)
     expected, bound = oracles.rotated(x, size * np.cos(theta), size * np.sin(theta), error, neighbours=kind == "norm")
     bound += (HALF * np.abs(expected) + 2**-24) * (x.dtype == np.float16)
-    about = dims, base, scale, extrapolation, attention, kind, sections
+    about: Any = dims, base, scale, extrapolation, attention, kind, sections
     return Compared(ggml.rope(x, positions, *about, factors=factors), expected, bound)
 
 
@@ -686,7 +686,8 @@ def pool_2d(ggml: Ggml, draw: Draw) -> list[Compared]:
 
 def im2col(ggml: Ggml, draw: Draw) -> Compared:
     """Taps of windows."""
-    x, about = images(draw), ((33, 32), (1, 1), (1, 0), (1, 1))
+    x = images(draw)
+    about: Any = (33, 32), (1, 1), (1, 0), (1, 1)
     if draw.choice(False, False, True):  # more taps than threads
         x = draw.array(draw.number(1, 2), draw.number(1, 2), 33, 33)
     else:
@@ -699,7 +700,7 @@ def im2col(ggml: Ggml, draw: Draw) -> Compared:
 def conv_2d(ggml: Ggml, draw: Draw) -> Compared:
     """Convolution."""
     x = images(draw, "plain")
-    about = geometry(draw, x)
+    about: Any = geometry(draw, x)
     w = draw.array(draw.number(1, 3), x.shape[1], *about[0], dtype=draw.choice(np.float32, np.float16), kind="plain")
     expected, bound = oracles.convolution(patches(x, *about), w)
     return Compared(ggml.conv_2d(w, x, *about[1:]), expected, EPSILON * 64 * bound)
@@ -1157,7 +1158,7 @@ def flash_attention(ggml: Ggml, draw: Draw, *, ragged: bool = False) -> Compared
     batch, shared, of = draw.number(1, 2), draw.choice(1, 2), draw.number(1, 2)
     # The mask has whole blocks of queries: see FINDINGS.
     count = draw.number(1, 3) if vectors else draw.choice(1, 20) if ragged else 8 if masked else draw.choice(1, 8, 20)
-    heads, keys = shared * of, draw.choice(1, 32, 33, 64, 100)
+    heads, keys = shared * of, draw.choice(64, 100) if ragged else draw.choice(1, 32, 33, 64, 100)
     q = draw.array(batch, heads, count, size, kind="plain")
     k, v = (weights(draw, kind, batch, of, keys, size) for _ in "kv")
     mask = draw.array(1, 1, count, keys, dtype=np.float16, kind="plain") if masked else None
@@ -1390,7 +1391,8 @@ def state_space(ggml: Ggml, draw: Draw, *, by_fours: bool = False) -> list[Compa
 def other_convolutions(ggml: Ggml, draw: Draw) -> list[Compared]:
     """Convolutions of each channel, of either order of axes, and of volumes."""
     x = images(draw, "plain")
-    kernel, strides, padding, dilations = about = geometry(draw, x)
+    about: Any = geometry(draw, x)
+    kernel, strides, padding, dilations = about
     dtype, last = draw.choice(np.float32, np.float16), draw.choice(False, True)
     w = draw.array(x.shape[1], 1, *kernel, dtype=dtype, kind="plain")
     expected, bound = oracles.convolution(patches(x, *about), w, x.shape[1])
@@ -1416,7 +1418,7 @@ def other_convolutions(ggml: Ggml, draw: Draw) -> list[Compared]:
     made = [Compared(out, expected, EPSILON * 64 * bound)]
     x = draw.array(draw.number(1, 2), draw.number(1, 3), *(draw.number(2, 5) for _ in range(3)), kind="plain")
     w = draw.array(draw.number(1, 3), x.shape[1], *(draw.number(1, 2) for _ in range(3)), dtype=dtype, kind="plain")
-    numbers = [tuple(draw.number(low, 2) for _ in range(3)) for low in (1, 0, 1)]
+    numbers: Any = [tuple(draw.number(low, 2) for _ in range(3)) for low in (1, 0, 1)]
     if any(n + 2 * p <= d * (k - 1) for n, p, d, k in zip(x.shape[2:], *numbers[1:], w.shape[2:], strict=True)):
         return made
     expected, bound = oracles.convolution(patches(x, w.shape[2:], *numbers), w)

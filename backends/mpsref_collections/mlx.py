@@ -969,7 +969,7 @@ def scan(mlx: Mlx, draw: Draw) -> Compared:
     """Cumulative sums, products, maxima and minima in either direction."""
     operation = draw.choice("Sum", "Prod", "Max", "Min")
     strided, reverse, inclusive = (draw.choice(False, True) for _ in range(3))
-    whole = (draw.number(1, 2), draw.choice(1, 31, 32, 33, 70), draw.choice(1, 3, 31, 33, 70))
+    whole: tuple[int, ...] = draw.number(1, 2), draw.choice(1, 31, 32, 33, 70), draw.choice(1, 3, 31, 33, 70)
     if not strided:
         whole = draw.number(1, 2), draw.choice(1, 5, 127, 128, 129, 1025, 4097, 8200)
     x = draw.array(*whole)
@@ -1433,7 +1433,7 @@ def fft(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> list[Compared]:
             3: plan // rader if rader else 0,
             22: False,
         }
-        used = []
+        used = list[int]()
         for first, rest in ((4, length // rader if rader else length), (13, rader - 1 if rader else 1)):
             for i, radix in enumerate(radices):
                 known[first + i] = 0
@@ -1731,11 +1731,11 @@ def other_gemv(mlx: Mlx, draw: Draw) -> Compared:
     out, one, sm, sn = blank((count, size), dtype), np.int32(1), *((8, 4) if flip else (1, 32))
     tiles = (1, 2, sm, sn, 4, 4) if flip else (4, 1, sm, sn, 4, 4)
     per = 2 * sn * 4 if flip else 4 * sm * 4
-    numbers = np.int32(length), np.int32(size), np.int32(columns), np.float32(1), np.float32(0)
+    sizes = np.int32(length), np.int32(size), np.int32(columns), np.float32(1), np.float32(0)
     batch = one, ints([count]), longs([1, 1]), one, ints([2]), longs([length]), one, ints([3]), longs([rows * columns])
     kernel, group = f"{name}<{typed(out)}, {', '.join(map(str, tiles))}>", (32, *tiles[1::-1])
     unused = np.zeros(1, dtype)
-    arguments = matrices, vectors, unused, out, *numbers, *batch, *which
+    arguments = matrices, vectors, unused, out, *sizes, *batch, *which
     mlx.run(
         "steel/utils.h gemv.h",
         kernel,
@@ -1830,7 +1830,7 @@ TENSORS = "products by the tensor operations of MSL 4.0, which hosts choose on G
 PARTIAL = "partial sums of many terms, which are added by a reduction: not run yet"
 NOT_RUN: Mapping[str, str] = {
     "*_nax*": TENSORS, "gated_delta_dgamma_to_dg": TENSORS,
-    "*_splitk": PARTIAL, "*_split_k": PARTIAL,
+    "*_t_splitk": PARTIAL, "*_split_k": PARTIAL,
     "*_wide": "rows by simdgroups of several vectors, for sizes that hosts choose by GPU: not run yet",
     "*_wide_gather": "rows by simdgroups of several vectors, for sizes that hosts choose by GPU: not run yet",
     "*_gather_qmm_rhs": "products of sorted groups of rows, by tables of the host: not run yet",

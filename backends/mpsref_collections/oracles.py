@@ -160,7 +160,7 @@ def patches(
     """Return the taps of windows, as (N, C, OH, OW, KH, KW), ``fill`` outside of the image."""
     padded = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)], constant_values=fill)
     spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-    every = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, x.ndim)))  # type: ignore[call-overload]
+    every = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, x.ndim)))
     steps = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
     return np.asarray(every[tuple(steps)])
 
@@ -205,16 +205,14 @@ def positions(before: int, after: int, name: str, *, align_corners: bool, antial
         place, support = wide(source)[:, None], max(1.0, float(scale))
         near = (j >= np.floor(place - support + 0.5)) & (j < np.ceil(place + support + 0.5))
         weight = np.maximum(0, 1 - np.abs(j - place) / support) * near
-        return weight / weight.sum(1, keepdims=True)
+        return np.asarray(weight / weight.sum(1, keepdims=True))
     cubic = "cubic" in name
     source = source if align_corners or cubic else np.maximum(source, 0)
     first = np.floor(source).astype(np.int64)
     t = wide(source - first)
     if cubic:
-        near, far = ([p(d) for d in pair] for p, pair in (
-            (lambda d: (1.25 * d - 2.25) * d * d + 1, (t, 1 - t)),
-            (lambda d: ((-0.75 * d + 3.75) * d - 6) * d + 3, (t + 1, 2 - t)),
-        ))  # fmt: skip
+        near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]
+        far = [((-0.75 * d + 3.75) * d - 6) * d + 3 for d in (t + 1, 2 - t)]
         weights = [(-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])]
     else:
         weights = [(0, 1 - t), (1, t)]

@@ -375,7 +375,7 @@ def added(values: Array, places: Array, size: Sequence[int]) -> Array:
 
 def taps(x: Array, words: Mapping[str, Any], size: Sequence[int], fill: float) -> tuple[Array, Array]:
     """Return the elements of each window, and their positions in the image, -1 outside."""
-    about = [words[word] for word in GEOMETRY]
+    about: Any = [words[word] for word in GEOMETRY]
     places = np.arange(x[0, 0].size).reshape(1, 1, *x.shape[2:])
     found, place = oracles.patches(x, *about, fill), oracles.patches(places, *about, -1)
     flat = (*size, -1)

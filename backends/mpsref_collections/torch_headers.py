@@ -439,7 +439,7 @@ def elementwise(torch: TorchHeaders, draw: Draw) -> Compared:
             ends = [np.array([*one, 0], np.uint32) for one in (widths, types)]
         if "castout" in form:
             ends = [np.array([out.itemsize, SCALARS[other], *[out.size, 0] * ("ilp" in form)], np.uint32)]
-        ends += [np.uint32(out.size)] * (per == 4 and "castout" not in form)
+        ends += [np.array(out.size, np.uint32)] * (per == 4 and "castout" not in form)
         arguments = [*arrays, *number_of, *alpha, *ends]
     kind = {"float32": "float", "float16": "half", "int32": "int"}[np.dtype(dtype).name]
     once = (count == 1 and "castout" in form) or (count == 3 and cast)
