@@ -378,7 +378,7 @@ def examine(collection: Collection, case: Case, examples: int, seed: int | None 
     return outcome
 
 
-MOST_IN_VAIN = 8
+MOST_IN_VAIN = 20
 """Rounds of draws of a case without another function, after which it is left out."""
 
 

@@ -687,14 +687,16 @@ def pool_2d(ggml: Ggml, draw: Draw) -> list[Compared]:
 def im2col(ggml: Ggml, draw: Draw) -> Compared:
     """Taps of windows."""
     x = images(draw)
-    about: Any = (33, 32), (1, 1), (1, 0), (1, 1)
+    kernel, strides, padding, dilations = (33, 32), (1, 1), (1, 0), (1, 1)
     if draw.choice(False, False, True):  # more taps than threads
         x = draw.array(draw.number(1, 2), draw.number(1, 2), 33, 33)
     else:
-        about = geometry(draw, x)
+        kernel, strides, padding, dilations = geometry(draw, x)
     dtype = draw.choice(np.float32, np.float16)
-    taken = patches(x, *about).transpose(0, 2, 3, 1, 4, 5)
-    return Compared(ggml.im2col(x, *about, dtype), taken.reshape(*taken.shape[:3], -1).astype(dtype))
+    taken = patches(x, kernel, strides, padding, dilations).transpose(0, 2, 3, 1, 4, 5)
+    return Compared(
+        ggml.im2col(x, kernel, strides, padding, dilations, dtype), taken.reshape(*taken.shape[:3], -1).astype(dtype)
+    )
 
 
 def conv_2d(ggml: Ggml, draw: Draw) -> Compared:

@@ -735,8 +735,9 @@ def copy(mlx: Mlx, draw: Draw) -> Compared:
     # Negative numbers of a floating-point type have no value of an unsigned one.
     x = np.abs(x) if kind in FLOATS and np.dtype(other).kind == "u" else x
     out, dynamic = blank(whole, other), draw.choice(False, False, True)
-    if draw.choice(False, True):
-        out = blank(whole[::-1], other).transpose()
+    how = draw.choice("dense", "transposed", "every other")
+    if how != "dense":
+        out = blank(whole[::-1], other).transpose() if how == "transposed" else blank((*whole, 2), other)[..., 0]
     return Compared(mlx.copy(x, out, **sized(draw), dynamic=dynamic), np.broadcast_to(x.astype(other), whole))
 
 
@@ -1811,6 +1812,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
     ("gemv", "same-value"): "the last thread repeats rows of the one before",
     ("row_reduce_simple", "same-value"): "the last threadgroup repeats rows of the one before",
     ("gather_mm_rhs", "fence"): "blocks are overwritten behind a barrier with mem_none, after all have read them",
+    ("copy_gg", "uncovered"): "every other element is written",
     ("slice_update", "uncovered"): "a part of the array is written",
     ("affine_gather_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
     ("affine_qmv", "same-value"): "the last simdgroup repeats rows of the one before",

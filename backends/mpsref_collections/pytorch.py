@@ -375,9 +375,11 @@ def added(values: Array, places: Array, size: Sequence[int]) -> Array:
 
 def taps(x: Array, words: Mapping[str, Any], size: Sequence[int], fill: float) -> tuple[Array, Array]:
     """Return the elements of each window, and their positions in the image, -1 outside."""
-    about: Any = [words[word] for word in GEOMETRY]
+    kernel, strides, padding, dilations = (words[word] for word in GEOMETRY)
     places = np.arange(x[0, 0].size).reshape(1, 1, *x.shape[2:])
-    found, place = oracles.patches(x, *about, fill), oracles.patches(places, *about, -1)
+    found, place = (
+        oracles.patches(one, kernel, strides, padding, dilations, outside) for one, outside in ((x, fill), (places, -1))
+    )
     flat = (*size, -1)
     return found.reshape(flat), np.broadcast_to(place, found.shape).reshape(flat)
 

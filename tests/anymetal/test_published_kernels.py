@@ -50,6 +50,7 @@ def test_findings_are_live(name, case):
     assert outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, (module, _) in MODULES.items() if hasattr(module, "NOT_RUN")])
 def test_every_function_is_run_or_has_a_reason(name):
     """Of collections that packages have whole: the cases would launch each function, or ``NOT_RUN`` says why not."""
