@@ -1812,6 +1812,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
     ("gemv", "same-value"): "the last thread repeats rows of the one before",
     ("row_reduce_simple", "same-value"): "the last threadgroup repeats rows of the one before",
     ("gather_mm_rhs", "fence"): "blocks are overwritten behind a barrier with mem_none, after all have read them",
+    ("fp_", "truncation"): "of a word the lowest 4 bits are wanted: it is cut to 8 bits, and then masked",
     ("copy_gg", "uncovered"): "every other element is written",
     ("slice_update", "uncovered"): "a part of the array is written",
     ("affine_gather_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
