@@ -46,6 +46,8 @@ ELSEWHERE = frozenset(
 """Arguments that have tests of their own, most of them images, nodes and memory."""
 
 OTHER_NAMES = {
+    "gamma": "gamma|beta",
+    "mean": "mean|variance",
     "a_data": "data",
     "anchor_boxes": "buffer size",
     "channel_format": "channel format",
