@@ -7,7 +7,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
 from mpsref_metal.fold import fold
-from mpsref_metal.launch import WIDE, Launcher, divisor, short_sums, store, typedef, width_of
+from mpsref_metal.launch import WIDE, Launcher, divisor, short_sums, typedef, width_of
 from mpsref_metal.softmax import lanes_of
 
 FILES = "lanes", "loss"
@@ -29,6 +29,10 @@ SIZES = np.dtype(
         *((name, "f4") for name in NUMBERS),
     ]
 )
+FINISH = np.dtype(
+    [*((name, "u4") for name in ("images", "losses", "by_counts")), *((name, "f4") for name in ("offset", "factor"))]
+)
+
 ELEMENT, SLOPE, LABEL_SLOPE = range(3)
 NONE, OF_ELEMENTS, OF_IMAGES, OF_ALL = range(4)
 
@@ -36,7 +40,7 @@ NONE, OF_ELEMENTS, OF_IMAGES, OF_ALL = range(4)
 def forward(
     launch: Launcher, problem: LossForward, y: Array, t: Array, weights: Array | None = None, *, out: Array
 ) -> None:
-    """Run ``values`` for the reduction "none", else ``sums`` and ``fold``."""
+    """Run ``values`` for the reduction "none", else ``sums``, ``fold`` and ``finish``."""
     if problem.spec.reduction == "none":
         _values(launch, problem, ELEMENT, None, y, t, weights, out)
         return
@@ -49,17 +53,12 @@ def forward(
     partial = launch.run(FILES, "sums", buffers, [((n, runs), np.float32)] * 2, known, n * runs * lanes)
     across, by_counts = loss.reduce_across_batch, weights is not None and loss.reduction == "sumbynonzeroweights"
     images = 1 if across else n
-    sums, numbers = (np.asarray(fold(launch, one.reshape(images, -1, 1))).reshape(-1) for one in partial)
+    sums = fold(launch, partial[0].reshape(images, -1, 1))
+    numbers = fold(launch, partial[1].reshape(images, -1, 1)) if by_counts else sums
     offset = loss.weight * (n if across else 1) if loss.type == "cosinedistance" else 0  # an image has 1 - sum of y t
-    losses = np.zeros(n, np.float32)
-    with np.errstate(over="ignore"):
-        if by_counts:
-            np.divide(sums + offset, numbers, out=losses[:images], where=numbers > 0, casting="same_kind")
-        elif loss.reduction == "sum":
-            losses[:images] = sums + offset
-        elif number := problem.divisors(None)[0]:
-            losses[:images] = (sums + offset) / number
-    store(losses, out)
+    number = 1 if by_counts or loss.reduction == "sum" else problem.divisors(None)[0]
+    finish = np.array([(n, images, by_counts, offset, 1 / number if number else 0)], FINISH)
+    launch.into(FILES, "finish", [sums, numbers, finish], out, known, n)
 
 
 def gradient(launch: Launcher, problem: LossGradient, *inputs: Array, out: Array) -> None:

@@ -332,3 +332,30 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
         counts[lane.run] = count;
     }
 }
+
+struct Finish {
+    uint images;
+    uint losses;     // 1 if the loss of all images is that of image 0, else `images`
+    uint by_counts;  // whether losses are divided by the numbers of weights that are not 0
+    float offset;
+    float factor;
+};
+
+// The loss of each image: the sum plus an offset, times a factor.
+kernel void finish(device const float* sums [[buffer(0)]],
+                   device const float* counts [[buffer(1)]],
+                   constant Finish& finish [[buffer(2)]],
+                   device float* result [[buffer(3)]],
+                   uint id [[thread_position_in_grid]]) {
+    if (id >= finish.images) {
+        return;
+    }
+    float loss = 0;
+    if (id < finish.losses) {
+        loss = (sums[id] + finish.offset) * finish.factor;
+        if (finish.by_counts) {
+            loss = counts[id] > 0 ? loss / counts[id] : 0.0f;
+        }
+    }
+    result[id] = loss;
+}
