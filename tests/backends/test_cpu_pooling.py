@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from mpsref import PoolingMax
+from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsref.kernels.pooling import Pooling
 from mpsref_cpu import backend, threads
 from mpsref_cpu.pooling import windows
 
@@ -35,3 +36,9 @@ def test_chunks_of_the_channels_have_the_bits_of_the_whole(
         monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
         results.append(PoolingMax(kernel, 1, 1, "clamp").gradient(g, x, backend=backend).tobytes())
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("kind", [PoolingAverage, PoolingL2Norm, PoolingMax])
+def test_no_pixel_of_the_gradient_has_a_window_in_the_image(kind: type[Pooling]) -> None:
+    g, x = np.ones((1, 1, 3, 1), np.float32), np.ones((1, 1, 1, 1), np.float32)
+    assert kind(1, offset=1).gradient(g, x, backend=backend).tolist() == [[[[0]]]]

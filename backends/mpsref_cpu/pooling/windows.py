@@ -101,8 +101,8 @@ def groups_of_windows(
     windows: Windows, stride: int, alone: npt.NDArray[np.bool_], begin: int, end: int, *equal: Indices
 ) -> Groups:
     """Group the windows in ``[begin, end)`` that read alike, apart from those marked as ``alone``."""
-    first, count = windows.first[begin:end], windows.count[begin:end]
-    alike = (np.diff(first) == stride) & (np.diff(count) == 0) & ~alone[begin + 1 : end] & ~alone[begin : end - 1]
+    first, count, alone = windows.first[begin:end], windows.count[begin:end], alone[begin:end]
+    alike = (np.diff(first) == stride) & (np.diff(count) == 0) & ~alone[1:] & ~alone[:-1]
     for column in equal:
         alike &= np.diff(column[begin:end]) == 0
     start = np.flatnonzero(np.concatenate([[True], ~alike])) if first.size else first
