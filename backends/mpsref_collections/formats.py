@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,15 @@ SCALES |= {"q3_K": [108], "tq2_0": [64], "mxfp4": [], "iq1_m": []}
 """Bytes at which numbers of a block's scales begin, for formats in which it is not the first only."""
 NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float64)
 MICRO = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def points(text: str, name: str) -> Array:
+    """Return the points of a lattice: numbers of 4 or 8 bytes of a table in the text of a header."""
+    found = re.search(rf"GGML_TABLE_BEGIN\((\w+), {name}, \w+\)(.*?)GGML_TABLE_END", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"there is no table {name}")
+    kind = {"uint32_t": np.uint32, "uint64_t": np.uint64}[found[1]]
+    return np.array([int(one, 0) for one in re.findall(r"0x\w+|\d+", found[2])], kind)
 
 
 def halves(data: Array) -> Any:

@@ -17,12 +17,11 @@ import numpy as np
 
 from mpsref_collections import oracles
 from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, named, record
-from mpsref_collections.formats import BLOCKS, ELEMENTS, dequantized, weights
+from mpsref_collections.formats import BLOCKS, ELEMENTS, dequantized, points, weights
 from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, spread, wide, windows
 
 MOST_THREADS = 1024
 TYPES = {"float32": "f32", "float16": "f16", "int32": "i32"}
-TYPES_OF_C = {"uint32_t": np.uint32, "uint64_t": np.uint64}
 SHARED = {
     "iq2_xxs": 256 * 8 + 128, "iq2_xs": 512 * 8 + 128, "iq3_xxs": 256 * 4 + 128, "iq3_s": 512 * 4, "q8_0": 256,
     **dict.fromkeys(("iq4_nl", "iq4_xs", "mxfp4"), 128), **dict.fromkeys(("q4_0", "q4_1", "q5_0", "q5_1", "iq2_s"), 16),
@@ -71,10 +70,7 @@ class Ggml(Collection):
 
     def table(self, name: str) -> Array:
         """Return the points of a lattice: numbers of 4 or 8 bytes of a table in the header of formats."""
-        found = re.search(rf"GGML_TABLE_BEGIN\((\w+), {name}, \w+\)(.*?)GGML_TABLE_END", self.formats, re.DOTALL)
-        if found is None:
-            raise ValueError(f"ggml-common.h has no table {name}")
-        return np.array([int(one, 0) for one in re.findall(r"0x\w+|\d+", found[2])], TYPES_OF_C[found[1]])
+        return points(self.formats, name)
 
     @cached_property
     def all(self) -> str:
@@ -755,6 +751,7 @@ def get_rows(ggml: Ggml, draw: Draw) -> Compared:
 
 STEPS = {"q8_0": (127, 0.51), "q4_0": (8, 1.01), "q5_0": (16, 1.01), "q4_1": (15, 0.51), "q5_1": (31, 0.51)}
 THREE = {"tq2_0": (1, 0.51)}
+UNEVEN = {"iq4_nl": (1, 0.2)}
 """Steps between 0 or the least and the largest number of a block, and how much of one a rounding may be."""
 
 
@@ -789,7 +786,7 @@ def near(got: Array, kind: str, x: Array) -> Compared:
     """Compare rows of blocks with the numbers that they hold, within half a step of each block."""
     z = wide(x).reshape(*x.shape[:-1], -1, BLOCKS[kind][0])
     # A step is the largest element divided by 127 or 8, rounded to float16; of q4_0 there is none for its negative.
-    step, (count, most) = np.abs(z).max(-1, keepdims=True), (STEPS | THREE)[kind]
+    step, (count, most) = np.abs(z).max(-1, keepdims=True), (STEPS | THREE | UNEVEN)[kind]
     step = (z.max(-1, keepdims=True) - z.min(-1, keepdims=True) if kind.endswith("1") else step) / count
     bound = step * most + (np.abs(z) + count * step) * HALF + 2**-20
     return Compared(dequantized(got, kind).reshape(z.shape), z, bound)
