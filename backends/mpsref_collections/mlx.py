@@ -94,6 +94,11 @@ class Mlx(Collection):
         found = re.search(rf"void {kernel}\(([^{{]*)", self.marker_file.with_name(file).read_text())
         return found is not None and parameter in found[1]
 
+    def global_scale(self, kernel: str, many: int) -> list[Array]:
+        """Return the scale of each matrix, 1, if a product of quantized weights has it as a parameter."""
+        has = kernel.startswith("fp") and self.has_parameter(QUANTIZED["fp"].split()[-1], kernel, "global_scale")
+        return [np.ones(many, np.float32)] if has else []
+
     def struct(self, file: str, name: str, values: Mapping[str, Any], axes: int = 0) -> Array:
         """Return a struct of steel, zero where there are no values; of a template for a number of axes."""
         text = (self.marker_file.with_name("steel") / file).read_text()
@@ -440,23 +445,36 @@ class Mlx(Collection):
         # Kernels of blocks of columns may begin at a later one, since 0.32.4.
         text = (self.marker_file.with_name("reduction") / "reduce_col.h").read_text()
         start = [np.int64(0)] * ("column_offset" in text)
+
+        def again(some: Array) -> None:
+            """Reduce the results of blocks of rows."""
+            numbers = [
+                np.uint64(len(some)), np.int64(out.size), ints([0]), longs([0]), np.int32(0), ints([len(some)]),
+                longs([out.size]), np.int32(1), np.uint64(1),
+            ]  # fmt: skip
+            grid = (256 * -(-out.size // 32), 1, 1)
+            kernel = f"col_reduce_looped<{kinds}, int, 1, 32, 32>"
+            self.run(headers, kernel, grid, (256, 1, 1), some, out, *numbers, *start)
+
         if length < 32:
             blocks = -(-c // READS)
             group = (min(blocks, 32), min(8, MOST_THREADS // min(blocks, 32), length), 1)
             grid = (-(-blocks // group[0]), outer, 1)
             kernel = f"col_reduce_small<{kinds}, int, 1>"
             self.run(headers, kernel, grid, group, x, out, *about(length, ndim), whole=True)
+        elif c < 32 and length >= 1024:
+            blocks = 128 if length >= 32768 else 32
+            some, group = blank((blocks, *out.shape), x.dtype), (c, min(32, -(-length // blocks)), 1)
+            kernel, (_, _, *rest) = f"col_reduce_longcolumn<{kinds}, int, 1>", about(length, ndim)
+            sizes = np.uint64(length), np.uint64(c), *rest, np.uint64(out.size)
+            self.run(headers, kernel, (outer, 1, blocks), group, x, some, *sizes, whole=True)
+            again(some)
         elif length > 256 and out.size // 32 < 1024:
             some = blank((32, *out.shape), x.dtype)
             grid, group = (256 * columns, outer * 32, 1), (256, 1, 1)
             kernel = f"col_reduce_2pass<{kinds}, int, 1, 32, 32>"
             self.run(headers, kernel, grid, group, x, some, *about(length, ndim), *start, np.uint64(out.size // c))
-            again = [
-                np.uint64(32), np.int64(out.size), ints([0]), longs([0]), np.int32(0), ints([32]), longs([out.size]),
-                np.int32(1), np.uint64(1),
-            ]  # fmt: skip
-            grid = (256 * -(-out.size // 32), 1, 1)
-            self.run(headers, f"col_reduce_looped<{kinds}, int, 1, 32, 32>", grid, group, some, out, *again, *start)
+            again(some)
         else:
             grid, group = (256 * columns, outer, 1), (256, 1, 1)
             kernel = f"col_reduce_looped<{kinds}, int, 1, 32, 32>"
@@ -1007,6 +1025,11 @@ def reduce(mlx: Mlx, draw: Draw, whole: tuple[int, ...] = ()) -> Compared:
     return Compared(mlx.reduce(x, operation, axes).reshape(expected.shape), expected, np.nan_to_num(bound))
 
 
+def long_columns(mlx: Mlx, draw: Draw) -> Compared:
+    """The same of few long columns, in two steps."""
+    return reduce(mlx, draw, (draw.number(1, 2), draw.choice(1024, 1100, 33000), draw.choice(1, 3, 31)))
+
+
 def gemv(mlx: Mlx, draw: Draw, *, long: bool = False) -> Compared:
     """Products of matrices with vectors; each row by one simdgroup, unless ``long``: then of transposes, too."""
     batch, rows = draw.number(1, 2), draw.choice(1, 4) if long else draw.choice(3, 4, 5, 33, 70)
@@ -1057,9 +1080,7 @@ def decoded(elements: Array, bits: int) -> Array:
 def conversions(mlx: Mlx, draw: Draw) -> list[Compared]:
     """Weights rounded to a few bits and back, with integers or floating-point numbers."""
     dtype, name = draw.choice(*FLOATS), draw.choice("affine", "fp")
-    bits, group = draw.choice((4, 16), (4, 32), (8, 32)) if name == "fp" else (
-        draw.choice(2, 3, 4, 5, 6, 8), draw.choice(32, 64, 128)
-    )  # fmt: skip
+    bits, group = width(draw, name)
     rows, count = draw.number(1, 3), 4 * max(32, group) * draw.number(1, 2)
     w = draw.array(rows, count, dtype=dtype, kind=draw.choice("plain", "ties"))
     kind, again = f"{typed(w)}, {group}, {bits}", blank(w.shape, dtype)
@@ -1096,6 +1117,30 @@ def conversions(mlx: Mlx, draw: Draw) -> list[Compared]:
     ]
 
 
+def width(draw: Draw, format_: str, *bits: int) -> tuple[int, int]:
+    """Draw the bits of a weight, of those that are given or of all, and how many weights have a scale."""
+    if format_ == "fp":
+        found: tuple[int, int] = draw.choice((4, 16), (4, 32), (8, 32))
+        return found
+    return draw.choice(*(bits or (2, 3, 4, 5, 6, 8))), draw.choice(32, 64, 128)
+
+
+def coded(
+    random: np.random.Generator, shape: Sequence[int], bits: int, group: int, format_: str, dtype: Any
+) -> tuple[Array, list[Array], Array, Array]:
+    """Return weights in words, their scales and biases, what they are, and the sizes of their terms."""
+    elements, of_groups = random.integers(0, 2**bits, shape), (*shape[:-1], shape[-1] // group)
+    if format_ == "fp":
+        elements = np.where(elements & 127 == 127, 0, elements)  # NaN of 8 bits
+        least, most = (124, 129) if group == 32 else (32, 64)
+        scales = random.integers(least, most, of_groups, np.uint8)
+        weights = decoded(elements, bits) * scaled(scales, group).repeat(group, -1)
+        return packed(elements, bits), [scales], weights, np.abs(weights)
+    factors = [random.uniform(-0.1, 0.1, of_groups).astype(dtype) for _ in range(2)]
+    size, base = (wide(one.repeat(group, -1)) for one in factors)
+    return packed(elements, bits), factors, elements * size + base, elements * np.abs(size) + np.abs(base)
+
+
 def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
     """Products with weights of 2 to 8 bits, transposed or not, in short rows, and of gathered matrices."""
     kernels = "qmv", "qmv_fast", "qmm_t", "qvm", "qmm_n"
@@ -1109,11 +1154,7 @@ def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
         bool(how),
         draw.number(1, 3),
     )
-    is_fp = format_ == "fp"
-    if is_fp:
-        bits, group = draw.choice((4, 16), (4, 32), (8, 32))
-    else:
-        bits, group = draw.choice(2, 4, 8) if quad else draw.choice(2, 3, 4, 5, 6, 8), draw.choice(32, 64, 128)
+    bits, group = width(draw, format_, *[2, 4, 8] * quad)
     random = np.random.default_rng(draw.number(0, 2**16))
     by_rows = name in ("qvm", "qmm_n")  # groups are along the result
     k = 512 if fast else draw.choice(64, 128) if quad else max(32, group) * draw.number(1, 3)
@@ -1121,23 +1162,8 @@ def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
     n = max(32, group) * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
     n = 64 * draw.number(1, 2) if quad and not ragged else 8 * n if fast else n
     batch, m = 4 if gathers else 1, draw.choice(1, 2, 33) if matrix else draw.number(1, 2)
-    elements = random.integers(0, 2**bits, (many, *((k, n) if by_rows else (n, k))))
-    of_groups = (*elements.shape[:-1], elements.shape[-1] // group)
+    w, factors, weights, sizes = coded(random, (many, *((k, n) if by_rows else (n, k))), bits, group, format_, dtype)
     x = draw.array(many if gathers else 1, m, k, dtype=dtype, kind="plain")
-    if is_fp:
-        elements = np.where(elements & 127 == 127, 0, elements)  # NaN of 8 bits
-        factors = [
-            random.integers(124, 129, of_groups, np.uint8)
-            if group == 32
-            else random.integers(32, 64, of_groups, np.uint8)
-        ]
-        weights = decoded(elements, bits) * scaled(factors[0], group).repeat(group, -1)
-        sizes = np.abs(weights)
-    else:
-        factors = [random.uniform(-0.1, 0.1, of_groups).astype(dtype) for _ in range(2)]
-        size, base = (wide(one.repeat(group, -1)) for one in factors)
-        weights, sizes = elements * size + base, elements * np.abs(size) + np.abs(base)
-    w = packed(elements, bits)
     pairs = random.integers(0, many, (2, batch), np.uint32) if gathers else np.zeros((2, 1), np.uint32)
     out, left = blank((batch, m, n), dtype), wide(x)[pairs[0]]
     right, magnitude = (one[pairs[1]] if by_rows else one[pairs[1]].swapaxes(1, 2) for one in (weights, sizes))
@@ -1150,17 +1176,66 @@ def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
     columns = {"qvm": 64, "qmv_quad": 64}.get(name, 8)
     grid = (-(-n // 32), -(-m // 32), batch) if matrix else (m, -(-n // columns), batch)
     threads = (32, 2, 2) if matrix else (32, 1 if quad else 2, 1)
-    whole = (
-        [np.ones(1, np.float32)]
-        if is_fp and mlx.has_parameter(QUANTIZED["fp"].split()[-1], template, "global_scale")
-        else []
-    )
+    whole = mlx.global_scale(template, many)
     buffers = [w, *factors, *whole, x, *(list(pairs) if gathers else []), out, *numbers, *about]
     mlx.run(
         QUANTIZED[format_], kernel, grid, threads, *buffers, whole=True, constants={200: True, 201: True, 202: True}
     )
     bound = (EPSILON * 64 + HALF * 8 * (dtype == np.float16)) * (np.abs(left) @ magnitude)
     return Compared(out, *rounded(left @ right, dtype, bound))
+
+
+def quantized_parts(mlx: Mlx, draw: Draw) -> Compared:
+    """The same for several vectors at once, for parts of the terms, and for rows that are sorted by their matrix."""
+    rows = {
+        "qmv_wide": (2, 5, 6, 11),
+        "qvm_split_k": (1, 2),
+        "qmm_t_splitk": (1, 2, 33),
+        "gather_qmm_rhs": (16, 17, 40),
+    }
+    name, format_, dtype = draw.choice(*rows), draw.choice("affine", "fp"), draw.choice(*FLOATS)
+    m, (bits, group), template = draw.choice(*rows[name]), width(draw, format_), f"{format_}_{name}"
+    random, unit, is_sorted = np.random.default_rng(draw.number(0, 2**16)), max(32, group), name == "gather_qmm_rhs"
+    many = draw.number(1, 3) if is_sorted else 1
+    by_rows = name == "qvm_split_k" or (is_sorted and draw.choice(False, True))  # groups are along the result
+    n = unit * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
+    parts = draw.number(2, 3) if name == "qmm_t_splitk" else 1
+    k = unit * draw.number(1, 3) * parts
+    if name == "qvm_split_k":
+        k = draw.choice(1024, 1025, 1100, 8200)
+        parts = 32 if k > 8192 else 8
+    w, factors, weights, sizes = coded(random, (many, *((k, n) if by_rows else (n, k))), bits, group, format_, dtype)
+    x, which = draw.array(m, k, dtype=dtype, kind="plain"), np.sort(random.integers(0, many, m))
+    # Before 0.32.4 sums of tiles have the type of the vectors.
+    single = mlx.has_parameter(QUANTIZED[format_].split()[-1], template, "device float* y")
+    out = blank((parts, m, n), np.float32 if single else dtype)
+    given, one, each = [w, *factors, *mlx.global_scale(template, many)], np.int32(1), -(-k // parts)
+    known: dict[int | str, Any] = {200: m % 16 == 0, 201: n % 32 == 0, 202: k % 32 == 0}
+    threads, more = (32, 2, 1), list[Any]()
+    if name == "qmv_wide":
+        vectors, lanes = -(-m // -(-m // 5)), 16 if format_ == "fp" else 8
+        flags, grid = (vectors, lanes, "false"), (-(-m // vectors), -(-n // (64 // lanes)), 1)
+        none = one, ints([1]), longs([0])  # of batches
+        arguments = [*given, x, out, *map(np.int32, (k, n, m)), *none, *none, *[longs([0])] * len(factors)]
+    elif name == "qvm_split_k":
+        flags, grid = (parts,), (m, -(-n // (2 * min(32, group))), parts)
+        jumps = [longs([each * array.shape[-1]]) for array in (w, *factors)]
+        more = [one, ints([parts, m, each]), longs([each]), one, ints([parts, each, n]), *jumps]
+        arguments = [*given, x, out, np.int32(each), np.int32(n), *more, np.int32(k - (parts - 1) * each)]
+    elif name == "qmm_t_splitk":
+        flags, grid, threads = (flag(n % 32 == 0),), (-(-n // 32), -(-m // 32), parts), (32, 2, 2)
+        arguments = [*given, x, out, *map(np.int32, (k, n, m, each, m * n))]
+    else:
+        flags, grid, groups = ("16, 32, 32, 1, 2", flag(not by_rows)), (-(-n // 32), -(-m // 16), 1), which
+        if mlx.has_parameter(QUANTIZED[format_].split()[-1], template, "num_groups"):  # as in gather_mm_rhs
+            groups, more, grid = np.searchsorted(which, np.arange(many)), [np.int32(many)], (grid[0], grid[1] + many, 1)
+        arguments = [x, *given, groups.astype(np.int32), out, *map(np.int32, (m, n, k)), *more]
+    kernel = f"{template}<{', '.join(map(str, (typed(x), group, bits, *flags)))}>"
+    mlx.run(QUANTIZED[format_], kernel, grid, threads, *arguments, whole=True, constants=known)
+    left, (right, magnitude) = wide(x)[:, None], (array[which] for array in (weights, sizes))
+    right, magnitude = (array if by_rows else array.swapaxes(1, 2) for array in (right, magnitude))
+    bound = (EPSILON * 64 + HALF * 8 * (dtype == np.float16)) * (np.abs(left) @ magnitude)
+    return Compared(out.sum(0, dtype=np.float64), *rounded((left @ right)[:, 0], dtype, bound[:, 0]))
 
 
 def gemm(mlx: Mlx, draw: Draw, *, back: bool = False) -> Compared:
@@ -1589,6 +1664,19 @@ def full_attention(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(out, *rounded(expected, dtype, error))
 
 
+def conv_params(
+    mlx: Mlx, x: Array, w: Array, out: Array, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int],
+    dilations: Sequence[int], holes: Sequence[int] = (1, 1, 1), flip: bool = False,
+) -> Array:  # fmt: skip
+    """Return the struct of a convolution, channels last, in which the input may be dilated and the weights flipped."""
+    axes = len(kernel)
+    values: dict[str, Any] = {"N": len(x), "C": x.shape[-1], "O": len(w), "groups": 1, "flip": flip}
+    values |= {"iS": x.shape[1:-1], "wS": kernel, "oS": out.shape[1:-1], "idil": holes[:axes]}
+    values |= {"str": strides, "pad": padding, "kdil": dilations}
+    values |= {f"{name}_strides": steps(one) for name, one in (("in", x), ("wt", w), ("out", out))}
+    return mlx.struct("conv/params.h", "MLXConvParams", values, axes)
+
+
 def convolution(mlx: Mlx, draw: Draw) -> Compared:
     """Convolutions of images and volumes, channels last, by products of blocks."""
     axes, dtype, channels = draw.choice(2, 3), draw.choice(*FLOATS), 16 * draw.number(1, 2)
@@ -1602,18 +1690,7 @@ def convolution(mlx: Mlx, draw: Draw) -> Compared:
     about = kernel, strides, padding, dilations
     size = oracles.windows(lengths, *about)
     out = blank((len(x), *size, len(w)), dtype)
-    values: dict[str, Any] = {
-        "N": len(x),
-        "C": channels,
-        "O": len(w),
-        "iS": lengths,
-        "wS": kernel,
-        "oS": size,
-        "groups": 1,
-    }
-    values |= {"str": strides, "pad": padding, "kdil": dilations, "idil": [1] * axes}
-    values |= {f"{name}_strides": steps(one) for name, one in (("in", x), ("wt", w), ("out", out))}
-    params, bk = mlx.struct("conv/params.h", "MLXConvParams", values, axes), 16
+    params, bk = conv_params(mlx, x, w, out, *about), 16
     bm, bn = 32, 8 if len(w) <= 8 else 32
     wm, wn = (4, 1) if bn == 8 else (2, 2)
     m, jumps = out.size // len(w), [int(a) * b for a, b in zip(steps(x)[1:-1], dilations, strict=True)]
@@ -1638,8 +1715,50 @@ def convolution(mlx: Mlx, draw: Draw) -> Compared:
     return Compared(out, *rounded(expected, dtype, EPSILON * 64 * bound))
 
 
+def general_convolution(mlx: Mlx, draw: Draw) -> Compared:
+    """Convolutions of images with zeros between their elements, of any channels, also with flipped weights."""
+    dtype, flip, channels = draw.choice(*FLOATS), draw.choice(False, True), draw.choice(1, 3, 16, 33)
+    image, kernel = [draw.number(1, 6) for _ in "yx"], [draw.number(1, 4) for _ in "yx"]
+    strides, dilations, holes = ([draw.number(1, 3) for _ in "yx"] for _ in range(3))
+    spread = [(n - 1) * hole + 1 for n, hole in zip(image, holes, strict=True)]
+    sizes = zip(dilations, kernel, spread, strict=True)
+    padding = [max(draw.number(0, 2), -(-(d * (k - 1) + 1 - n) // 2)) for d, k, n in sizes]
+    about = kernel, strides, padding, dilations
+    x = draw.array(draw.number(1, 2), *image, channels, dtype=dtype, kind="plain")
+    w = draw.array(draw.choice(1, 8, 33), *kernel, channels, dtype=dtype, kind="plain")
+    out = blank((len(x), *oracles.windows(spread, *about), len(w)), dtype)
+    # Windows that are a period apart have the same taps, at equal distances: tables have the first one and the number.
+    pairs = [*zip(*about, holes, strict=True)]
+    periods, every = ([math.lcm(one[-1], one[i]) // one[i] for one in pairs] for i in (1, 3))
+    tables = list[Array]()
+    for (k, s, p, d, hole), period, step in zip(pairs, periods, every, strict=True):
+        taps = [[j for j in range(k) if (i * s - p + (k - 1 - j if flip else j) * d) % hole == 0] + [k]
+                for i in range(period)]  # fmt: skip
+        tables.append(ints([(one[0], -(-(k - one[0]) // step)) for one in taps]))
+    grid = [-(-n // period) for n, period in zip(out.shape[1:3], periods, strict=True)]
+    m = len(x) * math.prod(grid)
+    tiles = {"tiles_n": -(-len(w) // 32), "tiles_m": -(-m // 32), "gemm_k_iterations": -(-channels // 16)}
+    sizes_of = {"M": out.size // len(w), "N": len(w), "K": w[0].size} | tiles
+    structs = (
+        conv_params(mlx, x, w, out, *about, holes, flip),
+        mlx.struct("conv/params.h", "ImplicitGemmConv2DParams", sizes_of),
+    )
+    jumps = ints([*every, *periods, *grid, math.prod(grid), m])
+    headers = "steel/conv/conv.h steel/conv/kernels/steel_conv_general.h"
+    blocks = tiles["tiles_n"], tiles["tiles_m"], math.prod(periods)
+    name = f"implicit_gemm_conv_2d_general<{typed(x)}, 32, 32, 16, 2, 2>"
+    known: dict[int | str, Any] = {200: channels % 16 == 0}
+    arguments = x, w, out, *structs, jumps, *tables
+    mlx.run(headers, name, blocks, (32, 2, 2), *arguments, whole=True, constants=known)
+    full = np.zeros((len(x), *spread, channels))
+    full[:, :: holes[0], :: holes[1]] = x
+    first, second = (np.moveaxis(one, -1, 1) for one in (full, w[:, ::-1, ::-1] if flip else w))
+    expected, bound = (np.moveaxis(one, 1, -1) for one in oracles.convolution(oracles.patches(first, *about), second))
+    return Compared(out, *rounded(expected, dtype, EPSILON * 64 * bound))
+
+
 def gated_delta(mlx: Mlx, draw: Draw) -> list[Compared]:
-    """Gated delta rules, one token after the other, and their gradients."""
+    """Gated delta rules, one token after the other and by chunks of eight, and gradients."""
     batch, of, shared, dk, dv, every = (
         draw.number(1, 2),
         draw.number(1, 2),
@@ -1659,6 +1778,9 @@ def gated_delta(mlx: Mlx, draw: Draw) -> list[Compared]:
     arguments = q, k, v, state, g, beta, y, last, length, kept
     headers = "atomic.h gated_delta_update.h"
     mlx.run(headers, f"gated_delta_seq{kinds}", grid, group, *arguments, constants={200: True})
+    chunks, kernel = [blank(v.shape), blank(state.shape)], f"gated_delta_fused_chunk{kinds.replace('4>', '8>')}"
+    arguments, blocks = (q, k, v, state, g, beta, *chunks, length), (32, dv // 8, batch * heads)
+    mlx.run(headers, kernel, blocks, group, *arguments, constants={200: True})
     made = [
         blank(v.shape) if one is v else blank(state.shape) if one is state else np.zeros_like(one)
         for one in (q, k, v, g, beta, state)
@@ -1692,7 +1814,8 @@ def gated_delta(mlx: Mlx, draw: Draw) -> list[Compared]:
         h = h * g[:, t, :, None, None]
     for i in (0, 1):  # of heads with the same queries and keys
         expected[i] = expected[i].reshape(batch, tokens, of, shared, dk).sum(3)
-    pairs = [(y, np.stack(outs, 1)), (last, z), *zip(made, [*expected, h], strict=True)]
+    forward = [np.stack(outs, 1), z]
+    pairs = [*zip((y, last, *chunks, *made), (*forward, *forward, *expected, h), strict=True)]
     return [Compared(got, one, EPSILON * 256 * tokens * (1 + np.abs(one).max())) for got, one in pairs]
 
 
@@ -1749,6 +1872,32 @@ def other_gemv(mlx: Mlx, draw: Draw) -> Compared:
     left = wide(matrices)[which[1]]
     expected, bound = product(left.swapaxes(1, 2) if flip else left, wide(vectors)[which[0]][..., None], dtype)
     return Compared(out, expected[..., 0], bound[..., 0])
+
+
+def wide_gemv(mlx: Mlx, draw: Draw) -> Compared:
+    """Products of matrices with several vectors at once, also scaled and added to others, and of gathered ones."""
+    gathers, m, n = draw.choice(False, True), draw.number(2, 15), draw.choice(2, 33, 66)
+    adds, k, passes = not gathers and draw.choice(False, True), 4 * draw.choice(1, 8, 25, 257), -(-m // 5)
+    vectors, matrices = (draw.array(3, one, k, dtype=np.float16, kind="plain") for one in (m, n))
+    count, one = 4 if gathers else 3, np.int32(1)
+    random, out = np.random.default_rng(draw.number(0, 99)), blank((count, m, n), np.float16)
+    pairs = random.integers(0, 3, (2, count), np.uint32) if gathers else np.stack([np.arange(3)] * 2)
+    lanes = 32 if passes == 1 or n <= 64 else 16
+    kernel = f"gemv_wide{'_gather' * gathers}<half, {-(-m // passes)}, {lanes}>"
+    c, jumps = draw.array(count, m, n, dtype=np.float16, kind="plain"), (longs([m * k]), longs([n * k]))
+    three = (one, ints([3]))
+    batch = (*three, *jumps) if not gathers else (
+        one, ints([count]), longs([1, 1]), *three, jumps[0], *three, jumps[1], *pairs
+    )  # fmt: skip
+    scales, more = (np.float32(0.5), np.float32(2)), (longs([m * n]), np.int32(n), one)
+    mlx.run(
+        "steel/utils.h gemv.h", kernel, (draw.choice(1, passes), -(-n // 4), count), (32, lanes // 8, 1), matrices,
+        vectors, *([c] if adds or gathers else []), out, *map(np.int32, (k, n, m, k, k)), *(scales if adds else ()),
+        *batch, *(more if adds else ()), whole=True, constants={0: False, 1: adds},
+    )  # fmt: skip
+    left, right = wide(vectors)[pairs[0]], wide(matrices)[pairs[1]].swapaxes(1, 2)
+    size = EPSILON * 64 * (np.abs(left) @ np.abs(right) + np.abs(wide(c)))
+    return Compared(out, *rounded(0.5 * (left @ right) + 2.0 * c if adds else left @ right, np.float16, size))
 
 
 NO_NEGATIVE_STRIDES = "`elem_to_loc` of a uint computes with 32 bits, in which no stride is negative"
@@ -1815,6 +1964,9 @@ REVIEWED: Mapping[tuple[str, str], str] = {
     ("fp_", "truncation"): "of a word the lowest 4 bits are wanted: it is cut to 8 bits, and then masked",
     ("copy_gg", "uncovered"): "every other element is written",
     ("slice_update", "uncovered"): "a part of the array is written",
+    ("gated_delta_fused_chunk", "lockstep"): (
+        "a simdgroup overwrites the decays of the chunk that it has just read, with no simdgroup_barrier between"
+    ),
     ("affine_gather_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
     ("affine_qmv", "same-value"): "the last simdgroup repeats rows of the one before",
 }
@@ -1830,22 +1982,12 @@ FILES = {
 """Files that a case needs, of those that a wheel lacks, by the beginning of its name."""
 
 TENSORS = "products by the tensor operations of MSL 4.0, which hosts choose on GPUs that have them: not run yet"
-PARTIAL = "partial sums of many terms, which are added by a reduction: not run yet"
-NOT_RUN: Mapping[str, str] = {
-    "*_nax*": TENSORS, "gated_delta_dgamma_to_dg": TENSORS,
-    "*_t_splitk": PARTIAL, "*_split_k": PARTIAL,
-    "*_wide": "rows by simdgroups of several vectors, for sizes that hosts choose by GPU: not run yet",
-    "*_wide_gather": "rows by simdgroups of several vectors, for sizes that hosts choose by GPU: not run yet",
-    "*_gather_qmm_rhs": "products of sorted groups of rows, by tables of the host: not run yet",
-    "implicit_gemm_conv_2d_general": "strides of the input need tables of the host for each residue: not run yet",
-    "gated_delta_fused_chunk": "chunks of the scan by products of matrices: not run yet",
-    "col_reduce_longcolumn": "few long columns: not run yet",
-}  # fmt: skip
+NOT_RUN: Mapping[str, str] = {"*_nax*": TENSORS, "gated_delta_dgamma_to_dg": TENSORS}
 """Why functions are not run, by patterns of their names."""
 
 CASES = named(
     unary, binary, div_mod, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,
-    arg_reduce, sort, merge_sort, scan, reduce, gemv, gemv_masked, gemm, quantized, arange, searchsorted, random_bits,
-    rope, attention, dot, hadamard, indexing, conversions, fft, cross_entropy, attention_parts, full_attention,
-    convolution, gated_delta, other_gemv,
+    arg_reduce, sort, merge_sort, scan, reduce, long_columns, gemv, gemv_masked, gemm, quantized, quantized_parts,
+    arange, searchsorted, random_bits, rope, attention, dot, hadamard, indexing, conversions, fft, cross_entropy,
+    attention_parts, full_attention, convolution, general_convolution, gated_delta, other_gemv, wide_gemv,
 )  # fmt: skip
