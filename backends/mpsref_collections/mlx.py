@@ -1211,22 +1211,22 @@ def quantized_parts(mlx: Mlx, draw: Draw) -> Compared:
     out = blank((parts, m, n), np.float32 if single else dtype)
     given, one, each = [w, *factors, *mlx.global_scale(template, many)], np.int32(1), -(-k // parts)
     known: dict[int | str, Any] = {200: m % 16 == 0, 201: n % 32 == 0, 202: k % 32 == 0}
-    threads, more = (32, 2, 1), list[Any]()
+    threads, more, flags = (32, 2, 1), list[Any](), list[Any]()
     if name == "qmv_wide":
         vectors, lanes = -(-m // -(-m // 5)), 16 if format_ == "fp" else 8
-        flags, grid = (vectors, lanes, "false"), (-(-m // vectors), -(-n // (64 // lanes)), 1)
+        flags, grid = [vectors, lanes, "false"], (-(-m // vectors), -(-n // (64 // lanes)), 1)
         none = one, ints([1]), longs([0])  # of batches
         arguments = [*given, x, out, *map(np.int32, (k, n, m)), *none, *none, *[longs([0])] * len(factors)]
     elif name == "qvm_split_k":
-        flags, grid = (parts,), (m, -(-n // (2 * min(32, group))), parts)
+        flags, grid = [parts], (m, -(-n // (2 * min(32, group))), parts)
         jumps = [longs([each * array.shape[-1]]) for array in (w, *factors)]
         more = [one, ints([parts, m, each]), longs([each]), one, ints([parts, each, n]), *jumps]
         arguments = [*given, x, out, np.int32(each), np.int32(n), *more, np.int32(k - (parts - 1) * each)]
     elif name == "qmm_t_splitk":
-        flags, grid, threads = (flag(n % 32 == 0),), (-(-n // 32), -(-m // 32), parts), (32, 2, 2)
+        flags, grid, threads = [flag(n % 32 == 0)], (-(-n // 32), -(-m // 32), parts), (32, 2, 2)
         arguments = [*given, x, out, *map(np.int32, (k, n, m, each, m * n))]
     else:
-        flags, grid, groups = ("16, 32, 32, 1, 2", flag(not by_rows)), (-(-n // 32), -(-m // 16), 1), which
+        flags, grid, groups = ["16, 32, 32, 1, 2", flag(not by_rows)], (-(-n // 32), -(-m // 16), 1), which
         if mlx.has_parameter(QUANTIZED[format_].split()[-1], template, "num_groups"):  # as in gather_mm_rhs
             groups, more, grid = np.searchsorted(which, np.arange(many)), [np.int32(many)], (grid[0], grid[1] + many, 1)
         arguments = [x, *given, groups.astype(np.int32), out, *map(np.int32, (m, n, k)), *more]
@@ -1779,8 +1779,8 @@ def gated_delta(mlx: Mlx, draw: Draw) -> list[Compared]:
     headers = "atomic.h gated_delta_update.h"
     mlx.run(headers, f"gated_delta_seq{kinds}", grid, group, *arguments, constants={200: True})
     chunks, kernel = [blank(v.shape), blank(state.shape)], f"gated_delta_fused_chunk{kinds.replace('4>', '8>')}"
-    arguments, blocks = (q, k, v, state, g, beta, *chunks, length), (32, dv // 8, batch * heads)
-    mlx.run(headers, kernel, blocks, group, *arguments, constants={200: True})
+    blocks = 32, dv // 8, batch * heads
+    mlx.run(headers, kernel, blocks, group, q, k, v, state, g, beta, *chunks, length, constants={200: True})
     made = [
         blank(v.shape) if one is v else blank(state.shape) if one is state else np.zeros_like(one)
         for one in (q, k, v, g, beta, state)
@@ -1819,10 +1819,13 @@ def gated_delta(mlx: Mlx, draw: Draw) -> list[Compared]:
     return [Compared(got, one, EPSILON * 256 * tokens * (1 + np.abs(one).max())) for got, one in pairs]
 
 
-def other_gemv(mlx: Mlx, draw: Draw) -> Compared:
+def other_gemv(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
     """Products of gathered matrices with gathered vectors, and of transposes with masks."""
-    name, dtype = draw.choice("gemv_gather", "gemv_t_gather", "gemv_t_masked"), draw.choice(*FLOATS)
-    flip, rows, columns = "_t" in name, draw.choice(4, 33, 64), draw.choice(4, 31, 64)
+    names = ["gemv_t_gather"] if ragged else ["gemv_gather", "gemv_t_gather", "gemv_t_masked"]
+    name, dtype, rows = draw.choice(*names), draw.choice(*FLOATS), draw.choice(*([] if ragged else [4]), 33, 64)
+    flip = "_t" in name
+    # Threadgroups of transposes are full if there is more than a block of rows: see FINDINGS.
+    columns = 4 if ragged else draw.choice(31, 64, *[4] * (not flip or rows < 32))
     length, size = (rows, columns) if flip else (columns, rows)
     if name == "gemv_t_masked":
         matrix, vector = draw.array(rows, columns, kind="plain"), draw.array(rows, kind="plain")
@@ -1910,6 +1913,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "gemv by several simdgroups": (
         lambda mlx, draw: gemv(mlx, draw, long=True),
         "a barrier that only the first lane of each simdgroup reaches, with mem_none, between writes and reads",
+    ),
+    "gemv_t of few columns": (
+        lambda mlx, draw: other_gemv(mlx, draw, ragged=True),
+        "a barrier in the loop over rows, with mem_none, that threads behind the last column do not reach",
     ),
     "reduce of short columns": (
         lambda mlx, draw: reduce(mlx, draw, (1, draw.number(2, 31), 130)),
