@@ -1226,10 +1226,12 @@ def quantized_parts(mlx: Mlx, draw: Draw) -> Compared:
         flags, grid, threads = [flag(n % 32 == 0)], (-(-n // 32), -(-m // 32), parts), (32, 2, 2)
         arguments = [*given, x, out, *map(np.int32, (k, n, m, each, m * n))]
     else:
-        flags, grid, groups = ["16, 32, 32, 1, 2", flag(not by_rows)], (-(-n // 32), -(-m // 16), 1), which
+        groups: Array = which.astype(np.uint32)
+        flags, grid = ["16, 32, 32, 1, 2", flag(not by_rows)], (-(-n // 32), -(-m // 16), 1)
         if mlx.has_parameter(QUANTIZED[format_].split()[-1], template, "num_groups"):  # as in gather_mm_rhs
-            groups, more, grid = np.searchsorted(which, np.arange(many)), [np.int32(many)], (grid[0], grid[1] + many, 1)
-        arguments = [x, *given, groups.astype(np.int32), out, *map(np.int32, (m, n, k)), *more]
+            groups = np.searchsorted(which, np.arange(many)).astype(np.int32)
+            more, grid = [np.int32(many)], (grid[0], grid[1] + many, 1)
+        arguments = [x, *given, groups, out, *map(np.int32, (m, n, k)), *more]
     kernel = f"{template}<{', '.join(map(str, (typed(x), group, bits, *flags)))}>"
     mlx.run(QUANTIZED[format_], kernel, grid, threads, *arguments, whole=True, constants=known)
     left, (right, magnitude) = wide(x)[:, None], (array[which] for array in (weights, sizes))
