@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clan
 MODULES = {name: (module, collection.kind_of(module)) for name, module in collection.modules().items()}
 CASES = [(name, case) for name, (module, _) in MODULES.items() for case in module.CASES]
 FINDINGS = [(name, case) for name, (module, _) in MODULES.items() for case in module.FINDINGS]
-EXAMPLES, OF_A_FINDING = 4, 12
+EXAMPLES, OF_A_FINDING = 2, 12
 """Launches of a case: the command tries 8 by default, each with another instantiation."""
 
 

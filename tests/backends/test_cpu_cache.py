@@ -43,7 +43,7 @@ import numpy as np
 from mpsref import PoolingAverage
 from mpsref_cpu.pooling import pooling_average as family
 y = PoolingAverage(2, 2, 1).forward(np.ones((1, 4, 4, 1), np.float32), backend=__import__("mpsref_cpu").backend)
-print(y.sum(), sum(family._gather.stats.cache_hits.values()))
+print(y.sum(), sum(family._average.stats.cache_hits.values()))
 """
 
 
@@ -84,7 +84,7 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_cache_that_names_a_former_class_is_not_read(tmp_path: Path) -> None:
-    family = copied_backend(tmp_path) / "pooling" / "pooling_average.py"
+    family = copied_backend(tmp_path) / "pooling" / "separable.py"
     assert outcome(tmp_path / "cache", POOLING, tmp_path) == ("4.0 0", "")
     assert outcome(tmp_path / "cache", POOLING, tmp_path) == ("4.0 1", "")
     family.write_text(family.read_text("utf-8").replace("Rows", "Raws"), "utf-8")
