@@ -8,6 +8,8 @@ import pytest
 
 import anymetal
 from mpsref.conformance import check
+from mpsref.conformance.checker import random_cases
+from mpsref.conformance.runner import run_case
 from mpsref.operations import Operation
 from mpsref_metal import simple
 from mpsref_metal.launch import SOURCES
@@ -56,9 +58,11 @@ def test_agrees_with_the_reference(operation: Operation) -> None:
 @pytest.mark.parametrize(("file", "right", "wrong", "operation"), MISTAKES)
 def test_a_mistake_is_found(file: str, right: str, wrong: str, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert right in FILES[file]
-    library = anymetal.compile(FILES[file].replace(right, wrong))
-    monkeypatch.setattr(simple, "_library", lambda name: library)
-    assert not check([simple.backend], [named(operation)], number=30).ok
+    mistaken, plain = anymetal.compile(FILES[file].replace(right, wrong)), simple._library
+    monkeypatch.setattr(simple, "_library", lambda name: mistaken if name == file else plain(name))
+    cases = random_cases(named(operation), simple.backend.dtypes, 30, 0)
+    failed = next(found for case in cases if (found := run_case(case, simple.backend)).status == "failed")
+    assert ("raised" in failed.message) == (wrong == "true"), "only this mistake writes outside of an array"
 
 
 def test_each_file_stands_alone() -> None:
