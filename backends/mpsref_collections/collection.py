@@ -346,8 +346,10 @@ class Outcome:
     reports: list[tuple[str, Finding]] = field(default_factory=list)
 
 
-def examine(collection: Collection, case: Case, examples: int, seed: int | None = None) -> Outcome:
-    """Run a case on drawn arguments, which are shrunk if the results differ; another ``seed`` draws others."""
+def examine(
+    collection: Collection, case: Case, examples: int, seed: int | None = None, *, shrink: bool = True
+) -> Outcome:
+    """Run a case on drawn arguments, which ``shrink`` if the results differ; another ``seed`` draws others."""
     import hypothesis
     from hypothesis import HealthCheck, Phase, given, settings, strategies
 
@@ -364,7 +366,7 @@ def examine(collection: Collection, case: Case, examples: int, seed: int | None 
 
     quiet = settings(
         max_examples=examples, deadline=None, derandomize=seed is None, database=None,
-        suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink], print_blob=False,
+        suppress_health_check=list(HealthCheck), phases=[Phase.generate, *[Phase.shrink] * shrink], print_blob=False,
         report_multiple_bugs=False,
     )  # fmt: skip
     try:
@@ -378,21 +380,23 @@ def examine(collection: Collection, case: Case, examples: int, seed: int | None 
     return outcome
 
 
-MOST_IN_VAIN = 20
-"""Rounds of draws of a case without another function, after which it is left out."""
-
-
 def planned(module: Any, opened: Collection, rounds: int) -> set[str]:
-    """Return the functions that cases and findings of a collection launch, by some draws, without launching them."""
+    """Return the functions that cases and findings of a collection launch, by some draws, without launching them.
+
+    A case is drawn again while a function is missing in one of the files that it launched functions of.
+    """
     cases = {**module.CASES, **{name: case for name, (case, _) in module.FINDINGS.items()}}
-    missing, in_vain = set(opened.written()) - set(without_launch(module, opened)), Counter[str]()
+    written, reached, files = opened.written(), set[str](), dict[str, set[Path]]()
+    wanted = written.keys() - without_launch(module, opened).keys()
     for seed in range(rounds):
         for name, case in cases.items():
-            if missing - opened.functions and in_vain[name] < MOST_IN_VAIN and lacking(module, opened, name) is None:
-                before = len(opened.functions)
+            left = {written[one][0] for one in wanted - reached}
+            if left & files.get(name, left) and lacking(module, opened, name) is None:
+                opened.functions = set()
                 examine(opened, case, 12, seed)
-                in_vain[name] = 0 if len(opened.functions) > before else in_vain[name] + 1
-    return opened.functions
+                reached |= opened.functions
+                files.setdefault(name, set()).update(written[one][0] for one in opened.functions & written.keys())
+    return reached
 
 
 def without_launch(module: Any, opened: Collection) -> dict[str, str]:

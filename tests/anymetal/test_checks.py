@@ -439,7 +439,7 @@ def spread(monkeypatch, workers, source, y, odd=9999, *more, groups=16, threads=
 @SPREAD
 @pytest.mark.parametrize("source", [ROWS, PLAIN])
 @pytest.mark.parametrize("options", [{}, {"sanitize": False}, {"check_order": True}])
-@pytest.mark.parametrize(("groups", "workers"), [(2, 2), (3, 2), (5, 4), (16, 3), (16, 250), (77, 5), (300, 7)])
+@pytest.mark.parametrize(("groups", "workers"), [(2, 2), (3, 2), (5, 250), (16, 3), (77, 5), (300, 7)])
 def test_processes_run_each_threadgroup_once(source, options, groups, workers, monkeypatch):
     y = np.arange(groups * 16, dtype=np.float32)
     rows = y.reshape(groups, 16)
@@ -486,7 +486,7 @@ def test_processes_find_what_one_finds(what, source, options, monkeypatch):
         return done if found is None else (done.findings, done.unreached, done.written, found.tolist())
 
     alone = outcome(1)
-    for workers in (3,) if options else (3, 16):
+    for workers in (3,) if options else (3, 4):  # with 3 all conflicts are of two processes, with 4 some of one
         assert outcome(workers) == alone
 
 

@@ -46,8 +46,14 @@ def test_kernels(name, case):
 def test_findings_are_live(name, case):
     """A finding that is gone was repaired: remove it, or move it to the cases."""
     module, opened_collection = opened(name, case)
-    outcome = examine(opened_collection, module.FINDINGS[case][0], OF_A_FINDING)
-    assert outcome.difference is not None or list(unseen(outcome.reports, module.REVIEWED))
+
+    def ended(opened_collection, draw):
+        """Run the case, and fail after a report: further launches compile other kernels for nothing."""
+        compared = module.FINDINGS[case][0](opened_collection, draw)
+        assert not list(unseen(opened_collection.reports, module.REVIEWED))
+        return compared
+
+    assert examine(opened_collection, ended, OF_A_FINDING, shrink=False).difference is not None
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ class Source:
             if word.text == "using" and s[i + 2] == "=":
                 found.add(s[i + 1])
             elif word.text == "typedef":
-                end = next((k for k in s.top(i, s.count) if s[k] == ";"), i)
+                end = next((k for k in s.top(i, s.size) if s[k] == ";"), i)
                 found.add(s[end - 1])
         return frozenset(found - {")", "]", ">", "typedef"})
 
@@ -117,11 +117,11 @@ class Source:
     def parameters(self) -> dict[str, list[tuple[int, int]]]:
         """Where each name is a type parameter of a template."""
         s, found = self.syntax, dict[str, list[tuple[int, int]]]()
-        kinds = {"typename", "class", *(s[i + 1] for i in range(s.count) if s[i] == "concept")}
+        kinds = {"typename", "class", *(s[i + 1] for i in range(s.size) if s[i] == "concept")}
         for i, word in enumerate(s.words):
             if word.text != "template" or s[i + 1] != "<" or (end := s.angle(i + 1)) is None:
                 continue
-            last = next((k for k in s.top(end + 1, s.count) if s[k] in ("{", ";")), end)
+            last = next((k for k in s.top(end + 1, s.size) if s[k] in ("{", ";")), end)
             last = s.partner[last] if s[last] == "{" else last
             for first, stop in s.split(i + 1):
                 if s[first] in kinds and stop > first + 1:
@@ -134,9 +134,11 @@ class Source:
         C++ does not convert between these two.
         """
         name = self.syntax[i]
-        if VECTOR.fullmatch(name) or name in self.aliases or name in self.narrow:
-            return True
-        return any(first <= i <= last for first, last in self.parameters.get(name, ()))
+        return name in self._types or any(first <= i <= last for first, last in self.parameters.get(name, ()))
+
+    @functools.cached_property
+    def _types(self) -> frozenset[str]:
+        return frozenset(filter(VECTOR.fullmatch, self.syntax)) | self.aliases | self.narrow
 
     @functools.cached_property
     def initializers(self) -> frozenset[int]:
@@ -153,7 +155,7 @@ def attributes(source: Source) -> Iterator[Edit]:
     """``[[...]]`` is read by :mod:`.kernels`; C++ has other attributes."""
     s = source.syntax
     i = 0
-    while i < s.count:
+    while i < s.size:
         if s.is_attribute(i):
             yield source.blank(i, s.partner[i])
             i = s.partner[i]
@@ -162,7 +164,7 @@ def attributes(source: Source) -> Iterator[Edit]:
 
 def kernel_words(source: Source) -> Iterator[Edit]:
     """A kernel is a function that its entry calls."""
-    for i in range(source.syntax.count):
+    for i in range(source.syntax.size):
         if source.syntax[i] == "kernel":
             yield source.blank(i, i)
 
@@ -215,7 +217,7 @@ def function_constants(source: Source) -> Iterator[Edit]:
     for one in constants(s):
         names.add(one.name)
         yield source.remove(one.first, one.last, _constant(one, source.constants.get(one.name)))
-    for i in range(s.count):
+    for i in range(s.size):
         if s[i] == "is_function_constant_defined" and s[i + 1] == "(":
             name = s[s.partner[i + 1] - 1]
             if name not in names:
@@ -236,12 +238,12 @@ def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
     With checks, unused bytes lie before it, so that an access past the end of another variable is in none.
     """
     s = source.syntax
-    for i in range(s.count):
+    for i in range(s.size):
         if s[i] in ("threadgroup", "constant") and source.in_body[i] and (first := _declares(s, i)) is not None:
             is_local, is_alone = s[i] == "threadgroup", s[first - 1] == ")"
             start = f"{'MPSREF_ZONE ' * (is_local and not is_alone)}static {'MPSREF_LOCAL ' * is_local}"
             yield source.insert(first, start)
-            last = next((k for k in s.top(i, s.count) if s[k] == ";"), i)
+            last = next((k for k in s.top(i, s.size) if s[k] == ";"), i)
             commas = [k for k in s.top(i, last) if s[k] == ","] if is_local and not is_alone else []
             name = next((k for k in s.top(i, last) if s[k + 1] in ("[", "=", "{", ",", ";") and s.words[k].is_name), i)
             for comma in commas:
@@ -251,10 +253,10 @@ def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
 def shared_references(source: Source) -> Iterator[Edit]:
     """``threadgroup float x[8];`` in a body is a reference: only kernels that are no templates may have it."""
     s = source.syntax
-    for i in range(s.count):
+    for i in range(s.size):
         if s[i] != "threadgroup" or not source.in_body[i] or (first := _declares(s, i)) is None or s[first - 1] == ")":
             continue
-        last = next((k for k in s.top(i, s.count) if s[k] == ";"), i)
+        last = next((k for k in s.top(i, s.size) if s[k] == ";"), i)
         name = next((k for k in s.top(i, last) if s[k + 1] in ("[", "=", ",", ";") and s.words[k].is_name), i)
         kind = " ".join(s[k] for k in range(first, name) if k not in (i, *_alignments(s, first, name)))
         made = list[str]()
@@ -304,7 +306,7 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
     name = end = first
     while s.words[end].is_name or s[end] in ("::", "<"):
         name, end = end, s.behind(end)
-    last = next((k for k in s.top(end, s.count) if s[k] in (";", "}")), end)
+    last = next((k for k in s.top(end, s.size) if s[k] in (";", "}")), end)
     is_class = s[first] in CLASSES and name == first + 1  # of which no variable is declared
     if is_class or not (s.words[name].is_name and (s.words[name - 1].is_name or s[name - 1] == ">") and s[last] == ";"):
         return [], last, "", False
@@ -313,14 +315,19 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
     is_plain = [
         {"=", "(", "{"}.isdisjoint(s[k] for k in s.top(part, stop)) for part, stop in zip(parts, ends, strict=True)
     ]
-    used = {s[k] for k in range(last, end_of_body) if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")}
-    if any(s[k] == "[" and s[k + 1] == "&" for k in range(last, end_of_body)):
-        used |= {s[k] for k in parts}
-    returned = {s[k] for k in range(last, end_of_body) if (s[k - 1], s[k + 1]) == ("return", ";")}
-    marks = [
-        f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"
+    unset = [
+        k
         for k, plain in zip(parts, is_plain, strict=True)
         if plain and k > first and s.words[k].is_name and s[k + 1] in ("[", ",", ";") and not s.is_attribute(k + 1)
+    ]
+    rest = range(last, end_of_body) if unset else ()
+    used = {s[k] for k in rest if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")}
+    if any(s[k] == "[" and s[k + 1] == "&" for k in rest):
+        used |= {s[k] for k in parts}
+    returned = {s[k] for k in rest if (s[k - 1], s[k + 1]) == ("return", ";")}
+    marks = [
+        f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"
+        for k in unset
     ]
     is_array = any(s[k + 1] == "[" and not s.is_attribute(k + 1) for k in parts)
     return marks, last, " ".join(s.texts(first, name)), is_array
@@ -334,8 +341,8 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
     """
     s, edits, around = source.syntax, list[Edit](), list[int]()
     own = {s[one.parameters - 1] for one in s.declarations if one.parameters > 0} | {"frexp", "modf", "sincos"}
-    own |= {s[i] for i in range(2, s.count) if s[i - 1] == "auto" or s.texts(i - 2, i) == ["(", "*"]}
-    for i in range(last, s.count):
+    own |= {s[i] for i in range(2, s.size) if s[i - 1] == "auto" or s.texts(i - 2, i) == ["(", "*"]}
+    for i in range(last, s.size):
         if s[i] in ("(", "[", "{"):
             around.append(i)
         elif s[i] in CLOSING:
@@ -393,7 +400,7 @@ def _declares(s: Syntax, i: int) -> int | None:
     if s[first - 1] == ")" and s[s.partner[first - 1] - 1] not in ("if", "for", "while"):
         return None
     k = i + 1
-    while k < s.count and s[k] not in (";", "=", "[", ",", "{", ")"):
+    while k < s.size and s[k] not in (";", "=", "[", ",", "{", ")"):
         if s[k] in ("*", "&"):
             return None
         if s[k] == "(" and s[k - 1] not in ("alignas", "decltype", "__attribute__"):
@@ -466,7 +473,7 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
     """Vectors of bool have components of int, as results of comparisons; a name for ``vec<T, N>`` may be one."""
     s = source.syntax
     templates = {"vec"}  # those of aliases, `template <class T> using V = vec<T, N>`, are deduced as vec is
-    for i in range(s.count):
+    for i in range(s.size):
         if s[i] not in templates or s[i + 1] != "<":
             continue
         first = i
@@ -489,7 +496,7 @@ def bools_in_memory(source: Source) -> Iterator[Edit]:
     """A component of ``bool4`` has a byte in a struct, a buffer, and behind a pointer to device or constant memory."""
     s = source.syntax
     places = {i for one in s.declarations if _is_data(s, one) for i in range(one.first, one.last)}
-    for i in range(s.count):
+    for i in range(s.size):
         if s[i] in ("struct", "union") and source.in_body[i]:
             opening = i + 1 + s.words[i + 1].is_name
             members = s.top(opening + 1, s.partner[opening]) if s[opening] == "{" else ()
@@ -497,7 +504,7 @@ def bools_in_memory(source: Source) -> Iterator[Edit]:
     for one in s.declarations:
         for first, end in s.split(one.parameters) if one.parameters >= 0 and is_kernel(s, one) else ():
             places |= set(range(first, end)) if {"device", "constant"} & set(s.texts(first, end)) else set()
-    for i in range(s.count):
+    for i in range(s.size):
         is_generic = s[i] == "vec" and s.texts(i + 1, i + 4) == ["<", "bool", ","] and s[i + 4] in ("2", "3", "4")
         if not is_generic and s[i] not in BOOLS:
             continue
@@ -528,7 +535,7 @@ def _follows_type(s: Syntax, i: int) -> bool:
 def constructors(source: Source) -> Iterator[Edit]:
     """``float4(a, b)`` and ``T(x)`` are calls of a function of the shim: clang's vectors have no constructors."""
     s = source.syntax
-    for i in range(1, s.count):
+    for i in range(1, s.size):
         if not s.words[i].is_name:
             continue
         first, last = i, i
@@ -551,7 +558,7 @@ def constructors(source: Source) -> Iterator[Edit]:
                 " ".join(s.texts(first, last + 1)),
                 "construct_bool" if _is_bool_vector(s, last) else "construct",
             )
-            end = next((k for k in s.top(last, s.count) if s[k] == ";" or s[k] in CLOSING), last)
+            end = next((k for k in s.top(last, s.size) if s[k] == ";" or s[k] in CLOSING), last)
             for k in (last, *(k for k in s.top(last, end) if s[k] == ",")):  # `float4 v(a, b), w(c);`
                 if s[k + 2] == "(" and s[s.partner[k + 2] + 1] in (";", ",") and _are_values(source, k + 2):
                     yield source.append(k + 1, f" = mpsref::{function}<{name}>")
@@ -576,12 +583,12 @@ def truths(source: Source) -> Iterator[Edit]:
         for i in range(one.opening, one.last)
         if s[i] == "return"
     }
-    for i in range(1, s.count):
+    for i in range(1, s.size):
         if s[i] == "(" and i > 1 and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
             yield source.append(i, "mpsref::zero_or_one(")
             yield source.insert(s.partner[i], ")")
         elif (s[i] == "=" and i - 1 in known and s[i + 1] != "=") or i in returns:  # of half they have vectors of short
-            end = next((k for k in s.top(i + 1, s.count) if s[k] in (",", ";") or s[k] in CLOSING), i)
+            end = next((k for k in s.top(i + 1, s.size) if s[k] in (",", ";") or s[k] in CLOSING), i)
             if _is_truth(source, i + 1, end, known):
                 yield source.append(i, " mpsref::bools(")
                 yield source.insert(end, ")")
@@ -633,25 +640,25 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
     everywhere.
     """
     s = source.syntax
-    scope = [-1] * s.count
+    scope = [-1] * s.size
     for one in reversed(source.bodies):
         inside = range(one.parameters, one.last + 1)
         scope[inside.start : inside.stop] = [one.parameters] * len(inside)
     declared: dict[tuple[int, str], set[bool | None]] = {}
-    for i in range(1, s.count):
+    for i in range(1, s.size):
         last = i - 2 if s[i - 1] == "&" else i - 1  # of the type
         if not s.words[i].is_name:
             continue
         is_vector = None
         if s[i - 1] == "auto" and s[i + 1] == "=":
-            end = next((k for k in s.top(i, s.count) if s[k] in (";", ",")), i)
+            end = next((k for k in s.top(i, s.size) if s[k] in (";", ",")), i)
             is_vector = is_value(i + 2, end) or None
         elif is_type(last):
             is_vector = True
         elif not (_follows_type(s, i) or (last == i - 2 and source.is_type(last))):
             continue
         row = [i]
-        for k in s.top(i + 1, s.count) if is_vector and s[i + 1] != "(" else ():
+        for k in s.top(i + 1, s.size) if is_vector and s[i + 1] != "(" else ():
             if s[k] == ";" or s[k] in CLOSING:
                 break
             if s[k] == "," and s.words[k + 1].is_name and not s.words[k + 2].is_name:
@@ -660,7 +667,7 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
             declared.setdefault((scope[i], s[k]), set()).add(is_vector and s[k + 1] == "[")
     found = {key: kinds.pop() for key, kinds in declared.items() if len(kinds) == 1}
     uses = dict[int, bool]()
-    for i in range(1, s.count):
+    for i in range(1, s.size):
         place = (scope[i], s[i])
         if s[i - 1] == "." or place not in declared:
             place = (-1, s[i])
@@ -673,7 +680,7 @@ def lanes(source: Source) -> Iterator[Edit]:
     """``a + b`` of vectors of integers is checked lane by lane; either operand is such a variable or construction."""
     s = source.syntax
     known = _declared(source, lambda i: _is_integer_vector(s, i), lambda first, end: False)
-    for i in range(1, s.count - 1):
+    for i in range(1, s.size - 1):
         before = s.words[i - 1]
         if s[i] not in "+-*/%<>" or not source.in_body[i] or before.text in BEFORE_EXPRESSION:
             continue
@@ -781,7 +788,7 @@ def _are_values(source: Source, opening: int) -> bool:
 def casts(source: Source) -> Iterator[Edit]:
     """``(half4)x`` and ``static_cast<half4>(x)`` convert vectors by a function of the shim."""
     s = source.syntax
-    for i in range(1, s.count):
+    for i in range(1, s.size):
         if s[i] == "static_cast" and s[i + 1] == "<":
             end = s.angle(i + 1)
             if end is not None and not {"*", "&"} & set(s.texts(i + 2, end)):
@@ -819,7 +826,7 @@ def braces(source: Source) -> Iterator[Edit]:
     """``f({a, b})``: a list as an argument converts to a vector, too."""
     s = source.syntax
     around = [-1]
-    for i in range(s.count):
+    for i in range(s.size):
         text = s[i]
         if text == "{" and s[i - 1] in ("(", ",") and around[-1] >= 0 and s[around[-1]] == "(":
             close = s.partner[i]
@@ -836,14 +843,14 @@ def braces(source: Source) -> Iterator[Edit]:
 def conditionals(source: Source) -> Iterator[Edit]:
     """``c ? x[i] : f()``: objects in two address spaces, or in one and none, have no common type; they are copied."""
     s = source.syntax
-    for i in range(s.count):
+    for i in range(s.size):
         if s[i] != "?":
             continue
         last = _chain(s, i + 1)
         if s[last] == "]" and s[last + 1] == ":":
             yield source.insert(i + 1, "mpsref::loaded(")
             yield source.append(last, ")")
-        colon = next((k for k in s.top(i, s.count) if s[k] in (":", ";") or s[k] in CLOSING), i)
+        colon = next((k for k in s.top(i, s.size) if s[k] in (":", ";") or s[k] in CLOSING), i)
         if s[colon] == ":" and s[colon - 1] in ("]", ")"):
             last = _chain(s, colon + 1)
             if last > colon + 1 and s[last + 1] in (";", ",", ")", "]", "}"):
@@ -864,7 +871,7 @@ def _chain(s: Syntax, first: int) -> int:
 def components(source: Source) -> Iterator[Edit]:
     """``p[i].x`` and ``p->x`` of a vector: the compiler checks its alignment where a reference is bound."""
     s = source.syntax
-    for i in range(2, s.count):
+    for i in range(2, s.size):
         if not (s.words[i].is_name and set(s[i]) <= COMPONENTS and source.in_body[i]):
             continue
         is_arrow = s[i - 2] + s[i - 1] == "->"
@@ -904,8 +911,8 @@ def strings(source: Source) -> Iterator[Edit]:
     """A string literal, or the name of a function, is in ``constant`` memory, but for one that initializes an array."""
     s = source.syntax
     bare = ("static_assert", "__attribute__", "__attribute")
-    within = {k for i in range(s.count) if s[i] in bare for k in range(i, s.partner[i + 1])}
-    for i in range(s.count):
+    within = {k for i in range(s.size) if s[i] in bare for k in range(i, s.partner[i + 1])}
+    for i in range(s.size):
         is_first = (s[i].endswith('"') and not s[i - 1].endswith('"')) or s[i] in FUNCTION_NAMES
         if is_first and s[i - 1] != "extern" and (s[i - 2], s[i - 1]) != ("]", "=") and i not in within:
             yield source.insert(i, "(constant char *)")
@@ -914,7 +921,7 @@ def strings(source: Source) -> Iterator[Edit]:
 def array_data(source: Source) -> Iterator[Edit]:
     """``x.data()`` of an array is a pointer in the address space of ``x``, which no member function of C++ returns."""
     s = source.syntax
-    calls = [i for i in range(1, s.count - 2) if s[i] == "data" and s[i + 1] == "("]
+    calls = [i for i in range(1, s.size - 2) if s[i] == "data" and s[i + 1] == "("]
     if all(s[i - 1] == "." or s[i - 2] + s[i - 1] == "->" for i in calls):  # no class of the source has such a function
         yield from (source.edit(i, i + 2, "mpsref_elements") for i in calls if s[i + 2] == ")")
 

@@ -294,7 +294,7 @@ def forbidden(syntax: Syntax, included: Collection[str], has_lambdas: bool) -> I
             yield places.error(row.start(), f"`{row[0]}` is not supported")
     for i, message in early(syntax):
         yield places.error(words[i].at, message)
-    for i in range(syntax.count):
+    for i in range(syntax.size):
         is_lambda = syntax[i] == "[" and syntax[i - 1] in LAMBDA_AFTER and syntax[i + 1] != "["
         is_lambda = is_lambda and syntax[syntax.partner[i] + 1] != "="  # a designator, `{ [0 ... 3] = 1 }`
         if is_lambda and not has_lambdas and places.line(words[i].at)[0] not in included:
@@ -309,7 +309,7 @@ def forbidden(syntax: Syntax, included: Collection[str], has_lambdas: bool) -> I
 
 def early(syntax: Syntax) -> Iterator[tuple[int, str]]:
     """Yield positions with a message for attributes, linkage, assembly and reserved names."""
-    for i in range(syntax.count):
+    for i in range(syntax.size):
         text, following = syntax[i], syntax[i + 1]
         if text in FORBIDDEN:
             yield i, FORBIDDEN[text]
@@ -347,7 +347,7 @@ def parameters(syntax: Syntax) -> Iterator[tuple[int, int]]:
 def locals_of(syntax: Syntax) -> Iterator[tuple[int, int]]:
     """Yield declarations such as ``float *p = ...``; a statement with the value of a product has no effect."""
     words = syntax.words
-    for i in range(syntax.count):
+    for i in range(syntax.size):
         if syntax[i] not in ("*", "&") or not words[i + 1].is_name:
             continue
         start = i

@@ -16,6 +16,8 @@ from .lexer import Places, Token, tokens
 
 DEEPEST = 256
 """Levels of nested brackets, as in clang."""
+MARGIN = 16
+"""Positions before and behind the tokens that may be asked for."""
 
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
 CLASSES = frozenset(("struct", "class", "union", "enum"))
@@ -54,8 +56,10 @@ class Declaration:
     """The attributes ``[[name(text)]]`` outside of its parameters and its body."""
 
 
-class Syntax:
-    """The tokens of a source and its declarations.
+class Syntax(list[str]):
+    """The texts of the tokens of a source, empty ones outside of it, and its declarations.
+
+    It is a list because the rewrites ask for texts tens of millions of times.
 
     Attributes
     ----------
@@ -74,13 +78,10 @@ class Syntax:
         self.text = text
         end = Token("", len(text), False)
         self.words = (*tokens(text), end, end)
-        self.count = len(self.words) - 2
+        self.size = len(self.words) - 2
+        super().__init__([*(word.text for word in self.words), *[""] * MARGIN])
         self.partner = self._partners()
-        self.declarations = list(self._declarations(0, self.count, None))
-
-    def __getitem__(self, position: int) -> str:
-        """Return the text of a token, empty outside of the source."""
-        return self.words[position].text if 0 <= position < self.count else ""
+        self.declarations = list(self._declarations(0, self.size, None))
 
     @functools.cached_property
     def places(self) -> Places:
@@ -133,7 +134,7 @@ class Syntax:
     def angle(self, opening: int) -> int | None:
         """Return the ``>`` of the template arguments or parameters that ``<`` opens, or None if it is no bracket."""
         depth, i = 0, opening
-        while i < self.count:
+        while i < self.size:
             text = self.words[i].text
             if text == "<":
                 depth += 1
