@@ -1,4 +1,7 @@
-"""The check on Dask workers: the same report as in one process, whatever happens to the workers."""
+"""The check on Dask workers: the same report as in one process, whatever happens to the workers.
+
+Most check the reference: each process of another backend takes longer to start.
+"""
 
 import json
 import multiprocessing
@@ -91,18 +94,21 @@ def report_of(process):
 
 def test_the_report_is_that_of_one_process(faulty):
     """With a failure in the second block of one of two backends, which is shrunk on the worker."""
-    arguments = "-b", "rarely wrong", "-b", "cpu", "-k", "PoolingL2Norm.forward", "--cases", "150", "--seed", "6"
+    arguments = "-b", "rarely wrong", "-b", "reference", "-k", "PoolingL2Norm.forward", "--cases", "150", "--seed", "6"
     alone, several = (report_of(start(faulty, *arguments, *how)) for how in (("--jobs", "1"), ("--workers", "2")))
     assert several == alone
     (failure,) = [failure for row in several["rows"] for failure in row["failures"] if not failure["layer"]]
     assert failure["backend"] == "rarely wrong"
     assert np.prod(Case.parse(failure["case"]).problem.source_shape) <= 32, "not shrunk"
-    assert {row["backend"]: row["status"] for row in several["rows"]} == {"rarely wrong": "failed", "cpu": "passed"}
+    assert {row["backend"]: row["status"] for row in several["rows"]} == {
+        "rarely wrong": "failed",
+        "reference": "passed",
+    }
 
 
 def test_killed_workers_lose_no_result():
     """Three workers are killed while the blocks run, one of them right at the start."""
-    alone = check("cpu", MOVEMENT, 120, 4)
+    alone = check("reference", MOVEMENT, 120, 4)
     done, killed, others = 0, [], {process.pid for process in multiprocessing.active_children()}
 
     def step():
@@ -113,7 +119,7 @@ def test_killed_workers_lose_no_result():
             killed.append(next(pid for pid in running if pid not in others and pid not in killed))
             os.kill(killed[-1], signal.SIGKILL)
 
-    report = check("cpu", MOVEMENT, 120, 4, lambda title, total: step, cluster=Cluster(workers=2))
+    report = check("reference", MOVEMENT, 120, 4, lambda title, total: step, cluster=Cluster(workers=2))
     assert report == alone
     assert len(killed) == 3
     assert done == 3 * 120
@@ -122,7 +128,7 @@ def test_killed_workers_lose_no_result():
 
 def test_a_case_that_kills_its_worker_is_named(faulty):
     """The report is that of processes; the other backend of the same blocks passes."""
-    arguments = "-b", "cpu", "-b", "dying", "-k", "UpsamplingNearest", "--cases", "5"
+    arguments = "-b", "reference", "-b", "dying", "-k", "UpsamplingNearest", "--cases", "5"
     once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     processes, workers = (
         report_of(start(faulty, *arguments, *how, **once)) for how in (("--jobs", "2"), ("--workers", "2"))
@@ -144,7 +150,7 @@ def is_worker(process):
 
 
 def test_ctrl_c_leaves_no_process(faulty):
-    process = start(faulty, "-b", "cpu", "--cases", "6000", "--workers", "2")
+    process = start(faulty, "-b", "reference", "--cases", "6000", "--workers", "2")
     everything = set()
     workers = 0
     end = time.monotonic() + 120
