@@ -1,4 +1,4 @@
-"""Checks of few layers, for tests of the engine."""
+"""Checks of few layers, and of failures that stay as they are, for tests of the engine."""
 
 from itertools import islice
 
@@ -18,3 +18,9 @@ def few_layers(request, monkeypatch):
 @pytest.fixture
 def all_layers():
     """All layers, for tests with processes."""
+
+
+@pytest.fixture
+def unshrunk(monkeypatch):
+    """The time for shrinking a failure is over at the first one, except in tests with processes."""
+    monkeypatch.setattr(checker, "SHRINK_SECONDS", -1.0)

@@ -65,9 +65,6 @@ def random_failures(row):
     ("how", "kind", "message"),
     [
         (segfault, "crashed SIGSEGV", "the process that ran it ended by SIGSEGV"),
-        pytest.param(
-            lambda: os._exit(7), "crashed status 7", "the process that ran it ended by status 7", marks=pytest.mark.slow
-        ),
         (leaving, "raised SystemExit", "raised SystemExit: no"),
     ],
 )
@@ -86,7 +83,13 @@ def test_a_crash_costs_one_case_and_shrinks(how, kind, message):
     assert f"odd, {kind}: {message}" in html_report.page(report)
 
 
+def test_a_status_is_named():
+    outcome = checker.outcome_of(Case.parse("SoftMax.forward:n1h1w1c6"), fails(lambda: os._exit(7)), isolate=True)
+    assert (outcome.kind, outcome.message) == ("crashed status 7", "the process that ran it ended by status 7")
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("unshrunk")
 def test_cases_after_a_crash_run():
     """All of them, also those of which some are wrong."""
 
@@ -105,6 +108,7 @@ def test_cases_after_a_crash_run():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unshrunk")
 def test_the_outcomes_are_those_without_isolation():
     backend = fails(lambda: None, otherwise=lambda out, problem: out.__imul__(1 + (problem.source_shape[3] == 4)))
     here, isolated = (check([backend], [FORWARD], number=30, isolate=isolate) for isolate in (False, True))
@@ -148,6 +152,7 @@ def test_a_block_ends_after_a_few_endless_layers():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unshrunk")
 def test_memory_that_grows_costs_one_case():
     (row,) = check([fails(growing)], [FORWARD], number=15, isolate=Limits(gib=0.3)).rows
     (failure,) = random_failures(row)
@@ -195,6 +200,7 @@ def test_a_wrong_value_does_not_shrink_into_an_exception():
         assert failure.kind == first.kind
 
 
+@pytest.mark.usefixtures("unshrunk")
 def test_a_backend_declares_isolation():
     backend = replace(fails(segfault), isolated=True)
     case = Case.parse("PoolingL2Norm.forward:n1h1w1c6,k1x1")
@@ -206,6 +212,7 @@ def test_a_backend_declares_isolation():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unshrunk")
 def test_several_backends_in_isolation_next_to_others():
     good = Backend("good", {FORWARD: registry.get_backend("cpu").implementations[FORWARD]})
     rows = check([fails(segfault), good, fails(os.abort)], [FORWARD], number=10, isolate=True).rows
@@ -214,6 +221,7 @@ def test_several_backends_in_isolation_next_to_others():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unshrunk")
 def test_no_process_is_left(monkeypatch):
     children = []
     fork = os.fork
