@@ -38,12 +38,28 @@ family._index(0, 1, np.float32([1, 5, 2, 3, 4, 9]), indices, (1, 2, 3, 0, 0, 1, 
 print(indices.tolist(), sum(family._index.stats.cache_hits.values()))
 """
 
-POOLING = """
-import numpy as np
-from mpsref import PoolingL2Norm
-from mpsref_cpu.pooling import pooling_l2norm as family
-y = PoolingL2Norm(2, 2, 1).forward(np.ones((1, 4, 4, 1), np.float32), backend=__import__("mpsref_cpu").backend)
-print(y.sum(), sum(family._forward.stats.cache_hits.values()))
+COUNT = """
+from mpsref_cpu import family
+print(family.count(family.four()), sum(family.count.stats.cache_hits.values()))
+"""
+
+FAMILY = """
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.rows import four
+
+@compiled
+def count(rows):
+    return rows.number
+"""
+
+ROWS = """
+from typing import NamedTuple
+
+class Rows(NamedTuple):
+    number: int
+
+def four():
+    return Rows(4)
 """
 
 
@@ -84,11 +100,13 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_cache_that_names_a_former_class_is_not_read(tmp_path: Path) -> None:
-    family = copied_backend(tmp_path) / "pooling" / "separable.py"
-    assert outcome(tmp_path / "cache", POOLING, tmp_path) == ("8.0 0", "")
-    assert outcome(tmp_path / "cache", POOLING, tmp_path) == ("8.0 1", "")
-    family.write_text(family.read_text("utf-8").replace("Rows", "Raws"), "utf-8")
-    assert outcome(tmp_path / "cache", POOLING, tmp_path) == ("8.0 0", "")
+    folder = copied_backend(tmp_path)
+    (folder / "family.py").write_text(FAMILY, "utf-8")
+    (folder / "rows.py").write_text(ROWS, "utf-8")
+    assert outcome(tmp_path / "cache", COUNT, tmp_path) == ("4 0", "")
+    assert outcome(tmp_path / "cache", COUNT, tmp_path) == ("4 1", "")
+    (folder / "rows.py").write_text(ROWS.replace("Rows", "Raws"), "utf-8")
+    assert outcome(tmp_path / "cache", COUNT, tmp_path) == ("4 0", "")
 
 
 # damaged files, and disks that cannot be written
