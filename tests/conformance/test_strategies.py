@@ -143,6 +143,7 @@ def _results(problem):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_layers", "unshrunk")
 @pytest.mark.parametrize("issue", ["oneDNN: conv2d, one channel, one column", "pytorch/pytorch#169688"])
 @pytest.mark.parametrize("seed", [0, 1000])
 def test_defects_of_onednn_are_found_in_few_cases(issue, seed):
