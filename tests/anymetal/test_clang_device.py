@@ -348,14 +348,13 @@ def test_the_cache_is_used_and_mended(folder):
     times = [file.stat().st_mtime_ns for file in files]
     assert python(RUN) == "15.0"
     assert [file.stat().st_mtime_ns for file in files] == times
-    for damage in (b"", b"not a library", files[0].read_bytes()[:4096]):
-        for file in folder.glob("*.so"):
-            file.write_bytes(damage)
-        done = run(RUN)
-        assert done.stdout == "15.0\n"
-        assert done.stderr.count("Warning:") == 1
-        assert f"RuntimeWarning: a compiled kernel in '{folder}' is damaged" in done.stderr
-        assert run(RUN).stderr == ""
+    for file in files:
+        os.truncate(file, 4096)
+    done = run(RUN)
+    assert done.stdout == "15.0\n"
+    assert done.stderr.count("Warning:") == 1
+    assert f"RuntimeWarning: a compiled kernel in '{folder}' is damaged" in done.stderr
+    assert run(RUN).stderr == ""
     assert not list(folder.glob(".build-*"))
 
 

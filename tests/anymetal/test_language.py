@@ -353,6 +353,7 @@ def test_integer_functions(device, number):
     np.testing.assert_array_equal(result, INTEGER_FUNCTIONS[number][1](INTEGERS, OTHERS))
 
 
+@pytest.mark.slow
 def test_indices_beyond_two_to_the_31(device):
     source = """
     kernel void f(device uint* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
