@@ -1,4 +1,4 @@
-"""Fixtures of several files: the backends that can run here, an empty cache. Profiles of hypothesis."""
+"""Fixtures of several files: the backends that can run here, an empty cache, short checks. Profiles of hypothesis."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 import mpsref
 from kernelcache import disk_cache
+from mpsref.conformance import checker
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
@@ -79,3 +81,22 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     disk_cache._remove_old.cache_clear()
     disk_cache._occupied.cache_clear()
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def few_layers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check three layers of each operation, except in tests with processes, which do not see this."""
+    if "all_layers" not in request.fixturenames:
+        layers = checker.layer_cases
+        monkeypatch.setattr(checker, "layer_cases", lambda operation: islice(layers(operation), 3))
+
+
+@pytest.fixture
+def all_layers() -> None:
+    """Check all layers, in tests with processes."""
+
+
+@pytest.fixture
+def unshrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time for shrinking a failure be over at the first one, except in tests with processes."""
+    monkeypatch.setattr(checker, "SHRINK_SECONDS", -1.0)

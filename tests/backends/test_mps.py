@@ -417,7 +417,7 @@ FEW = "-k", "PoolingMax.gradient", "-k", "BatchNormalization.forward"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed", "few_layers")
 def test_the_command_runs_over_the_fake() -> None:
     done = command("-b", "mps:fake", *FEW, "--cases", "6")
     assert done.exit_code == 0, done.output
@@ -425,7 +425,7 @@ def test_the_command_runs_over_the_fake() -> None:
     assert runtime.current.modules is None
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed", "few_layers", "unshrunk")
 def test_a_planted_mistake_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     name, module, attribute, wrong = MISTAKES["offset swapped"]
     monkeypatch.setattr(module, attribute, wrong)
