@@ -90,7 +90,6 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
         yield f"wide case {number + 1}", case
 
 
-@lru_cache(maxsize=16)
 def random_cases(
     operation: Operation,
     dtypes: tuple[str, ...],
@@ -108,10 +107,19 @@ def random_cases(
     for turn in range(number):  # each begins with the simplest case, and adds at least one
         if len(drawn) >= number:
             break
-        found: list[Case] = []
-        _round(cases(operation, dtypes, layouts, few), seed, turn, found.append, min(ROUND, number - len(drawn)))
+        found = _cases_of_round(operation, dtypes, layouts, few, seed, turn, min(ROUND, number))
         drawn |= {case: turn for case in found if case not in drawn}
     return dict(itertools.islice(drawn.items(), number))
+
+
+@lru_cache(maxsize=1024)
+def _cases_of_round(
+    operation: Operation, dtypes: tuple[str, ...], layouts: tuple[str, ...], few: bool, seed: int, turn: int, size: int
+) -> list[Case]:
+    """Return the cases of a round, with which checks of any number of cases begin."""
+    found: list[Case] = []
+    _round(cases(operation, dtypes, layouts, few), seed, turn, found.append, size)
+    return found
 
 
 def checked_cases(
