@@ -278,7 +278,7 @@ def test_junit_form():
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_cases_draw_legal_problems_of_every_kind(operation):
     """The random cases cover what matters: both dtypes, all families, windows outside, and mostly real work."""
-    seen = list(checker.random_cases(operation, RIGHT.dtypes, 30, 1))
+    seen = list(checker.random_cases(operation, RIGHT.dtypes, 30, 0))
     assert {case.dtype for case in seen} == {"float32", "float16"}
     assert {case.family for case in seen} == {"exact", "real", "hard"}
     if isinstance(seen[0].problem.spec, Pooling):
