@@ -20,6 +20,11 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# Before PyTorch is loaded, and for processes that tests start: where several share the cores, threads of each mostly
+# wait for the others' by spinning, and take twice the time.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 AVAILABLE = [
     info.name for info in mpsref.backends() if info.available and info.name not in mpsref.registry.named_only()
 ]
