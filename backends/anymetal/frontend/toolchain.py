@@ -13,9 +13,9 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,14 +189,16 @@ class Toolchain:
         stacks = 32 * (os.cpu_count() or 1)  # MiB of address space for the threads of zig and of the linker
         limits = map(str, (seconds, (memory + stacks) << 10, largest << 11))
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:  # the limit of files holds
-            try:
-                status = subprocess.run(
-                    ["/bin/sh", "-c", LIMITED, "sh", *limits, *command],
-                    input=text.encode(errors="replace"), stdout=output, stderr=errors, env=environment, check=False,
-                    timeout=10 * seconds,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                status = -signal.SIGALRM
+            command = ["/bin/sh", "-c", LIMITED, "sh", *limits, *command]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=errors, env=environment) as one:
+                ender = threading.Timer(10 * seconds, one.kill)  # waiting with a timeout polls, up to 50 ms late
+                ender.start()
+                try:
+                    one.communicate(text.encode(errors="replace"))
+                finally:
+                    ender.cancel()
+                    one.kill()  # after an interrupt
+            status = one.returncode
             output.seek(0)
             errors.seek(0)
             written, message = (file.read().decode(errors="replace") for file in (output, errors))
