@@ -52,6 +52,7 @@ HALF = """
 """.split()  # noqa: SIM905
 
 
+@pytest.mark.usefixtures("unshrunk")
 @pytest.mark.parametrize("name", HALF)
 def test_float16_operation(name: str) -> None:
     """It agrees, but for a factor of 1.01 in each result."""
