@@ -408,5 +408,6 @@ class Timing:
 
 
 def arrays(run: Torch, result: Any) -> tuple[Array, ...]:
-    """Return the result of a call, a tensor or several, as arrays."""
-    return tuple(map(run.array, result if isinstance(result, (tuple, list)) else (result,)))
+    """Return the result of a call, a tensor or several, as arrays; some releases leave out masked gradients."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(run.array(one) for one in results if one is not None)
