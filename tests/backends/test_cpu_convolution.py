@@ -339,9 +339,9 @@ def layer(conv, shape, channels):
             [call() for call in calls]
         else:
             [measure(call, largest, 0) for call in calls]
-layer(Convolution(3), (6, 80, 80, 48), 64)
+layer(Convolution(3), (6, 160, 160, 48), 64)
 layer(Convolution(3), (2, 12, 12, 512), 512)
-layer(Convolution(5, groups=64), (6, 80, 80, 64), 64)
+layer(Convolution(5, groups=64), (6, 160, 160, 64), 64)
 """
     )
     shares = [float(line) for line in printed.split()]
