@@ -10,11 +10,10 @@
 ``CodeLibrary.has_dynamic_globals``
     Keep compiled code on disk in :mod:`kernelcache.disk_cache`. Otherwise each process compiles its kernels: numba's
     own cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
-``CPUCodeLibrary._optimize_final_module``, ``CPUCodeLibrary._finalize_final_module``, ``JITCodeLibrary``,
-``Compiler.define_pipelines``
-    Optimize a function that kernels call and translate it to machine code as part of them alone. Otherwise numba does
-    it for the function, too, which takes a fifth of the time of compilation; it also changes the function, so that
-    products and sums may be fused elsewhere, and results rounded differently.
+``CPUCodeLibrary._finalize_final_module``, ``JITCodeLibrary``, ``Compiler.define_pipelines``
+    Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
+    function, too, which takes a tenth of the time of compilation; it also changes the function, so that products and
+    sums may be fused elsewhere, and results rounded differently.
 ``global_compiler_lock``
     Held while a process forks. Otherwise a child that is forked while another thread compiles may wait forever.
 
@@ -73,7 +72,6 @@ _NullCache: Any = _find(
 _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
 _parts = _find(
-    "numba.core.codegen:CPUCodeLibrary._optimize_final_module",
     "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
     "numba.core.compiler:Compiler.define_pipelines",
 )
@@ -128,10 +126,7 @@ _CompilerBase: Any = _Compiler or object
 
 
 class _Part(_LibraryBase):
-    """The code of a function that Python does not call, to be linked into its callers and optimized there."""
-
-    def _optimize_final_module(self) -> None:
-        """Leave the code as it is."""
+    """The code of a function that Python does not call: optimized, to be linked into its callers."""
 
     def _finalize_final_module(self) -> None:
         """Make no machine code."""
