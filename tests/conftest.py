@@ -20,8 +20,8 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# Before PyTorch is loaded, and for processes that tests start: where several share the cores, threads of each mostly
-# wait for the others' by spinning, and take twice the time.
+# Before PyTorch is loaded, and for processes that tests start: where several processes share the cores, threads that
+# spin while they wait double the processor time.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -103,5 +103,5 @@ def all_layers() -> None:
 
 @pytest.fixture
 def unshrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time for shrinking a failure be over at the first one, except in tests with processes."""
+    """Report failures as they were found, without a search for smaller ones, except in tests with processes."""
     monkeypatch.setattr(checker, "SHRINK_SECONDS", -1.0)

@@ -349,7 +349,10 @@ class Outcome:
 def examine(
     collection: Collection, case: Case, examples: int, seed: int | None = None, *, shrink: bool = True
 ) -> Outcome:
-    """Run a case on drawn arguments, which ``shrink`` if the results differ; another ``seed`` draws others."""
+    """Run a case on drawn arguments; with ``shrink`` smaller ones are searched for if the results differ.
+
+    Another ``seed`` draws others.
+    """
     import hypothesis
     from hypothesis import HealthCheck, Phase, given, settings, strategies
 

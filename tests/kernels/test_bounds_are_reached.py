@@ -150,7 +150,10 @@ def _each(function: Callable[[float], object], x: Array) -> Array:
 
 
 def adversaries(ulps: Mapping[str, float]) -> Iterator[dict[str, float]]:
-    """Yield errors by kind of operation, but those that differ in kinds alone that were not used with others."""
+    """Yield an error for each kind of operation, with all combinations of signs.
+
+    Left out are those that differ from an earlier one only in kinds of operation that the formula did not use.
+    """
     tried: list[set[tuple[str, float]]] = []
     for sums, products, quotients, functions in itertools.product((1, -1), repeat=4):
         signs = {"sum": sums, "product": products, "quotient": quotients}
