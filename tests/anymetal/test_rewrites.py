@@ -409,3 +409,8 @@ def test_the_walk_over_tokens_ends_with_a_result_or_an_error():
             rewrites.strictly_rewritten(Source(syntax))
         except CompileError:
             continue
+
+
+def test_positions_outside_of_a_source_have_no_text():
+    syntax = Syntax("int x;")
+    assert [syntax[i] for i in (-8, -1, 0, 2, 3, 10)] == ["", "", "int", ";", "", ""]
