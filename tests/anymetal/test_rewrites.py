@@ -58,7 +58,12 @@ ROWS = {
         ),
         ("void f(thread bool2 &a, threadgroup bool2 *b) {}", "void f(thread bool2 &a, threadgroup bool2 *b) {}"),
     ],
-    "kernel_words": [("kernel void f() {}", "void f() {}")],
+    "kernel_words": [
+        ("kernel void f() {}", "static void f() {}"),
+        ("[[kernel]] void f(); kernel void f() {}", "static [[ ]] void f(); static void f() {}"),
+        ("template <class T> kernel void f() {}", "template <class T> void f() {}"),
+        ("struct A { static kernel void f() {} };", "struct A { static void f() {} };"),
+    ],
     "threads": [
         (
             "template <int N> [[kernel, max_total_threads_per_threadgroup(N * 2)]] void f(device int* x) { x[0] = N; }",

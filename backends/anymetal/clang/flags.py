@@ -101,8 +101,8 @@ def of_options(options: Options) -> tuple[str, ...]:
 
 
 def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
-    """Return the command that precompiles headers; a file and ``-o`` with its output follow."""
-    return *_compiler(compiler, options), "-emit-pch", "-fno-pch-timestamp"
+    """Return the command that reads headers."""
+    return _compiler(compiler, options)
 
 
 def compile_command(compiler: Toolchain, options: Options, headers: Path, kind: str = "-emit-obj") -> tuple[str, ...]:

@@ -163,10 +163,19 @@ def attributes(source: Source) -> Iterator[Edit]:
 
 
 def kernel_words(source: Source) -> Iterator[Edit]:
-    """A kernel is a function that its entry calls."""
-    for i in range(source.syntax.size):
-        if source.syntax[i] == "kernel":
-            yield source.blank(i, i)
+    """A kernel is a function that its entry calls, alone: without ``static`` another copy is compiled for nobody."""
+    s, alone = source.syntax, set[int]()
+    for one in s.declarations:
+        head = s.texts(one.first, one.parameters) if one.parameters >= 0 and is_kernel(s, one) else []
+        in_class = one.owner is not None and one.owner.kind is Kind.CLASS
+        if head and not in_class and {"template", "static", "extern"}.isdisjoint(head):
+            words = [i for i, word in enumerate(head, one.first) if word == "kernel" and s[i - 1] not in ("[", ",")]
+            alone.update(words[:1])
+            if not words:
+                yield source.insert(one.first, "static ")
+    for i in range(s.size):
+        if s[i] == "kernel":
+            yield source.edit(i, i, "static") if i in alone else source.blank(i, i)
 
 
 def template_kernels(source: Source) -> Iterator[Edit]:

@@ -65,6 +65,8 @@ STRICT_FLAGS = (
     *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-Wno-elaborated-enum-base"),
     *("-DMPSREF_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
 )
+# Instances of templates that the headers use are made once, not at the end of each source.
+PRECOMPILE_FLAGS = ("-emit-pch", "-fno-pch-timestamp", "-fpch-instantiate-templates")
 STRICT_EXTENSIONS = "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"
 FUNCTION_POINTERS = ",+__cl_clang_function_pointers"
 
@@ -133,7 +135,7 @@ class Toolchain:
         header = str(LIBRARY_HEADER)
 
         def build(output: Path) -> None:
-            self.make([*command, header, "-o", str(output)])
+            self.make([*command, *PRECOMPILE_FLAGS, header, "-o", str(output)])
 
         return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch").file
 
@@ -165,7 +167,7 @@ class Toolchain:
         return self._parse((*self.front, *PARSING_FLAGS, *options.definitions), text)
 
     def _headers(self, command: tuple[str, ...]) -> Path:
-        return self.parsed_headers((*command, "-emit-pch", "-fno-pch-timestamp"), self.fingerprint())
+        return self.parsed_headers(command, self.fingerprint())
 
     def _parse(self, command: tuple[str, ...], text: str, *more: str) -> str:
         parsed = self._headers(command)

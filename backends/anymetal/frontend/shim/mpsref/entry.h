@@ -209,12 +209,13 @@ struct out_of_bounds {
 #error "clang is older than 22: pip install ziglang>=0.17, or name a newer one in MPSREF_CLANG"
 #endif
 #define MPSREF_CODE extern "C" [[clang::sycl_external]]
+#define MPSREF_OWN_CODE MPSREF_CODE __attribute__((no_sanitize("all", "coverage"))) // in which nothing is to be found
 #define MPSREF_LIST(...) {__VA_ARGS__}
 // Only functions are emitted on their own: this one takes data along.
 #define MPSREF_DATA(TYPE, NAME, ...) \
     extern "C" const TYPE NAME; \
     const TYPE NAME = __VA_ARGS__; \
-    MPSREF_CODE const void *NAME##_address() { return &NAME; }
+    MPSREF_OWN_CODE const void *NAME##_address() { return &NAME; }
 
 // The types of the parameters, and for those that are memory the index and whether the parameter exists.
 #define MPSREF_ABOUT(KERNEL, ...) \
@@ -302,7 +303,7 @@ struct mpsref_extent {
     MPSREF_DATA(mpsref_extent, mpsref_named, {mpsref_counts_first, mpsref_counts_end}) \
     MPSREF_CODE void mpsref_thread(const MPSREF_UNTOLD mpsref_group *g, uint t) { __VA_ARGS__; }
 
-MPSREF_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(
+MPSREF_OWN_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(
     const mpsref::out_of_bounds *found, uint64_t index
 ) {
     uint64_t length = 0;
@@ -316,11 +317,11 @@ MPSREF_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bou
 
 #if __METAL_VERSION__ >= 310
 // The compiler calls this on CPUs that have no instruction for it. Rounds to nearest, ties to even; a NaN stays one.
-MPSREF_CODE __attribute__((weak, visibility("hidden"))) bfloat __truncsfbf2(float a) {
-    const uint bits = mpsref::bits<uint>(a);
+MPSREF_OWN_CODE __attribute__((weak, visibility("hidden"))) bfloat __truncsfbf2(float a) {
+    const uint bits = __builtin_bit_cast(uint, a);
     const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
     const uint rounded = is_nan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1);
-    return mpsref::bits<bfloat>(uint16_t(rounded >> 16));
+    return __builtin_bit_cast(bfloat, uint16_t(rounded >> 16));
 }
 #endif
 #endif
