@@ -1,15 +1,13 @@
 """The check on Dask workers: the same report as in one process, whatever happens to the workers.
 
-Most check the reference: each process of another backend takes longer to start.
+They check the reference: each process of another backend takes longer to start.
 """
 
-import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -37,7 +35,7 @@ import os, signal
 import mpsref
 from mpsref.conformance import mutants
 
-FORWARD, GRADIENT = ((mpsref.UpsamplingNearest, method) for method in ("forward", "gradient"))
+MOVED, GRADIENT = (mpsref.Slice, "forward"), (mpsref.UpsamplingNearest, "gradient")
 POOLING = (mpsref.PoolingL2Norm, "forward")
 right = mutants.of_problem(lambda problem: problem)
 
@@ -54,91 +52,86 @@ def deadly(problem, *inputs, out):
 
 
 rarely_wrong = mpsref.Backend("rarely wrong", {POOLING: mutants.of_result(spoiled)})
-dying = mpsref.Backend("dying", {FORWARD: right, GRADIENT: deadly})
-"""
-
-ENTRY_POINTS = """
-[mpsref.backends]
-rarely wrong = faulty_backends:rarely_wrong
-dying = faulty_backends:dying
+dying = mpsref.Backend("dying", {MOVED: right, GRADIENT: deadly})
 """
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory):
-    """The folder of an installed package with two faulty backends."""
+def address(tmp_path_factory):
+    """The address of a scheduler with two workers, which find the module; it gives a block up after one death."""
     folder = tmp_path_factory.mktemp("installed")
     (folder / "faulty_backends.py").write_text(MODULE)
-    about = folder / "faulty_backends-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-backends\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(ENTRY_POINTS)
-    return folder
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+            started = distributed.LocalCluster(2, **options)
+        with started as running:
+            yield running.scheduler_address
 
 
-def start(folder, *arguments, **options):
-    """Start ``mpsref check ... --json`` in a session of its own, where the package in ``folder`` is installed."""
-    root = Path(mpsref.__file__).parents[1]
-    path = os.pathsep.join(map(str, (folder, root, root / "backends")))
-    command = [sys.executable, "-c", "from mpsref.cli import main; main()", "check", "--json", *arguments]
-    known = tempfile.mkdtemp(dir=folder)  # without failures of other runs
-    env = os.environ | {"PYTHONPATH": path, "MPSREF_KNOWN": known} | options
-    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=env, start_new_session=True)
-
-
-def report_of(process):
-    out, err = process.communicate(timeout=600)
-    assert out, err
-    return json.loads(out)
-
-
-def test_the_report_is_that_of_one_process(faulty):
+def test_the_report_is_that_of_one_process(address):
     """With a failure in the second block of one of two backends, which is shrunk on the worker."""
-    arguments = "-b", "rarely wrong", "-b", "reference", "-k", "PoolingL2Norm.forward", "--cases", "150", "--seed", "6"
-    alone, several = (report_of(start(faulty, *arguments, *how)) for how in (("--jobs", "1"), ("--workers", "2")))
+    checked = ["faulty_backends:rarely_wrong", "reference"], [operation_named("PoolingL2Norm.forward")], 150, 6
+    alone, several = check(*checked), check(*checked, cluster=Cluster(address))
     assert several == alone
-    (failure,) = [failure for row in several["rows"] for failure in row["failures"] if not failure["layer"]]
-    assert failure["backend"] == "rarely wrong"
-    assert np.prod(Case.parse(failure["case"]).problem.source_shape) <= 32, "not shrunk"
-    assert {row["backend"]: row["status"] for row in several["rows"]} == {
-        "rarely wrong": "failed",
-        "reference": "passed",
-    }
+    assert [row.status for row in several.rows] == ["failed", "passed"]
+    (failure,) = [failure for failure in several.failures if not failure.layer]
+    assert failure.backend == "faulty_backends:rarely_wrong"
+    assert np.prod(Case.parse(failure.case).problem.source_shape) <= 32, "not shrunk"
+
+
+def test_a_case_that_kills_its_worker_is_named(address):
+    """The report is that of processes; the other backend and operation pass."""
+    two = [operation_named(name) for name in ("UpsamplingNearest.gradient", "Slice.forward")]
+    checked = ["reference", "faulty_backends:dying"], two, 5
+    several = check(*checked, cluster=Cluster(address))
+    assert several == check(*checked, jobs=2)
+    assert [row.status for row in several.rows] == ["passed", "failed", "passed", "passed"]
+    (failure,) = several.failures
+    assert failure.message == "the process that ran it died"
+    assert Case.parse(failure.case).problem.spec.scale[0] > 2
+
+
+@pytest.mark.parametrize("many", [100, 2], ids=["one block at a time", "two blocks at a time"])
+def test_a_running_cluster(address, many, monkeypatch):
+    monkeypatch.setattr(cluster, "MANY_WORKERS", many)
+    report = check("reference", MOVEMENT, 70, 4, cluster=Cluster(address))
+    assert report == check("reference", MOVEMENT, 70, 4)
+
+
+def test_other_versions_are_refused(address, monkeypatch):
+    monkeypatch.setattr(mpsref, "__version__", "0.0")
+    with pytest.raises(ValueError, match=r"a worker of the cluster has .*, this process .*'0\.0'"):
+        check("cpu", MOVEMENT, 1, cluster=Cluster(address))
+
+
+def test_a_backend_that_workers_lack_is_refused(address):
+    with pytest.raises(ValueError, match="backend 'metal' is not available on a worker of the cluster: "):
+        check("metal", MOVEMENT, 1, cluster=Cluster(address))
+    own = Backend("own", get_backend("cpu").implementations)
+    with pytest.raises(ValueError, match="workers of a cluster do not find 'own'"):
+        check(own, MOVEMENT, 1, cluster=Cluster(address))
 
 
 def test_killed_workers_lose_no_result():
-    """Three workers are killed while the blocks run, one of them right at the start."""
-    alone = check("reference", MOVEMENT, 120, 4)
+    """Of workers that the check starts itself, two are killed while the blocks run, one of them right at the start."""
+    alone = check("reference", MOVEMENT, 70, 4)
     done, killed, others = 0, [], {process.pid for process in multiprocessing.active_children()}
 
     def step():
         nonlocal done
         done += 1
-        if done in (1, 120, 240):
+        if done in (1, 120):
             running = (process.pid for process in multiprocessing.active_children())
             killed.append(next(pid for pid in running if pid not in others and pid not in killed))
             os.kill(killed[-1], signal.SIGKILL)
 
-    report = check("reference", MOVEMENT, 120, 4, lambda title, total: step, cluster=Cluster(workers=2))
+    report = check("reference", MOVEMENT, 70, 4, lambda title, total: step, cluster=Cluster(workers=2))
     assert report == alone
-    assert len(killed) == 3
-    assert done == 3 * 120
+    assert len(killed) == 2
+    assert done == 3 * 70
     assert {process.pid for process in multiprocessing.active_children()} <= others
-
-
-def test_a_case_that_kills_its_worker_is_named(faulty):
-    """The report is that of processes; the other backend of the same blocks passes."""
-    arguments = "-b", "reference", "-b", "dying", "-k", "UpsamplingNearest", "--cases", "5"
-    once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    processes, workers = (
-        report_of(start(faulty, *arguments, *how, **once)) for how in (("--jobs", "2"), ("--workers", "2"))
-    )
-    assert workers == processes
-    assert [row["status"] for row in workers["rows"]] == ["passed", "failed"] * 2
-    for row in workers["rows"][1::2]:  # a property of the forward pass runs the gradient
-        (failure,) = row["failures"]
-        assert failure["message"] == "the process that ran it died"
-        assert Case.parse(failure["case"]).problem.spec.scale[0] > 2
 
 
 def is_worker(process):
@@ -149,8 +142,12 @@ def is_worker(process):
         return False
 
 
-def test_ctrl_c_leaves_no_process(faulty):
-    process = start(faulty, "-b", "reference", "--cases", "6000", "--workers", "2")
+def test_ctrl_c_leaves_no_process():
+    root = Path(mpsref.__file__).parents[1]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (root, root / "backends")))}
+    check = "check", "-b", "reference", "--cases", "6000", "--workers", "2"
+    command = [sys.executable, "-c", "from mpsref.cli import main; main()", *check]
+    process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=env, start_new_session=True)
     everything = set()
     workers = 0
     end = time.monotonic() + 120
@@ -166,34 +163,6 @@ def test_ctrl_c_leaves_no_process(faulty):
     assert err.endswith("mpsref: interrupted\n")
     psutil.wait_procs(everything, timeout=120)
     assert not [child for child in everything if child.is_running()]
-
-
-@pytest.fixture(scope="module")
-def address():
-    """The address of a scheduler with one worker."""
-    with distributed.LocalCluster(1, threads_per_worker=2, dashboard_address=":0", memory_limit=None) as running:
-        yield running.scheduler_address
-
-
-@pytest.mark.parametrize("many", [100, 1], ids=["one block at a time", "two blocks at a time"])
-def test_a_running_cluster(address, many, monkeypatch):
-    monkeypatch.setattr(cluster, "MANY_WORKERS", many)
-    report = check("cpu", MOVEMENT, 70, 4, cluster=Cluster(address))
-    assert report == check("cpu", MOVEMENT, 70, 4)
-
-
-def test_other_versions_are_refused(address, monkeypatch):
-    monkeypatch.setattr(mpsref, "__version__", "0.0")
-    with pytest.raises(ValueError, match=r"a worker of the cluster has .*, this process .*'0\.0'"):
-        check("cpu", MOVEMENT, 1, cluster=Cluster(address))
-
-
-def test_a_backend_that_workers_lack_is_refused(address):
-    with pytest.raises(ValueError, match="backend 'metal' is not available on a worker of the cluster: "):
-        check("metal", MOVEMENT, 1, cluster=Cluster(address))
-    own = Backend("own", get_backend("cpu").implementations)
-    with pytest.raises(ValueError, match="workers of a cluster do not find 'own'"):
-        check(own, MOVEMENT, 1, cluster=Cluster(address))
 
 
 def test_without_a_scheduler():
