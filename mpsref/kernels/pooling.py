@@ -286,13 +286,14 @@ Axis: TypeAlias = tuple[Array, Array]
 
 def window_of(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Axis, Axis]:
     """Return the values of :func:`taps`, and the rows and the columns that they are the raster of."""
-    rows, columns = (
-        _reads(window, i, length, problem.spec.edge_mode)
-        for window, i, length in zip(problem.spec.windows, (a, b), x.shape[1:3], strict=True)
-    )
+    (vertical, horizontal), edge_mode = problem.spec.windows, problem.spec.edge_mode
+    rows, columns = _reads(vertical, a, x.shape[1], edge_mode), _reads(horizontal, b, x.shape[2], edge_mode)
     values = x[:, rows[0][:, None], columns[0]]
-    values[:, rows[0] < 0] = 0
-    values[:, :, columns[0] < 0] = 0
+    for end in (0, -1):  # zeros outside are first or last
+        if rows[0][end] < 0:
+            values[:, end] = 0
+        if columns[0][end] < 0:
+            values[:, :, end] = 0
     return values.reshape(len(x), -1, x.shape[-1]), rows, columns
 
 

@@ -12,6 +12,8 @@ Source: MPSCNNPoolingAverage, MPSCNNPoolingAverageGradient in ``MPSCNNPooling.h`
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from mpsref import codecs
@@ -88,8 +90,9 @@ class AverageGradient(PoolingGradient):
 
 def windows(problem: AverageForward | AverageGradient, axis: int, indices: range) -> list[tuple[int, slice, int]]:
     """Return of each window on one axis: its number i, its pixels inside the image, and N(i)."""
-    spec, shape = problem.spec, problem.source_shape
-    return [(i, spec.windows[axis].inside(i, shape[1 + axis]), spec.divisor(axis, i, shape)) for i in indices]
+    spec, length = problem.spec, problem.source_shape[1 + axis]
+    window, zero_pad = spec.windows[axis], spec.zero_pad[axis]
+    return [(i, window.inside(i, length), window.divisor(i, length, spec.edge_mode, zero_pad)) for i in indices]
 
 
 def bound(problem: AverageForward | AverageGradient, values: Array) -> ErrorBound:
@@ -114,10 +117,10 @@ def bound(problem: AverageForward | AverageGradient, values: Array) -> ErrorBoun
 def forward(problem: AverageForward, x: Array) -> Array:
     """y[a, b] = sum of the pixels inside the image / N(a, b)."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
-    for a, rows, ny in windows(problem, 0, range(problem.output_size[0])):
-        for b, columns, nx in windows(problem, 1, range(problem.output_size[1])):
-            if ny * nx:
-                y[:, a, b] = x[:, rows, columns].sum(axis=(1, 2)) / (ny * nx)
+    vertical, horizontal = (windows(problem, axis, range(problem.output_size[axis])) for axis in (0, 1))
+    for (a, rows, ny), (b, columns, nx) in product(vertical, horizontal):
+        if ny * nx:
+            y[:, a, b] = x[:, rows, columns].sum(axis=(1, 2)) / (ny * nx)
     return y
 
 
@@ -125,9 +128,9 @@ def forward(problem: AverageForward, x: Array) -> Array:
 def gradient(problem: AverageGradient, g: Array) -> Array:
     """dx[pixels inside the image] += g[p0 + (a, b)] / N(a, b): the adjoint of the forward pass."""
     dx = np.zeros(problem.result_shapes[0], g.dtype)
-    (py, px), (included_y, included_x) = problem.primary_offset, problem.included
-    for a, rows, ny in windows(problem, 0, included_y):
-        for b, columns, nx in windows(problem, 1, included_x):
-            if ny * nx:
-                dx[:, rows, columns] += g[:, py + a, px + b, None, None] / (ny * nx)
+    py, px = problem.primary_offset
+    vertical, horizontal = (windows(problem, axis, problem.included[axis]) for axis in (0, 1))
+    for (a, rows, ny), (b, columns, nx) in product(vertical, horizontal):
+        if ny * nx:
+            dx[:, rows, columns] += g[:, py + a, px + b, None, None] / (ny * nx)
     return problem.place(dx)

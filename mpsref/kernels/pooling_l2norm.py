@@ -80,6 +80,6 @@ def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
         with np.errstate(invalid="ignore"):
             slope = np.divide(values, y[:, None], out=np.zeros_like(values), where=(y != 0)[:, None])
         share = of_window[:, None] * times[:, None] * slope
-        for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
-            dx[:, rows[tap], columns[tap]] += share[:, tap]
+        inside = (rows >= 0) & (columns >= 0)
+        np.add.at(dx, (slice(None), rows[inside], columns[inside]), share[:, inside])  # type: ignore[arg-type]
     return problem.place(dx)

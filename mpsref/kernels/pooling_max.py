@@ -57,21 +57,25 @@ class PoolingMax(Pooling):
 
 def select(
     problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int
-) -> tuple[Array, tuple[Array, Array, Array]]:
-    """Return the largest value (N, C) of window (a, b), and of its first tap: row, column, and whether it is inside."""
+) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Return the values (N, taps, C) of window (a, b), and for the first largest ones (N, C) the tap and its pixel.
+
+    The row or the column of a tap outside the image is -1.
+    """
     values, (rows, _), (columns, _) = window_of(problem, x, a, b)
     selected = values.argmax(axis=1)  # the first maximum, or the first NaN
-    y, x_ = rows[selected // columns.size], columns[selected % columns.size]
-    n, c = selected.shape
-    return values[np.arange(n)[:, None], selected, np.arange(c)], (y, x_, (y >= 0) & (x_ >= 0))
+    row, column = np.divmod(selected, columns.size)
+    return values, selected, (rows[row], columns[column])
 
 
 @operation(PoolingMax, problem=PoolingForward, bound=selected)
 def forward(problem: PoolingForward, x: Array) -> Array:
     """y[a, b] = the value of the selected tap."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
+    n, c = np.ogrid[: x.shape[0], : x.shape[3]]
     for a, b in np.ndindex(*problem.output_size):
-        y[:, a, b], _ = select(problem, x, a, b)
+        values, tap, _ = select(problem, x, a, b)
+        y[:, a, b] = values[n, tap, c]
     return y
 
 
@@ -85,9 +89,8 @@ def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
 def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
     """dx[pixel of the selected tap] += g[p0 + (a, b)]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
-    n, _, _, c = problem.source_shape
-    every = tuple(np.ogrid[:n, :c])
+    n, c = np.ogrid[: x.shape[0], : x.shape[3]]
     for a, b, of_window in problem.counted(g):
-        _, (y, x_, inside) = select(problem, x, a, b)
-        dx[every[0], y, x_, every[1]] += np.where(inside, of_window, 0)
+        _, _, (row, column) = select(problem, x, a, b)
+        dx[n, row, column, c] += np.where((row >= 0) & (column >= 0), of_window, 0)
     return problem.place(dx)
