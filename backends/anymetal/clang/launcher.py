@@ -442,5 +442,5 @@ def compile_source(toolchain: Toolchain, source: str, options: Options) -> Sourc
     key = options, options.texts(source)
     with importing, _loading:
         if key not in _sources:
-            _sources[key] = Source(toolchain, options, checked(toolchain, source, options))
+            _sources[key] = Source(toolchain, options, checked(toolchain, source, options, is_compiled=True))
         return _sources[key]

@@ -18,7 +18,7 @@ from . import cache, kernels
 from .kernels import Constant, Kernel
 from .lexer import NAME, Places, unified
 from .options import Options
-from .rewrites import Edit, Source, applied
+from .rewrites import Edit, Source, rewritten
 from .strict import check, check_instantiation, diagnostics, with_sources
 from .syntax import Syntax
 from .toolchain import Toolchain
@@ -49,11 +49,13 @@ class Program:
         self.text, self.files = text, files
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
-        self._source = source
+        self._checked = about["checked"]
+        if source:
+            self._source = source
 
     @functools.cached_property
-    def _syntax(self) -> Syntax:
-        return self._source.syntax if self._source else Syntax(self.text)
+    def _source(self) -> Source:
+        return Source(Syntax(self.text))
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
@@ -74,15 +76,16 @@ class Program:
         Raises CompileError for a kernel that is not legal.
         """
         kernels.supported(kernel)
-        check_instantiation(toolchain, self._syntax, options, self.files, kernel.at)
+        if kernel.at != self._checked:
+            check_instantiation(toolchain, self._source, options, self.files, kernel.at)
         return self.with_calls({kernel: kernel.entry()}, values)
 
     def with_calls(self, calls: Mapping[Kernel, str], values: Mapping[str, str]) -> str:
         """Return C++ with text behind the definitions of kernels."""
-        if self._source is None or self._source.constants != values:
-            self._source = Source(self._syntax, values)
+        if self._source.constants != values or self._source.kept >= 0:
+            self._source = self._source.varied(values)
         more = (Edit(kernel.at, kernel.at, f" {call}", is_behind=True) for kernel, call in calls.items())
-        return applied(self.text, [*self._source.edits, *more])
+        return rewritten(self._source, *more)
 
     def compile(self, toolchain: Toolchain, command: Sequence[str], values: Mapping[str, str]) -> str:
         """Run a command that compiles the C++ of a kernel, and return its warnings.
@@ -99,10 +102,11 @@ class Program:
             raise CompileError("\n".join(with_sources(found, self.files))) if found else error from None
 
 
-def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
+def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled: bool = False) -> Program:
     """Preprocess and check a source; raise :class:`CompileError` with line numbers of the source.
 
-    The result is cached on disk.
+    The result is cached on disk. With ``is_compiled`` the caller compiles an only kernel without constants at once, and
+    meets the errors of the language that kernels run in then.
     """
     files = {NAME: source, **{str(path): text for path, text in options.files(source).items()}}
     read = list[Source]()
@@ -116,12 +120,13 @@ def checked(toolchain: Toolchain, source: str, options: Options) -> Program:
         found = kernels.kernels(syntax)
         if not found:
             raise _without_kernels(syntax, files)
-        read.append(check(toolchain, syntax, options, files))
-        output.write_text(text)
         constants = [asdict(one) for one in kernels.constants(syntax)]
-        return {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants}
+        only = next(iter(found.values())).at if len(found) == 1 else -1
+        read.append(check(toolchain, syntax, options, files, only, is_last=is_compiled and only >= 0 and not constants))
+        output.write_text(text)
+        return {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants, "checked": only}
 
-    key = cache.key("source", toolchain.fingerprint(), *options.definitions, *options.texts(source))
+    key = cache.key("source", toolchain.fingerprint(), is_compiled, *options.definitions, *options.texts(source))
     found = cache.fetch(key, build, ".txt")
     return Program(found.data.decode(), found.about, files, *read)
 

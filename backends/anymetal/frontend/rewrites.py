@@ -8,10 +8,11 @@ of the text. ``REWRITES`` lists them in order.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,11 +48,31 @@ class Source:
     """Values of the function constants, by name."""
     kept: int = -1
     """Where the explicit instantiation that is not removed ends."""
+    _made: dict[Callable[[Source], Iterator[Edit]], list[Edit]] = field(default_factory=dict)
 
-    @functools.cached_property
-    def edits(self) -> list[Edit]:
-        """The edits of all rewrites."""
-        return list(itertools.chain.from_iterable(rewrite(self) for rewrite in REWRITES))
+    @property
+    def instantiation(self) -> Declaration | None:
+        """The explicit instantiation that is not removed."""
+        s = self.syntax
+        kept = (one for one in s.declarations if is_instantiation(s, one) and s.words[one.last].end == self.kept)
+        return next(kept, None)
+
+    def varied(self, constants: Mapping[str, Any], kept: int = -1) -> Source:
+        """Return the source with other constants and another instantiation; it keeps what does not depend on them."""
+        other = copy.copy(self)
+        other.constants, other.kept = constants, kept
+        varying = function_constants, instantiations
+        other._made = {rewrite: edits for rewrite, edits in self._made.items() if rewrite not in varying}
+        return other
+
+    def edits(self, rewrites: Iterable[Callable[[Source], Iterator[Edit]]]) -> list[Edit]:
+        """Return the edits of some rewrites."""
+        found = list[Edit]()
+        for rewrite in rewrites:
+            if rewrite not in self._made:
+                self._made[rewrite] = list(rewrite(self))
+            found += self._made[rewrite]
+        return found
 
     def edit(self, first: int, last: int, text: str = "") -> Edit:
         """Return the edit that replaces tokens."""
@@ -212,8 +233,9 @@ def render_functions(source: Source) -> Iterator[Edit]:
 def instantiations(source: Source) -> Iterator[Edit]:
     """Explicit instantiations are removed: all of them would be compiled, and those of MSL have names for the host."""
     s = source.syntax
+    kept = source.instantiation
     for one in s.declarations:
-        if is_instantiation(s, one) and s.words[one.last].end == source.kept:
+        if one is kept:
             yield from (source.edit(i, i) for i in range(one.first, one.last) if s[i] == "kernel")
         elif is_instantiation(s, one):
             yield source.remove(one.first, one.last)
@@ -976,12 +998,12 @@ STRICT = (
 
 def strictly_rewritten(source: Source) -> str:
     """Return the text of a source for the strict pass."""
-    return applied(source.syntax.text, list(itertools.chain.from_iterable(rewrite(source) for rewrite in STRICT)))
+    return applied(source.syntax.text, source.edits(STRICT))
 
 
 def rewritten(source: Source, *more: Edit) -> str:
     """Return the text of a source after all rewrites, and ``more`` edits."""
-    return applied(source.syntax.text, [*source.edits, *more])
+    return applied(source.syntax.text, [*source.edits(REWRITES), *more])
 
 
 def _order(one: Edit) -> tuple[int, bool, bool, int]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from .. import CompileError
-from .kernels import constants, is_instantiation, render_stage
+from .kernels import constants, render_stage
 from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, rewritten, strictly_rewritten
@@ -99,17 +99,25 @@ LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str]) -> Source:
+def check(
+    toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str], only: int, *, is_last: bool
+) -> Source:
     """Return a source as it was read; raise :class:`CompileError` with the diagnostics of clang if it is not legal MSL.
 
-    ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes.
+    ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes. The
+    only kernel has the end ``only``; if that is an explicit instantiation, it is checked, too. With ``is_last`` another
+    pass compiles the kernel, and what may be legal is left to it.
     """
-    known = Source(syntax, {one.name: "" for one in constants(syntax)})
-    errors = diagnostics(toolchain.check(strictly_rewritten(known), options))
+    known = Source(syntax, {one.name: "" for one in constants(syntax)}, only)
+    errors, spaces = _errors(toolchain, known, options), list[str]()
+    if any(map(_within(known), errors)):
+        spaces = _of_spaces(errors)
+        known = known.varied(known.constants)
+        errors = _errors(toolchain, known, options)
     found = [one for one in errors if not _may_be_legal(one)]
-    if len(found) < len(errors):  # C++ for OpenCL may lack something: ask the language that kernels run in
-        found += diagnostics(toolchain.parse(rewritten(known), options))
-    found = with_sources(found, files)
+    if len(found) < len(errors) and not is_last:  # C++ for OpenCL may lack it: ask the language that kernels run in
+        found += diagnostics(toolchain.parse(rewritten(known.varied(known.constants)), options))
+    found = with_sources((found or spaces)[:MOST_ERRORS], files)
     included = files.keys() - {NAME} | {str(path) for path in (SHIM / "mpsref").iterdir()}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
@@ -118,18 +126,32 @@ def check(toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping
 
 
 def check_instantiation(
-    toolchain: Toolchain, syntax: Syntax, options: Options, files: Mapping[str, str], end: int
+    toolchain: Toolchain, source: Source, options: Options, files: Mapping[str, str], end: int
 ) -> None:
     """Raise :class:`CompileError` for wrong address spaces in a kernel whose explicit instantiation has this end.
 
     Of other errors C++ for OpenCL has some in templates that are legal.
     """
-    if any(is_instantiation(syntax, one) and syntax.words[one.last].end == end for one in syntax.declarations):
-        known = Source(syntax, {one.name: "" for one in constants(syntax)}, end)
-        errors = diagnostics(toolchain.check(strictly_rewritten(known), options, most=0))
-        found = [one for one in errors if SPACE_ERROR.match(one) and not _may_be_legal(one)]
-        if found:
-            raise CompileError("\n".join(with_sources(found[:MOST_ERRORS], files)))
+    known = source.varied({one.name: "" for one in constants(source.syntax)}, end)
+    if known.instantiation and (found := _of_spaces(_errors(toolchain, known, options))):
+        raise CompileError("\n".join(with_sources(found[:MOST_ERRORS], files)))
+
+
+def _errors(toolchain: Toolchain, source: Source, options: Options) -> list[str]:
+    return diagnostics(toolchain.check(strictly_rewritten(source), options, 0 if source.instantiation else MOST_ERRORS))
+
+
+def _of_spaces(errors: Sequence[str]) -> list[str]:
+    return [one for one in errors if SPACE_ERROR.match(one) and not _may_be_legal(one)]
+
+
+def _within(source: Source) -> Callable[[str], object]:
+    """Return a function that tells whether an error is one of the explicit instantiation that is kept."""
+    if (one := source.instantiation) is None:
+        return lambda error: False
+    (file, first), (_, last) = (source.syntax.places.line(source.syntax.words[i].at) for i in (one.first, one.last))
+    place = rf"{re.escape(file)}:(?:{'|'.join(map(str, range(first, last + 1)))}):\d+"
+    return re.compile(rf"\A{place}: error: |^{place}: note: in instantiation of ", re.MULTILINE).search
 
 
 def _may_be_legal(error: str) -> bool:
