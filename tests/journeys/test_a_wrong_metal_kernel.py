@@ -15,11 +15,11 @@ pytestmark = [
 ]
 
 
+@pytest.mark.usefixtures("few_layers")
 def test_the_page_as_it_is(capsys, request):
     names = run_cells(PAGE)
     output = capsys.readouterr().out
-    for name in ("few_layers", "unshrunk"):  # from here on
-        request.getfixturevalue(name)
+    request.getfixturevalue("unshrunk")  # from here on
     wrong = names["check"]([names["backend_of"](names["source"])], names["operations"][1:], number=30)
     (failure,) = [one for one in wrong.failures if one.is_random]
     assert repr(wrong).startswith("<Report: 1 failed")

@@ -101,6 +101,7 @@ IN_METAL = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_layers", "unshrunk")
 @pytest.mark.parametrize("number", [9, 10])
 def test_the_gradients_in_metal_can_be_completed(number):
     def completed(code):
