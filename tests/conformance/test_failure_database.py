@@ -65,10 +65,10 @@ def test_processes_try_them_too(tmp_path):
     database = FailureDatabase(tmp_path)
     case = "SoftMax.forward:n1h2w3c4,float32,seed=3"
     assert Case.parse(case)
-    database.add([Failure(case, "cpu", "once wrong")])
+    database.add([Failure(case, "reference", "once wrong")])
     alone, several = (
         check(
-            "cpu",
+            "reference",
             [operation_named("SoftMax.forward"), operation_named("Slice.forward")],
             3,
             failures=database,
@@ -78,7 +78,7 @@ def test_processes_try_them_too(tmp_path):
     )
     assert several == alone
     softmax = operation_named("SoftMax.forward")
-    drawn = checker.checked_cases(softmax, get_backend("cpu").dtypes, 3, 0)
+    drawn = checker.checked_cases(softmax, get_backend("reference").dtypes, 3, 0)
     assert alone.rows[0].cases == 1 + sum(1 for _ in checker.layer_cases(softmax)) + len(drawn)
 
 

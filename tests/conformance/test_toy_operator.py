@@ -108,5 +108,6 @@ def test_its_mistake_is_found_and_replays(environment: dict[str, str]) -> None:
     assert run(environment, "replay", case, "-b", "toy:faulty").returncode == 1
 
 
+@pytest.mark.slow
 def test_the_list_of_kernels_has_it(environment: dict[str, str]) -> None:
     assert "Scale.forward" in run(environment, "kernels").stdout
