@@ -94,8 +94,9 @@ class Inexact(float):
         return Inexact(other) / self
 
     def __pow__(self, other: float) -> Inexact:  # type: ignore[override]
-        value = float(np.float_power(self, other))
-        return self * self if other == 2 else Inexact.of("sqrt" if other == 0.5 else "power", value)
+        if other == 2:
+            return self * self
+        return Inexact.of("sqrt" if other == 0.5 else "power", float(np.float_power(self, other)))
 
     def __neg__(self) -> Inexact:
         return Inexact(-float(self))
@@ -107,7 +108,7 @@ class Inexact(float):
 
 
 def _is_power_of_2(value: float) -> bool:
-    return abs(math.frexp(value)[0]) in (0, 0.5)
+    return math.frexp(value)[0] in (0, 0.5, -0.5)
 
 
 def _is_inexact(x: object) -> bool:
@@ -165,14 +166,14 @@ def adversaries(ulps: Mapping[str, float]) -> Iterator[dict[str, float]]:
 
 
 @contextlib.contextmanager
-def inexact(errors: Mapping[str, float]) -> Iterator[None]:
+def inexact() -> Iterator[None]:
     """Let the formulas compute with inexact functions."""
     modules = [one for name, one in sys.modules.items() if name.startswith("mpsref.kernels.") and hasattr(one, "np")]
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         for module in modules:
             patch.setattr(module, "np", Numpy())
         patch.setattr(neuron, "_normal", _metal_distribution)
-        patch.setattr(Inexact, "errors", errors)
+        patch.setattr(Inexact, "errors", ULPS)
         yield
 
 
@@ -189,17 +190,19 @@ def reached(case: Case, in_order: bool, stated: str, enough: float) -> float | N
     if not any(np.any(bound.limit > 0) for _, bound in wanted) or isinstance(case.problem.spec, Dropout):
         return None  # the only rounding of dropout in float32 is that of storage
     worst = 0.0
-    for errors in adversaries(STATED[stated]):
-        if worst >= enough:
-            break
-        with inexact(errors):
-            found = case.problem.operation.formula(case.problem, *(_each(Inexact, one.astype(float)) for one in inputs))
-        for one, (reference, bound) in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
-            actual = one.astype(np.float64)
-            half = comparator.ulp(np.maximum(abs(actual), abs(reference)), np.dtype("float32")) / 2
-            limit, excess = np.broadcast_to(bound.limit, reference.shape), abs(actual - reference) - half
-            judged = (limit > 0) & np.isfinite(limit) & np.isfinite(excess)
-            worst = max(worst, (excess[judged] / limit[judged]).max(initial=0.0))
+    numbers = [_each(Inexact, one.astype(float)) for one in inputs]
+    with inexact():
+        for errors in adversaries(STATED[stated]):
+            if worst >= enough:
+                break
+            Inexact.errors = errors
+            found = case.problem.operation.formula(case.problem, *numbers)
+            for one, (reference, bound) in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
+                actual = one.astype(np.float64)
+                half = comparator.ulp(np.maximum(abs(actual), abs(reference)), np.dtype("float32")) / 2
+                limit, excess = np.broadcast_to(bound.limit, reference.shape), abs(actual - reference) - half
+                judged = (limit > 0) & np.isfinite(limit) & np.isfinite(excess)
+                worst = max(worst, (excess[judged] / limit[judged]).max(initial=0.0))
     return worst
 
 
