@@ -21,7 +21,7 @@ from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Program, undefined
-from ..frontend.toolchain import LIBRARY_HEADER, RUNNING_FLAGS, Toolchain
+from ..frontend.toolchain import RUNNING_FLAGS, Toolchain
 
 ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX version with all of its instructions
     (7, 0): ("sm_70", "+ptx63"),
@@ -41,11 +41,10 @@ OLDEST = min(ARCHITECTURES)
 """Older GPUs lack independent thread scheduling, which warp barriers require."""
 
 FLAGS = (
-    *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S"),
+    *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu"),
     *(*RUNNING_FLAGS, "-DMPSREF_CUDA", "-O3", "-ffp-contract=fast"),
     "-faddress-space-map-mangling=no",  # `device` and `constant` are one address space in PTX, and two types
     *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
-    *("-include", str(LIBRARY_HEADER)),
 )
 
 
@@ -106,13 +105,19 @@ def compile_kernel(
     """
     processor, version = ARCHITECTURES[architecture(capability)]
     target = "-target-cpu", processor, "-target-feature", version
-    flags = *FLAGS, *options.definitions, *target, *(("-DMPSREF_EXACT",) * is_exact), "-mlink-builtin-bitcode"
+    flags = *FLAGS, *options.definitions, *target, *(("-DMPSREF_EXACT",) * is_exact)
+    command = *toolchain.front, *flags
+    fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
 
     def build(output: Path) -> dict[str, Any]:
         cpp = program.cpp(toolchain, options, kernel, values)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
-        program.compile(toolchain, [*toolchain.front, *flags, str(library), str(file), "-o", str(output)], values)
+        headers = str(toolchain.parsed_headers(command, fingerprint))
+        linked = "-mlink-builtin-bitcode", str(library)
+        program.compile(
+            toolchain, [*command, "-S", *linked, "-include-pch", headers, str(file), "-o", str(output)], values
+        )
         text = output.read_text()
         if declared := EXTERNAL.search(text):
             raise undefined(declared[1] or declared[2], cpp)
@@ -122,7 +127,6 @@ def compile_kernel(
         arrays = {name: numbers(text, f"mpsref_{name}") for name in ("about", "bindings")}
         return {"threads": threads, **arrays}
 
-    fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
     known = cache.key("ptx", fingerprint, program.text, kernel.name, *sorted(values.items()))
     compiled = cache.fetch(known, build, ".ptx")
     return Compiled(compiled.data, compiled.about)
