@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numba
@@ -14,9 +15,13 @@ import pytest
 from mpsref_cpu import _numba
 
 PROGRAM = """
-import hashlib, importlib, pkgutil, sys, types, warnings
+import faulthandler, hashlib, importlib, json, os, pkgutil, sys, types, warnings
 import numba
+import numpy as np
 from numba.core import dispatcher
+import mpsref
+
+numba.njit(lambda x: x + 1)(1.0)  # what numba imports for that, children need not
 
 def is_mine():
     '''Return whether mpsref_cpu looks up an attribute.'''
@@ -60,27 +65,38 @@ def find_module(name, package=None):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     return import_module(name, package)
 
-hidden_modules, import_module = set(), importlib.import_module
-for part in sys.argv[1:]:
-    hide(part)
+def run(missing):
+    global hidden_modules, import_module
+    hidden_modules, import_module, sys.argv = set(), importlib.import_module, missing
+    for part in missing:
+        hide(part)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        importlib.import_module = find_module
+        from mpsref_cpu import _numba, threads
+        importlib.import_module = import_module
 
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    importlib.import_module = find_module
-    from mpsref_cpu import _numba, threads
-    importlib.import_module = import_module
-    import numpy as np
-    from mpsref import Neuron
+        threads.thread_count = lambda: 2
+        # It is compiled soon; products of small integers and 0.5 are exact, however the compiler combines them.
+        x = np.random.default_rng(0).integers(-99, 99, (4, 32, 32, 48)).astype(np.float32)
+        result = mpsref.Neuron("relu", a=0.5).forward(x, backend="cpu")
+    texts = [f"{warning.category.__name__} {warning.message}" for warning in caught]
+    return hashlib.sha256(result).hexdigest(), threads._team is not None, texts
 
-    threads.thread_count = lambda: 2
-    # It is compiled soon; products of small integers and 0.5 are exact, however the compiler combines them.
-    x = np.random.default_rng(0).integers(-99, 99, (4, 32, 32, 48)).astype(np.float32)
-    result = Neuron("relu", a=0.5).forward(x, backend="cpu")
-print(hashlib.sha256(result).hexdigest())
-print(threads._team is not None)
-for warning in caught:
-    print(warning.category.__name__, warning.message)
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(300, exit=True)
+        try:
+            print(json.dumps(run(json.loads(line))), flush=True)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            print("null", flush=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print("null", flush=True)
 """
+"""Answers lists of missing parts, each in a child that has imported numba, but not mpsref_cpu."""
 
 PARTS = sorted(set(re.findall(r'"(numba[\w.]*:[\w.]+)"', Path(_numba.__file__).read_text("utf-8"))))
 """All that the module looks up."""
@@ -99,19 +115,22 @@ Outcome = Callable[..., tuple[str, bool, list[str]]]
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
+def outcome() -> Iterator[Outcome]:
     """Return what runs a process without parts of numba: the digest of its results, whether threads shared the work,
     and warnings.
     """
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as running:
+        questions, answers = running.stdin, running.stdout
+        assert questions is not None
+        assert answers is not None
 
-    def run(*missing: str) -> tuple[str, bool, list[str]]:
-        arguments = [sys.executable, "-c", PROGRAM, *missing]
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        digest, shared, *warnings = done.stdout.splitlines()
-        return digest, shared == "True", warnings
+        def run(*missing: str) -> tuple[str, bool, list[str]]:
+            print(json.dumps(missing), file=questions, flush=True)
+            digest, shared, warnings = json.loads(answers.readline())  # null if it failed
+            return digest, shared, warnings
 
-    return run
+        yield run
 
 
 @pytest.fixture(scope="module")
