@@ -172,9 +172,10 @@ class NativeLauncher:
         Small blocks are reused, because mapping pages takes longer than a small launch.
         """
         accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        with contextlib.suppress(KeyError, IndexError):
+        try:
             return self._idle[accessible].pop(), False
-        pages = self._map(accessible)
+        except (KeyError, IndexError):
+            pages = self._map(accessible)
         if not pages:
             raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
         return pages, True
