@@ -132,10 +132,14 @@ class Case:
         assert isinstance(self.problem, kinds)
         return self.problem
 
+    def result_dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """Return the dtype of each result."""
+        return self.problem.result_dtypes(*self.problem.input_dtypes(np.dtype(self.dtype)).values())
+
     def nbytes(self) -> int:
         """Return how many bytes a check needs at least, without the intermediate arrays of formulas and backends."""
         problem, dtypes = self.problem, self.problem.input_dtypes(np.dtype(self.dtype))
-        results = zip(problem.result_shapes, problem.result_dtypes(*dtypes.values()), strict=True)
+        results = zip(problem.result_shapes, self.result_dtypes(), strict=True)
         stored = [*((shape, dtypes[name]) for name, shape in problem.input_shapes.items()), *results]
         # In its dtype between guards, and in float64: an input when it is drawn, a result with the terms of its bound.
         return sum(math.prod(shape) * (2 * dtype.itemsize + 16) for shape, dtype in stored)
@@ -145,12 +149,6 @@ class Case:
 
         Raises ``UnsupportedError`` if they need more memory than there is, with the results and the reference.
         """
-        needed = self.nbytes()
-        if needed > LARGE and needed > (left := arrays.available_memory()):
-            raise UnsupportedError(
-                f"case {self} needs at least {needed} bytes for its inputs, its results and their reference in "
-                f"float64, and {left} are available; choose a smaller image"
-            )
         plain = _inputs(self.problem, self.dtype, self.family, self.seed)
         if not self.layouts:
             return tuple([array.copy() for array in plain])
@@ -160,6 +158,13 @@ class Case:
 @lru_cache(maxsize=300)
 def _inputs(problem: registry.Problem, dtype: str, family: DataFamily, seed: int) -> tuple[Array, ...]:
     """Return the inputs of a case, which each backend and each property reads."""
+    case = Case(problem, dtype, family, seed)
+    needed = case.nbytes()
+    if needed > LARGE and needed > (left := arrays.available_memory()):
+        raise UnsupportedError(
+            f"case {case} needs at least {needed} bytes for its inputs, its results and their reference in "
+            f"float64, and {left} are available; choose a smaller image"
+        )
     return data.inputs(problem, dtype, family, seed)
 
 

@@ -186,11 +186,10 @@ def agrees(case: Case, backend: Backend) -> None:
 
 def compared(case: Case, results: tuple[Array, ...]) -> list[Comparison]:
     """Compare each result with the reference; raise :class:`Mismatch` at the first that breaks its bound."""
-    dtypes = case.problem.result_dtypes(*(array.dtype for array in case.inputs()))
     exact = case.family in INTEGERS
     return [
         comparator.checked(result, reference, terms, dtype.name, exact, case.problem.where)
-        for result, (reference, terms), dtype in zip(results, expected(case), dtypes, strict=True)
+        for result, (reference, terms), dtype in zip(results, expected(case), case.result_dtypes(), strict=True)
     ]
 
 
