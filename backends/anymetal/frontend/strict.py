@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .. import CompileError
 from .kernels import constants, render_stage
@@ -110,7 +110,7 @@ def check(
     """
     known = Source(syntax, {one.name: "" for one in constants(syntax)}, only)
     errors, spaces = _errors(toolchain, known, options), list[str]()
-    if any(map(_within(known), errors)):
+    if known.instantiation and not all(map(_may_be_legal, errors)):  # of the instantiation, or of what is before it
         spaces = _of_spaces(errors)
         known = known.varied(known.constants)
         errors = _errors(toolchain, known, options)
@@ -143,15 +143,6 @@ def _errors(toolchain: Toolchain, source: Source, options: Options) -> list[str]
 
 def _of_spaces(errors: Sequence[str]) -> list[str]:
     return [one for one in errors if SPACE_ERROR.match(one) and not _may_be_legal(one)]
-
-
-def _within(source: Source) -> Callable[[str], object]:
-    """Return a function that tells whether an error is one of the explicit instantiation that is kept."""
-    if (one := source.instantiation) is None:
-        return lambda error: False
-    (file, first), (_, last) = (source.syntax.places.line(source.syntax.words[i].at) for i in (one.first, one.last))
-    place = rf"{re.escape(file)}:(?:{'|'.join(map(str, range(first, last + 1)))}):\d+"
-    return re.compile(rf"\A{place}: error: |^{place}: note: in instantiation of ", re.MULTILINE).search
 
 
 def _may_be_legal(error: str) -> bool:
