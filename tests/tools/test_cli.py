@@ -24,6 +24,7 @@ from mpsref import bugs, cli
 from mpsref.backend import BackendInfo
 from mpsref.bugs import Finding, findings
 from mpsref.conformance import checker
+from mpsref.conformance.mutants import of_result
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.errors import install
 
@@ -93,28 +94,26 @@ def test_check(tmp_path):
     assert form["rows"][0]["runtime"].startswith("CPU")
 
 
-FAULTY = """
-import mpsref
-from mpsref.conformance.mutants import of_result
-spoilt = of_result(lambda result, *_: result * 1.001)
-mpsref.register(mpsref.Backend("spoilt", {(mpsref.SoftMax, "gradient"): spoilt}))
-from mpsref.cli import main
-main()
-"""
+@pytest.fixture
+def spoilt(monkeypatch):
+    """A function that registers a backend whose gradient of SoftMax is ``change`` of the right one."""
+    for table in ("_registered", "_loaded"):
+        monkeypatch.setattr(mpsref.registry, table, {**getattr(mpsref.registry, table)})
+    gradient = mpsref.SoftMax, "gradient"
+    return lambda change: mpsref.register(mpsref.Backend("spoilt", {gradient: of_result(lambda y, *_: change(y))}))
 
 
-def test_check_prints_failures_and_how_to_replay_them():
-    command = [sys.executable, "-c", FAULTY]
-    arguments = ["check", "-b", "spoilt", "-k", "SoftMax", "--cases", "20", "-j", "1"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1
-    line = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay"))
+def test_check_prints_failures_and_how_to_replay_them(spoilt):
+    spoilt(lambda y: y * 1.001)
+    status, out, _ = run("check", "-b", "spoilt", "-k", "SoftMax", "--cases", "20", "-j", "1")
+    assert status == 1
+    line = next(line for line in out.splitlines() if line.startswith("  mpsref replay"))
     case = line.split("'")[1]
-    assert "not run: SoftMax.forward on spoilt" in done.stdout
-    again = subprocess.run([*command, "replay", case, "-b", "spoilt"], capture_output=True, text=True, timeout=300)
-    assert again.returncode == 1
-    assert "failed" in again.stdout
-    assert "the reference says" in again.stdout
+    assert "not run: SoftMax.forward on spoilt" in out
+    status, out, _ = run("replay", case, "-b", "spoilt")
+    assert status == 1
+    assert "failed" in out
+    assert "the reference says" in out
 
 
 def test_check_with_an_unavailable_backend_says_why_and_fails():
@@ -346,17 +345,16 @@ def test_replay():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_isolation():
-    faulty = FAULTY.replace("result * 1.001", "__import__('os').abort()")
-    command = [sys.executable, "-c", faulty]
-    arguments = ["check", "-b", "spoilt", "-k", "SoftMax.gradient", "--cases", "1", "--time-limit", "50"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1
-    case = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay")).split("'")[1]
-    assert f"FAILED {case}" in done.stdout
-    assert " on spoilt: crashed SIGABRT" in done.stdout
-    again = [*command, "replay", case, "-b", "spoilt", "--isolate"]
-    assert "failed, crashed SIGABRT" in subprocess.run(again, capture_output=True, text=True, timeout=300).stdout
+def test_isolation(spoilt):
+    spoilt(lambda y: os.abort())
+    status, out, _ = run(
+        *("check", "-b", "spoilt", "-k", "SoftMax.gradient", "--cases", "1", "-j", "1", "--time-limit", "50")
+    )
+    assert status == 1
+    case = next(line for line in out.splitlines() if line.startswith("  mpsref replay")).split("'")[1]
+    assert f"FAILED {case}" in out
+    assert " on spoilt: crashed SIGABRT" in out
+    assert "failed, crashed SIGABRT" in run("replay", case, "-b", "spoilt", "--isolate")[1]
 
 
 def test_explain():
