@@ -179,7 +179,7 @@ class Constant:
 def is_kernel(syntax: Syntax, one: Declaration) -> bool:
     """Return whether a declaration is that of a kernel or an instantiation of one."""
     head = one.parameters if one.parameters >= 0 else one.last
-    return "kernel" in one.attributes or any(syntax[i] == "kernel" for i in range(one.first, head))
+    return "kernel" in one.attributes or "kernel" in syntax.texts(one.first, head)
 
 
 def render_stage(syntax: Syntax, one: Declaration, others: tuple[str, ...] = RENDER) -> str:

@@ -115,6 +115,20 @@ class Source:
         return inside
 
     @functools.cached_property
+    def names(self) -> list[int]:
+        """The tokens that are names, but for the first token."""
+        return [i for i, word in enumerate(self.syntax.words) if word.is_name and i]
+
+    @functools.cached_property
+    def scopes(self) -> list[int]:
+        """For each token the parameters of the function that it is in, or -1."""
+        scopes = [-1] * self.syntax.size
+        for one in reversed(self.bodies):
+            inside = range(one.parameters, one.last + 1)
+            scopes[inside.start : inside.stop] = [one.parameters] * len(inside)
+        return scopes
+
+    @functools.cached_property
     def aliases(self) -> frozenset[str]:
         """The names of ``using name = ...`` and ``typedef ... name``, which may be vectors."""
         s, found = self.syntax, set[str]()
@@ -566,9 +580,7 @@ def _follows_type(s: Syntax, i: int) -> bool:
 def constructors(source: Source) -> Iterator[Edit]:
     """``float4(a, b)`` and ``T(x)`` are calls of a function of the shim: clang's vectors have no constructors."""
     s = source.syntax
-    for i in range(1, s.size):
-        if not s.words[i].is_name:
-            continue
+    for i in source.names:
         first, last = i, i
         if s[i - 1] == "::" and s[i - 2] == "metal":
             first = i - 2
@@ -670,16 +682,12 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
     True for arrays. Names of one function do not matter in another; those of members and functions are the same
     everywhere.
     """
-    s = source.syntax
-    scope = [-1] * s.size
-    for one in reversed(source.bodies):
-        inside = range(one.parameters, one.last + 1)
-        scope[inside.start : inside.stop] = [one.parameters] * len(inside)
+    s, scope = source.syntax, source.scopes
     declared: dict[tuple[int, str], set[bool | None]] = {}
-    for i in range(1, s.size):
-        last = i - 2 if s[i - 1] == "&" else i - 1  # of the type
-        if not s.words[i].is_name:
+    for i in source.names:
+        if s[i - 1] not in (">", "&") and not s.words[i - 1].is_name:
             continue
+        last = i - 2 if s[i - 1] == "&" else i - 1  # of the type
         is_vector = None
         if s[i - 1] == "auto" and s[i + 1] == "=":
             end = next((k for k in s.top(i, s.size) if s[k] in (";", ",")), i)
@@ -697,8 +705,10 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
         for k in row:
             declared.setdefault((scope[i], s[k]), set()).add(is_vector and s[k + 1] == "[")
     found = {key: kinds.pop() for key, kinds in declared.items() if len(kinds) == 1}
-    uses = dict[int, bool]()
-    for i in range(1, s.size):
+    known, uses = {name for _, name in found}, dict[int, bool]()
+    for i in source.names:
+        if s[i] not in known:
+            continue
         place = (scope[i], s[i])
         if s[i - 1] == "." or place not in declared:
             place = (-1, s[i])
@@ -712,8 +722,7 @@ def lanes(source: Source) -> Iterator[Edit]:
     s = source.syntax
     known = _declared(source, lambda i: _is_integer_vector(s, i), lambda first, end: False)
     for i in range(1, s.size - 1):
-        before = s.words[i - 1]
-        if s[i] not in "+-*/%<>" or not source.in_body[i] or before.text in BEFORE_EXPRESSION:
+        if s[i] not in "+-*/%<>" or not source.in_body[i] or (before := s.words[i - 1]).text in BEFORE_EXPRESSION:
             continue
         is_shift = s[i] in "<>"
         last = i + is_shift

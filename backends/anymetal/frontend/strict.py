@@ -322,11 +322,12 @@ def forbidden(syntax: Syntax, included: Collection[str], has_lambdas: bool) -> I
 
 def early(syntax: Syntax) -> Iterator[tuple[int, str]]:
     """Yield positions with a message for attributes, linkage, assembly and reserved names."""
+    reserved = set(filter(RESERVED.fullmatch, set(syntax)))
     for i in range(syntax.size):
         text, following = syntax[i], syntax[i + 1]
         if text in FORBIDDEN:
             yield i, FORBIDDEN[text]
-        elif RESERVED.fullmatch(text):
+        elif text in reserved:
             yield i, f"the name `{text}` is reserved"
         elif text in ("__attribute__", "__attribute") and following == "(":
             for first, _ in syntax.split(i + 2) if syntax[i + 2] == "(" else ():

@@ -110,7 +110,7 @@ class Syntax(list[str]):
 
     def texts(self, first: int, end: int) -> list[str]:
         """Return the texts of the tokens from ``first`` to before ``end``."""
-        return [word.text for word in self.words[first:end]]
+        return self[first:end]
 
     def _partners(self) -> list[int]:
         partner, waiting = [-1] * len(self.words), list[int]()
