@@ -67,9 +67,18 @@ def check(result: golden.Result) -> None:
     assert (result.worst is None) == (result.status == "not applicable"), result.reason
 
 
-@pytest.mark.parametrize("entry", IMPLEMENTED, ids=lambda entry: entry.id)  # `mpsref golden` has all other backends
+@pytest.mark.parametrize("entry", IMPLEMENTED, ids=lambda entry: entry.id)
 def test_entries_of_the_kernels_that_exist(entry: Entry) -> None:
     check(golden.compare(entry, "reference"))
+
+
+@pytest.mark.slow  # `mpsref golden`, which the main job runs, compares them, too
+def test_all_entries_on_the_other_backends() -> None:
+    names = [name for name in BACKENDS if name != "reference"]
+    results = golden.run(names)
+    assert len(results) == len(ENTRIES) * len(names)
+    for result in results:
+        check(result)
 
 
 def test_the_implemented_entries_are_at_least_these() -> None:
