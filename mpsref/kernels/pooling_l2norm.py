@@ -81,5 +81,6 @@ def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
             slope = np.divide(values, y[:, None], out=np.zeros_like(values), where=(y != 0)[:, None])
         share = of_window[:, None] * times[:, None] * slope
         inside = (rows >= 0) & (columns >= 0)
+        # Not +=, which would add one share of several to a pixel that occurs several times.
         np.add.at(dx, (slice(None), rows[inside], columns[inside]), share[:, inside])  # type: ignore[arg-type]
     return problem.place(dx)

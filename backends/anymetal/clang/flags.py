@@ -100,14 +100,14 @@ def of_options(options: Options) -> tuple[str, ...]:
     return *options.definitions, *(FAST_MATH if options.fast_math else ()), *(CHECK_FLAGS if options.checks else ())
 
 
-def header_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
-    """Return the command that reads headers."""
-    return _compiler(compiler, options)
+def base_command(compiler: Toolchain, options: Options) -> tuple[str, ...]:
+    """Return the command that reads headers and kernels alike; what it writes, and the files, follow."""
+    return *compiler.front, *LANGUAGE_FLAGS, *CODE_FLAGS, *target(), *of_options(options)
 
 
 def compile_command(compiler: Toolchain, options: Options, headers: Path, kind: str = "-emit-obj") -> tuple[str, ...]:
     """Return the command that compiles a kernel; ``kind`` is ``-emit-obj`` or ``-emit-llvm-bc``."""
-    return *_compiler(compiler, options), kind, "-include-pch", str(headers)
+    return *base_command(compiler, options), kind, "-include-pch", str(headers)
 
 
 def _code(compiler: Toolchain) -> tuple[str, ...]:
@@ -123,10 +123,6 @@ def inline_command(compiler: Toolchain, inlined: Path | None) -> tuple[str, ...]
     """Return the command that inlines it in the LLVM IR of a kernel, a file that follows, and writes the object."""
     more = ("-mlink-builtin-bitcode", str(inlined)) if inlined else ()
     return *_code(compiler), *more, "-w", "-emit-obj", "-x", "ir"
-
-
-def _compiler(compiler: Toolchain, options: Options) -> tuple[str, ...]:
-    return *compiler.front, *LANGUAGE_FLAGS, *CODE_FLAGS, *target(), *of_options(options)
 
 
 def link_command(compiler: Toolchain) -> tuple[str, ...]:

@@ -28,9 +28,9 @@ from .flags import (
     IS_INLINED,
     LAUNCHER,
     LAUNCHER_FLAGS,
+    base_command,
     compile_command,
     fingerprint,
-    header_command,
     inline_command,
     inlined_command,
     link_command,
@@ -331,7 +331,7 @@ def prepare(options: Options) -> None:
 
 def _headers(toolchain: Toolchain, options: Options) -> Path:
     """Return the precompiled headers of kernels."""
-    return toolchain.parsed_headers(header_command(toolchain, options), fingerprint(toolchain))
+    return toolchain.parsed_headers(base_command(toolchain, options), fingerprint(toolchain))
 
 
 def _prepare(toolchain: Toolchain, options: Options) -> None:

@@ -105,8 +105,8 @@ class Program:
 def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled: bool = False) -> Program:
     """Preprocess and check a source; raise :class:`CompileError` with line numbers of the source.
 
-    The result is cached on disk. With ``is_compiled`` the caller compiles an only kernel without constants at once, and
-    meets the errors of the language that kernels run in then.
+    The result is cached on disk. With ``is_compiled`` the caller compiles the kernels next: if there is one kernel
+    and no function constant, errors that the strict pass cannot judge are left to that compilation.
     """
     files = {NAME: source, **{str(path): text for path, text in options.files(source).items()}}
     read = list[Source]()

@@ -198,7 +198,7 @@ def attributes(source: Source) -> Iterator[Edit]:
 
 
 def kernel_words(source: Source) -> Iterator[Edit]:
-    """A kernel is a function that its entry calls, alone: without ``static`` another copy is compiled for nobody."""
+    """A kernel is a function that only its entry calls. If it is ``static``, no second copy of it is compiled."""
     s, alone = source.syntax, set[int]()
     for one in s.declarations:
         head = s.texts(one.first, one.parameters) if one.parameters >= 0 and is_kernel(s, one) else []

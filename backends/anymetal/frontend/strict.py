@@ -104,9 +104,9 @@ def check(
 ) -> Source:
     """Return a source as it was read; raise :class:`CompileError` with the diagnostics of clang if it is not legal MSL.
 
-    ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes. The
-    only kernel has the end ``only``; if that is an explicit instantiation, it is checked, too. With ``is_last`` another
-    pass compiles the kernel, and what may be legal is left to it.
+    ``syntax`` is what the preprocessor made of it, ``files`` are the texts of the source and of what it includes. If
+    there is one kernel, its definition ends at ``only``, else that is -1; an explicit instantiation that ends there is
+    checked, too. With ``is_last`` the caller compiles the kernel next, and errors that may be legal are left to that.
     """
     known = Source(syntax, {one.name: "" for one in constants(syntax)}, only)
     errors, spaces = _errors(toolchain, known, options), list[str]()

@@ -126,18 +126,18 @@ class Toolchain:
         return text
 
     def parsed_headers(self, command: tuple[str, ...], *key: str) -> Path:
-        """Return the headers of the shim precompiled with ``command``, from the cache or from clang.
+        """Return the headers of the shim precompiled for sources that ``command`` reads, from the cache or from clang.
 
         Compiling a source takes a tenth of the time of parsing the headers. A precompiled header contains the paths of
         the headers, so each installation has its own. It is valid while the text of the headers is unchanged (see
         ``fingerprint``), independent of their modification times.
         """
-        header = str(LIBRARY_HEADER)
+        command = *command, *PRECOMPILE_FLAGS, str(LIBRARY_HEADER)
 
         def build(output: Path) -> None:
-            self.make([*command, *PRECOMPILE_FLAGS, header, "-o", str(output)])
+            self.make([*command, "-o", str(output)])
 
-        return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch").file
+        return cache.fetch(cache.key("headers", *command, *key), build, ".pch").file
 
     def preprocess(self, source: str, options: Options) -> tuple[int, str, str]:
         """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""

@@ -209,7 +209,7 @@ struct out_of_bounds {
 #error "clang is older than 22: pip install ziglang>=0.17, or name a newer one in MPSREF_CLANG"
 #endif
 #define MPSREF_CODE extern "C" [[clang::sycl_external]]
-#define MPSREF_OWN_CODE MPSREF_CODE __attribute__((no_sanitize("all", "coverage"))) // in which nothing is to be found
+#define MPSREF_OWN_CODE MPSREF_CODE __attribute__((no_sanitize("all", "coverage"))) // not of the kernel: compiled without checks
 #define MPSREF_LIST(...) {__VA_ARGS__}
 // Only functions are emitted on their own: this one takes data along.
 #define MPSREF_DATA(TYPE, NAME, ...) \
