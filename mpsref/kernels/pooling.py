@@ -271,8 +271,8 @@ class PoolingGradient(
 def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Array, Array, Array]:
     """Return the values that window (a, b) reads of ``x``, (N, taps, C), and their rows, columns and numbers of taps.
 
-    The order is the raster order of the taps. Outside the image row or column is -1 and the value 0; the taps on one
-    side of the image are one, also where edge mode "clamp" lets them read a pixel.
+    The order is the raster order of the taps. Outside the image row or column is -1 and the value 0. Taps outside the
+    image on the same side are merged into one, with edge mode "clamp", too.
     """
     values, (rows, row_times), (columns, column_times) = window_of(problem, x, a, b)
     y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))
