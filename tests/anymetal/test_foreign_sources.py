@@ -448,3 +448,26 @@ def test_limits_are_numbers(monkeypatch, value):
     monkeypatch.setenv("MPSREF_COMPILE_SECONDS", value)
     with pytest.raises(CompileError, match=f"MPSREF_COMPILE_SECONDS='{value}' is not a number from 1 to"):
         clang.Device().kernel(kernel(before=f"// {time.time()}"))
+
+
+@pytest.mark.parametrize(
+    ("more", "is_compiled"),
+    [("", False), ("kernel void b() {}\n", True), ("constant int n [[function_constant(0)]];\n", True)],
+    ids=["it is not compiled next", "two kernels", "a function constant"],
+)
+def test_a_wrong_call_is_found_before_a_kernel_is_compiled(more, is_compiled):
+    source = f"{HEADER}float f(int4 v) {{ return v.x; }}\nkernel void a(device float *x) {{ x[0] = f(x); }}\n"
+    with pytest.raises(CompileError, match="no matching function for call to 'f'"):
+        program.checked(toolchain.find(), source + more, DEFAULTS, is_compiled=is_compiled)
+
+
+def test_each_of_several_instantiations_is_checked():
+    source = f"""{HEADER}template <typename T> float f(device T *x) {{ return x[0]; }}
+template <typename T> kernel void k(device T *x, threadgroup T *y [[threadgroup(0)]]) {{ x[0] = f(y); }}
+template [[host_name("a")]] kernel void k<float>(device float *, threadgroup float *);
+template [[host_name("b")]] kernel void k<int>(device int *, threadgroup int *);
+"""
+    known = program.checked(toolchain.find(), source, DEFAULTS)
+    for one in known.kernels.values():
+        with pytest.raises(CompileError, match="'f': an argument is in another address space"):
+            known.cpp(toolchain.find(), DEFAULTS, one, {})
