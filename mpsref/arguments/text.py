@@ -36,6 +36,22 @@ def shown(value: object) -> str:
     return cut(_short.repr(value))
 
 
+def legible(text: str) -> str:
+    r"""Return a text with escapes for what XML, a terminal or UTF-8 cannot hold: controls, surrogates, noncharacters.
+
+    >>> legible("\x1b[31mred\x00 \ud800\ufffe, and the rest")
+    '\\x1b[31mred\\x00 \\ud800\\ufffe, and the rest'
+    """
+    return _ILLEGIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_ILLEGIBLE = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+    + "]"
+)
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """Return ": did you mean ...?" with the known name that is like a name, in Swift's spelling too; or nothing.
 

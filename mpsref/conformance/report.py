@@ -19,6 +19,7 @@ from mpsref.conformance.comparator import compare
 from mpsref.conformance.data import INTEGERS
 from mpsref.conformance.runner import WRONG, expected
 from mpsref.conformance.tally import Tally, added
+from mpsref.viz.page import add
 
 FORMAT = 1
 """Version of the JSON form; it increases when programs for the old form would misread the new one."""
@@ -328,17 +329,16 @@ class Report:
             rows = [row for row in self.rows if row.backend == backend]
             bad = sum(row.status in ("failed", "mistrusted") for row in rows)
             skipped = sum(row.status in ("unsupported", "partial") for row in rows)
-            suite = ElementTree.SubElement(
-                suites, "testsuite", name=backend, tests=str(len(rows)), failures=str(bad), skipped=str(skipped)
-            )
+            number = {"tests": str(len(rows)), "failures": str(bad), "skipped": str(skipped)}
+            suite = add(suites, "testsuite", name=backend, **number)
             for row in rows:
-                case = ElementTree.SubElement(suite, "testcase", classname=backend, name=row.operation)
+                case = add(suite, "testcase", classname=backend, name=row.operation)
                 if row.status in ("unsupported", "partial"):
-                    ElementTree.SubElement(case, "skipped", message=row.why_not_passed)
+                    add(case, "skipped", message=row.why_not_passed)
                 if row.status == "mistrusted":
-                    ElementTree.SubElement(case, "failure", message="nothing but zeros was compared")
+                    add(case, "failure", message="nothing but zeros was compared")
                 for failure in row.failures:
-                    element = ElementTree.SubElement(case, "failure", message=failure.message, type=failure.kind)
-                    element.text = f"{failure.case}{failure.origin}\n{failure.replay}"
+                    text = f"{failure.case}{failure.origin}\n{failure.replay}"
+                    add(case, "failure", text, message=failure.message, type=failure.kind)
         ElementTree.indent(suites)
         return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)

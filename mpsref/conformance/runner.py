@@ -13,6 +13,7 @@ import numpy as np
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.layouts import PLAIN
+from mpsref.arguments.text import legible
 from mpsref.conformance import comparator, rules
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Comparison, Mismatch
@@ -70,6 +71,11 @@ class Outcome:
     """Of a wrong value of a framework: the calls of its functions, as text that runs."""
     unjudged: str = field(default="", compare=False)
     """Of a case that passed: the property that was not judged because another operation is wrong."""
+
+    def __post_init__(self) -> None:
+        """Escape what a report cannot hold: exceptions of backends have any text, and their types any name."""
+        for name in ("message", "kind"):
+            object.__setattr__(self, name, legible(getattr(self, name)))
 
 
 def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
@@ -154,7 +160,7 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
         return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements, case=mismatch.case, call=call)
     except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
         kind = f"raised {type(error).__name__}"
-        return Outcome("failed", message=f"{kind}: {error}", kind=kind)
+        return Outcome("failed", message=f"{kind}: {_text(error)}", kind=kind)
     informative = any(np.any(reference) for reference, _ in expected(case))
     return Outcome(
         "passed" if informative else "mistrusted",
@@ -162,6 +168,13 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
         used=max((one.used for one, of in zip(found, results, strict=True) if of.dtype == np.float32), default=None),
         unjudged=unjudged,
     )
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:  # in the exception's own method
+        return f"{type(another).__name__} in __str__"
 
 
 def _call(case: Case, backend: Backend) -> str:

@@ -100,7 +100,8 @@ def histogram(operation: Operation, feature: str, counts: Mapping[Value, int]) -
     words = [value for value in counts if isinstance(value, str)]
     bins = {word: counts.get(word, 0) for word in [*_alternatives(operation, feature), *words]}
     for span in _ranges(min(numbers), max(numbers)) if numbers else ():
-        name = f"{span[0]}" if len(span) == 1 else f"{span[0]} to {span[-1]}"
+        first, last = span[0], span[-1]  # a range of 64 bits has no len
+        name = f"{first}" if first == last else f"{first} to {last}"
         bins[name] = sum(counts[n] for n in numbers if n in span)
     return bins
 

@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from mpsref.arguments.text import legible
+
 HOST, PORT = "127.0.0.1", 8642
 """Where ``mpsref explore`` serves its page by default."""
 
@@ -64,10 +66,13 @@ class Page:
 
 
 def add(parent: Element, tag: str, text: str = "", **attributes: str) -> Element:
-    """Append an element; ``class_`` is the attribute class, ``data_value`` is data-value."""
-    names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    """Append an element; ``class_`` is the attribute class, ``data_value`` is data-value.
+
+    Characters that a document cannot have, such as those of an exception's text, are escaped.
+    """
+    names = {name.rstrip("_").replace("_", "-"): legible(value) for name, value in attributes.items()}
     element = SubElement(parent, tag, names)
-    element.text = text
+    element.text = legible(text)
     return element
 
 

@@ -8,7 +8,8 @@ import pytest
 from mpsref.conformance import check, checker, families, html_report, mutants
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.report import Failure, Report, Row
-from mpsref.conformance.tally import ERROR, added, histogram, tally
+from mpsref.conformance.tally import ERROR, added, described, histogram, tally
+from mpsref.errors import UnsupportedError
 from mpsref.registry import Backend
 
 pytestmark = pytest.mark.usefixtures("few_layers")
@@ -119,6 +120,49 @@ def test_every_operation_has_counts_and_their_histograms_lose_nothing(operation)
         for feature, counts in tally(case, 0.5).items():
             bins = histogram(operation, feature, counts)
             assert sum(bins.values()) == sum(counts.values())
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, 2**63, -(2**63)])
+def test_numbers_of_64_bits_are_counted(value):
+    operation, counts = operation_named("Dropout.mask"), {value: 2, 0: 1}
+    bins = histogram(operation, "seed", counts)
+    assert sum(bins.values()) == 3
+    (name,) = (name for name, count in bins.items() if count == 2)
+    assert min(map(int, name.split(" to "))) <= value <= max(map(int, name.split(" to ")))
+    assert f"{name} 2" in described(operation, {"seed": counts})
+    root = parsed(Report("1", 0, (Row(str(operation), "b", "CPU", 1, tried={"seed": counts}),)))
+    assert name in words(root)
+
+
+ODD = "\x1b[31mred\x00\x7f\x9b \ud800 \ufdd0\ufffe\U0001ffff"
+"""Controls, a lone surrogate and noncharacters, which XML, UTF-8 or HTML cannot hold."""
+ESCAPED = "\\x1b[31mred\\x00\\x7f\\x9b \\ud800 \\ufdd0\\ufffe\\U0001ffff"
+
+
+def test_any_text_of_an_exception_is_reported():
+    """Also as its type, as a reason, and in the name and the device of a backend."""
+
+    def broken(problem, *inputs, out):
+        if problem.method == "gradient":
+            raise UnsupportedError(ODD)
+        raise type("Odd\x1b", (Exception,), {})(ODD)
+
+    def silent(problem, *inputs, out):
+        raise type("Odd", (Exception,), {"__str__": lambda self: 1 / 0})
+
+    chosen = [operation_named(f"SoftMax.{method}") for method in ("forward", "gradient")]
+    backends = [Backend(f"b {ODD}", dict.fromkeys(chosen, broken), device=lambda: f"device {ODD}")]
+    report = check([*backends, Backend("silent", {chosen[0]: silent})], chosen, number=2)
+    page, junit = html_report.page(report), report.junit()
+    for text in (page, junit, "".join(ElementTree.fromstring(junit).find("testsuite").attrib.values())):
+        assert ESCAPED in text
+        text.encode()
+        assert not any(character in text for character in ODD if character not in " [31mred")
+    failure = ElementTree.fromstring(junit).find("testsuite/testcase/failure")
+    assert (failure.get("type"), failure.get("message")) == ("raised Odd\\x1b", f"raised Odd\\x1b: {ESCAPED}")
+    assert f"device {ESCAPED}" in words(parsed(report))
+    assert report.rows[2].reason == ESCAPED
+    assert report.rows[1].failures[-1].message == "raised Odd: ZeroDivisionError in __str__"
 
 
 def test_values_that_were_not_tried_are_shown():
