@@ -67,7 +67,7 @@ from mpsref.mps.core.image_arguments import (
 )
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, constructed
 from mpsref.mps.core.properties import Alias, Argument, Property, instance_of, optional
-from mpsref.mps.core.reads import check_reads
+from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     BufferState,
     DestinationState,
@@ -98,14 +98,14 @@ from mpsref.mps.normalization_data_source import (
 Chunks = list[ImageArgument]
 
 
-def chunks_of(name: str, value: ImageLike) -> Chunks:
+def chunks_of(name: str, value: ImageLike, command_buffer: MPSCommandBuffer | None = None) -> Chunks:
     """Return the images of a batch as one chunk, or a list of arrays (N, H, W, C) as one chunk for each array.
 
     Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
     """
     if is_list_of_arrays(value):
         return [image_arguments.source(f"{name}[{k}]", array) for k, array in enumerate(value)]
-    return [image_arguments.source(name, value)]
+    return [image_arguments.source(name, value, command_buffer=command_buffer)]
 
 
 def check_channels(chunks: Chunks, channels: int) -> None:
@@ -134,10 +134,11 @@ def encoded(
     destination: ImageLike | None,
     sources: Sequence[Chunks],
     dtypes: Sequence[DType],
+    command_buffer: MPSCommandBuffer | None,
     *operands: Any,
 ) -> list[ImageResult]:
     """Return the results of all chunks of ``sources``: in the given destination, or new images of ``dtypes``."""
-    results, given = [], destinations(kernel.destination_name, destination, sources)
+    results, given = [], destinations(kernel.destination_name, destination, sources, command_buffer)
     for chunks, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
         array = computed(kernel, chunks, Destination(target, chunks[-1].array.shape, dtype), *operands)
         results.append(
@@ -146,7 +147,9 @@ def encoded(
     return results
 
 
-def destinations(name: str, value: ImageLike | None, sources: Sequence[Chunks]) -> list[ImageArgument | None]:
+def destinations(
+    name: str, value: ImageLike | None, sources: Sequence[Chunks], command_buffer: MPSCommandBuffer | None = None
+) -> list[ImageArgument | None]:
     """Return a destination, or ``None``, for each chunk of the last of ``sources``; both have one shape."""
     chunks = sources[-1]
     if value is None or not chunks:
@@ -158,7 +161,7 @@ def destinations(name: str, value: ImageLike | None, sources: Sequence[Chunks]) 
         raise ShapeError(f"{name} has {len(named)} parts and {chunks[0].name} {len(chunks)}; both must have as many")
     given: list[ImageArgument | None] = []
     for (key, image), chunk in zip(named, chunks, strict=True):
-        target = image_arguments.destination(key, image, list(itertools.chain.from_iterable(sources)))
+        target = image_arguments.destination(key, image, list(itertools.chain.from_iterable(sources)), command_buffer)
         if target.array.shape != chunk.array.shape:
             raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {chunk.array.shape}")
         given.append(target)
@@ -246,6 +249,7 @@ class MPSCNNBatchNormalizationState(BufferState):
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
+        self._read_by_kernel(command_buffer)
         return self._buffers
 
     @property
@@ -338,11 +342,13 @@ class MPSCNNBatchNormalizationState(BufferState):
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatchNormalizationState:
+def checked_state(
+    name: str, value: StateLike | None, images: int, command_buffer: MPSCommandBuffer | None = None
+) -> MPSCNNBatchNormalizationState:
     """Return the state of a batch, also from a list with an entry for each image; ``TypeError`` for another value."""
     legal = "the MPSCNNBatchNormalizationState that MPSCNNBatchNormalization.result_state_for_source_image returns"
     state = instance_of(name, one_state(name, value, images), MPSCNNBatchNormalizationState, legal)
-    check_reads(name, state)
+    check_usable(name, state, command_buffer)
     return state
 
 
@@ -397,9 +403,9 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
         batch_normalization_state : MPSCNNBatchNormalizationState
             The state of the batch. If its statistics were used, a new batch starts.
         """
-        chunks = chunks_of("source_images", source_images)
-        state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
         check_encodable(command_buffer)
+        chunks = chunks_of("source_images", source_images, command_buffer)
+        state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks), command_buffer)
         require_defaults(self, *WHOLE)
         check_channels(chunks, state.batch_normalization.number_of_feature_channels)
         function, statistics = BatchNormalization(), state.batch_so_far()
@@ -407,6 +413,7 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
             statistics = function.statistics(chunk.array, statistics, backend=self.backend)
         if statistics is not None and images_in(chunks):
             state.write_statistics(statistics)
+        expire(chunks)
 
 
 @constructed()
@@ -489,10 +496,12 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         """
         if return_state or destination_state is not None:
             raise unavailable(self, "encode with a destination state", "make one with result_state_for_source_image()")
-        chunks = chunks_of("source_image", source_image)
+        chunks = chunks_of("source_image", source_image, command_buffer)
         state = None
         if batch_normalization_state is not None:
-            state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
+            state = checked_state(
+                "batch_normalization_state", batch_normalization_state, images_in(chunks), command_buffer
+            )
             if state.batch_normalization is not self:
                 raise ValueError(
                     "batch_normalization_state was made by another kernel; pass one that this kernel's "
@@ -505,7 +514,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             dtypes = [own._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
             require_defaults(own, *WHOLE)
             mean, variance = own._stored_statistics() if state is None else state.current_statistics()
-            results = encoded(own, destination_image, (chunks,), dtypes, mean, variance)
+            results = encoded(own, destination_image, (chunks,), dtypes, command_buffer, mean, variance)
             if state is not None and images_in(chunks):
                 state.use_statistics()
             expire(chunks)
@@ -637,11 +646,16 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
     )
 
     def _arguments(
-        self, source_gradient: ImageLike, source_image: ImageLike, given: StateLike | None
+        self,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
+        given: StateLike | None,
+        command_buffer: MPSCommandBuffer | None = None,
     ) -> tuple[Chunks, Chunks, MPSCNNBatchNormalizationState]:
         """Return the chunks of both images and the state, checked."""
-        gradients, sources = chunks_of("source_gradient", source_gradient), chunks_of("source_image", source_image)
-        state = checked_state("batch_normalization_state", given, images_in(gradients))
+        gradients = chunks_of("source_gradient", source_gradient, command_buffer)
+        sources = chunks_of("source_image", source_image, command_buffer)
+        state = checked_state("batch_normalization_state", given, images_in(gradients), command_buffer)
         check_pairs(gradients, sources)
         kernel = state.batch_normalization
         check_channels(sources, kernel.number_of_feature_channels)
@@ -703,7 +717,9 @@ class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKer
         """
         if gradient_states is not None or destination_gradients is not None:
             raise unavailable(self, "encode_batch with gradient states or destinations", f"use {self._form}")
-        gradients, sources, state = self._arguments(source_gradients, source_images, batch_normalization_state)
+        gradients, sources, state = self._arguments(
+            source_gradients, source_images, batch_normalization_state, command_buffer
+        )
         check_encodable(command_buffer)
         require_defaults(self, *WHOLE_GRADIENT)
         vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.sums_so_far()
@@ -755,12 +771,12 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         if batch_normalization_state is not None and gradient_state is not None:
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
         given_state = batch_normalization_state if gradient_state is None else gradient_state
-        gradients, sources, state = self._arguments(source_gradient, source_image, given_state)
+        gradients, sources, state = self._arguments(source_gradient, source_image, given_state, command_buffer)
         check_encodable(command_buffer)
         require_defaults(self, *WHOLE_GRADIENT)
         dtypes = [g.array.dtype for g in gradients]
         operands = state.batch_normalization.function, self._vectors(state), state.complete_sums()
-        results = encoded(self, destination_gradient, (gradients, sources), dtypes, *operands)
+        results = encoded(self, destination_gradient, (gradients, sources), dtypes, command_buffer, *operands)
         if images_in(sources):
             state.use_sums()
         expire((*gradients, *sources))

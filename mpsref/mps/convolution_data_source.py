@@ -464,10 +464,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
         """Return a state of zeros for one command buffer, whose ``read_count`` is 1."""
-        check_encodable(command_buffer)
-        state = cls(descriptor)
-        state._reads = 1
-        return state
+        return cls(descriptor)._as_temporary(command_buffer)
 
     weights: Synchronized[Array] = Synchronized(
         "_buffers.weights", "The weights, read-only; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."
@@ -482,7 +479,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> ConvolutionBuffers:
         """Return the arrays of a kernel that is encoded now; ``OrderError`` for a committed command buffer."""
         check_encodable(command_buffer)
-        self._read_by_kernel()
+        self._read_by_kernel(command_buffer)
         return self._buffers
 
     def device_write(
@@ -510,6 +507,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         """
         before = self._buffers
         check_encodable(command_buffer)
+        self._check_usable(command_buffer)
         if biases is None:
             new = before.biases
         elif before.biases is None:

@@ -263,7 +263,7 @@ class MPSCNNConvolutionGradientState(BufferState):
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
-        self._read_by_kernel()
+        self._read_by_kernel(command_buffer)
         return self._read()
 
     def _read(self) -> ConvolutionGradients:

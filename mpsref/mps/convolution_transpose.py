@@ -41,6 +41,7 @@ from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, S
 from mpsref.mps.core.kernel import Destination, Encoding
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Alias, Property, instance_of
+from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
@@ -147,12 +148,13 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             For arguments that do not fit, such as a destination of another size than that of the convolution's source.
             No error leaves a written image or a changed property.
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         images = source.array.shape[0]
         paired = one_state("convolution_gradient_state", convolution_gradient_state, images)
         with Encoding(self, command_buffer) as own:
             if paired is not None:
                 size = own._configure_from(paired)
+                check_usable("convolution_gradient_state", paired, command_buffer)
                 destination_size = _checked_size(size, destination_image, destination_size)
             result = own._encode(
                 (source,), destination_image, destination_size, return_state, destination_state, command_buffer
@@ -160,6 +162,8 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             state = result[1] if return_state else one_state("destination_state", destination_state, images)
             if isinstance(state, MPSCNNConvolutionTransposeGradientState):
                 state.pair(paired)
+            if paired is not None:
+                paired._count_read()
         return result
 
     encode_batch = batch_form(encode)

@@ -216,7 +216,7 @@ class MPSNNReshape(WholeImageKernel):
         ShapeError
             For another number of elements.
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
         height, width, channels = (integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items())
         sized = self.copy()

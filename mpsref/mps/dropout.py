@@ -154,7 +154,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         require_defaults(self, *IMAGE)
         drop, shape = self.function, source.array.shape
         check_encodable(command_buffer)

@@ -119,6 +119,7 @@ class ImageNormalizationGradientState(BufferState):
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
+        self._read_by_kernel(command_buffer)
         return self._buffers
 
     @property

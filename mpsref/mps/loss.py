@@ -54,6 +54,7 @@ from mpsref.mps.core.properties import (
     initialize,
     instance_of,
 )
+from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.state import (
     DestinationState,
@@ -520,7 +521,7 @@ class LabelledLoss(MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         targets = labels_of_batch("labels", labels, source.array.shape[0])
         require_defaults(self, *IMAGE)
         function, x = self.function, source.array
@@ -576,16 +577,18 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
-        source = image_arguments.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         require_defaults(self, *IMAGE)
-        targets = _targets(labels, weights, validate)
-        return self._encode(
+        given, targets = _targets(labels, weights, validate, command_buffer)
+        result = self._encode(
             (source,), destination_image, None, return_state, destination_state, command_buffer, *targets
         )
+        image_arguments.expire(given)
+        return result
 
     encode_batch = batch_form(encode)
 
-    def _destination_shape(self, sources: Sequence[image_arguments.ImageArgument], size: Pair) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         n, height, width, c = sources[0].array.shape
         return self.function.loss_shape((n, height, width, c))
 
@@ -634,8 +637,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             As in :meth:`mpsref.Loss.gradient`.
         """
         sources = (
-            image_arguments.source("source_gradient", source_gradient),
-            image_arguments.source("source_image", source_image),
+            image_arguments.source("source_gradient", source_gradient, command_buffer=command_buffer),
+            image_arguments.source("source_image", source_image, command_buffer=command_buffer),
         )
         require_defaults(self, "clip_rect", "destination_feature_channel_offset")
         for prefix in self.prefixes:
@@ -645,16 +648,20 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         state = one_state("source_state", source_state, sources[1].array.shape[0])
         with Encoding(self, command_buffer) as own:
             own._configure(state)
-            targets = _targets(labels, weights, validate)
+            if state is not None:
+                check_usable("source_state", state, command_buffer)
+            read, targets = _targets(labels, weights, validate, command_buffer)
             like = targets[0] if own.compute_label_gradients else sources[1].array
             given, shape = None, like.shape
             if destination_gradient is not None:
-                given = image_arguments.destination(own.destination_name, destination_gradient, sources)
+                given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
                 shape = given.array.shape
                 if shape != like.shape:
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
             array, _ = own._run(sources, Destination(given, shape, sources[0].array.dtype), *targets)
-            image_arguments.expire(sources)
+            image_arguments.expire((*sources, *read))
+            if state is not None:
+                state._count_read()
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = batch_form(encode)
@@ -694,9 +701,13 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-def _targets(labels: ImageLike, weights: ImageLike | None, validate: bool) -> tuple[Array, Array | None, bool]:
-    read = None if weights is None else image_arguments.source("weights", weights).array
-    return image_arguments.source("labels", labels).array, read, flag("validate", validate)
+def _targets(
+    labels: ImageLike, weights: ImageLike | None, validate: bool, command_buffer: MPSCommandBuffer | None
+) -> tuple[list[ImageArgument], tuple[Array, Array | None, bool]]:
+    """Return labels and weights as images that are read, and as operands of the kernel."""
+    given = {"labels": labels} if weights is None else {"labels": labels, "weights": weights}
+    read = [image_arguments.source(name, value, command_buffer=command_buffer) for name, value in given.items()]
+    return read, (read[0].array, read[1].array if read[1:] else None, flag("validate", validate))
 
 
 class MPSNNInitialGradient(MPSCNNKernel):

@@ -93,10 +93,7 @@ class NormalizationPairState(SynchronizedState):
         Raises ``OrderError`` for a committed command buffer, ``ValueError`` for fewer than one channel.
         """
         channels = integer("number_of_feature_channels", number_of_feature_channels, low=1)
-        check_encodable(command_buffer)
-        state = cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))
-        state._reads = 1
-        return state
+        return cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))._as_temporary(command_buffer)
 
     number_of_feature_channels: Alias[int] = Alias("_vectors", "Length of both vectors.", lambda pair: len(pair[0]))
 
@@ -125,7 +122,7 @@ class NormalizationPairState(SynchronizedState):
             For a committed command buffer.
         """
         check_encodable(command_buffer)
-        self._read_by_kernel()
+        self._read_by_kernel(command_buffer)
         first, second = self._vectors
         if channels is None:
             return first, second
@@ -144,6 +141,7 @@ class NormalizationPairState(SynchronizedState):
         ``OrderError`` for a committed command buffer. No error changes the state.
         """
         check_encodable(command_buffer)
+        self._check_usable(command_buffer)
         second = self._vectors[1] if second is None else second
         self._vectors = self._checked(first, second, self.number_of_feature_channels)
         self.written()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
 import re
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ import pytest
 from mpsref import OrderError, ShapeError, mps
 from mpsref.arguments.arrays import Array
 from tests.contracts.test_objects import VALUES, settable
-from tests.subjects.classes import MADE, X, arguments, legal_arguments, made
+from tests.subjects.classes import LOSS, MADE, X, arguments, legal_arguments, made
 
 WITHOUT_IMAGES = {
     "MPSCNNBatchNormalization": "reads a state of its own, see tests/mps/test_batch_normalization.py",
@@ -142,6 +145,107 @@ def test_float16_images(kind: type[Any], half_backend: str) -> None:
 def test_an_empty_batch(kind: type[Any]) -> None:
     result = encoded(kind, n=0)
     assert result.shape == (0, *encoded(kind).shape[1:])
+
+
+class Uses(NamedTuple):
+    """An encode, the images and the states that it reads or writes, and its other arguments."""
+
+    kernel: Any
+    encode: Callable[..., Any]
+    images: dict[str, Array]
+    states: dict[str, Any]
+    others: dict[str, Any]
+
+
+def uses(kind: type[Any]) -> Uses:
+    """Return an encode of any kernel on images, with all states; the last image is the destination, if there is one."""
+    if "BatchNormalization" in kind.__name__:
+        forward = mps.MPSCNNBatchNormalization(mps.BatchNormalizationDataSource(2))
+        state = forward.result_state_for_source_image(X)
+        mps.MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+        if kind is mps.MPSCNNBatchNormalizationGradient:
+            mps.MPSCNNBatchNormalizationStatisticsGradient().encode_batch(X, X, state)
+        one = forward if kind is mps.MPSCNNBatchNormalization else kernel(kind)
+        encode = one.encode_batch if "Statistics" in kind.__name__ else one.encode
+        names = [name for name in inspect.signature(encode).parameters if name.startswith("source")]
+        found = Uses(one, encode, dict.fromkeys(names, X), {"batch_normalization_state": state}, {})
+        if "Statistics" in kind.__name__:
+            return found
+    elif kind is mps.MPSNNLossGradient:
+        y, state = mps.MPSNNForwardLoss(LOSS).encode(X, X, X, return_state=True)
+        images = {"source_gradient": y, "source_image": X, "labels": X, "weights": X}
+        found = Uses(one := kernel(kind), one.encode, images, {"source_state": state}, {})
+    elif kind in (mps.MPSCNNLoss, mps.MPSCNNYOLOLoss):
+        x = np.full((2, 1, 1, 6), 0.5, np.float32) if kind is mps.MPSCNNYOLOLoss else X
+        found = Uses(
+            one := kernel(kind), one.encode, {"source_image": x}, {}, {"labels": mps.MPSCNNLossLabels((1, 1, 1), x)}
+        )
+    else:
+        images, others = images_of(kind)
+        one = kernel(kind)
+        states = {name: others.pop(name) for name in list(others) if name.endswith("state")}
+        found = Uses(one, one.encode, images, states, others)
+    parameters = inspect.signature(found.encode).parameters
+    name = "destination_gradient" if "source_gradient" in parameters else "destination_image"
+    result = found.encode(**found.images, **found.states, **found.others)
+    if kind is mps.MPSCNNConvolutionTranspose:
+        convolution = mps.MPSCNNConvolution(found.kernel.data_source)
+        found.states["convolution_gradient_state"] = convolution.encode(X, return_state=True)[1]
+    if "return_state" in parameters and kind is not mps.MPSCNNBatchNormalization:
+        found.states["destination_state"] = found.encode(**found.images, **found.others, return_state=True)[1]
+    found.images[name] = np.full_like(result, 7)
+    return found
+
+
+def temporary(found: Uses, name: str, buffer: mps.MPSCommandBuffer, batch: bool) -> tuple[dict[str, Any], list[Any]]:
+    """Return the arguments of an encode with a temporary image, a batch of them or a temporary state, and those."""
+    call = found.images | found.states | found.others
+    made = [call[name]]
+    if name in found.images:
+        made = [mps.MPSTemporaryImage(part) for part in (np.split(call[name], 2) if batch else made)]
+        call[name] = made if batch else made[0]
+    return call, [one._as_temporary(buffer) for one in made]
+
+
+ON_IMAGES = [one for one in MADE if issubclass(one, mps.MPSKernel) and not re.search("Matrix|Optimizer", one.__name__)]
+on_images = pytest.mark.parametrize("kind", ON_IMAGES, ids=lambda kind: kind.__name__)
+
+
+@on_images
+@pytest.mark.parametrize("words", ["read_count is 0", "of another command buffer", "status Committed"])
+def test_a_temporary_image_or_state_that_cannot_be_used_is_refused(kind: type[Any], words: str) -> None:
+    """Nothing is written, counted or changed then; this holds for the image of a batch, too."""
+    found = uses(kind)
+    for name, batch in itertools.product(found.images | found.states, (False, True)):
+        found, buffer = uses(kind), mps.MPSCommandBuffer()
+        before = found.kernel.copy()
+        call, made = temporary(found, name, buffer, batch)
+        if words == "read_count is 0":
+            made[-1].read_count = 0
+        elif words == "status Committed":
+            buffer.commit()
+        else:
+            call["command_buffer"] = mps.MPSCommandBuffer()
+        counts = [one.read_count for one in made]
+        with pytest.raises(OrderError, match=rf"^{name.removesuffix('s')}s? is a temporary \w+ .*{words}"):
+            found.encode(**call)
+        assert [one.read_count for one in made] == counts
+        assert found.kernel == before
+        for key in found.images.keys() & {"destination_image", "destination_gradient"}:
+            target = mps.MPSImageBatch(call[key]) if isinstance(call[key], list) else call[key]
+            assert (np.asarray(target) == 7).all()
+
+
+@on_images
+def test_an_encode_counts_the_reads_of_temporary_images_and_states(kind: type[Any]) -> None:
+    found = uses(kind)
+    for name, batch in itertools.product(found.images | found.states, (False, True)):
+        found, buffer = uses(kind), mps.MPSCommandBuffer()
+        call, made = temporary(found, name, buffer, batch)
+        found.encode(**call, command_buffer=buffer)
+        reads = not name.startswith("destination_") and kind is not mps.MPSCNNBatchNormalizationStatistics
+        left = 0 if reads or name == "source_images" else 1
+        assert [one.read_count for one in made] == [left] * len(made), name
 
 
 def outcome(one: Any, call: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import NotSynchronizedError, mps
+from mpsref import NotSynchronizedError, OrderError, mps
 
 X = np.array([1, 2, 4, 5], np.float32).reshape(2, 1, 2, 1)
 Write = Callable[[Any], Any]
@@ -103,3 +103,18 @@ def test_the_host_reads_after_a_synchronization(make: Any, names: tuple[str, ...
         if name not in ("labels_image", "weights_image"):  # the images that the host has given
             with pytest.raises(ValueError, match="read-only"):
                 found[...] = 0
+
+
+@pytest.mark.parametrize("make", [make for make in STATES if make is not loss], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("words", ["read_count is 0", "of another command buffer"])
+def test_a_temporary_state_is_written_on_its_command_buffer_while_reads_are_left(make: Any, words: str) -> None:
+    state, write = make()
+    own = mps.MPSCommandBuffer()
+    state._as_temporary(own).read_count = 9
+    write(own)
+    state.synchronize(own)
+    if "0" in words:
+        state.read_count = 0
+    for call in (write, state.synchronize):
+        with pytest.raises(OrderError, match=f"temporary state .*{words}"):
+            call(own if "0" in words else mps.MPSCommandBuffer())

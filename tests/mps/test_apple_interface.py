@@ -317,6 +317,17 @@ def test_a_temporary_image_expires() -> None:
             call()
     with pytest.raises(OrderError, match="gone: make another"):
         temporary.read_count = 1
+    for image, words in ((temporary, "read_count is 0"), (mps.MPSTemporaryImage(X), "private to the GPU")):
+        for call in (
+            lambda image=image: image.read_bytes(0, 0),
+            lambda image=image: image.write_bytes(X[0].tobytes(), 0, 0),
+        ):
+            before = image.array.copy()
+            with pytest.raises(OrderError, match=words):
+                call()
+            np.testing.assert_array_equal(image.array, before)
+    with pytest.raises(OrderError, match="read_count is 0"):
+        temporary.synchronize()
     batch = [mps.MPSTemporaryImage(X[k : k + 1]) for k in range(3)]
     pool.encode(batch)
     assert [one.read_count for one in batch] == [0, 0, 0]
@@ -351,8 +362,11 @@ def test_temporary_weights_and_vectors_expire() -> None:
     kernel = mps.MPSCNNConvolution(SOURCE)
     weights = mps.MPSCNNConvolutionWeightsAndBiasesState.temporary_state(buffer, DESCRIPTOR)
     kernel.reload_weights_and_biases(weights)
-    with pytest.raises(OrderError, match="the MPSCNNConvolutionWeightsAndBiasesState is a temporary state"):
-        kernel.reload_weights_and_biases(weights)
+    elsewhere = mps.MPSCNNConvolutionWeightsAndBiasesState.temporary_state(mps.MPSCommandBuffer(), DESCRIPTOR)
+    for state, call in ((weights, {}), (elsewhere, {"command_buffer": buffer})):
+        with pytest.raises(OrderError, match="the MPSCNNConvolutionWeightsAndBiasesState is a temporary state"):
+            kernel.reload_weights_and_biases(state, **call)
+    assert elsewhere.read_count == 1
     norm = mps.MPSCNNBatchNormalization(mps.BatchNormalizationDataSource(2))
     pair = mps.MPSCNNNormalizationGammaAndBetaState.temporary_state(buffer, 2)
     norm.reload_gamma_and_beta(pair)
@@ -375,6 +389,11 @@ def test_a_graph_counts_the_reads_of_its_inputs() -> None:
     image = mps.MPSTemporaryImage(X)
     with pytest.raises(ValueError, match="read_count of source image 'x' is 1; the graph reads it 2 times"):
         compiled.run([image])
+    other = mps.MPSTemporaryImage.temporary_image_with_command_buffer(mps.MPSCommandBuffer(), image.descriptor)
+    other.read_count = 2
+    with pytest.raises(OrderError, match="source image 'x' is a temporary image of another command buffer"):
+        compiled.encode([other], command_buffer=mps.MPSCommandBuffer())
+    assert other.read_count == 2
     image.read_count = 5
     compiled.run([image])
     assert image.read_count == 3

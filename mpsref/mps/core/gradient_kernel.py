@@ -21,7 +21,7 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResul
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, constructed
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property, instance_of
-from mpsref.mps.core.reads import check_reads
+from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
@@ -98,8 +98,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         """
         if gradient_state is None:
             self._check_without_state(destination_gradient)
-        g = image_arguments.source("source_gradient", source_gradient, self.accepts_lists)
-        x = image_arguments.source("source_image", source_image, self.accepts_lists)
+        g = image_arguments.source("source_gradient", source_gradient, self.accepts_lists, command_buffer)
+        x = image_arguments.source("source_image", source_image, self.accepts_lists, command_buffer)
         if self.accepts_lists:
             image_arguments.check_pairs_of_lists(g, x)
         if differ(gradient_state):
@@ -107,7 +107,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         check_not_a_command_buffer("gradient_state", gradient_state)
         state = one_state("gradient_state", gradient_state, g.array.shape[0])
         if isinstance(state, MPSState):
-            check_reads("gradient_state", state)
+            check_usable("gradient_state", state, command_buffer)
         key = None
         if self.repeats and destination_gradient is None and isinstance(state, self.state_class):
             key = id(state.record), type(state), g.array.shape, x.array.shape, g.array.dtype, x.array.dtype
@@ -123,7 +123,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         with (encoding := Encoding(self, command_buffer)) as own:
             sources, given, dtype = (g, x), None, g.array.dtype
             if destination_gradient is not None:
-                given = image_arguments.destination(own.destination_name, destination_gradient, sources)
+                given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
                 shape = given.array.shape
                 if state is not None and own._is_configured_by(state, g):
                     sources = own._cropped(state, g, x)
@@ -170,11 +170,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         given: ImageArgument | None = None
         targets: list[Array | None] = [None] * images
         if destination_gradient is not None:
-            given = image_arguments.destination(self.destination_name, destination_gradient, (g, x))
+            given = image_arguments.destination(self.destination_name, destination_gradient, (g, x), command_buffer)
             targets = [given.array[k : k + 1] for k in range(images)]
         pairs = [(g.array[k : k + 1], x.array[k : k + 1]) for k in range(images)]
         with Encoding(self, command_buffer) as own:
-            for pair, state in zip(pairs, states, strict=True):  # all checks before the first state is written
+            for k, (pair, state) in enumerate(zip(pairs, states, strict=True)):
+                # all checks before the first state is written
+                check_usable(f"gradient_state[{k}]", state, command_buffer)
                 own.destination_image_descriptor_for_source_images(pair, state)
             results = [
                 own.encode(*pair, state, target, command_buffer=command_buffer)

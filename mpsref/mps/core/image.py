@@ -28,7 +28,7 @@ from mpsref.arguments.arrays import Array, DType, ImageShape
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
-from mpsref.errors import ShapeError
+from mpsref.errors import OrderError, ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
@@ -151,6 +151,7 @@ class MPSImage(Labelled, Closed, Counted):
     """
 
     kind = "image"
+    permanent = "an MPSImage"
 
     def __init__(self, image_descriptor: MPSImageDescriptor | ArrayLike, *, copy: bool = True) -> None:
         if isinstance(image_descriptor, MPSImageDescriptor):
@@ -215,9 +216,10 @@ class MPSImage(Labelled, Closed, Counted):
     def synchronize(self, on_command_buffer: MPSCommandBuffer | None = None) -> None:
         """Check the command buffer: pixels can be read as soon as a kernel was encoded. Apple's method waits for them.
 
-        Raises ``OrderError`` for a committed command buffer.
+        Raises ``OrderError`` for a committed command buffer, and for a temporary image that kernels cannot use there.
         """
         check_encodable(on_command_buffer)
+        self._check_usable(on_command_buffer)
 
     synchronize_on_command_buffer = synchronize
 
@@ -329,11 +331,16 @@ class MPSImage(Labelled, Closed, Counted):
         bytes
             The pixels in native byte order, without padding.
 
+        Raises
+        ------
+        OrderError
+            For a temporary image, whose memory is private to the GPU [doc].
+
         Notes
         -----
         ``readBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
-        return np.asarray(self._one(types.member("data_layout", data_layout, MPSDataLayout), image_index)).tobytes()
+        return np.asarray(self._bytes_of(data_layout, image_index)).tobytes()
 
     def write_bytes(
         self,
@@ -358,12 +365,14 @@ class MPSImage(Labelled, Closed, Counted):
             If ``data`` is not a buffer or has elements of another format. The image is unchanged.
         ShapeError
             If ``data`` does not have the size of an image. The image is unchanged.
+        OrderError
+            For a temporary image, whose memory is private to the GPU [doc].
 
         Notes
         -----
         ``writeBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
-        target = self._one(types.member("data_layout", data_layout, MPSDataLayout), image_index)
+        target = self._bytes_of(data_layout, image_index)
         try:
             view = memoryview(data)  # type: ignore[arg-type]  # typeshed lists arrays as buffers from Python 3.12
         except (TypeError, ValueError):
@@ -373,6 +382,16 @@ class MPSImage(Labelled, Closed, Counted):
         if view.nbytes != target.nbytes:
             raise ShapeError(f"data has {view.nbytes} bytes; one image of {self!r} has {target.nbytes}")
         target[...] = np.frombuffer(view.tobytes(), self.dtype).reshape(target.shape)
+
+    def _bytes_of(self, data_layout: MPSDataLayout | int | str, image_index: int) -> Array:
+        """Return a view of one image whose bytes the host reads or writes; ``OrderError`` for a temporary image."""
+        if self.is_temporary:
+            self._check_usable(None)
+            raise OrderError(
+                f"this {type(self).__name__} is temporary, so its memory is private to the GPU, and the host neither "
+                "reads nor writes its bytes; use an MPSImage, to which a kernel can copy it"
+            )
+        return self._one(types.member("data_layout", data_layout, MPSDataLayout), image_index)
 
     def _one(self, layout: MPSDataLayout, image_index: int | None) -> Array:
         """Return a view of one image in the order of ``layout``."""
@@ -390,7 +409,8 @@ class MPSImage(Labelled, Closed, Counted):
 class MPSTemporaryImage(MPSImage):
     """An image whose memory a GPU reuses after ``read_count`` reads, 1 by default.
 
-    A kernel that reads it decrements ``read_count``. At 0 it cannot be read.
+    A kernel that reads it decrements ``read_count``. At 0 it can neither be read nor written. One that was made for a
+    command buffer is used by the kernels on it alone, and the host reads and writes no bytes of it.
 
     Notes
     -----
@@ -403,9 +423,8 @@ class MPSTemporaryImage(MPSImage):
     def temporary_image_with_command_buffer(
         cls, command_buffer: MPSCommandBuffer, image_descriptor: MPSImageDescriptor
     ) -> Self:
-        """Return a new image of zeros; ``OrderError`` if the command buffer was committed."""
-        check_encodable(command_buffer)
-        return cls(image_descriptor)
+        """Return a new image of zeros for one command buffer; ``OrderError`` if it was committed."""
+        return cls(image_descriptor)._as_temporary(command_buffer)
 
 
 class MPSImageBatch(tuple[MPSImage, ...]):

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
-from mpsref.mps.core.command_buffer import check_not_a_command_buffer
-from mpsref.mps.core.image import MPSImage, MPSImageBatch, MPSTemporaryImage, is_batch, pixels
-from mpsref.mps.core.reads import check_reads
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, is_batch, pixels
+from mpsref.mps.core.reads import check_usable
 
 ImageLike: TypeAlias = ArrayLike | MPSImage | Sequence[MPSImage]
 """An array (N, H, W, C), an image or a batch of images; some kernels accept a list of arrays."""
@@ -72,12 +72,21 @@ def check_pairs_of_lists(g: ImageArgument, x: ImageArgument) -> None:
         )
 
 
-def source(name: str, value: ImageLike, lists: bool = False) -> ImageArgument:
+def _check_usable(name: str, value: ImageLike, command_buffer: MPSCommandBuffer | None) -> None:
+    """Raise ``OrderError`` for a temporary image that a kernel on this command buffer may not use."""
+    for image in value if is_batch(value) else (value,):
+        if isinstance(image, MPSImage) and image._reads is not None:
+            check_usable(name, image, command_buffer)
+
+
+def source(
+    name: str, value: ImageLike, lists: bool = False, command_buffer: MPSCommandBuffer | None = None
+) -> ImageArgument:
     """Check a source image: an :class:`MPSImage`, a batch, or an array; with ``lists`` also a list of arrays.
 
     The arrays of a list are concatenated; their images must have one size. Raises ``TypeError`` for another dtype than
-    float16, float32 or, in an array, float64 (supported by the reference backend only), and ``ShapeError`` for another
-    shape than (N, H, W, C).
+    float16, float32 or, in an array, float64 (supported by the reference backend only), ``ShapeError`` for another
+    shape than (N, H, W, C), and ``OrderError`` for a temporary image that kernels on ``command_buffer`` may not use.
     """
     if isinstance(value, (MPSImage, list, tuple)):
         if lists and value and is_list_of_arrays(value):
@@ -87,20 +96,23 @@ def source(name: str, value: ImageLike, lists: bool = False) -> ImageArgument:
                 raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")
             return ImageArgument(name, value, arrays.concatenated(images))
         array = pixels(name, value)
-        for image in value if is_batch(value) else (value,):
-            if isinstance(image, MPSTemporaryImage):
-                check_reads(name, image)
+        _check_usable(name, value, command_buffer)
         return ImageArgument(name, value, array)
     check_not_a_command_buffer(name, value)
     return ImageArgument(name, value, arrays.as_image(name, value))
 
 
-def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgument]) -> ImageArgument:
+def destination(
+    name: str,
+    value: ImageLike | None,
+    sources: Sequence[ImageArgument],
+    command_buffer: MPSCommandBuffer | None = None,
+) -> ImageArgument:
     """Check an image that is written in place: an :class:`MPSImage`, a batch, or a NumPy array.
 
     Raises ``TypeError`` or ``ShapeError`` for another type, dtype or rank, and ``ValueError`` for an image that is
     read-only or shares memory with a source, since kernels do not run in place [doc], or if a source is a list of
-    arrays.
+    arrays; ``OrderError`` for a temporary image as :func:`source`.
     """
     if sources and is_list_of_arrays(sources[-1].value):
         raise ValueError(f"{name} is given and {sources[-1].name} is a list; pass one array, or no destination")
@@ -108,6 +120,7 @@ def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgum
         given = ImageArgument(name, value, arrays.as_array(name, value))
     elif isinstance(value, MPSImage) or is_batch(value):
         given = ImageArgument(name, value, pixels(name, value))
+        _check_usable(name, value, command_buffer)
     else:
         raise TypeError(
             f"{name} is of type {type(value).__name__}; it is written in place, so it must be an MPSImage, a batch of "
@@ -198,5 +211,5 @@ def expire(arguments: Iterable[ImageArgument]) -> None:
     """Count a read of each temporary image."""
     for argument in arguments:
         for image in argument.value if is_batch(argument.value) else (argument.value,):
-            if isinstance(image, MPSTemporaryImage):
+            if isinstance(image, MPSImage):
                 image._count_read()

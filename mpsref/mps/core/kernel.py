@@ -60,6 +60,7 @@ from mpsref.mps.core.properties import (
     optional,
     properties_of,
 )
+from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.serialization import SecureCoding, import_families, secure_coding
 from mpsref.mps.core.state import (
     DestinationState,
@@ -672,9 +673,8 @@ class ImageKernel(MPSKernel):
 
     def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
         """Return a state, or a list of them, as temporary; ``OrderError`` if the command buffer was committed."""
-        check_encodable(command_buffer)
         for one in state if isinstance(state, list) else [state]:
-            one._reads = 1
+            one._as_temporary(command_buffer)
         return state
 
     def _batch_of(self, state: Any) -> Any:
@@ -726,20 +726,25 @@ class ImageKernel(MPSKernel):
         return chosen.shape, chosen.dtype
 
     def _checked_states(
-        self, value: RecordedState | Sequence[RecordedState], images: int
+        self,
+        value: RecordedState | Sequence[RecordedState],
+        images: int,
+        command_buffer: MPSCommandBuffer | None,
     ) -> RecordedState | list[RecordedState]:
         """Return the state of a batch, or a list with one for each image, unless all images must share a state."""
         if self.is_result_state_reused_across_batch or not differ(value):
             state: RecordedState = one_state("destination_state", value, images)
             self._check_destination_state(state)
+            check_usable("destination_state", state, command_buffer)
             return state
         if not len(value) == len({id(state) for state in value}) == images:
             raise ValueError(
                 f"destination_state is a list of {len(value)} with {len({id(state) for state in value})} different "
                 f"objects; there must be a different state for each of {images} image(s), or one for all"
             )
-        for state in value:
+        for k, state in enumerate(value):
             self._check_destination_state(state)
+            check_usable(f"destination_state[{k}]", state, command_buffer)
         return list(value)
 
     def _check_each_image(self, sources: Sequence[ImageArgument], shape: Shape, images: int) -> None:
@@ -777,7 +782,7 @@ class ImageKernel(MPSKernel):
         """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
         states = None
         if destination_state is not None:
-            states = self._checked_states(destination_state, sources[0].array.shape[0])
+            states = self._checked_states(destination_state, sources[0].array.shape[0], command_buffer)
         infers = destination_image is None and destination_size is None
         key = tuple([(source.array.shape, source.array.dtype) for source in sources])
         repeats = infers and self.repeats and not isinstance(states, list)
@@ -793,7 +798,7 @@ class ImageKernel(MPSKernel):
             elif destination_image is None:
                 shape = own._destination_shape(sources, pair("destination_size", destination_size, low=1))
             elif destination_size is None:
-                given = image_arguments.destination(own.destination_name, destination_image, sources)
+                given = image_arguments.destination(own.destination_name, destination_image, sources, command_buffer)
                 shape = given.array.shape
             else:
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
@@ -969,7 +974,7 @@ class MPSCNNKernel(ImageKernel):
         >>> pool.encode(x, destination_size=(2, 2))[0, :, :, 0].tolist()
         [[5.0, 7.0], [13.0, 15.0]]
         """
-        source = image_arguments.source("source_image", source_image, self.accepts_lists)
+        source = image_arguments.source("source_image", source_image, self.accepts_lists, command_buffer)
         return self._encode(
             (source,), destination_image, destination_size, return_state, destination_state, command_buffer
         )
@@ -1093,8 +1098,8 @@ class MPSCNNBinaryKernel(ImageKernel):
         ``MPSCNNKernel.h`` [doc].
         """
         sources = (
-            image_arguments.source("primary_image", primary_image),
-            image_arguments.source("secondary_image", secondary_image),
+            image_arguments.source("primary_image", primary_image, command_buffer=command_buffer),
+            image_arguments.source("secondary_image", secondary_image, command_buffer=command_buffer),
         )
         return self._encode(
             sources, destination_image, destination_size, return_state, destination_state, command_buffer
@@ -1221,7 +1226,10 @@ class MPSCNNMultiaryKernel(ImageKernel):
             raise ValueError(
                 f"source_images has {len(source_images)} images; the kernel has source_count={self.source_count}"
             )
-        sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
+        sources = [
+            image_arguments.source(f"source_images[{k}]", image, command_buffer=command_buffer)
+            for k, image in enumerate(source_images)
+        ]
         return self._encode(
             sources, destination_image, destination_size, return_state, destination_state, command_buffer
         )

@@ -108,13 +108,15 @@ class MPSState(Labelled, Closed, Counted):
     """Base class of states: results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
     kind = "state"
+    permanent = "a state that is not temporary"
 
     def synchronize(self, on_command_buffer: MPSCommandBuffer | None = None) -> None:
         """Check the command buffer: the host may read a state that no kernel writes at any time.
 
-        Raises ``OrderError`` for a committed command buffer.
+        Raises ``OrderError`` for a committed command buffer, and for a temporary state that kernels cannot use there.
         """
         check_encodable(on_command_buffer)
+        self._check_usable(on_command_buffer)
 
     synchronize_on_command_buffer = synchronize
 
@@ -147,8 +149,9 @@ class SynchronizedState(MPSState):
         Raises
         ------
         OrderError
-            If the command buffer was committed.
+            If the command buffer was committed, and for a temporary state that kernels cannot use there.
         """
+        self._check_usable(on_command_buffer)
         if on_command_buffer is None:
             self._readable_version = self._version
             return

@@ -30,6 +30,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, ch
 from mpsref.mps.core.image import MPSTemporaryImage, is_batch
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult
 from mpsref.mps.core.properties import Alias, Property, PropertyHolder, initialize, instance_of
+from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph import inspection
 from mpsref.mps.graph.compile import CompiledProgram, Program, Sources, match_sources, source_shapes
@@ -279,7 +280,7 @@ class MPSNNGraph(PropertyHolder):
         images = match_sources("source_images", self.source_images, source_images)
         states = match_sources("source_states", self.source_states, source_states)
         keep_all = flag("keep_all", keep_all)
-        temporary = self._temporary(images)
+        temporary = self._temporary(images, None)
         if dropout_sequence is not None:
             dropout_sequence = integer("dropout_sequence", dropout_sequence, low=0)
         with self._compiled.lock, self._compiled.placing(images.values()) as places:
@@ -299,12 +300,15 @@ class MPSNNGraph(PropertyHolder):
             image.read_count -= reads
         return result
 
-    def _temporary(self, images: Mapping[MPSNNImageNode, ImageLike]) -> list[tuple[MPSTemporaryImage, int]]:
+    def _temporary(
+        self, images: Mapping[MPSNNImageNode, ImageLike], command_buffer: MPSCommandBuffer | None
+    ) -> list[tuple[MPSTemporaryImage, int]]:
         """Return the temporary inputs and their numbers of reads; ``ValueError`` if fewer are left."""
         found = []
         for node, value in images.items():
             for image in value if is_batch(value) else (value,):
                 if isinstance(image, MPSTemporaryImage):
+                    check_usable(f"source image {node.name!r}", image, command_buffer)
                     reads = self._program.read_count(node)
                     if image.read_count < reads:
                         raise ValueError(
@@ -370,6 +374,7 @@ class MPSNNGraph(PropertyHolder):
                 instance_of(name, given, list, "a list, which is appended to")
         images = match_sources("source_images", self.source_images, source_images)
         like = next(iter(images.values()), None)
+        self._temporary(images, command_buffer)
         result = self.run(images, source_states)
         if intermediate_images is not None:
             intermediate_images += [_of_kind(like, image) for image in result.intermediate_images.values()]
