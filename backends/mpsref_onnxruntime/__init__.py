@@ -16,6 +16,7 @@ RULES = (
     "plain sums",
     "variance from squares",
     "NaN by another formula",
+    "NaN is the extremum",
 )
 
 backend = onnx.backend(

@@ -142,7 +142,7 @@ def pad(x: Tensor, pairs: Any, mode: str = "CONSTANT", fill: float = 0.0) -> Ten
 
 def reduce(x: Tensor, operation: str, axes: Any) -> Tensor:
     if operation.startswith("argument"):
-        raise UnsupportedError("argmin and argmax of TensorFlow pass over NaN; those of MPS take it for the extremum")
+        raise UnsupportedError("argmin and argmax of TensorFlow do not promise which of equal extrema they return")
     return getattr(tensorflow.tf, f"reduce_{operation}")(x, axes, keepdims=True)
 
 

@@ -55,6 +55,7 @@ RULES = (
     "rounded positions",
     "zeros by products",
     "NaN by another formula",
+    "NaN is the extremum",
 )
 
 ON_CPU = ("functions within 2 units",)

@@ -379,10 +379,6 @@ FINDINGS = (
         "onnxruntime",
         ("1.31.1",),
         "ReduceMax and ReduceMin of values with a NaN are NaN or not, depending on its place.",
-        "Reduce.forward:n1h2w3c3,max,featurechannels,float32,nonfinite,seed=2",
-        ("onnxruntime",),
-        ("Reduce.forward",),
-        lambda problem, inputs: bool(np.isnan(inputs[0]).any()),
     ),
     Finding(
         "jax_conv_negative_padding",

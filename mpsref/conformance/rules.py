@@ -133,6 +133,12 @@ RULES["NaN by another formula"] = Rule(
     | _of([Arithmetic, PoolingMax, PoolingL2Norm, Dropout], "gradient"),
     without=frozenset({"nonfinite"}),
 )
+RULES["NaN is the extremum"] = Rule(
+    "A minimum, a maximum or its index is that of a NaN, where MPS skips NaN: reductions of NaN and infinities are not "
+    "tested.",
+    _of([Reduce], "forward"),
+    without=frozenset({"nonfinite", "extrema_of_nan"}),
+)
 RULES["zeros by products"] = Rule(
     "A dropped element is its product with 0: its sign and NaN stay.",
     _of([Dropout], "forward", "gradient"),

@@ -86,6 +86,7 @@ RULES = (
     "plain means",
     "means of all taps",
     "NaN by another formula",
+    "NaN is the extremum",
 )
 """The documented differences of every framework so far: :data:`mpsref.conformance.rules.RULES`."""
 

@@ -7,7 +7,7 @@ PReLU      ``da[c] = sum over images and pixels with x < 0 of g * x``, the gradi
 The sixteen functions are the rows of :data:`ACTIVATIONS`. Each is evaluated so that no intermediate value overflows,
 and NaN in gives NaN out, except for the constant derivatives of "none" and "linear". At a kink the derivative has the
 value that Apple documents; where the documentation is silent or contradicts itself, ReLUN is flat from its clamp on
-[math], and Absolute has the derivative 0 at 0 [choice neuron-absolute].
+[math], and Absolute has the derivative 0 at 0 [obs neuron-absolute].
 
 Source: ``MPSCNNNeuronType.h``, ``MPSCNNNeuron.h``: functions and derivatives [doc], that of GeLU
 [choice neuron-gelu] and the condition of HardSigmoid [choice neuron-hardsigmoid]; the gradient of PReLU's slopes is an

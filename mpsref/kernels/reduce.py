@@ -10,8 +10,8 @@ spatial         channel, the mean alone       (N, 1, 1, C)
 =============== ============================= ============
 
 A sum over channels is multiplied by ``weight``; a mean divides by the number of elements read; of equal extrema the
-lowest index counts [choice reduction-tie], and a NaN is the extremum. With a ``clip`` only that part of the image is
-read, and H and W are its size.
+lowest index counts [obs reduction-tie]. Extrema skip NaN: of NaN alone a maximum is -inf, a minimum +inf, and the index
+-1 [obs reduction-nan]. With a ``clip`` only that part of the image is read, and H and W are its size.
 
 Only the spatial mean has a gradient: ``dx[n, h, w, c] = g[n, 0, 0, c] / (H W)`` inside the clip, 0 outside [math].
 
@@ -21,7 +21,7 @@ Source: the classes of ``MPSNNReduce.h``, and MPSNNReductionSpatialMeanNode in `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -176,14 +176,29 @@ class ReduceGradient(
         super()._check()
 
 
+def _least(values: Array, **axis: Any) -> Array:
+    return np.asarray(np.fmin.reduce(values, initial=np.inf, **axis))
+
+
+def _greatest(values: Array, **axis: Any) -> Array:
+    return np.asarray(np.fmax.reduce(values, initial=-np.inf, **axis))
+
+
+def _first(values: Array, found: Array, **axis: Any) -> Array:
+    """Return the lowest index of a value that was found; -1 if all are NaN."""
+    same = values == found
+    return np.where(same.any(**axis), same.argmax(**axis), -1)
+
+
 FORMULAS: dict[Reduction, Callable[..., Array]] = {
     "sum": np.sum,
     "mean": np.mean,
-    "min": np.min,
-    "max": np.max,
-    "argumentmin": np.argmin,  # the first one, or the first NaN
-    "argumentmax": np.argmax,
+    "min": _least,
+    "max": _greatest,
+    "argumentmin": lambda values, **axis: _first(values, _least(values, **axis), **axis),
+    "argumentmax": lambda values, **axis: _first(values, _greatest(values, **axis), **axis),
 }
+"""Of values, with the arguments ``axis`` and ``keepdims=True``."""
 
 
 def _dyadic(problem: ReduceProblem) -> bool:

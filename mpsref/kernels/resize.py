@@ -5,7 +5,7 @@
 for it.
 
 Source: MPSNNResizeBilinear in ``MPSNNResize.h``; sizes, aligned corners [doc]; positions without alignment and the rule
-at the edge [choice resize-positions].
+at the edge [obs resize-positions].
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
 
     ``relun_clamped_slope`` selects the derivative of ReLUN at and above its clamp b: "zero", the derivative, or
-    "documented", the value b in Apple's header [choice neuron-relun].
+    "documented", the value b in Apple's header [obs neuron-relun].
     """
 
     forward_class = MPSCNNNeuron

@@ -181,11 +181,11 @@ class MPSNNReduceFeatureChannelsSum(_OverChannels, operation="sum"):
 
 
 class MPSNNReduceFeatureChannelsArgumentMin(_OverChannels, operation="argumentmin"):
-    """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
+    """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [obs reduction-tie]."""
 
 
 class MPSNNReduceFeatureChannelsArgumentMax(_OverChannels, operation="argumentmax"):
-    """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
+    """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [obs reduction-tie]."""
 
 
 # --- weighted reductions ----------------------------------------------------------------------------------------------

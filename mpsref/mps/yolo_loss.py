@@ -21,8 +21,8 @@ height in cells.
 [0.0, 0.0, 0.0, 0.0, -100.0, -1.0, 1.0]
 
 Source: ``MPSCNNLoss.h``: layout, parts, sigmoid, scales, thresholds and rescoring [doc]. It leaves open which boxes
-have an object [choice yolo-object], what the labels of w and h are [choice yolo-size], and whether the gradient goes
-through u [choice yolo-rescore].
+have an object [choice yolo-object], what the labels of w and h are [obs yolo-size], and whether the gradient goes
+through u [obs yolo-rescore].
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,17 @@ def test_tags_in_the_code_name_choices() -> None:
     package = DOCS.parent / "mpsref"
     folders = (package / "kernels").rglob("*.py"), (package / "mps").rglob("*.py")
     files = [*sorted(itertools.chain(*folders)), package / "geometry.py", package / "padding.py"]
-    known = {one.id: one.tag == "design" for one in choices()}
+    known = {one.id: one.tag for one in choices()}
+    tags = defaultdict[str, set[str]](set)
     for file in files:
         for tag in re.findall(r"\[([^\]\[]*\b(?:choice|obs|design)\b[^\]\[]*)\]", file.read_text("utf-8")):
             words = re.findall(r"[\w-]+", tag)
             assert known.keys() & set(words), f"{file.name}: [{tag}]"
-            assert {known[id] for id in known.keys() & set(words)} == {"design" in words}, f"{file.name}: [{tag}]"
+            assert ("design" in words) == ({known[id] for id in known.keys() & set(words)} == {"design"}), tag
+            for id in known.keys() & set(words):
+                tags[id] |= set(words)
+    for id, words in tags.items():
+        assert known[id] in words, f"{id} is tagged {known[id]} in no docstring"
 
 
 def test_links_and_declarations_agree() -> None:
@@ -115,11 +121,14 @@ def test_links_and_declarations_agree() -> None:
     }
     assert linked <= {one.id for one in choices()}
     for one in choices():
+        tags = list[str]()
         for name, part in one.lines():
             (line,) = [line for line in (DOCS / f"{name}.md").read_text("utf-8").splitlines() if part in line]
             assert "open_choices.md#" in line or line.startswith("        "), f"{one.id}: {line}"
             for tag in re.findall(rf"\[([^\]\[]*)\]\(open_choices\.md#{one.id}\)", line):
                 assert ("design" in tag) == (one.tag == "design"), f"{one.id}: {line}"
+                tags += re.findall(r"\w+", tag)
+        assert one.tag in tags or not tags, f"{one.id} is tagged {one.tag} on no page"
 
 
 def test_the_page_is_current() -> None:

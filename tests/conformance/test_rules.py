@@ -20,6 +20,7 @@ from mpsref.conformance.rules import RULES
 from mpsref.conformance.runner import references, run_case
 from mpsref.kernels.loss import weighted
 from mpsref.kernels.pooling import window_of
+from mpsref.kernels.reduce import AXES
 from mpsref.kernels.reference import UNIT_ROUNDOFF, gamma
 from mpsref.operations import Operation
 
@@ -220,6 +221,14 @@ def fully_connected_in_float16(problem: Any, x: Array, weights: Array, *biases: 
     return y.astype(np.float16) + (biases[0].astype(np.float16) if biases else np.float16(0))
 
 
+def by_numpy(problem: Any, x: Array) -> Array:
+    """NaN is the extremum."""
+    spec, axes = problem.spec, AXES[problem.spec.over]
+    function = getattr(np, spec.operation.replace("ument", ""))
+    found: Array = function(problem.part(x), axis=axes if axes[1:] else axes[0], keepdims=True)
+    return found if spec.operation.startswith("arg") else found * np.float32(spec.weight)
+
+
 NAN = "NaN by another formula"
 HALF = "float16 arithmetic"
 
@@ -240,6 +249,7 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("transformed convolutions", "ConvolutionTranspose.forward", by_transform),
     ("cross entropy relative to 1", "Loss.gradient", cross_entropy_of_one),
     ("zeros by products", "Dropout.gradient", by_product),
+    ("NaN is the extremum", "Reduce.forward", by_numpy),
     ("NaN by another formula", "Neuron.forward", relu_of_infinity),
     (HALF, "FullyConnected.forward", fully_connected_in_float16),
     (HALF, "Neuron.forward", in_float16),

@@ -67,19 +67,32 @@ def test_the_lowest_index_of_equal_extrema(backend: str) -> None:
     assert Reduce("argumentmin", "featurechannels").forward(x, backend=backend).ravel().tolist() == [1, 0, 1]
 
 
-def test_nan_is_the_extremum(ieee_backend: str) -> None:
-    x = np.array([1, np.nan, 3, np.nan], F32).reshape(1, 1, 1, 4)
-    for operation in ("sum", "mean", "min", "max"):
-        assert np.isnan(Reduce(operation, "featurechannels").forward(x, backend=ieee_backend)).all()
-        turned = x.reshape(1, 4, 1, 1)
-        assert np.isnan(Reduce(operation, "column").forward(turned, backend=ieee_backend)).all()
-    for operation in ("argumentmin", "argumentmax"):
-        assert Reduce(operation, "featurechannels").forward(x, backend=ieee_backend).item() == 1
-    infinite = np.array([-np.inf, 2, np.inf], F32).reshape(1, 1, 1, 3)
-    found = [
-        Reduce(op, "featurechannels").forward(infinite, backend=ieee_backend).item() for op in ("min", "argumentmax")
-    ]
-    assert found == [-np.inf, 2]
+NAN, INF = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([1, NAN, 3, NAN], [1, 3, 0, 2]),
+        ([NAN, 1, 2, 3], [1, 3, 1, 3]),
+        ([NAN] * 4, [INF, -INF, -1, -1]),
+        ([NAN, -INF, INF, NAN], [-INF, INF, 1, 2]),
+        ([NAN, -INF], [-INF, -INF, 1, 1]),
+        ([INF, INF], [INF, INF, 0, 0]),
+    ],
+)
+@pytest.mark.parametrize("repeated", [1, 3, 9, 50])  # vectors of each length
+def test_extrema_skip_nan(ieee_backend: str, values: list[float], found: list[float], repeated: int) -> None:
+    x = np.array(values * repeated, F32).reshape(1, 1, 1, -1)
+    images = {"featurechannels": x, "column": x.reshape(1, -1, 1, 1), "row": x.reshape(1, 1, -1, 1)}
+    operations: tuple[Any, ...] = ("min", "max", "argumentmin", "argumentmax")
+    for operation, expected in zip(operations, found, strict=True):
+        for over, image in images.items():
+            if is_legal(operation, over):  # type: ignore[arg-type]
+                assert Reduce(operation, over).forward(image, backend=ieee_backend).item() == expected  # type: ignore[arg-type]
+    for operation in ("sum", "mean"):
+        sums = Reduce(operation, "featurechannels").forward(x, backend=ieee_backend)
+        np.testing.assert_array_equal(sums.item(), x.sum())
 
 
 @pytest.mark.parametrize("clip", [None, ((1, 2), (2, 9))])

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import generic, inlined, internal
-from mpsref_cpu.simd.reductions import extremum
+from mpsref_cpu.simd.reductions import largest_number
 
 MOST_CHUNKS = 8
 """Maximum number of chunks of an image whose rows are reduced to one."""
@@ -30,13 +30,13 @@ class Total(NamedTuple):
 
 
 class Least(NamedTuple):
-    """The minimum; NaN if there is one."""
+    """The smallest number; NaN is skipped."""
 
     start: float = np.inf
 
 
 class Greatest(NamedTuple):
-    """The maximum; NaN if there is one."""
+    """The largest number; NaN is skipped."""
 
     start: float = -np.inf
 
@@ -72,10 +72,10 @@ def combine(kind, results, value):
         return results + value
 
     def least(kind, results, value):
-        return value if value < results or value != value else results
+        return value if value < results else results
 
     def greatest(kind, results, value):
-        return value if value > results or value != value else results
+        return value if value > results else results
 
     return {Total: total, Least: least, Greatest: greatest}[kind.instance_class]
 
@@ -88,10 +88,10 @@ def reduce_run(kind, values, start, size):
         return _sum(values, start, size)
 
     def least(kind, values, start, size):
-        return -np.float64(extremum(values, start, size, np.float32(-1)))
+        return -np.float64(largest_number(values, start, size, np.float32(-1)))
 
     def greatest(kind, values, start, size):
-        return np.float64(extremum(values, start, size, np.float32(1)))
+        return np.float64(largest_number(values, start, size, np.float32(1)))
 
     return {Total: total, Least: least, Greatest: greatest}[kind.instance_class]
 

@@ -11,7 +11,7 @@ from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, ReductionPlan, Total, reduce_line
-from mpsref_cpu.simd.keys import key, place_of
+from mpsref_cpu.simd.keys import NO_KEY, key, place_of
 from mpsref_cpu.threads import for_rows
 
 KINDS: dict[str, Any] = {"sum": Total(), "mean": Total(), "min": Least(), "max": Greatest()}
@@ -57,16 +57,17 @@ def _fill_with_indices(problem: ReduceForward, x: Array, out: Array, greatest: b
 
 @compiled
 def _index(begin, end, source, indices, sizes, sign):
-    """Find the first channel of the largest ``sign * value`` of each pixel, or of the first NaN."""
+    """Find the first channel of the largest ``sign * value`` of each pixel; -1 where all are NaN."""
     source_height, source_width, channels, top, left, height, width = sizes
     for line in range(begin, end):
         n, i = line // height, line % height
         for k in range(width):
             at = np.uintp((((n * source_height) + top + i) * source_width + left + k) * channels)
-            best = key(sign * source[at], 0)
-            for c in range(np.uintp(1), np.uintp(channels)):
-                best = max(best, key(sign * source[at + c], np.int64(c)))
-            indices[line * width + k] = place_of(best)
+            best = NO_KEY
+            for c in range(np.uintp(channels)):
+                value = sign * source[at + c]
+                best = max(best, key(value, np.int64(c)) if value == value else NO_KEY)
+            indices[line * width + k] = np.float32(-1) if best == NO_KEY else np.float32(place_of(best))
 
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:

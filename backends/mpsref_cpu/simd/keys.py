@@ -13,6 +13,9 @@ from mpsref_cpu.compiling import inlined
 
 LAST_PLACE = 0xFFFFFFFF
 
+NO_KEY = np.iinfo(np.int64).min
+"""Smaller than every key."""
+
 
 @inlined
 def key(value, place):

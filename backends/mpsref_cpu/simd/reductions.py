@@ -199,25 +199,50 @@ def _shift_or_scale_vector(values, at, numbers, scaled, into, to):
 
 
 @inlined
-def extremum(values, first, count, sign):
-    """Return the largest of ``count`` values from ``first`` on, times ``sign``; NaN if there is one."""
+def extremum(values, first, count):
+    """Return the largest of ``count`` values from ``first`` on; NaN if there is one."""
+    at, stop = np.uintp(first), np.uintp(first + count)
+    if count < FEW:
+        best = real(-np.inf)
+        for i in range(at, stop):
+            value = values[i]
+            best = value if (value > best) | (value != value) else best
+        return best
+    if count < MANY:
+        return _extremum_of(_extreme_lanes(values, at, stop - np.uintp(FEW), zeros(FEW), FEW))
+    return _extremum_of(_extreme_lanes(values, at, stop - np.uintp(MANY), zeros(MANY), MANY))
+
+
+@inlined
+def _extreme_lanes(values, at, last, like, width):
+    """Return the largest of the lanes of vectors from ``at`` on, the last of which begins at ``last``."""
+    best = load_vector(values, last, like)
+    while at < last:
+        best = _larger_of_pairs(best, load_vector(values, at, like))
+        at += np.uintp(width)
+    return best
+
+
+@inlined
+def largest_number(values, first, count, sign):
+    """Return the largest of ``count`` values from ``first`` on, times ``sign``, without NaN; -inf if all are NaN."""
     at, stop = np.uintp(first), np.uintp(first + count)
     if count < FEW:
         best = real(-np.inf)
         for i in range(at, stop):
             value = sign * values[i]
-            best = value if (value > best) | (value != value) else best
+            best = value if value > best else best
         return best
     if count < MANY:
-        return _extremum_of(_extreme_lanes(values, at, stop - np.uintp(FEW), broadcast(sign, zeros(FEW)), FEW))
-    return _extremum_of(_extreme_lanes(values, at, stop - np.uintp(MANY), broadcast(sign, zeros(MANY)), MANY))
+        return _largest_of(_number_lanes(values, at, stop - np.uintp(FEW), broadcast(sign, zeros(FEW)), FEW))
+    return _largest_of(_number_lanes(values, at, stop - np.uintp(MANY), broadcast(sign, zeros(MANY)), MANY))
 
 
 @inlined
-def _extreme_lanes(values, at, last, sign, width):
-    """Return the largest of the lanes of vectors from ``at`` on, the last of which begins at ``last``."""
-    best = times(load_vector(values, last, sign), sign)
+def _number_lanes(values, at, last, sign, width):
+    """Return the largest of the lanes of vectors from ``at`` on times ``sign``, none of them NaN."""
+    best = maximum(times(load_vector(values, last, sign), sign), broadcast(real(-np.inf), sign))
     while at < last:
-        best = _larger_of_pairs(best, times(load_vector(values, at, sign), sign))
+        best = maximum(times(load_vector(values, at, sign), sign), best)
         at += np.uintp(width)
     return best

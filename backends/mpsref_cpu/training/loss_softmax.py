@@ -71,10 +71,10 @@ def fill_pixels(what, values, form, pixels, y, t, at, count, channels):
 def _prepare(values, pixels, y, t, at, count, channels):
     """Compute the intermediate values of a block, and set ``values`` to the exponentials of the shifted ones."""
     number, n, size = np.uintp(count // channels), np.uintp(channels), np.uintp(count)
-    largest_label = extremum(t, np.int64(at), count, ONE)  # NaN if there is one in the block
+    largest_label = extremum(t, np.int64(at), count)  # NaN if there is one in the block
     for p in range(number):
         start = p * n
-        most = extremum(y, np.int64(at + start), channels, ONE)
+        most = extremum(y, np.int64(at + start), channels)
         known = most == most
         if largest_label != largest_label:
             for i in range(at + start, at + start + n):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -329,8 +329,8 @@ def batch_barrier() -> list[int]:
 # --- the loss of YOLO ------------------------------------------------------------------------------------------
 
 
-def yolo_gradient(y: Array, t: Array, anchors: Any, first: int, last: int, **scales: float) -> Array:
-    """Return channels of the gradient of a YOLO loss of squared errors for an image of one pixel."""
+def yolo_gradient(y: Array, t: Array, anchors: Any, channels: Sequence[int], **scales: float) -> Array:
+    """Return channels of the gradient of a YOLO loss of squared errors for an image of one row."""
     run = in_use()
     squared = run.constant("MPSCNNLossTypeMeanSquaredError")
     name = "XYLossType_WHLossType_confidenceLossType_classesLossType_reductionType_anchorBoxes_numberOfAnchorBoxes_"
@@ -342,14 +342,14 @@ def yolo_gradient(y: Array, t: Array, anchors: Any, first: int, last: int, **sca
         getattr(descriptor, f"set{scale}_")(value)
     layout = run.constant("MPSDataLayoutHeightxWidthxFeatureChannels")
     describe = run.mps.MPSCNNLossDataDescriptor.cnnLossDataDescriptorWithData_layout_size_
-    data = describe(np.ascontiguousarray(t, np.float32).tobytes(), layout, (1, 1, t.size))
+    data = describe(np.ascontiguousarray(t, np.float32).tobytes(), layout, (t.shape[2], *t.shape[1::2]))
     labels = run.new("MPSCNNLossLabels", "initWithDevice_labelsDescriptor_", data)
     kernel = run.new("MPSCNNYOLOLoss", "initWithDevice_lossDescriptor_", descriptor)
     results = run.images(y.shape)
     with run.commands(results) as commands:
         encode = kernel.encodeBatchToCommandBuffer_sourceImages_labels_destinationImages_
         encode(commands, run.upload(y), [labels], results)
-    found: Array = run.download(results)[0, 0, 0, first:last]
+    found: Array = run.download(results)[0, 0][:, list(channels)]
     return found
 
 

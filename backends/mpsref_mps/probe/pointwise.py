@@ -9,6 +9,8 @@ from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"
+NAN, INF = np.nan, np.inf
+WITH_NAN = np.array([[1, 3, NAN, 2], [NAN] * 4, [NAN, -INF, NAN, -INF], [4, 1, 4, 2]], np.float32).reshape(1, 1, 4, 4)
 SIX = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 3, 2)
 CLAMPED = Arithmetic("add", maximum_value=4.0)
 
@@ -16,7 +18,7 @@ CHOICES = (
     Choice(
         "neuron-absolute",
         "The slope of the absolute value at 0 is 0.",
-        "Apple documents sign(x), which is 0 at 0 in NumPy and in Metal.",
+        "Apple documents sign(x), which is 0 at 0 in NumPy and in Metal, and was measured to be so on an M4 Pro (charon).",
         {"neuron": "the derivative of the absolute value at 0 is 0"},
         {"zero": "0", "one": "1", "minus": "-1"},
         operation(
@@ -26,6 +28,7 @@ CHOICES = (
             {"g": row(1, 1, 1), "x": row(-2, 0, 2)},
             {"zero": [-1, 0, 1], "one": [-1, 1, 1], "minus": [-1, -1, 1]},
         ),
+        tag="obs",
     ),
     Choice(
         "neuron-relun",
@@ -110,7 +113,7 @@ CHOICES = (
     Choice(
         "upsampling-clamp",
         "Bilinear upsampling with edge mode Clamp repeats the last pixel.",
-        "It is what the edge mode means elsewhere.",
+        "Core ML, which runs on MPS, limits positions to the last pixel: min(L - 1, i (L - L/O) / (O - 1)), quoted in TNN.",
         {"upsampling": 'edge mode `"clamp"` repeats the last pixel'},
         {"repeats": "the last pixel", "zero": "0, as with Zero"},
         operation(
@@ -120,11 +123,12 @@ CHOICES = (
             {"x": row(0, 3, 9)},
             {"repeats": [0, 1.5, 3, 6, 9, 9], "zero": [0, 1.5, 3, 6, 9, 4.5]},
         ),
+        tag="obs",
     ),
     Choice(
         "upsampling-positions",
         "Without aligned corners output i reads position i / s; beyond the last pixel values are 0.",
-        "Printed results of macOS 10.14. macOS 10.13 had half-pixel centres.",
+        "Printed results of macOS 10.14, and Core ML's formula, quoted in TNN. macOS 10.13 had half-pixel centres.",
         {"upsampling": ("without it, the position of output i is `i / s`", "macOS 10.13 had half-pixel centres")},
         {"i/s": "i / s", "half": "half-pixel centres"},
         operation(
@@ -175,7 +179,7 @@ CHOICES = (
     Choice(
         "resize-positions",
         "Resizing reads position i L / O, and the last pixel beyond it.",
-        "By analogy with upsampling.",
+        "Core ML's formula of upsampling, min(L - 1, i (L - L/O) / (O - 1)), quoted in TNN, is i L / O.",
         {"upsampling": "resize reads `i L / O`"},
         {"i L / O": "i L / O", "half": "half-pixel centres"},
         ProbeProblem(
@@ -186,6 +190,7 @@ CHOICES = (
             {"i L / O": [3, 5, 6], "half": [3, 4.5, 6]},
             {"resizeWidth": 3},
         ),
+        tag="obs",
     ),
     Choice(
         "crop-boxes",
@@ -340,7 +345,7 @@ CHOICES = (
     Choice(
         "reduction-tie",
         "Among equal extrema the index is the lowest one.",
-        "It is the rule of NumPy.",
+        "Measured with MPSGraph on an M4 Pro (charon).",
         {"reductions": ("the lowest index among equal extrema", "among equal extrema it is the lowest index")},
         {"lowest": "the lowest index", "highest": "the highest index"},
         ProbeProblem(
@@ -350,20 +355,37 @@ CHOICES = (
             lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, 3, 2, 3), (1, 1, 1, 1)),
             {"lowest": [1], "highest": [4]},
         ),
+        tag="obs",
     ),
     Choice(
         "reduction-nan",
-        "A NaN is the extremum.",
-        "It is the rule of NumPy.",
-        {"reductions": "a NaN is the extremum"},
-        {"nan": "the index of the first NaN", "number": "the index of the largest number"},
-        ProbeProblem(
-            "MPSNNReduceFeatureChannelsArgumentMax",
-            "forward",
-            {"x": pixel(1, 3, np.nan, 2)},
-            lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, np.nan, 2), (1, 1, 1, 1)),
-            {"nan": [2], "number": [1]},
-        ),
+        "An extremum skips NaN; of NaN alone a maximum is -inf, a minimum +inf, and the index -1.",
+        "Measured with MPSGraph on an M4 Pro (charon), and reported for PyTorch on Apple GPUs (pytorch/pytorch#130295, "
+        "#143976, #187039, #191100).",
+        {"reductions": "extrema skip NaN"},
+        {
+            "number": "NaN is skipped; of NaN alone -inf and -1",
+            "started": "the same by a search from -inf on, so that the index of -inf alone is -1 too",
+            "zero": "NaN is skipped; of NaN alone -inf and the index 0",
+            "nan": "NaN, and the index of the first one",
+        },
+        [
+            ProbeProblem(
+                f"MPSNNReduceFeatureChannels{name}",
+                "forward",
+                {"x": WITH_NAN},
+                lambda machine, name=name: machine.apple.unary(  # type: ignore[misc]
+                    f"MPSNNReduceFeatureChannels{name}", WITH_NAN, (1, 1, 4, 1)
+                ),
+                dict(zip(("number", "started", "zero", "nan"), expected, strict=True)),
+            )
+            for name, expected in (
+                ("ArgumentMax", ([1, -1, 1, 0], [1, -1, -1, 0], [1, 0, 1, 0], [2, 0, 0, 0])),
+                ("Max", (*[[3, -np.inf, -np.inf, 4]] * 3, [np.nan, np.nan, np.nan, 4])),
+                ("Min", (*[[1, np.inf, -np.inf, 1]] * 3, [np.nan, np.nan, np.nan, 1])),
+            )
+        ],
+        tag="obs",
     ),
     Choice(
         "reduction-empty",

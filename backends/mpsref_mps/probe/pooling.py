@@ -50,16 +50,26 @@ CHOICES = (
     Choice(
         "max-nan",
         "A NaN is larger than every number.",
-        "It is the rule of numpy.argmax: a NaN is not lost.",
+        "It is the rule of numpy.argmax: a NaN is not lost. Reductions of MPSGraph skip NaN, and Metal's max does; nothing "
+        "is known of pooling.",
         {"pooling_max": "a NaN is larger than everything"},
-        {"nan": "the result is NaN", "number": "NaN is skipped: the result is the largest number"},
+        {
+            "nan": "the result is NaN",
+            "number": "NaN is skipped: the result is the largest number, and of NaN alone -inf",
+            "kept": "NaN is skipped, and the result of NaN alone is NaN",
+            "first": "NaN counts at the first tap alone",
+        },
         operation(
             "MPSCNNPoolingMax",
-            PoolingMax((1, 3), offset=(0, 1)),
+            PoolingMax((1, 3), (1, 3), offset=(0, 1)),
             "forward",
-            {"x": row(1, np.nan, 2)},
-            {"nan": [np.nan], "number": [2]},
-            output_size=(1, 1),
+            {"x": row(1, np.nan, 2, np.nan, 3, 4, np.nan, np.nan, np.nan)},
+            {
+                "nan": [np.nan] * 3,
+                "number": [2, 4, -np.inf],
+                "kept": [2, 4, np.nan],
+                "first": [2, np.nan, np.nan],
+            },
         ),
     ),
     Choice(
@@ -327,20 +337,31 @@ CHOICES = (
     Choice(
         "summation",
         "The order of sums is free; N or factors 1/Ny and 1/Nx may divide them.",
-        "Apple documents no order. The error bound covers all.",
+        "Apple documents no order. The error bound covers every order of the terms of a window. It does not cover running "
+        "sums, which are suspected in the average pooling of MPSGraph (pytorch/pytorch#180115, #179936, #179608): an error "
+        "is then relative to values before the window.",
         {"pooling_average": "summation in float64 (reference) or float32 (backends)"},
         {
             "exact": "in wider numbers, or large numbers first",
             "raster": "from the first tap to the last",
             "reverse": "from the last tap to the first",
             "pairs": "sums of two taps",
+            "prefix": "differences of running sums over the row",
         },
         operation(
             "MPSCNNPoolingAverage",
             PoolingAverage((1, 4), (1, 4), offset=(0, 2)),
             "forward",
-            {"x": row(3, 1e8, -1e8, 2)},  # small numbers get lost next to large ones
-            {"exact": [1.25], "raster": [0.5], "reverse": [0.75], "pairs": [0]},
+            # small numbers get lost next to large ones; of the second window, in running sums alone
+            {"x": row(3, 1e8, -1e8, 2, *[2.0**30] * 4, 1, 2, 3, 6)},
+            {
+                "exact": [1.25, 2.0**30, 3],
+                "raster": [0.5, 2.0**30, 3],
+                "reverse": [0.75, 2.0**30, 3],
+                "pairs": [0, 2.0**30, 3],
+                "prefix": [0.5, 2.0**30, 0],
+            },
+            tolerance=1e-12,
         ),
     ),
 )

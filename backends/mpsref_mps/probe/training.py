@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -36,19 +37,39 @@ def _with_nan(values: Array) -> Array:
     return np.where(values == 0, np.nan, values)
 
 
-YOLO_Y = np.array([0, 0, 0, 0, 0.5, 0] * 2, np.float32).reshape(1, 1, 1, 12)
-YOLO_T = np.array([0.5, 0.5, 1.5, 1.25, 1, 1] * 2, np.float32).reshape(1, 1, 1, 12)
-YOLO_ANCHORS = ((1.0, 1.0), (2.0, 2.0))
-OVERLAP = 1 / 1.875
+LABEL = np.array([2.0, 1.5])
+"""Width and height of the labels of YOLO problems."""
+NARROW, LARGE = (0.8, 0.5), (1.6, 1.2)
+"""Anchor boxes, whose overlaps with the label, at the same centre, are 0.13 and 0.64."""
+CELLS = (((1.2, 1.0), (1.2, 1.0), (4.0, 3.0), (4.0, 3.0)), ((1.8, 1.35), (1.9, 1.425), (1.75, 1.3125), (1.0, 0.75)))
+"""By cell, the predicted sizes: their overlaps are 0.4, 0.4, 0.25, 0.25, and 0.81, 0.9025, 0.765625, 0.25."""
+RAW = np.log(np.array(CELLS[0][0]) / NARROW)
+OF_OBJECT = [[200 * (0.5 - u) for u in cell] for cell in ((0.4, 0.4, 0.25, 0.25), (0.81, 0.9025, 0.765625, 0.25))]
+NO_OBJECT = 5.0
 
 
-def _yolo(expected: dict[str, list[float]], first: int, last: int, **scales: float) -> ProbeProblem:
-    """Return the problem of two boxes that overlap one label by 0.53 and 0.47: channels of the gradient."""
+def _assigned(*cells: str) -> list[list[float]]:
+    """Return the gradients of the confidences: "o" is a box with an object, "-" one without, "." does not count."""
+    return [
+        [{"o": g, "-": NO_OBJECT, ".": 0.0}[one] for one, g in zip(cell, gradients, strict=True)]
+        for cell, gradients in zip(cells, OF_OBJECT, strict=True)
+    ]
 
-    def spread(values: list[float]) -> Callable[[Array], Array]:
+
+def _yolo(
+    cells: Any, anchors: Any, expected: dict[str, list[list[float]]], channels: list[int], **scales: float
+) -> ProbeProblem:
+    """Return a problem of boxes with predicted sizes, by cell, and equal labels: channels of the gradient."""
+    sizes = np.array(cells)
+    y, t = np.zeros((2, 1, *sizes.shape[:2], 6), np.float32)
+    y[..., 2:4], y[..., 4] = np.log(sizes / anchors), 0.5
+    t[..., :2], t[..., 2:4], t[..., 4:] = 0.5, LABEL, 1
+    y, t = (one.reshape(1, 1, len(sizes), -1) for one in (y, t))
+
+    def spread(values: list[list[float]]) -> Callable[[Array], Array]:
         def change(result: Array) -> Array:
             result = np.array(result)
-            result[..., first:last] = values
+            result[..., channels] = values
             return result
 
         return change
@@ -56,10 +77,10 @@ def _yolo(expected: dict[str, list[float]], first: int, last: int, **scales: flo
     return ProbeProblem(
         "MPSCNNYOLOLoss",
         "gradient",
-        {"y": YOLO_Y, "t": YOLO_T, "anchors": np.array(YOLO_ANCHORS)},
-        lambda machine: machine.apple.yolo_gradient(YOLO_Y, YOLO_T, YOLO_ANCHORS, first, last, **scales),
+        {"y": y, "t": t, "anchors": np.array(anchors)},
+        lambda machine: machine.apple.yolo_gradient(y, t, anchors, channels, **scales),
         expected,
-        {"channels": [first, last], **scales},
+        {"channels": channels, **scales},
         planted={name: spread(values) for name, values in expected.items()},
         tolerance=1e-4,
     )
@@ -69,21 +90,30 @@ CHOICES = (
     Choice(
         "yolo-object",
         "Of the boxes of a cell with a label, the one that overlaps it most has an object, and each above the threshold.",
-        "Each object is then learned by a box, as in the paper that Apple refers to. The header names the thresholds alone.",
+        "The header names the thresholds, and the overlap of the prediction and the label. Turi Create, by Apple, has the "
+        "same loss for machines without Metal (_mx_detector.py, _tf_model_architecture.py): there the overlap of the "
+        "anchor box counts, at the same centre, and all of equal anchors have the object.",
         {"yolo_loss": "which boxes have an object"},
         {
-            "best": "the best box, and those above the threshold",
+            "best": "the predicted box with the largest overlap, the first of equal ones, and those above the threshold",
+            "all equal": "the same with all of equal ones",
+            "anchor": "the anchor with the largest overlap, all of equal ones, and those above the threshold",
+            "first anchor": "the same with the first of equal ones",
             "labels": "each box whose label has a confidence above 0",
-            "threshold": "the boxes above the threshold alone",
+            "threshold": "the predicted boxes above the threshold alone",
         },
         _yolo(
+            CELLS,
+            (NARROW, NARROW, LARGE, LARGE),
             {
-                "best": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 0],
-                "labels": [200 * (0.5 - OVERLAP), 0, 0, 0, 0, 0, 6.25],
-                "threshold": [0, 0, 0, 0, 0, 0, 0],
+                "best": _assigned("o.--", "ooo-"),
+                "all equal": _assigned("oo--", "ooo-"),
+                "anchor": _assigned("--oo", "--oo"),
+                "first anchor": _assigned("--o.", "--o."),
+                "labels": _assigned("oooo", "oooo"),
+                "threshold": _assigned("..--", "ooo-"),
             },
-            4,
-            11,
+            [4, 10, 16, 22],
             ScaleClass=0.0,
             ScaleXY=0.0,
             ScaleWH=0.0,
@@ -92,18 +122,32 @@ CHOICES = (
     Choice(
         "yolo-size",
         "Labels of w and h are in cells; the loss compares their logarithm, divided by the anchor box, with the raw value.",
-        "The overlap needs the size, and the predicted size is the anchor times the exponential.",
+        "Turi Create, by Apple, writes sizes in cells into the labels of this loss (od_yolo.cpp).",
         {"yolo_loss": "what the labels of w and h are"},
         {"cells": "sizes in cells", "raw": "the raw value that is to be predicted"},
-        _yolo({"cells": [-20 * np.log(1.5), -20 * np.log(1.25)], "raw": [-30, -25]}, 2, 4, ScaleObject=0.0),
+        _yolo(
+            [[CELLS[0][0]]],
+            (NARROW,),
+            {"cells": [[*(20 * (RAW - np.log(LABEL / NARROW)))]], "raw": [[*(20 * (RAW - LABEL))]]},
+            [2, 3],
+            ScaleObject=0.0,
+        ),
+        tag="obs",
     ),
     Choice(
         "yolo-rescore",
         "The overlap in the label of the confidence is a constant.",
-        "It is a label. Apple does not describe a gradient through it.",
+        "Turi Create, by Apple, does not differentiate it in the same loss for machines without Metal.",
         {"yolo_loss": "whether the gradient goes through the overlap"},
         {"constant": "it is a constant", "derivative": "w and h get a gradient from it"},
-        _yolo({"constant": [0, 0], "derivative": [200 * (OVERLAP - 0.5) * OVERLAP] * 2}, 2, 4, ScaleWH=0.0),
+        _yolo(
+            [[CELLS[0][0]]],
+            (NARROW,),
+            {"constant": [[0, 0]], "derivative": [[200 * (0.4 - 0.5) * 0.4] * 2]},
+            [2, 3],
+            ScaleWH=0.0,
+        ),
+        tag="obs",
     ),
     Choice(
         "loss-absolute",

@@ -123,16 +123,6 @@ def _last(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda values, axes: values.shape[3] - 1 - function(values[..., ::-1], axis=3)
 
 
-def _last_nan(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return the index of the last NaN, or that of the first extremum where there is none."""
-
-    def index(values: Array, axes: tuple[int, ...]) -> Array:
-        last = values.shape[3] - 1 - np.isnan(values[..., ::-1]).argmax(axis=3)
-        return np.where(np.isnan(values).any(axis=3), last, function(values, axis=3))
-
-    return index
-
-
 def _without_nan(value: float, function: Callable[..., Array]) -> Callable[..., Array]:
     """Reduce with ``value`` in place of NaN."""
     return lambda values, axes: function(
@@ -175,13 +165,15 @@ MUTANTS = {
         "the search for the maximum starts from 0": _instead(max=lambda values, axes: values.max(axes, initial=0.0)),
         "the last of equal maxima is taken": _instead(argumentmax=_last(np.argmax)),
         "the last of equal minima is taken": _instead(argumentmin=_last(np.argmin)),
-        "a maximum ignores NaN": _instead(max=_without_nan(-np.inf, np.max)),
-        "a minimum ignores NaN": _instead(min=_without_nan(np.inf, np.min)),
-        "the index of a maximum ignores NaN": _instead(argumentmax=_without_nan(-np.inf, np.argmax)),
-        "the index of a minimum ignores NaN": _instead(argumentmin=_without_nan(np.inf, np.argmin)),
-        "the index of the last NaN is taken": _instead(
-            argumentmax=_last_nan(np.argmax), argumentmin=_last_nan(np.argmin)
+        "NaN is the maximum": _instead(max=lambda values, axes: values.max(axes)),
+        "NaN is the minimum": _instead(min=lambda values, axes: values.min(axes)),
+        "the index of a maximum is that of NaN": _instead(argumentmax=lambda values, axes: values.argmax(3)),
+        "the index of a minimum is that of NaN": _instead(argumentmin=lambda values, axes: values.argmin(3)),
+        "NaN counts as an infinity for an index": _instead(
+            argumentmax=_without_nan(-np.inf, np.argmax), argumentmin=_without_nan(np.inf, np.argmin)
         ),
+        "a maximum of NaN alone is NaN": _instead(max=lambda values, axes: np.fmax.reduce(values, axes[0])),
+        "a minimum of NaN alone is NaN": _instead(min=lambda values, axes: np.fmin.reduce(values, axes[0])),
         "a sum ignores NaN": _instead(sum=_without_nan(0, np.sum)),
         "a mean ignores NaN": _instead(mean=_without_nan(0, np.mean)),
         "the search for the maximum starts from the lowest finite number": _instead(
