@@ -6,7 +6,7 @@
 (1, 2, 2, 3)
 """
 
-from kernelcache.first_use import lazy
+from anymetal.fork_safe import lazy
 from mpsref.kernels import reference as _reference  # noqa: F401  # registers the reference backends
 
 __version__ = "0.1.0"

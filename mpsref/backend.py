@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from kernelcache.first_use import cached_property, importing
+from anymetal.fork_safe import cached_property, importing
 from mpsref.arguments import arrays
 from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.layouts import LAYOUTS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from kernelcache import install
-
 __all__ = [
     "CycleError",
     "DuplicateHandleError",
@@ -78,3 +76,12 @@ class SharedDataSourceWarning(UserWarning):
 def needs(what: str, package: str, extra: str, error: ImportError) -> UnsupportedError:
     """Return the error for a missing optional package that ``what`` needs and the extra ``extra`` installs."""
     return UnsupportedError(f"{what} need {package} ({error}): {install(extra)}")
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra in the folder of mpsref, which is on no package index.
+
+    >>> install("torch")
+    'pip install -e ".[torch]"'
+    """
+    return f'pip install -e ".[{extra}]"'

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar,
 
 import numpy as np
 
-from kernelcache.first_use import cached_property, importing
+from anymetal.fork_safe import cached_property, importing
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape

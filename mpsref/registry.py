@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from kernelcache.first_use import importing
+from anymetal.fork_safe import importing
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 import mpsref
-from kernelcache import disk_cache
+from anymetal import disk_cache
 from mpsref.conformance import checker
 
 settings.register_profile("default", deadline=None, print_blob=True)

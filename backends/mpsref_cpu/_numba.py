@@ -8,7 +8,7 @@
     Call a kernel by its address. Otherwise kernels run in the calling thread.
 ``Dispatcher._cache``, ``NullCache``, ``CompileResult._reduce``, ``CompileResult._rebuild``, ``serialize.dumps``,
 ``CodeLibrary.has_dynamic_globals``
-    Keep compiled code on disk in :mod:`kernelcache.disk_cache`. Otherwise each process compiles its kernels: numba's
+    Keep compiled code on disk in :mod:`anymetal.disk_cache`. Otherwise each process compiles its kernels: numba's
     own cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
 ``CPUCodeLibrary._finalize_final_module``, ``JITCodeLibrary``, ``Compiler.define_pipelines``
     Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
@@ -36,7 +36,7 @@ import numba
 import numpy.ma  # noqa: F401 - otherwise numba.typeof imports it without its lock, and a fork could interrupt that
 from numba import types
 
-from kernelcache import disk_cache
+from anymetal import disk_cache
 
 Builder = Any
 """llvmlite's builder of instructions."""
@@ -163,7 +163,7 @@ _Base: Any = _NullCache or object
 
 
 class _KernelCache(_Base):
-    """The cache of a dispatcher: compiled code of one kernel in :mod:`kernelcache.disk_cache`."""
+    """The cache of a dispatcher: compiled code of one kernel in :mod:`anymetal.disk_cache`."""
 
     def __init__(self, function: Callable[..., Any], stamp: str) -> None:
         """``stamp`` changes with the source of the kernel."""

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
-from kernelcache.first_use import hold_while_forking
+from anymetal.fork_safe import hold_while_forking
 from mpsref_cpu import _numba, spin_pool
 
 GRAIN = 1 << 18

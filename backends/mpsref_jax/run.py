@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelcache.first_use import importing
+from anymetal.fork_safe import importing
 from mpsref.arguments.arrays import Array
 from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import CompilingFramework, Function, Tensor

@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 
 from anymetal import clang
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import Adam, Backend, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError, install

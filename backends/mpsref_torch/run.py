@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref.arguments.arrays import Array
 from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Framework, Function, Tensor

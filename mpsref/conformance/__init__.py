@@ -9,7 +9,7 @@ A backend is tested with three lines in a file that pytest collects::
 Importing this package imports none of its modules: the pytest plug-in is part of it and must start quickly.
 """
 
-from kernelcache.first_use import lazy
+from anymetal.fork_safe import lazy
 
 __getattr__, __dir__, _names = lazy(__name__, __file__)
 

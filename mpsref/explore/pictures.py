@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref.arguments.arrays import Array
 from mpsref.explore.drawing import MOST_LEVELS, Bracket, Picture, Pixel, color, tint
 from mpsref.explore.scene import Scene, View, fraction

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references

@@ -3,6 +3,6 @@
 A family is imported when one of its names is first used; importing all of them takes longer than NumPy.
 """
 
-from kernelcache.first_use import lazy
+from anymetal.fork_safe import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

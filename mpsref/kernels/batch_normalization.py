@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array

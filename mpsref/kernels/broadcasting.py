@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple

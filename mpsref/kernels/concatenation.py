@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
 from mpsref.backend import BackendLike

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments.parameters import number
 from mpsref.arguments.text import shown

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape

@@ -11,7 +11,7 @@ fully-connected-order].
 
 from __future__ import annotations
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.codecs import parameter

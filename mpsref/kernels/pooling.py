@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs, tables
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Clip, Pair, PairLike

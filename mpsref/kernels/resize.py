@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NoReturn
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair, PairLike, pair

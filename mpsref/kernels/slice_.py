@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Triple, integer

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
 from mpsref.arguments.parameters import Pair, PairLike, pair

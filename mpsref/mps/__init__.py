@@ -12,6 +12,6 @@ Names are those of MPS in snake_case. There is no device; ``backend`` selects wh
 ``mpsref`` through the registry.
 """
 
-from kernelcache.first_use import lazy
+from anymetal.fork_safe import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

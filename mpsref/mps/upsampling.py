@@ -20,7 +20,7 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
-from kernelcache.first_use import cached_property
+from anymetal.fork_safe import cached_property
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tests import python_path
+
 ROOT = Path(__file__).parents[2]
 
 COPY = """
@@ -44,9 +46,8 @@ def size(n: int) -> Any:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return the environment of a process with both source roots on its path."""
-    roots = [str(ROOT), str(ROOT / "backends"), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, roots))} | changes
+    """Return the environment of a process that imports the packages of this one."""
+    return os.environ | {"PYTHONPATH": python_path()} | changes
 
 
 def python(code: str, **changes: str) -> subprocess.CompletedProcess[str]:

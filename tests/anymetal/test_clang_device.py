@@ -15,9 +15,8 @@ from array import array
 import numpy as np
 import pytest
 
-from anymetal import CompileError, LaunchError, clang
+from anymetal import CompileError, LaunchError, clang, disk_cache
 from anymetal.frontend import cache, toolchain
-from kernelcache import disk_cache
 from tests.anymetal import shared
 from tests.anymetal.shared import COPY, ROOT, SUMS, size
 
@@ -379,10 +378,10 @@ def test_headers_of_another_time(tmp_path, folder):
     """Clang refuses, unless it is told not to, what was parsed of a file that has another time since."""
     for name in ("mpsref", "backends"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    roots = os.pathsep.join([str(tmp_path), str(tmp_path / "backends")])
+    roots = os.pathsep.join(str(tmp_path / folder) for folder in (".", "backends", "backends/anymetal"))
     for number in range(2):
         assert python(RUN.replace("copy", f"copy_{number}"), PYTHONPATH=roots) == "15.0"
-        for header in (tmp_path / "backends/anymetal/frontend/shim").rglob("*"):
+        for header in (tmp_path / "backends/anymetal/anymetal/frontend/shim").rglob("*"):
             os.utime(header, (0, 0))
     assert len(list(folder.glob("*.pch"))) == 2
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 
 from anymetal import clang
 from anymetal.command import app
+from tests import python_path
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -47,7 +47,6 @@ kernel void last(device uint *y, uint i [[thread_position_in_grid]]) { y[0] = i;
 kernel void constants(device int *y) { y[0] = required; }
 kernel void endless(device atomic_uint *y) { while (true) atomic_fetch_add_explicit(y, 1, memory_order_relaxed); }
 """
-PATHS = [str(Path(__file__).parents[2] / folder) for folder in (".", "backends")]
 BARRIER = ("-D", "BARRIER=threadgroup_barrier(mem_flags::mem_threadgroup);")
 
 
@@ -297,7 +296,7 @@ def test_both_ways_to_start_it(run):
     assert command.load() is app
     line = [sys.executable, "-m", "anymetal", "f.metal", *BARRIER, "--kernel", "nothing"]
     done = subprocess.run(
-        line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+        line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": python_path()}
     )
     assert (done.returncode, done.stderr[:23]) == (2, "msl: --kernel nothing: ")
 

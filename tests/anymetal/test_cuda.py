@@ -137,7 +137,7 @@ def test_ptx_is_kept_on_disk(compiled, empty_cache):
 
 def test_no_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    assert 'pip install -e ".[nvidia]"; runtime="clang" runs' in str(cuda.unavailable())
+    assert '"nvidia-nvvm>=13"; runtime="clang" runs' in str(cuda.unavailable())
 
 
 def test_no_driver(fake_cuda, monkeypatch):
@@ -172,7 +172,7 @@ def test_no_clang(fake_cuda, monkeypatch):
     monkeypatch.delenv("MPSREF_CLANG", raising=False)
     monkeypatch.setattr(toolchain, "wheel", lambda: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
-    assert str(cuda.unavailable()).endswith('a clang on the PATH, or pip install -e ".[nvidia]"')
+    assert str(cuda.unavailable()).endswith('"nvidia-nvvm>=13"')
 
 
 def test_no_libdevice(fake_cuda, monkeypatch):

@@ -16,11 +16,11 @@ import pytest
 from numba import types
 from numba.core.serialize import dumps
 
-import mpsref
 import mpsref_cpu
-from kernelcache import disk_cache
+from anymetal import disk_cache
 from mpsref_cpu import _numba, cache_fingerprint
 from mpsref_cpu.cache_fingerprint import fingerprint
+from tests import python_path
 
 PROGRAM = """
 import numpy as np
@@ -66,10 +66,10 @@ def four():
 def outcome(cache: Path, program: str = PROGRAM, root: Path | None = None) -> tuple[str, str]:
     """Return what a new process prints, and its warnings; ``root`` contains the backend."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
-    paths = [*([root] if root else []), Path(mpsref_cpu.__file__).parents[1], Path(mpsref.__file__).parents[1]]
+    path = python_path(*([root] if root else []))
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**environment, "PYTHONPATH": os.pathsep.join(map(str, paths)), "MPSREF_CACHE_DIR": str(cache)},
+        env={**environment, "PYTHONPATH": path, "MPSREF_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
         check=False,

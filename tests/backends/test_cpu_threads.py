@@ -17,14 +17,13 @@ import numba
 import numpy as np
 import pytest
 
-import mpsref
-import mpsref_cpu
 from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.backend import LazyImplementations
 from mpsref.registry import get_backend
 from mpsref_cpu import backend, spin_pool, threads
 from mpsref_cpu.compiling import compiled
+from tests import python_path
 
 POOL = PoolingAverage(3, 2, edge_mode="clamp")
 SHAPE = 8, 64, 64, 48
@@ -337,7 +336,7 @@ def test_a_first_call_imports_only_where_a_fork_waits() -> None:
     """In sections that enter ``importing``, or under numba's lock."""
     code = """
 import sys, threading
-from kernelcache.first_use import importing
+from anymetal.fork_safe import importing
 class Spy:
     def find_spec(self, name, path=None, target=None):
         numba = sys.modules.get("mpsref_cpu._numba")
@@ -358,9 +357,8 @@ for name in ("cpu", "metal:clang"):
 
 
 def run(code: str, **environment: str) -> str:
-    paths = [str(Path(mpsref_cpu.__file__).parents[1]), str(Path(mpsref.__file__).parents[1])]
     known = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
-    known |= {"PYTHONPATH": os.pathsep.join(paths)} | environment
+    known |= {"PYTHONPATH": python_path()} | environment
     done = subprocess.run([sys.executable, "-c", code], env=known, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert not done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelcache import disk_cache
+from anymetal import disk_cache
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -22,6 +21,7 @@ from mpsref.conformance import check, cluster
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.cluster import Cluster
 from mpsref.registry import Backend, get_backend
+from tests import python_path
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -143,8 +143,7 @@ def is_worker(process):
 
 
 def test_ctrl_c_leaves_no_process():
-    root = Path(mpsref.__file__).parents[1]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (root, root / "backends")))}
+    env = os.environ | {"PYTHONPATH": python_path()}
     check = "check", "-b", "reference", "--cases", "6000", "--workers", "2"
     command = [sys.executable, "-c", "from mpsref.cli import main; main()", *check]
     process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=env, start_new_session=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import mpsref
+from tests import python_path
 
 PROJECT = """
 [build-system]
@@ -77,15 +77,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(installed: Path, *arguments: str) -> tuple[int, Any]:
     """Run ``mpsref ... --json`` where the package is on the path."""
-    root = Path(mpsref.__file__).parent.parent
-    path = os.pathsep.join(map(str, (installed, root, root / "backends")))
     done = subprocess.run(
         [sys.executable, "-c", "from mpsref.cli import main; main()", *arguments, "--json"],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": python_path(installed)},
     )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)

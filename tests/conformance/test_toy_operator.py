@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import mpsref
+from tests import python_path
 
 KERNEL = """
 import numpy as np
@@ -82,8 +82,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
-    root = Path(mpsref.__file__).parents[1]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, root, root / "backends")))}
+    return os.environ | {"PYTHONPATH": python_path(tmp_path)}
 
 
 def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

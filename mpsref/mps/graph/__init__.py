@@ -17,7 +17,7 @@ import importlib
 import pathlib
 from typing import Any
 
-from kernelcache.first_use import importing
+from anymetal.fork_safe import importing
 
 _MODULES = {
     alias.name: "." * node.level + (node.module or "")

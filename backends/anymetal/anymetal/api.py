@@ -1,0 +1,533 @@
+"""Compile Metal Shading Language, and call its kernels with NumPy arrays."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import isolation
+from .arguments import as_number, check_array, record, tensor
+from .clang.device import sparse_memory
+from .clang.findings import Finding
+from .clang.lines import Place
+from .clang.report import found_error
+from .frontend.signature import At, Parameter, Record, is_value
+from .frontend.toolchain import LARGEST_TEXT
+from .interface import CompileError, LaunchError
+from .isolation import Call, Request, Results, placed
+
+Size: TypeAlias = int | Sequence[int]
+"""A number of threads or threadgroups, or up to three."""
+
+RUNTIMES = ("clang", "cuda", "metalcompute")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch did."""
+
+    changed: Mapping[int | str, int]
+    """The number of elements that have other bytes than before, for each buffer that the kernel may write;
+    ``"0.y"`` is that to which the member ``y`` of buffer 0 points."""
+    written: Mapping[int | str, int] | None = None
+    """The number of elements that were written; None without ``sanitize``."""
+    findings: tuple[Finding, ...] = ()
+    """What the checks found, below the level of an error."""
+    unreached: tuple[Place, ...] = ()
+    """With ``sanitize``: the lines of the kernel that no thread reached."""
+
+
+class Kernel:
+    """A kernel function of a :class:`Library`."""
+
+    def __init__(self, request: Request, function: Any, isolate: bool) -> None:
+        """Returned by ``library[name]``."""
+        self._request, self._function, self._isolate = request, function, isolate
+
+    def __call__(
+        self,
+        grid: Size,
+        group: Size,
+        /,
+        *arguments: Any,
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Launch:
+        """Run exactly the threads of a grid, as Metal's ``dispatchThreads``.
+
+        Parameters
+        ----------
+        grid, group : int or sequence of int
+            The threads of the grid and of a threadgroup, along one to three axes.
+        *arguments : object
+            The buffers in the order of their indices. NumPy arrays have the dtype of the declaration and are changed
+            in place, after the launch has succeeded, if the kernel may write them. ``anymetal.at(array, offset)`` binds
+            an array from an offset in bytes on. A parameter ``constant T&`` takes a Python number that is in the range
+            of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size. A struct in
+            which some members are pointers is a mapping from the names of its members to arrays and numbers, and
+            several are a list of such; ``None`` is a null pointer. ``array<device T *, N>`` is N arguments. A tensor is
+            an array of as many axes, the last of which is its first dimension, and may have strides.
+        local : mapping of int to int, optional
+            The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
+        seconds : float, optional
+            Limit of the processor time of the launch. The default is in ``MPSREF_LAUNCH_SECONDS``, else 60.
+
+        Returns
+        -------
+        Launch
+            How many elements of each written buffer changed.
+
+        Raises
+        ------
+        LaunchError
+            For illegal arguments and for undefined behaviour of the kernel; no array is changed.
+        """
+        with refused():
+            return self._launch("dispatch", grid, group, arguments, local, seconds)
+
+    def threadgroups(
+        self,
+        groups: Any,
+        group: Size,
+        /,
+        *arguments: Any,
+        local: Mapping[int, int] | None = None,
+        seconds: float | None = None,
+    ) -> Launch:
+        """Run whole threadgroups, as Metal's ``dispatchThreadgroups``.
+
+        Parameters
+        ----------
+        groups : int, sequence of int, or At
+            The threadgroups along one to three axes; ``anymetal.at(array, offset)`` reads three numbers of dtype uint32
+            there.
+        group : int or sequence of int
+            The threads of a threadgroup.
+        *arguments, local, seconds
+            As for a call.
+
+        Returns
+        -------
+        Launch
+            How many elements of each written buffer changed.
+
+        Raises
+        ------
+        LaunchError
+            As for a call.
+        """
+        with refused():
+            return self._launch("dispatch_threadgroups", groups, group, arguments, local, seconds)
+
+    @property
+    def parameters(self) -> Mapping[int, Parameter]:
+        """The buffers by index, as the compiler has laid them out."""
+        known: Mapping[int, Parameter] = self._function.signature.parameters
+        return known
+
+    def describe(self) -> dict[str, Any]:
+        """Return the kernel as JSON data: name, largest threadgroup, bytes of threadgroup variables, and arguments."""
+        signature = self._function.signature
+        kinds = {"buffer": signature.parameters, "threadgroup": signature.locals}
+        return {
+            "name": signature.name,
+            "threads": signature.threads,
+            "threadgroup_bytes": self._function.variable_bytes,
+            "arguments": [
+                {"index": index, "kind": kind, "type": known.text, "bytes": known.element.nbytes}
+                | {"dtype": known.element.dtype, "alignment": known.element.alignment}
+                | {"written": bool(known.element.is_written)}
+                | ({"rank": known.rank} if known.rank else {})
+                | ({"members": list(known.members)} if known.members and not known.rank else {})
+                for kind, found in kinds.items()
+                for index, known in sorted(found.items())
+            ],
+        }
+
+    def _launch(
+        self, method: str, grid: Any, group: Any, given: tuple[Any, ...], local: Any, seconds: float | None
+    ) -> Launch:
+        signature = self._function.signature
+        known = sorted(signature.parameters.items())
+        signature.check_arguments(len(given), len(known))
+        bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
+        arrays, written = dict[int | str, NDArray[Any]](), dict[int | str, NDArray[Any]]()
+        numbers: dict[int | str, int] = {index: index for index in range(signature.buffers)}
+        behind = itertools.count(signature.buffers)
+        for index, value in bound.items():
+            if isinstance(value, At) and value.buffer is not None:
+                arrays[index] = value.buffer
+                written |= {index: value.buffer} if signature.is_written(index) else {}
+            for pointer in value.pointers.values() if isinstance(value, Record) else ():
+                key = index if signature.parameters[index].rank else f"{index}.{pointer.name}"
+                arrays[key], numbers[key] = pointer.target.buffer, next(behind)
+                written |= {key: pointer.target.buffer} if pointer.about.is_written else {}
+        self._check_overlaps(arrays, written)
+        places: dict[tuple[int, int], int] = {}
+        position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
+        memory = {position[i]: _bytes(array) for i, array in (*arrays.items(), *written.items())}
+        if self._isolate and any(map(sparse_memory, memory.values())):
+            raise LaunchError("sparse memory is used in place: it cannot be sent to a process of its own")
+        written = {i: array for i, array in written.items() if sparse_memory(array) is None}
+        values = (bound.get(i, UNUSED) for i in range(signature.buffers))
+        call = Call(
+            method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
+            [one if isinstance(one, bytes) else placed(one, lambda array: places[_place(array)]) for one in values],
+            local, seconds,
+        )  # fmt: skip
+        try:
+            done = self._run(call)
+        except LaunchError as error:
+            if not self._function.device.checks or any(map(sparse_memory, memory.values())):
+                raise
+            raise smallest(call, error, self._run) from None
+        changed = {}
+        for i, array in written.items():
+            differs = memory[position[i]] != done.memory[position[i]]
+            changed[i] = int(differs.reshape(array.size, -1).any(1).sum())
+        for place, after in done.memory.items():
+            memory[place][...] = after
+        if not self._function.device.checks:
+            return Launch(changed)
+        counts = {i: done.written[numbers[i]] // array.itemsize for i, array in written.items()}
+        return Launch(changed, counts, tuple(done.findings), tuple(done.unreached))
+
+    def _run(self, call: Call) -> Results:
+        name = self._function.signature.name
+        return isolation.run(self._request, name, call) if self._isolate else call.run(self._function)
+
+    def _check_overlaps(self, arrays: Mapping[int | str, NDArray[Any]], written: Collection[int | str]) -> None:
+        """Raise if two arrays share a part of their memory and one of them may be written."""
+        for (i, first), (j, second) in itertools.combinations(arrays.items(), 2):
+            if _place(first) == _place(second) or not (i in written or j in written):
+                continue
+            if np.may_share_memory(first, second):
+                raise LaunchError(
+                    f"buffer({i}) and buffer({j}) of kernel `{self._function.signature.name}` overlap, and one may be "
+                    "written: pass one array to both, with anymetal.at(array, offset)"
+                )
+
+    def _convert(self, index: int, known: Parameter, value: Any) -> bytes | At | Record:
+        """Return an argument as an array from an offset on, or as the bytes of a value; raise for an illegal one."""
+        signature = self._function.signature
+        what = f"buffer({index}) of kernel `{signature.name}`, `{known.text}`"
+        if known.members:
+            return (tensor if known.rank else record)(known, value, what)
+        array, offset, is_undefined = At.of(value)
+        if isinstance(array, (np.ndarray, np.generic)):
+            check_array(array, known, what)
+        if isinstance(array, np.ndarray):
+            signature.check_size(index, max(array.nbytes - offset, 0), is_value=is_value(array))
+            return At(array, offset, is_undefined)
+        if array is None and self._function.device.checks and not known.is_reference:
+            return At(None, 0)  # the launch reports the accesses to it
+        if array is None:
+            raise LaunchError(f"{what}: it is not bound, the argument is None")
+        if not isinstance(array, (bool, int, float, bytes, np.generic)):
+            raise TypeError(
+                f"{what}: an argument is an array of NumPy, a number or bytes, not a {type(array).__name__}"
+            )
+        if known.is_written or offset or is_undefined:
+            raise LaunchError(f"{what}: it is memory, pass an array of NumPy, not {shorten(array)}")
+        if isinstance(array, (bytes, np.generic)):
+            data = array if isinstance(array, bytes) else array.tobytes()
+        elif known.is_reference:
+            data = as_number(array, known.dtype, what)
+        else:
+            raise LaunchError(f"{what}: it is a pointer, pass an array of NumPy, not {shorten(array)}")
+        signature.check_size(index, len(data), is_value=True)
+        return data
+
+    def __repr__(self) -> str:
+        return f"anymetal.Kernel({self._function.signature.name})"
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Give a finding to the error of a launch that does not begin."""
+    try:
+        yield
+    except LaunchError as error:
+        error.findings = error.findings or (Finding("launch", "error", str(error)),)
+        raise
+
+
+def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> LaunchError:
+    """Return an error with the smallest grid and buffers that have its first finding, as far as a few launches tell."""
+    wanted = next(((one.kind, one.place) for one in error.findings if one.level == "error" and one.threads), None)
+
+    def errors(found: LaunchError) -> set[tuple[str, Place | None]]:
+        return {(one.kind, one.place) for one in found.findings if one.level == "error"}
+
+    started = time.monotonic()
+
+    def has(one: Call) -> bool:
+        try:
+            run(one)
+        except LaunchError as found:
+            return wanted in errors(found) and errors(found) <= errors(error)
+        return False
+
+    def sizes(value: Any) -> tuple[int, ...]:
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+    def smaller(old: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        for axis, size in enumerate(old):
+            for new in sorted({1, size // 2, size - 32, size - 1} & set(range(1, size))):
+                yield *old[:axis], new, *old[axis + 1 :]
+
+    def shorter(memory: Sequence[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.uint8]]]:
+        for i, one in enumerate(memory):
+            if one.nbytes >= 32 and wanted and wanted[0] != "out-of-bounds":  # a short buffer has errors of its own
+                yield [*memory[:i], one[: one.nbytes // 32 * 16], *memory[i + 1 :]]
+
+    if wanted is None or call.method != "dispatch":
+        return error
+    best = replace(call, grid=sizes(call.grid), group=sizes(call.group))
+    while time.monotonic() - started < SHRINKING_SECONDS:
+        trials = [replace(best, grid=one) for one in smaller(best.grid)]
+        trials += [replace(best, group=one) for one in smaller(best.group)]
+        trials += [replace(best, memory=one) for one in shorter(best.memory)]
+        found = next((one for one in trials if has(one)), None)
+        if found is None:
+            break
+        best = found
+    grid, group = ("x".join(map(str, one)) for one in (best.grid, best.group))
+    short = [
+        f"buffer({i}) of {best.memory[one.buffer].nbytes} bytes"
+        for i, one in enumerate(call.arguments)
+        if isinstance(one, At) and one.buffer is not None
+        and best.memory[one.buffer].nbytes < call.memory[one.buffer].nbytes
+    ]  # fmt: skip
+    if not short and (best.grid, best.group) == (sizes(call.grid), sizes(call.group)):
+        return error
+    text = f"The smallest grid with the first error: {grid} threads in threadgroups of {group}"
+    return found_error("\n".join((str(error), ", ".join((text, *short)))), error.findings)
+
+
+SHRINKING_SECONDS = 1.0
+"""Time of the search for a smaller grid."""
+
+UNUSED = bytes(16)
+"""What is bound to an index that no parameter has."""
+
+
+def _place(array: NDArray[Any]) -> tuple[int, int]:
+    return array.ctypes.data, array.nbytes
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of an array in C order; they share its memory."""
+    return array.view(np.ndarray).reshape(-1).view(np.uint8)
+
+
+class Descriptions(Mapping[str, dict[str, Any]]):
+    """The kernels of a library as JSON data, by name; each is compiled when it is looked up."""
+
+    def __init__(self, library: Library) -> None:
+        """Returned by ``Library.kernels``."""
+        self._library = library
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._library[name].describe()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._library)
+
+    def __len__(self) -> int:
+        return len(list(self._library))
+
+
+class Library:
+    """A compiled source, returned by :func:`compile`: ``library[name]`` is a kernel."""
+
+    def __init__(self, request: Request, isolate: bool) -> None:
+        """Compile the source."""
+        self._request, self._isolate = request, isolate
+        self._compiled = request.open()
+
+    @property
+    def kernels(self) -> Mapping[str, dict[str, Any]]:
+        """The kernels by name, as JSON data: the largest threadgroup, the bytes of threadgroup variables, and for each
+        buffer and each threadgroup memory its index, declaration, bytes and alignment of an element, the dtype of its
+        numbers (None for a struct), whether it may be written, and the members of a struct with pointers."""
+        return Descriptions(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compiled.program.kernels)
+
+    def __getitem__(self, name: str) -> Kernel:
+        with refused():
+            return Kernel(self._request, self._request.function(self._compiled, name), self._isolate)
+
+    @property
+    def declared(self) -> Mapping[str, list[dict[str, Any]]]:
+        """The arguments of each kernel as the source declares them, as JSON data: nothing is compiled for it.
+
+        The index is None if it is an expression.
+        """
+        return {
+            name: [{"index": one.index, "kind": one.kind, "type": one.text} for one in kernel.bindings]
+            for name, kernel in self._compiled.program.kernels.items()
+        }
+
+    @property
+    def functions(self) -> Mapping[str, str]:
+        """The name of the function in the source, or of its template, for each kernel."""
+        return {name: kernel.function for name, kernel in self._compiled.program.kernels.items()}
+
+    def __repr__(self) -> str:
+        return f"anymetal.Library({', '.join(self)})"
+
+
+def compile(
+    source: str | os.PathLike[str],
+    /,
+    *,
+    version: str = "3.1",
+    include: Sequence[str | os.PathLike[str]] = (),
+    define: Mapping[str, Any] | None = None,
+    constants: Mapping[int | str, Any] | None = None,
+    fast_math: bool = False,
+    denormals: str = "keep",
+    runtime: str = "clang",
+    check_order: bool = True,
+    sanitize: bool = True,
+    levels: Mapping[str, str] | None = None,
+    suppress: str | os.PathLike[str] | None = None,
+    isolate: bool = False,
+) -> Library:
+    """Compile Metal Shading Language; the kernels take NumPy arrays, and run on the CPU with checks of their behaviour.
+
+    Parameters
+    ----------
+    source : str or path
+        The MSL text, or the path of a file: an ``os.PathLike``, or a string in one line that ends with ``.metal``.
+    version : {"2.3", "2.4", "3.0", "3.1", "3.2", "4.0"}, optional
+        The version of MSL.
+    include : sequence of path, optional
+        Folders of files that the source includes. That of a file is the last of them.
+    define : mapping of str to object, optional
+        Macros and their values; ``None`` is an empty one, and a bool is 1 or 0.
+    constants : mapping of int or str to object, optional
+        Function constants by index or name.
+    fast_math : bool, optional
+        Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
+    denormals : {"keep", "flush"}, optional
+        Whether subnormal numbers (of ``float``) are kept in arithmetic, or are zero.
+    runtime : {"clang", "cuda", "metalcompute"}, optional
+        ``"cuda"`` runs the kernels on an NVIDIA GPU, and ``"metalcompute"`` on an Apple GPU, without checks of their
+        behaviour: ``check_order`` and ``sanitize`` have no effect, and the options of checks are refused. The arguments
+        of launches are checked. What a runtime lacks is an error that names it, see :mod:`anymetal.cuda` and
+        :mod:`anymetal.metalcompute`.
+    check_order : bool, optional
+        Whether each launch runs twice, in opposite orders of its threads, with results that must be equal.
+    sanitize : bool, optional
+        Whether each access of a launch is checked: races, fences, bounds, uninitialized memory, arithmetic.
+    levels : mapping of str to str, optional
+        Levels of kinds of findings: ``"error"``, ``"warning"``, ``"note"`` or ``"off"``. A launch with an error raises.
+    suppress : path, optional
+        A TOML file of findings that are accepted, see :class:`anymetal.clang.Device`.
+    isolate : bool, optional
+        Whether each launch runs in a process of its own, which may use ``MPSREF_LAUNCH_MEMORY`` MiB (default 4096)
+        beyond its buffers. Running a kernel is running native code: this keeps a crash from the calling process, and is
+        no protection from hostile code.
+
+    Returns
+    -------
+    Library
+        The kernels by name.
+
+    Raises
+    ------
+    CompileError
+        If the source is illegal, with line numbers of the source.
+
+    Examples
+    --------
+    >>> import anymetal
+    >>> library = anymetal.compile('''
+    ... kernel void axpy(device const float *x, device float *y, constant float &a,
+    ...                  uint i [[thread_position_in_grid]]) { y[i] += a * x[i]; }''')
+    >>> x, y = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    >>> library["axpy"](4, 4, x, y, 10)
+    Launch(changed={1: 3}, written={1: 4}, findings=(), unreached=())
+    >>> y
+    array([ 1., 11., 21., 31.], dtype=float32)
+    >>> [argument["type"] for argument in library.kernels["axpy"]["arguments"]]
+    ['device const float *x', 'device float *y', 'constant float &a']
+
+    An access outside an array is an error, and no array is changed:
+
+    >>> library["axpy"](5, 5, x, y, 10)
+    Traceback (most recent call last):
+        ...
+    anymetal.LaunchError: kernel `axpy`: 1 error (threads=5 runs 5 threads, 1 threadgroups of 5)...
+    """
+    if runtime not in RUNTIMES:
+        raise LaunchError(f"runtime={shorten(runtime)}: the runtimes of compile() are {', '.join(map(repr, RUNTIMES))}")
+    if not isinstance(isolate, bool):
+        raise TypeError(f"isolate is of type {type(isolate).__name__}; it is True or False")
+    text, folders = read(source)
+    if not isinstance(constants, Mapping | None):
+        raise TypeError(
+            f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values"
+        )
+    refuse(runtime, {"denormals": denormals != "keep", "levels": levels, "suppress": suppress, "isolate": isolate})
+    if runtime == "metalcompute":
+        folders = []  # the package includes no files
+    options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
+    device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
+    device["suppress"] = suppress
+    return Library(Request(text, options, device, dict(constants or {}), runtime), isolate)
+
+
+def refuse(runtime: str, given: Mapping[str, object]) -> None:
+    """Raise for options that the clang runtime alone has, if another one is chosen and they are given."""
+    for option in given if runtime != "clang" else ():
+        if given[option] not in (None, False, []):
+            raise LaunchError(f"{option} is an option of the clang runtime; the {runtime} runtime does not have it")
+
+
+def _sequence(include: Any) -> Sequence[Any]:
+    if isinstance(include, (str, bytes, os.PathLike)) or not isinstance(include, Sequence):
+        raise TypeError(f"include={shorten(include)} is a sequence of folders")
+    return include
+
+
+def read(source: Any) -> tuple[str, list[Path]]:
+    """Return the text of a source, and the folder of its file."""
+    is_path = isinstance(source, os.PathLike) or (isinstance(source, str) and re.fullmatch(r"[^\n]*\.metal", source))
+    if not is_path and not isinstance(source, str):
+        raise TypeError(f"the source is a string or a path, not {type(source).__name__}")
+    if not is_path:
+        return _checked(source, "the source"), []
+    path = Path(source)
+    try:
+        data = path.read_bytes()
+        return _checked(data.decode(), f"the source {str(path)!r}"), [path.absolute().parent]
+    except OSError as error:
+        raise CompileError(f"the source {str(path)!r} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise CompileError(
+            f"the source {str(path)!r} is no text: byte {error.start} is not UTF-8 (a compiled .metallib is no source)"
+        ) from None
+
+
+def _checked(text: str, what: str) -> str:
+    if "\0" in text:
+        raise CompileError(f"{what} is no text: character {text.index(chr(0))} is NUL")
+    if len(text) > LARGEST_TEXT << 20:
+        raise CompileError(f"{what} has {len(text)} characters; the maximum is {LARGEST_TEXT << 20}")
+    return text

@@ -1,0 +1,432 @@
+"""What the checks of a launch found: kinds, levels, places in the source, and messages."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any
+
+from ..frontend.lexer import NAME
+from ..frontend.signature import Parameter, Signature
+from ..interface import LaunchError
+from .lines import Place, lines_of
+
+MOST_BUFFERS = 64
+"""``MPSREF_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
+LEVELS = ("error", "warning", "note", "off")
+
+KINDS = {
+    "race": "error",
+    "lockstep": "warning",
+    "fence": "error",
+    "mixed-atomic": "error",
+    "same-value": "note",
+    "uninitialized": "error",
+    "out-of-bounds": "error",
+    "read-only": "error",
+    "inactive-lane": "error",
+    "endless": "error",
+    "barriers": "error",
+    "misaligned": "error",
+    "overflow": "error",
+    "truncation": "error",
+    "shift": "error",
+    "float-cast": "error",
+    "division": "error",
+    "null": "error",
+    "divergent-barrier": "error",
+    "order": "error",
+    "uncovered": "note",
+    "fault": "error",
+    "launch": "error",
+}
+"""The kinds of findings, and their levels unless the caller chooses others."""
+
+FATAL = frozenset((
+    "out-of-bounds", "null", "misaligned", "division", "endless", "barriers", "divergent-barrier", "fault", "launch",
+))  # fmt: skip
+"""Kinds that end a launch, whose results are incomplete then."""
+
+NUMBERED = (
+    *("", "race", "lockstep", "fence", "mixed-atomic", "same-value", "uninitialized", "out-of-bounds", "read-only"),
+    *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
+    *("float-cast", "division", "divergent-barrier"),
+)
+"""The kinds in the order of ``mpsref_kind`` of abi.h."""
+NO_BUFFER, VARIABLES = -1, -2
+OUTSIDE_VARIABLE = 12
+"""``MPSREF_PRIVATE``, the second kind of an access out of bounds."""
+UNKNOWN = 0xFFFFFFFF
+MOST_FINDINGS = 64
+FIRST_PAGE = 4096
+
+ADVICE = {
+    "race": "Put threadgroup_barrier({flags}) between them, or let one thread do both.",
+    "between groups": "Nothing orders two threadgroups of a launch: use an atomic, or two launches.",
+    "lockstep": "The specification does not keep lanes in step: put simdgroup_barrier({flags}) between.",
+    "fence": "A barrier orders only the memory that its flags name: it needs {flags}.",
+    "mixed-atomic": "Use atomic operations for both, or put a barrier between them.",
+    "uninitialized": "Write it first; if another thread writes it, put a barrier between.",
+    "private": "Write it first.",
+    "inactive-lane": "Its value is undefined: let all lanes take part, or ask only for lanes that do.",
+    "truncation": "Use a wider type, or a cast if the loss is intended.",
+    "overflow": "Use a wider type.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect of a kernel, or something to look at.
+
+    Attributes
+    ----------
+    kind : str
+        What it is: a key of ``KINDS``.
+    level : {"error", "warning", "note"}
+        How serious.
+    message : str
+        A sentence, without the place.
+    place, other : Place or None
+        Where it happened, and where the access was that it conflicts with.
+    buffer : str or None
+        The memory: the name of a parameter or variable.
+    index : int or None
+        The element of that memory.
+    threads, groups : tuple of (int or None)
+        The threads and their threadgroups, in the order of the places; None for one of several.
+    count : int
+        How often it happened.
+    advice : str
+        What to write instead, if that can be said.
+    """
+
+    kind: str
+    level: str
+    message: str
+    place: Place | None = None
+    other: Place | None = None
+    buffer: str | None = None
+    index: int | None = None
+    threads: tuple[int | None, ...] = ()
+    groups: tuple[int | None, ...] = ()
+    count: int = 1
+    advice: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def described(cls, row: Mapping[str, Any]) -> Finding:
+        """Return the finding that :meth:`describe` described."""
+        places = {name: Place(**row[name]) if row[name] else None for name in ("place", "other")}
+        return cls(**{**row, **places, "threads": tuple(row["threads"]), "groups": tuple(row["groups"])})
+
+    def text(self, files: Mapping[str, str]) -> str:
+        """Return it for people, with the lines of the source."""
+        lines = [f"{f'{self.place}: ' if self.place else ''}{self.level}: {self.message} [{self.kind}]"]
+        lines += _excerpt(self.place, files)
+        if self.other and self.other != self.place:
+            lines += [f"{self.other}: note: the other access", *_excerpt(self.other, files)]
+        return "\n".join((*lines, *([f"  {self.advice}"] if self.advice else [])))
+
+
+def _excerpt(place: Place | None, files: Mapping[str, str]) -> list[str]:
+    rows = files.get(place.file, "").split("\n") if place else []
+    if not place or not 0 < place.line <= len(rows):
+        return []
+    caret = " " * (place.column - 1) + "^"
+    return [f"{place.line:5} | {rows[place.line - 1]}", *([f"      | {caret}"] if place.column else [])]
+
+
+def levels_of(given: Any) -> dict[str, str]:
+    """Return the level of each kind; raise for unknown ones."""
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"levels is of type {type(given).__name__}; it is a mapping from kinds of findings to levels")
+    for kind, level in (given or {}).items():
+        if kind not in KINDS:
+            raise LaunchError(f"levels: {shorten(kind)} is no kind of finding; the kinds are {', '.join(KINDS)}")
+        if level not in LEVELS:
+            raise LaunchError(f"levels[{kind!r}]={shorten(level)}: the levels are {', '.join(LEVELS)}")
+        if kind in FATAL and level != "error":
+            raise LaunchError(f"levels[{kind!r}]={level!r}: this kind ends a launch, it is always an error")
+    return {**KINDS, **(given or {})}
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """Findings that are known and accepted."""
+
+    kind: str
+    reason: str
+    kernel: str = "*"
+    """The name of the kernel, with ``*`` for any characters."""
+    line: str = ""
+    """A part of the line of the source."""
+
+    def covers(self, finding: Finding, kernel: str, files: Mapping[str, str]) -> bool:
+        """Return whether a finding of a kernel is one of these."""
+        texts = (text for place in (finding.place, finding.other) for text in _excerpt(place, files)[:1])
+        is_here = not self.line or any(self.line in text for text in texts)
+        return finding.kind == self.kind and fnmatchcase(kernel, self.kernel) and is_here
+
+
+def suppressions(file: str | os.PathLike[str] | None) -> tuple[Suppression, ...]:
+    """Return the suppressions in a TOML file; raise LaunchError for one that is illegal."""
+    if file is None:
+        return ()
+    try:
+        rows = tomllib.loads(Path(file).read_text()).get("suppress", [])
+        found = tuple(Suppression(**row) for row in rows)
+    except (OSError, ValueError, TypeError) as error:
+        raise LaunchError(
+            f"suppress={str(file)!r}: {error}. It has a table [[suppress]] for each, with kind and reason, and perhaps "
+            "kernel and line"
+        ) from None
+    for one in found:
+        if one.kind not in KINDS or one.kind in FATAL or not str(one.reason).strip():
+            legal = ", ".join(kind for kind in KINDS if kind not in FATAL)
+            raise LaunchError(f"suppress={str(file)!r}: {one}: a reason is text, and the kinds are {legal}")
+    return found
+
+
+class Site(ctypes.Structure):
+    """``mpsref_site`` of abi.h."""
+
+    _fields_ = (("file", ctypes.c_char_p), ("line", ctypes.c_uint32), ("column", ctypes.c_uint32))
+
+    @property
+    def place(self) -> Place | None:
+        """The place, if there is one."""
+        return Place((self.file or NAME.encode()).decode(), self.line, self.column) if self.line else None
+
+    def __str__(self) -> str:
+        at = self.place
+        return f"line {self.line}, column {self.column}" + (f" of {at.file}" if at and at.file != NAME else "")
+
+
+class FindingRecord(ctypes.Structure):
+    """``mpsref_finding`` of abi.h."""
+
+    _fields_ = (
+        ("at", Site),
+        ("type", ctypes.c_char_p),
+        ("place", ctypes.c_uint64),
+        ("other", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        *((name, ctypes.c_uint32) for name in ("kind", "count", "bytes")),
+        ("buffer", ctypes.c_int32),
+        *(
+            (name, ctypes.c_uint32)
+            for name in ("is_write", "was_write", "group", "other_group", "thread_index", "other_thread")
+        ),
+        ("barrier", Site),
+        ("barrier_flags", ctypes.c_uint32),
+    )
+
+
+class VariableRecord(ctypes.Structure):
+    """``mpsref_variable`` of abi.h."""
+
+    _fields_ = (("at", ctypes.c_uint32), ("bytes", ctypes.c_uint32))
+
+
+class ChecksRecord(ctypes.Structure):
+    """``mpsref_checks`` of abi.h."""
+
+    _fields_ = (
+        ("findings", ctypes.POINTER(FindingRecord)),
+        ("variables", ctypes.POINTER(VariableRecord)),
+        ("code", ctypes.c_uint64),
+        ("code_bytes", ctypes.c_uint64),
+        ("reached", ctypes.c_void_p),
+        ("block_count", ctypes.c_uint64),
+        ("variable_count", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("has_atomics", ctypes.c_uint32),
+    )
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Makes findings of the records of a launch."""
+
+    signature: Signature
+    variables: Sequence[tuple[int, int, str]]
+    library: Path
+    bytes: Sequence[int]
+    """Of the buffers."""
+    offsets: Sequence[int]
+    """Where in the buffers the pointers of the kernel point."""
+    local: Mapping[int, int]
+    levels: Mapping[str, str]
+
+    def read(self, record: FindingRecord) -> Finding:
+        """Return a finding."""
+        kind = NUMBERED[record.kind]
+        is_anywhere = record.buffer == NO_BUFFER and record.kind != OUTSIDE_VARIABLE
+        if kind == "out-of-bounds" and is_anywhere and 0 <= record.offset < FIRST_PAGE:
+            kind = "null"
+        is_late_write = kind == "fence" and record.is_write and not record.was_write
+        level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
+        name, index, what = self._memory(record)
+        message, advice = self._say(kind, record, what)
+        count = 2 if kind in PAIRS else 1
+        threads = [None if one == UNKNOWN else one for one in (record.thread_index, record.other_thread)]
+        groups = [None if one == UNKNOWN else one for one in (record.group, record.other_group)]
+        place, other = self._own(record), self._place(record.other)
+        return Finding(
+            kind,
+            level,
+            message,
+            place,
+            other,
+            name,
+            index,
+            tuple(threads[:count]),
+            tuple(groups[:count]),
+            record.count,
+            advice,
+        )
+
+    def unset(self, row: Sequence[Any]) -> Finding:
+        """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
+        file, line, column, name, is_sure = row
+        level = self.levels["uninitialized"]
+        message = f"the variable {name} {'is' if is_sure else 'may be'} used before it is set"
+        level = level if is_sure or level == "off" else "note"
+        return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
+
+    def _own(self, record: FindingRecord) -> Place | None:
+        at = record.at.place
+        return at if at and at.is_users else self._place(record.place) or at
+
+    def _place(self, code: int) -> Place | None:
+        return lines_of(self.library).place(code) if code else None
+
+    def _memory(self, record: FindingRecord) -> tuple[str | None, int | None, str]:
+        """Return the name of the memory, the index of the element, and both in words."""
+        at = record.offset
+        if record.buffer == VARIABLES:
+            found = [one for one in self.variables if one[0] <= at] or list(self.variables[:1])
+            start, nbytes, name = found[-1] if found else (0, 0, "threadgroup memory")
+            size, at = max(record.bytes, 1), at - start
+            total = f"threadgroup variable `{name}` of {nbytes} bytes"
+        elif record.buffer < 0:
+            is_own = NUMBERED[record.kind] == "uninitialized"
+            own = "a private variable" if record.place else "the result of a function that returns none"
+            return None, None, own if is_own else "memory"
+        else:
+            is_local = record.buffer >= MOST_BUFFERS
+            number = record.buffer - MOST_BUFFERS if is_local else record.buffer
+            known = (self.signature.locals if is_local else self.signature.parameters).get(number)
+            nbytes = self.local.get(number, 0) if is_local else self.bytes[number]
+            at -= 0 if is_local else self.offsets[number]
+            size = known.nbytes if known else 1
+            found_name = re.findall(r"\w+", re.sub(r"\[.*", "", known.text)) if known else []
+            name = found_name[-1] if found_name else f"buffer({number})"
+            kind = "threadgroup" if is_local else "buffer"
+            title = known.text if known and known.is_inner else f"{kind}({number}) `{known.text if known else name}`"
+            total = f"{title} of {nbytes} bytes"
+        index, rest = divmod(at, size)
+        byte = f" (byte {rest} of it)" if rest else ""
+        return name, index, f"{name}[{index}]{byte}, byte offset {at} of {total}"
+
+    def _say(self, kind: str, record: FindingRecord, what: str) -> tuple[str, str]:
+        """Return the message and the advice."""
+        here, there = self._own(record), self._place(record.other)
+        did, had = ("writes", "wrote") if record.is_write else ("reads", "wrote")
+        had = had if record.was_write else "read"
+        is_local = record.buffer >= MOST_BUFFERS or record.buffer == VARIABLES
+        flags = f"mem_flags::{'mem_threadgroup' if is_local else 'mem_device'}"
+        is_far = record.group != record.other_group and not is_local
+        who = f"thread {record.thread_index}" + (f" of threadgroup {record.group}" if is_far else "")
+        group = f" of threadgroup {record.other_group}" if record.other_group != UNKNOWN else " of another threadgroup"
+        whom = "another thread" if record.other_thread == UNKNOWN else f"thread {record.other_thread}"
+        whom += group if is_far else ""
+        size = f"{record.bytes} byte{'s' * (record.bytes != 1)}"
+        pair = f"{who} {did} {what}, which {whom} {had}" + (f" at line {there.line}" if there and there != here else "")
+        case = "between groups" if is_far and kind == "race" else kind
+        case = "private" if kind == "uninitialized" and record.buffer == NO_BUFFER else case
+        advice = ADVICE.get(case, "").format(flags=flags)
+        names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
+        text = re.sub(r"__\w+ ", "", re.sub(r"'(.*?)'.*", r"\1", (record.type or b"").decode()))
+        messages = {
+            "race": f"{pair}, and nothing orders the two",
+            "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
+            "fence": f"{pair}; the barrier between, at {record.barrier}, has the flags "
+                     f"{names.get(record.barrier_flags & 3, '')}, which do not order this memory",
+            "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
+            "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",
+            "uninitialized": f"{who} reads {what}, before anything wrote it",
+            "out-of-bounds": f"{who} accesses memory outside of a variable"
+                             if record.kind == OUTSIDE_VARIABLE else f"{who} {did} {size} out of bounds: {what}",
+            "read-only": f"{who} writes {what}, which the declaration does not allow to be written",
+            "inactive-lane": f"{who} takes the value of lane {record.offset}, which does not take part",
+            "endless": f"{who} waits in a loop of atomic loads for a value that another thread would have to write; "
+                       "Metal does not guarantee that other threads run while one waits",
+            "barriers": f"{who} passes more barriers than the checks can count (131,071)",
+            "null": f"{who} {did} {size} through a null pointer",
+            "misaligned": f"{who} accesses a {text} at an address that is not a multiple of its alignment",
+            "overflow": f"{who} computes a value of type {text} that is out of range",
+            "truncation": f"{who} converts a value to the type {text}, which cannot hold it",
+            "shift": f"{who} shifts a {text} by its width or more, by less than 0, or bits out of it",
+            "float-cast": f"{who} converts a floating-point number to the type {text}, out of whose range it is",
+            "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the "
+                                 "others do not reach",
+            "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",
+        }  # fmt: skip
+        return messages[kind], advice
+
+
+def uncovered_by(threads: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:
+    """Return the finding for a buffer of which each thread wrote an element, and some elements are left."""
+    what = f"{threads} of the {nbytes // known.nbytes} elements of buffer({index}) `{known.text}` were written"
+    message = f"{what}, as many as there are threads: the grid may be too small for it"
+    return Finding("uncovered", levels["uncovered"], message)
+
+
+PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))
+"""Kinds that are about two accesses."""
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings without those that are off, and those that say less of what another one says.
+
+    Of a pair of lines the most serious stays, whichever line came first; so does a race of what was read too early.
+    """
+
+    def lines(one: Finding) -> tuple[Any, ...]:
+        return (one.buffer, *sorted({str(one.place), str(one.other)} - {"None"}))
+
+    order = sorted(findings, key=lambda one: (LEVELS.index(KINDS[one.kind]), one.other is None))
+    pairs = {lines(one): one for one in reversed(order) if one.kind in PAIRS}
+    early = {
+        (one.buffer, str(place))
+        for one in pairs.values()
+        if one.kind != "same-value"
+        for place in (one.place, one.other)
+    }
+    kept = (
+        one for one in findings
+        if one.level != "off" and (one.kind not in PAIRS or pairs[lines(one)] is one)
+        and not (one.kind == "uninitialized" and (one.buffer, str(one.place)) in early)
+    )  # fmt: skip
+    # Code that is inlined several times finds one thing several times.
+    return list({(one.kind, one.place, one.other, one.buffer, one.place or one.message): one for one in kept}.values())
+
+
+def summary(findings: Sequence[Finding], name: str, files: Mapping[str, str], grid: str) -> str:
+    """Return the text of an error for findings, the most serious first."""
+    order = sorted(findings, key=lambda one: LEVELS.index(one.level))
+    found = [(level, len(list(group))) for level, group in itertools.groupby(one.level for one in order)]
+    counts = [f"{count} {level}{'s' * (count > 1)}" for level, count in found]
+    return "\n".join((f"kernel `{name}`: {', '.join(counts)} ({grid})", *(one.text(files) for one in order)))

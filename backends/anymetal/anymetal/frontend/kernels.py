@@ -1,0 +1,434 @@
+"""The kernels of a source: definitions, instantiations of templates, their parameters and function constants."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from ..interface import CompileError
+from .lexer import spell
+from .syntax import CLASSES, NO_NAME, SPACES, Declaration, Kind, Syntax
+
+MOST_BUFFERS = 31
+
+SCALARS = ("uint", "ushort", "int", "short", "ulong", "long", "uchar", "size_t", "uint32_t", "uint16_t", "int32_t")
+VECTORS = (*SCALARS, "uint2", "uint3", "ushort2", "ushort3")
+
+# attribute: (C++ expression of the group `g`, the thread `t` and the axis {0}, whether vectors are legal)
+ATTRIBUTES: dict[str, tuple[str, bool]] = {
+    "thread_position_in_grid": ("g->origin[{0}] + mpsref::place(g, t, {0})", True),
+    "thread_position_in_threadgroup": ("mpsref::place(g, t, {0})", True),
+    "threadgroup_position_in_grid": ("g->position[{0}]", True),
+    "threads_per_threadgroup": ("g->extent[{0}]", True),
+    "dispatch_threads_per_threadgroup": ("g->width[{0}]", True),
+    "threads_per_grid": ("g->grid[{0}]", True),
+    "threadgroups_per_grid": ("g->groups[{0}]", True),
+    "grid_origin": ("0", True),
+    "grid_size": ("g->grid[{0}]", True),
+    "thread_index_in_threadgroup": ("t", False),
+    "thread_index_in_simdgroup": ("t % 32", False),
+    "simdgroup_index_in_threadgroup": ("t / 32", False),
+    "threads_per_simdgroup": ("32", False),
+    "thread_execution_width": ("32", False),
+    "simdgroups_per_threadgroup": ("(g->size + 31) / 32", False),
+    "dispatch_simdgroups_per_threadgroup": ("(g->width[0] * g->width[1] * g->width[2] + 31) / 32", False),
+    "thread_index_in_quadgroup": ("t % 4", False),
+    "quadgroup_index_in_threadgroup": ("t / 4", False),
+    "quadgroups_per_threadgroup": ("(g->size + 3) / 4", False),
+    "dispatch_quadgroups_per_threadgroup": ("(g->width[0] * g->width[1] * g->width[2] + 3) / 4", False),
+}
+UNSUPPORTED = {
+    "texture": "textures are not supported",
+    "sampler": "samplers are not supported",
+    "stage_in": "inputs of a stage are not supported",
+    "payload": "mesh functions are not supported",
+    "imageblock": "image blocks are not supported",
+}
+"""Attributes of parameters that no runtime has."""
+RENDER = ("vertex", "fragment", "mesh", "object", "intersection")
+"""Functions of other stages, which no kernel calls."""
+LINKED = ("visible", "stitchable")
+"""Functions that a kernel may call, and whose pointers the host may take."""
+NO_DATA = ("using", "typedef", "static", "friend", "template", "enum")
+"""First words of members that are no data."""
+
+TENSOR = ("mpsref_data", "mpsref_extents.mpsref_sizes", "mpsref_strides")
+"""The members of a tensor in tensor.h."""
+
+Structs: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The members of structs, by the names of the structs."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: a buffer, threadgroup memory of a length from the caller, or a number of the thread."""
+
+    text: str
+    kind: str
+    """``buffer``, ``threadgroup``, ``value`` or ``unsupported``."""
+    index: int | None = None
+    """The index of a buffer or of threadgroup memory; None if it is an expression."""
+    value: str = ""
+    """C++: the index, or the value for the thread; the reason for a parameter that is not supported."""
+    is_reference: bool = False
+    axes: int = 1
+    """The number of components of a value."""
+    condition: str = ""
+    """The function constant that says whether the parameter exists."""
+    is_array: bool = False
+    """Whether it is ``array<device T *, N>``, N buffers."""
+    members: tuple[str, ...] = ()
+    """The members of the struct that it points or refers to, if some are pointers."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function, or an instantiation of a template of one."""
+
+    name: str
+    call: str
+    """The function in C++, as it is called at ``at``."""
+    at: int = field(compare=False)
+    """Position in the text behind which its entry stands."""
+    parameters: tuple[Parameter, ...]
+    names_threads: bool
+    """Whether it has the attribute ``max_total_threads_per_threadgroup``."""
+    function: str
+    """The name of the function, or of the template that it instantiates."""
+
+    @property
+    def axes(self) -> int:
+        """The number of components of the thread positions."""
+        return max((known.axes for known in self.parameters), default=1)
+
+    @property
+    def bindings(self) -> tuple[Parameter, ...]:
+        """The parameters that the caller binds."""
+        return tuple(known for known in self.parameters if known.kind in ("buffer", "threadgroup"))
+
+    def describe(self) -> dict[str, Any]:
+        """Return this kernel as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def described(cls, row: Mapping[str, Any]) -> Kernel:
+        """Return the kernel that :meth:`describe` describes."""
+        parameters = ({**one, "members": tuple(one["members"])} for one in row["parameters"])
+        return cls(**{**row, "parameters": tuple(Parameter(**one) for one in parameters)})
+
+    def arguments(self) -> str:
+        """Return the arguments of a call for the group ``g`` and the thread ``t`` (see abi.h)."""
+        parts = []
+        for known in self.parameters:
+            if known.kind == "value":
+                # Without y and z the position in the group is t, which saves a division.
+                value = known.value if self.axes > 1 else known.value.replace("mpsref::place(g, t, {0})", "t")
+                components = (f"uint32_t({value.format(axis)})" for axis in range(known.axes))
+                parts.append(f"mpsref::index{{{', '.join(components)}}}")
+            elif known.members == TENSOR:
+                parts.append(f"mpsref::value{{g->buffers[{known.value}]}}")
+            else:
+                table = "buffers" if known.kind == "buffer" else "locals"
+                item = f"g->{table} + {known.value}" if known.is_array else f"g->{table}[{known.value}]"
+                parts.append(f"mpsref::pointer{'s' if known.is_array else ''}{{{item}}}")
+        return ", ".join(parts)
+
+    def _count(self, kind: str) -> int:
+        """Return the number of indices of a kind, up to the largest: all there are if one is an expression."""
+        indices = [known.index for known in self.bindings if known.kind == kind]
+        return MOST_BUFFERS if None in indices else max((i for i in indices if i is not None), default=-1) + 1
+
+    @property
+    def slots(self) -> int:
+        """The number of buffers that the entry for a GPU takes."""
+        return max(self._count("buffer"), 1)
+
+    def entry(self) -> str:
+        """Return the C++ of the entry point and of what Python must know of the parameters."""
+        rows = ", ".join(f"uint({known.value}), bool({known.condition or 'true'})" for known in self.bindings)
+        names = [f"b{i}" for i in range(self.slots)]
+        parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
+        call = (
+            f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self._count('threadgroup')}, "
+            f"{self.call}({self.arguments()}))"
+        )
+        members = [
+            f"MPSREF_MEMBER(({self.call}), {place}, {name})"
+            for place, known in enumerate(self.parameters)
+            for name in known.members
+        ]
+        more = f" MPSREF_MEMBERS({len(members)}, {', '.join(members)})" if members else ""
+        return f"{call} MPSREF_ABOUT(({self.call}), {rows}){more}"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A function constant."""
+
+    name: str
+    type: str
+    index: str
+    first: int
+    """Its declaration."""
+    last: int
+
+
+def is_kernel(syntax: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is that of a kernel or an instantiation of one."""
+    head = one.parameters if one.parameters >= 0 else one.last
+    return "kernel" in one.attributes or "kernel" in syntax.texts(one.first, head)
+
+
+def render_stage(syntax: Syntax, one: Declaration, others: tuple[str, ...] = RENDER) -> str:
+    """Return the stage of a function that is no kernel, or an empty string."""
+    names = (*one.attributes, syntax[one.first])
+    return next((name for name in names if name in others), "") if one.kind is Kind.FUNCTION else ""
+
+
+def template_of(syntax: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is a template or a member of one."""
+    around = (one, *_owners(one))
+    return any(syntax[one.first] == "template" and syntax[one.first + 1] == "<" for one in around)
+
+
+def _owners(one: Declaration) -> Iterator[Declaration]:
+    """Yield the classes and namespaces around a declaration, the innermost first."""
+    while one.owner is not None:
+        one = one.owner
+        yield one
+
+
+def is_instantiation(syntax: Syntax, one: Declaration) -> bool:
+    """Return whether a declaration is an explicit instantiation, ``template ... name<...>;``."""
+    return one.kind is Kind.OTHER and syntax[one.first] == "template" and syntax[one.first + 1] != "<"
+
+
+def kernels(syntax: Syntax) -> dict[str, Kernel]:
+    """Return the kernels of a source by their names in the library, in order."""
+    found, templates, structs = dict[str, Kernel](), dict[str, list[Declaration]](), structs_of(syntax)
+    for one in syntax.declarations:
+        if not is_kernel(syntax, one):
+            continue
+        if one.kind is Kind.FUNCTION:
+            kernel = _defined(syntax, one, found, structs)
+            if template_of(syntax, one):
+                templates.setdefault(syntax[one.parameters - 1], []).append(one)
+            else:
+                found[kernel.name] = kernel
+        elif is_instantiation(syntax, one):
+            kernel = _instantiated(syntax, one, templates, structs)
+            found[kernel.name] = kernel
+    return found
+
+
+def structs_of(syntax: Syntax) -> Structs:
+    """Return the members of each struct in which some are pointers; those of a struct in it are ``outer.inner``."""
+    found, members = dict[str, tuple[str, ...]](), dict[int, list[Declaration]]()
+    for one in syntax.declarations:
+        if one.kind is Kind.OTHER and one.owner is not None and one.parameters < 0:
+            members.setdefault(one.owner.opening, []).append(one)
+        elif one.kind is Kind.CLASS:
+            data = [member for member in members.get(one.opening, []) if syntax[member.first] not in NO_DATA]
+            words = [set(syntax.texts(member.first, member.last)) for member in data]
+            if any(("*" in known and known & SPACES) or known & found.keys() for known in words):
+                names = (name for member in data for name in _declared(syntax, member, found))
+                found[_class_name(syntax, one)] = tuple(names)
+    return found
+
+
+def _class_name(syntax: Syntax, one: Declaration) -> str:
+    if syntax[one.first] == "typedef":
+        return syntax[one.last - 1]
+    words = [syntax.words[i] for i in syntax.top(one.first, one.opening)]
+    behind = itertools.dropwhile(lambda word: word.text not in CLASSES, words)
+    return next((word.text for word in behind if word.is_name and word.text not in (*CLASSES, *NO_NAME)), "")
+
+
+def _declared(syntax: Syntax, one: Declaration, structs: Structs) -> Iterator[str]:
+    """Yield the names of the data that a declaration declares."""
+    name, inner, is_value = "", tuple[str, ...](), False
+    for i in syntax.top(one.first, one.last + 1):
+        if syntax[i] in (",", ";"):
+            yield from (f"{name}.{part}" for part in inner) if inner else (name,)
+            is_value = False
+        elif syntax[i] == "=":
+            is_value = True
+        elif syntax[i] == "[" and not syntax.is_attribute(i):
+            inner = ()
+        elif syntax.words[i].is_name and not is_value:
+            name, inner = syntax[i], structs.get(syntax[i], inner)
+
+
+def _defined(syntax: Syntax, one: Declaration, known: dict[str, Kernel], structs: Structs) -> Kernel:
+    name = syntax[one.parameters - 1]
+    plain, _ = syntax.attributes(one.first, one.parameters)
+    words = [syntax[i] for i in plain if syntax[i] != "kernel"]
+    if "void" not in words[max(len(words) - 3, 0) :]:
+        raise syntax.error(one.parameters - 1, f"kernel `{name}` must return void")
+    host = _text(one.attributes.get("host_name", "")) or name
+    if not template_of(syntax, one) and host in known:
+        raise syntax.error(one.parameters - 1, f"there are two kernels `{host}`")
+    return _kernel(syntax, one, host, _qualified(syntax, one, name), one, structs)
+
+
+def _qualified(syntax: Syntax, one: Declaration, name: str) -> str:
+    """Return the name of a declaration with those of the classes and namespaces around it."""
+    found = [name]
+    for owner in _owners(one):
+        first = owner.opening
+        while syntax.words[first - 1].is_name and syntax[first - 2] == "::":  # `namespace a::b {`
+            first -= 2
+        words = syntax.texts(first - 1, owner.opening)
+        found[:0] = [word for word in words if word not in ("::", "namespace")]
+    return "::".join(("", *found))
+
+
+def _instantiated(
+    syntax: Syntax, one: Declaration, templates: dict[str, list[Declaration]], structs: Structs
+) -> Kernel:
+    plain = [i for i in syntax.attributes(one.first + 1, one.last)[0] if syntax[i] != "kernel"]
+    start = next((i for i in plain if i > syntax.partner[plain[1]]), 0) if syntax[plain[0]] == "decltype" else plain[0]
+    opening = next((i for i in syntax.top(start, one.last) if syntax[i] == "("), -1)
+    end = opening if opening >= 0 else one.last
+    angle = next((i for i in syntax.top(start, end) if syntax[i] == "<" and syntax.behind(i) == end), -1)
+    first = (angle if angle >= 0 else end) - 1
+    short = syntax[first]
+    while syntax[first - 1] == "::":
+        first -= 2 if syntax.words[first - 2].is_name and syntax[first - 2] != "void" else 1
+    call = spell(syntax.words[first:end])
+    if (one.owner is None and not call.startswith("::")) or first == (angle if angle >= 0 else end) - 1:
+        # Not a function of metal, of which all are visible after `using namespace metal`, nor a name in the entry.
+        call = _qualified(syntax, one, call)
+    if short not in templates:
+        raise syntax.error(first, f"there is no kernel template `{short}` to instantiate")
+    host, known = _text(one.attributes.get("host_name", "")) or call, templates[short]
+    if opening >= 0 and (angle < 0 or known[1:]):  # the types of the parameters select the instantiation
+        types = spell(syntax.words[i] for i in syntax.attributes(opening, syntax.partner[opening] + 1)[0])
+        call = f"((void (*){types}){call})"
+        count = len(list(syntax.split(opening)))
+        known = [each for each in known if len(list(syntax.split(each.parameters))) == count] or known
+    return _kernel(syntax, known[-1], host, call, one, structs)
+
+
+def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Declaration, structs: Structs) -> Kernel:
+    marks = one.attributes
+    if marks.get("max_total_threads_per_threadgroup") == "":
+        raise syntax.error(one.first, f"kernel `{name}`: [[max_total_threads_per_threadgroup(N)]] needs a number")
+    return Kernel(
+        name,
+        call,
+        syntax.words[_outermost_class(place).last].end,
+        tuple(_parameters(syntax, one, name, structs)),
+        "max_total_threads_per_threadgroup" in marks,
+        syntax[one.parameters - 1],
+    )
+
+
+def _outermost_class(one: Declaration) -> Declaration:
+    """Return the outermost class around a declaration, or itself: what follows it is at the scope of a namespace."""
+    return [one, *(owner for owner in _owners(one) if owner.kind is Kind.CLASS)][-1]
+
+
+def _text(literals: str) -> str:
+    """Return the contents of string literals."""
+    return "".join(re.findall(r'"((?:\\.|[^"\\])*)"', literals))
+
+
+def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -> Iterator[Parameter]:
+    """Yield the parameters; those without an index have the first that is free."""
+    rows = []
+    taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
+    for first, end in syntax.split(one.parameters):
+        plain, marks = syntax.attributes(first, end)
+        if [syntax[i] for i in plain] == ["void"]:
+            continue
+        texts = [syntax[i] for i in plain]
+        named = [word for text in texts for word in syntax.aliases.get(text, ())]  # `typedef device float *pointer;`
+        stars = sum(syntax[i] == "*" for i in syntax.top(first, end)) + named.count("*")
+        rows.append((first, plain, [*named, *texts], marks, stars))
+        for kind, known in taken.items():
+            if marks.get(kind, "").isdecimal():
+                number = int(marks[kind])
+                if number in known:
+                    raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {number}")
+                known.add(number)
+
+    def refused(first: int, message: str) -> Parameter:
+        return Parameter(text, "unsupported", value=str(syntax.error(first, message)))
+
+    for first, plain, texts, marks, stars in rows:
+        text = spell(syntax.words[i] for i in plain)
+        where = f"parameter `{text}` of kernel `{name}`"
+        lacking = next((mark for mark in (*marks, texts[0]) if mark in UNSUPPORTED), None)
+        if lacking or any(re.match(r"(texture|depth)(1d|2d|3d|cube|_buffer)|sampler$", word) for word in texts):
+            yield refused(first, f"{where}: {UNSUPPORTED[lacking or 'texture']}")
+            continue
+        condition = marks.pop("function_constant", "")
+        value = next((mark for mark in marks if mark in ATTRIBUTES), None)
+        if value is not None:
+            yield _value(syntax, first, where, text, texts, value)
+            continue
+        for mark in marks:
+            if mark not in ("buffer", "threadgroup", "id", "raster_order_group"):
+                yield refused(first, f"{where}: [[{mark}]] is not supported")
+                break
+        else:
+            is_tensor = ("tensor", "<") in itertools.pairwise(texts)
+            if not {"*", "&", "["} & set(texts) and not marks and not is_tensor:
+                raise syntax.error(
+                    first, f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]"
+                )
+            is_array = not stars and "*" in texts and ("array", "<") in itertools.pairwise(texts)
+            if stars > 1 or (stars and texts[-1] == "]"):
+                what = "an array of buffers is `array<device T *, N> name [[buffer(n)]]`"
+                yield refused(first, f"{where}: a pointer to pointers; {what}")
+                continue
+            if is_array and "buffer" not in marks:
+                raise syntax.error(first, f"{where}: an array of buffers needs the index of the first, [[buffer(n)]]")
+            kind = "threadgroup" if "threadgroup" in texts and not is_array else "buffer"
+            written = marks.get(kind, "")
+            free = next(i for i in range(len(taken[kind]) + 1) if i not in taken[kind])
+            index: int | None = free if not written else int(written) if written.isdecimal() else None
+            if index is not None:
+                if index >= MOST_BUFFERS:
+                    raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")
+                taken[kind].add(index)
+            members = next((structs[word] for word in texts if word in structs), ())
+            if not {"*", "&", "["} & set(texts):
+                members = TENSOR  # the other values that a parameter may be have attributes of their own
+            yield Parameter(text, kind, index, written or str(free), "&" in texts, 1, condition, is_array, members)
+
+
+def _value(syntax: Syntax, first: int, where: str, text: str, texts: list[str], mark: str) -> Parameter:
+    value, has_vectors = ATTRIBUTES[mark]
+    types = VECTORS if has_vectors else SCALARS
+    named = next((word for word in texts if word in types), "")
+    if not named and not set(texts) & {"auto"}:
+        known = ", ".join(types[:2] + types[len(SCALARS) :])
+        raise syntax.error(first, f"{where}: [[{mark}]] must have one of the types {known}")
+    axes = int(named[-1]) if named in VECTORS[len(SCALARS) :] else 1
+    return Parameter(text, "value", value=value, axes=axes)
+
+
+def constants(syntax: Syntax) -> Iterator[Constant]:
+    """Yield the function constants of a source."""
+    for one in syntax.declarations:
+        if one.kind is not Kind.OTHER or "function_constant" not in one.attributes:
+            continue
+        plain, marks = syntax.attributes(one.first, one.last)
+        texts = [syntax[i] for i in plain]
+        end = texts.index("=") if "=" in texts else len(texts)
+        words = [word for word in texts[: end - 1] if word not in ("constant", "const", "constexpr", "static")]
+        if end < 2 or set(texts) & CLASSES:
+            raise syntax.error(one.first, "a function constant is `constant TYPE name [[function_constant(N)]];`")
+        yield Constant(texts[end - 1], " ".join(words), marks["function_constant"], one.first, one.last)
+
+
+def supported(kernel: Kernel) -> None:
+    """Raise CompileError for a kernel with a parameter that no runtime has."""
+    for known in kernel.parameters:
+        if known.kind == "unsupported":
+            raise CompileError(known.value)

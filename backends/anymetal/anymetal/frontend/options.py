@@ -1,0 +1,119 @@
+"""Options of a compilation: the version of MSL, folders of included files, and fast math."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any
+
+from ..interface import CompileError
+
+VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2", "4.0")
+"""Versions of MSL. 2.4 adds ``atomic<T>`` and ``simd_shuffle_and_fill_*``, 3.0 atomic floats in device memory, 3.1
+``bfloat`` and parameters that are functions, 3.2 lambda expressions, 4.0
+tensors."""
+
+INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*(?P<mark>[<"])(?P<name>[^>"\n]+)[>"]""", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a source is compiled; the defaults are those of metalcompute."""
+
+    version: str = VERSIONS[0]
+    include: tuple[Path, ...] = ()
+    """Folders of files that the source includes."""
+    fast_math: bool = True
+    macros: tuple[str, ...] = ()
+    """Flags that define the macros of the caller."""
+    checks: bool = False
+    """Whether kernels are compiled with checks of their accesses."""
+
+    @classmethod
+    def of(cls, version: Any, include: Any, fast_math: Any, define: Any = None, checks: bool = False) -> Options:
+        """Check and convert the arguments of ``Device.kernel``."""
+        if version not in VERSIONS:
+            raise CompileError(f"version={shorten(version)}: the versions of MSL are {', '.join(VERSIONS)}")
+        if not isinstance(fast_math, bool):
+            raise TypeError(f"fast_math is of type {type(fast_math).__name__}; it is True or False")
+        if isinstance(include, (str, bytes)) or not isinstance(include, Iterable):
+            raise TypeError(f"include={shorten(include)} is a sequence of folders")
+        folders = tuple(Path(os.fspath(folder)).resolve() for folder in include)
+        for folder in folders:
+            if not folder.is_dir():
+                raise CompileError(f"include={str(folder)!r} is not a folder")
+        return cls(version, folders, fast_math, tuple(_macros(define)), checks)
+
+    @property
+    def number(self) -> int:
+        """The value of ``__METAL_VERSION__``."""
+        return int(self.version.replace(".", "")) * 10
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """Flags that define the macros of this version."""
+        known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
+        known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
+        known += ["__HAVE_TENSOR__=1"] if self.number >= 400 else []
+        return tuple(f"-D{macro}" for macro in known)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Flags that name the folders."""
+        return tuple(part for folder in self.include for part in ("-isystem", str(folder)))
+
+    def files(self, source: str) -> dict[Path, str]:
+        """Return the files in the folders that a source includes, directly or indirectly, with their texts.
+
+        A name that is computed by a macro, is absolute, or leaves the folders is not found.
+        """
+        found: dict[Path, str] = {}
+        waiting = list(self._named(source, None)) if self.include else []
+        while waiting:
+            path = waiting.pop()
+            if path not in found:
+                found[path] = _text(path, path.stat().st_mtime_ns)
+                waiting += self._named(found[path], path.parent)
+        return dict(sorted(found.items()))
+
+    def texts(self, source: str) -> tuple[str, ...]:
+        """Return all that the preprocessor reads: macros, a source, and the files that it includes."""
+        return source, *self.macros, *(part for path, text in self.files(source).items() for part in (str(path), text))
+
+    def _named(self, text: str, place: Path | None) -> Iterator[Path]:
+        """Yield the files that the directives of a text name; ``place`` is its folder."""
+        for match in INCLUDE.finditer(text):
+            near = [place] if place is not None and match["mark"] == '"' else []
+            for folder in (*near, *self.include):
+                path = Path(os.path.normpath(folder / match["name"]))
+                if path.is_file() and any(path.resolve().is_relative_to(root) for root in self.include):
+                    yield path
+                    break
+
+
+DEFAULTS = Options()
+
+
+def _macros(define: Any) -> Iterator[str]:
+    """Yield flags that define macros."""
+    if not isinstance(define, Mapping | None):
+        raise TypeError(
+            f"define is of type {type(define).__name__}; it is a mapping from the names of macros to values"
+        )
+    for name, value in (define or {}).items():
+        text = str(int(value) if isinstance(value, bool) else "" if value is None else value)
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise CompileError(f"define={{{shorten(name)}: ...}}: the name of a macro is an identifier")
+        if not re.fullmatch(r"[ -\[\]-~]*", text):
+            raise CompileError(f"define={{{name!r}: {shorten(value)}}}: a value is ASCII text in one line without \\")
+        yield f"-D{name}={text}"
+
+
+@functools.lru_cache(maxsize=256)
+def _text(path: Path, changed: int) -> str:
+    return path.read_text(errors="replace")
