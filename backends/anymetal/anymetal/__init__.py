@@ -18,4 +18,6 @@ Example::
 
 from .fork_safe import lazy
 
+__version__ = "0.1.0"
+
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -15,3 +15,5 @@ from .interface import Function as Function
 from .interface import Handle as Handle
 from .interface import Kernel as Kernel
 from .interface import LaunchError as LaunchError
+
+__version__: str
