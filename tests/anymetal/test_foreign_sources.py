@@ -327,7 +327,7 @@ def test_literals_that_get_a_suffix(literal):
 @pytest.mark.parametrize(
     "text",
     ["1", "0x1e5", "0xF", "0b11", "1'000", "1u", "0.1f", "0.1F", "1.5h", "0x1bf", "1.0_x", "1_e5", "x.y", '"0.1"',
-     "'.'", "a0.x", "v.x1", "f(1...)", "#pragma clang loop vectorize(0.5)"],
+     "'.'", "a0.x", "v.x1", "f(1...)", "#pragma clang loop vectorize(0.5)", "#pragma unroll(0.5)"],
 )  # fmt: skip
 def test_what_gets_no_suffix(text):
     assert lexer.unified(text) == text
@@ -338,9 +338,63 @@ def test_suffixes_that_cpp_reserves(literal, expected):
     assert lexer.unified(literal) == expected
 
 
-def test_pragmas_of_unrolling_are_dropped():
-    """The preprocessor does not expand macros in them."""
-    assert lexer.unified("a\n#pragma unroll (N)\n#pragma clang loop unroll(full)\nb") == "a\n\n\nb"
+UNROLLED = """#define LENGTH 8
+#define TWICE(n) (n * 2)
+#define FULLY _Pragma("clang loop unroll(full)")
+#define COUNTED _Pragma("unroll(LENGTH)")
+#define MODE off
+"""
+FORMS = {  # of a loop over an array of eight elements, as other authors write them, and what a compiler reads
+    "#pragma clang loop unroll(full)": "clang loop unroll(full)",
+    "#pragma unroll": "unroll",
+    "#pragma unroll(8)": "unroll(8)",
+    "#pragma GCC unroll 8": "GCC unroll 8",
+    "#pragma unroll(LENGTH)": "unroll(8)",
+    "#pragma unroll LENGTH": "unroll 8",
+    "  #  pragma  clang  loop  unroll_count(TWICE(4))": "clang loop unroll_count((4 * 2))",
+    "#pragma clang loop vectorize(disable) unroll_count(LENGTH)": "clang loop vectorize(disable) unroll_count(8)",
+    "#pragma unroll(count)": "unroll(count)",  # a variable and a parameter of a template, which are no macros
+    "#pragma unroll(K)": "unroll(K)",
+    "FULLY": "clang loop unroll(full)",
+    "COUNTED": "unroll(8)",
+    '_Pragma("nounroll")': "nounroll",
+    "#pragma clang loop unroll(disable)": "clang loop unroll(disable)",
+    "{\n#pragma clang fp contract(MODE)\n} {\n}\n#pragma unroll": "clang fp contract(off)\nunroll",
+}
+
+
+def unrolled(form):
+    before = f"""{UNROLLED}constexpr constant int count = 8;
+    template <int K> float g(device const float* x, int n) {{
+        float parts[K] = {{}};
+        for (int i = 0; i < n; ++i) {{
+{form}
+            for (int k = 0; k < K; ++k) {{ parts[k] = fma(parts[k], x[k], x[i]); }}
+        }}
+        return parts[0] + parts[K - 1];
+    }}"""
+    return kernel("out[i] = g<8>(out, int(out[9]));", before)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pragmas_of_unrolling_are_kept_with_the_values_of_macros(form):
+    compiler = toolchain.find()
+    checked = program.checked(compiler, unrolled(form), DEFAULTS)
+    cpp = checked.cpp(compiler, DEFAULTS, checked.kernels["f"], {})
+    assert re.findall(r"^#pragma (.*\S)", cpp, re.MULTILINE) == FORMS[form].split("\n")
+    if ptx.libdevice() is not None:  # an array that a loop indexes is in memory
+        assert (b".local" in ptx_of(unrolled(form))) == ("nounroll" in form or "disable)" in form[-9:])
+
+
+def test_a_source_is_judged_without_what_expands_macros_in_pragmas():
+    """Clang does that for the extensions of Microsoft, which allow more."""
+    compiler, form = toolchain.find(), "#pragma unroll(LENGTH)"
+    for line, message in {
+        "#define JOIN(a, b) a##b\n#define LINE JOIN(/, /)\nLINE": "pasting formed '//'",
+        "#define and 3": "C\\+\\+ operator 'and'",
+    }.items():
+        with pytest.raises(CompileError, match=message):
+            program.checked(compiler, f"{line}\n{unrolled(form)}", DEFAULTS)
 
 
 def ptx_of(source):

@@ -34,8 +34,13 @@ FLOATING = re.compile(
 """A floating literal without a suffix, of type ``float`` in MSL."""
 SUFFIXED = re.compile(rf"({FLOATING.pattern})(H|bf|BF)?")
 """Such a literal, or one with a suffix that C++ reserves: the shim has it behind a `_`."""
-DROPPED = re.compile(r"#pragma ((clang|GCC) diagnostic|(clang loop |GCC )?(no)?unroll)\b")
-"""Pragmas without an effect on results; in those of unrolling the preprocessor leaves macros."""
+DROPPED = re.compile(r"#pragma (clang|GCC) diagnostic\b")
+"""Pragmas that no pass reads."""
+VALUED = re.compile(r"^#pragma (?:(?:GCC )?unroll|pack|clang (?:loop|fp))\b([^\n]*)", re.MULTILINE)
+KEYWORDS = frozenset(
+    "disable enable full interleave unroll unroll_count vectorize push pop contract fast off on".split()  # noqa: SIM905
+)
+"""Names in such pragmas that stand for themselves."""
 MARKER = re.compile(r'# (\d+) ("(?:\\.|[^"\\])*")')
 REFUSED = {
     '"': "raw strings are not supported",
@@ -113,6 +118,11 @@ def unified(text: str) -> str:
             part = marker[0] if marker else "" if DROPPED.match(part) else part
         parts.append(part)
     return "".join(parts)
+
+
+def has_named_values(text: str) -> bool:
+    """Return whether a pragma in preprocessed text has a name for a value, which may be that of a macro."""
+    return any(not KEYWORDS.issuperset(re.findall(r"\b[A-Za-z_]\w*", row[1])) for row in VALUED.finditer(text))
 
 
 def tokens(text: str) -> Iterator[Token]:

@@ -81,7 +81,7 @@ RESERVED = re.compile(
 )
 """Names that a later pass would expand: macros of the shim, and those of clang that cannot be switched off."""
 PRAGMA = re.compile(r"^#pragma ([^\n]*)", re.MULTILINE)
-PRAGMAS = re.compile(r"(unroll|nounroll|unused|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp))\b")
+PRAGMAS = re.compile(r"(unroll|nounroll|unused|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp)|GCC (no)?unroll)\b")
 MOST_ERRORS = 20
 UNKNOWN = re.compile(
     r"(?:no template|unknown type|use of undeclared|no type|no member) (?:named? |identifier )?'(?:metal::)?(\w+)'.*"

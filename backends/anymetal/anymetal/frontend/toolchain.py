@@ -25,6 +25,7 @@ from typing import Any
 from ..fork_safe import importing
 from ..interface import CompileError
 from . import cache
+from .lexer import has_named_values
 from .options import Options
 
 FRONTEND = Path(__file__).parent
@@ -37,6 +38,8 @@ PREPROCESS_FLAGS = (
     *("-cc1", "-E", "-triple", "spir64-unknown-unknown", "-x", "c++", "-std=c++17", "-w"),
     *("-isystem", str(SHIM / "metal")),
 )
+PRAGMA_MACROS = "-fms-extensions"
+"""Expands macros in pragmas, as clang does where it compiles; it allows more, and a source passes without it first."""
 EXPANDED_FLAGS = (
     *("-undef", "-UNDEBUG", "-U__GLIBC_MINOR__", "-U__CUDA__", "-U__ENDIAN_LITTLE__"),
     *("-UCL_VERSION_1_0", "-UCL_VERSION_1_1", "-UCL_VERSION_1_2", "-UCL_VERSION_2_0", "-UCL_VERSION_3_0"),
@@ -142,8 +145,12 @@ class Toolchain:
         """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
         alone = headers_alone(files=options.files(source), include=options.include)
         include = *alone, *options.definitions, *options.macros, *options.folders
+        command = [*self.front, *PREPROCESS_FLAGS, *include, "-"]
         try:
-            return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT, most=PREPROCESSING)
+            found = self._run(command, source, LARGEST_TEXT, most=PREPROCESSING)
+            if found[0] == 0 and has_named_values(found[1]):
+                return self._run([*command, PRAGMA_MACROS], source, LARGEST_TEXT, most=PREPROCESSING)
+            return found
         except cache.BuildError as error:
             raise cache.BuildError(f"a macro expands to too much text, or the source has too much: {error}") from None
 
@@ -293,6 +300,7 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
     flags = (
         PREPROCESS_FLAGS,
+        PRAGMA_MACROS,
         RUNNING_FLAGS,
         STRICT_FLAGS,
         STRICT_EXTENSIONS,
