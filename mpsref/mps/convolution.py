@@ -350,6 +350,11 @@ class MPSCNNConvolutionNode(WeightedNode):
         return self._bound(kernel, shapes, kernel.infer_padding(shapes[0]))
 
     def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape) -> Bound:
+        if shapes[0][3] != kernel.input_feature_channels:
+            raise ShapeError(
+                f"its source has {shapes[0][3]} channels, and its weights are for {kernel.input_feature_channels}; "
+                "both must be equal: a node reads whole images"
+            )
         _, height, width, _ = result
         plan = kernel._plan(shapes, (height, width))
         return Bound(plan.problem.spec, result, _Details(kernel._source_properties(0), plan))

@@ -89,6 +89,16 @@ class WeightedKernel(ImageKernel):
     def _check_loaded(self, loaded: LoadedWeights) -> None:
         """Raise ``ValueError`` for weights that do not fit this class."""
 
+    def _check_channels(self, names: Sequence[str], read: Sequence[slice]) -> None:
+        """Raise ``ShapeError`` unless the channels that are read of each source are those of the weights."""
+        for k, (name, channels) in enumerate(zip(names, map(count, read), strict=True)):
+            if channels != (needed := self._channels_needed(k)):
+                raise ShapeError(
+                    f"{channels} channels are read of {name}; they must be {needed}, as many as the weights are for: "
+                    f"pass an image with at least that many from {self._property_name(k, 'source_feature_channel')}"
+                    "_offset on, and leave _max_count"
+                )
+
     def reload_weights_and_biases_from_data_source(self) -> None:
         """Load the weights again, for all later encodes.
 
@@ -361,13 +371,11 @@ class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self._kernel}
 
+    def _channels_needed(self, k: int) -> int:
+        return self.input_feature_channels
+
     def _channels_written(self, read: Sequence[slice]) -> int:
-        channels = count(read[0])
-        if channels != self.input_feature_channels:
-            raise ShapeError(
-                f"{channels} channels are read of source_image; they must be {self.input_feature_channels}, as many as "
-                "the weights are for: pass another image, or set source_feature_channel_offset and _max_count"
-            )
+        self._check_channels(("source_image",), read)
         return self.output_feature_channels // self._loaded.descriptor.sub_pixel_factor**2
 
     @property
@@ -457,16 +465,12 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
                 "kernel size, channels, strides, dilation, groups and kind must be the same"
             )
 
+    def _channels_needed(self, k: int) -> int:
+        return self.source_image_feature_channels if k else self.source_gradient_feature_channels
+
     def _channels_written(self, read: Sequence[slice]) -> int:
-        expected = self.source_gradient_feature_channels, self.source_image_feature_channels
-        names = "source_gradient", "source_image"
-        for name, side, channels, legal in zip(names, self.prefixes, map(count, read), expected, strict=True):
-            if channels != legal:
-                raise ShapeError(
-                    f"{channels} channels are read of {name}; they must be {legal}, as many as the weights are for: "
-                    f"pass another image, or set {side}source_feature_channel_offset and _max_count"
-                )
-        return expected[1]
+        self._check_channels(("source_gradient", "source_image"), read)
+        return self.source_image_feature_channels
 
     def _run_with_state(
         self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination

@@ -10,6 +10,7 @@ import pytest
 import mpsref
 from mpsref import mps
 from mpsref.errors import ShapeError
+from mpsref.mps import graph
 from tests.mps.convolution_layers import EXAMPLES, PlainSource, numbers
 
 
@@ -94,16 +95,54 @@ def test_the_clip_moves_what_is_written_and_not_what_is_read() -> None:
     np.testing.assert_array_equal(into, expected)
 
 
-def test_source_channels_are_a_part_of_the_image() -> None:
-    x = numbers(np.random.default_rng(1), 1, 3, 3, 12)
-    kernel = layer(mps.MPSCNNConvolutionDescriptor(3, 3, 4, 2), source_feature_channel_offset=4)
-    with pytest.raises(ShapeError, match="8 channels are read of source_image; they must be 4"):
-        kernel.encode(x)
-    kernel.source_feature_channel_max_count = 4
-    spec, weights, biases = functional(kernel)
-    np.testing.assert_array_equal(kernel.encode(x), spec.forward(x[..., 4:8], weights, biases))
-    with pytest.raises(ShapeError, match="3 channels are read of source_image"):
-        kernel.copy().encode(x[..., :7])
+@pytest.mark.parametrize("most", [None, 4, 9])
+@pytest.mark.parametrize("kind", ["Convolution", "FullyConnected", "ConvolutionTranspose"])
+def test_as_many_channels_are_read_as_the_weights_are_for(kind: str, most: int | None) -> None:
+    """From the offsets on, in all images of a layer and its gradient."""
+    rng = np.random.default_rng(1)
+    source = mps.ArrayConvolutionDataSource(
+        mps.MPSCNNConvolutionDescriptor(3, 3, 4, 8), numbers(rng, 8, 3, 3, 4), numbers(rng, 8)
+    )
+    x = numbers(rng, 2, 3, 3, 12)
+    forward, backward = getattr(mps, f"MPSCNN{kind}"), getattr(mps, f"MPSCNN{kind}Gradient")
+    for first in (0, 4, 8):
+        part = x[..., first : first + 4]
+        expected, plain = forward(source).encode(part, return_state=True)
+        kernel = forward(source, source_feature_channel_offset=first, source_feature_channel_max_count=most)
+        y, state = kernel.encode(x, return_state=True)
+        np.testing.assert_array_equal(y, expected)
+        g = numbers(rng, *y.shape[:3], 20)
+        gradient = backward(source)
+        dx = gradient.encode(g[..., 8:16], x, state)
+        np.testing.assert_array_equal(dx[..., first : first + 4], backward(source).encode(g[..., 8:16], part, plain))
+        assert dx.shape == x.shape
+        assert np.count_nonzero(dx) == np.count_nonzero(dx[..., first : first + 4])
+        for one in (state, plain):
+            one.synchronize()
+        np.testing.assert_array_equal(state.gradient_for_weights, plain.gradient_for_weights)
+        if kind == "ConvolutionTranspose":
+            continue  # its gradient needs the state, whose result has 8 channels
+        gradient.gradient_option, gradient.primary_source_feature_channel_offset = 1, 8
+        gradient.primary_source_feature_channel_max_count = None if most is None else 2 * most
+        gradient.secondary_source_feature_channel_max_count = most
+        np.testing.assert_array_equal(gradient.encode(g, x, None, np.zeros_like(x)), dx)
+    for wrong in (x[..., :10], x[..., :3]):
+        with pytest.raises(ShapeError, match=r"[23] channels are read of source_image; they must be 4.*channel_offset"):
+            forward(source, source_feature_channel_offset=8 if wrong.shape[3] > 8 else 0).encode(wrong)
+    with pytest.raises(ShapeError, match="3 channels are read of source_image; they must be 4"):
+        forward(source, source_feature_channel_max_count=3).encode(x)
+
+
+def test_a_node_reads_whole_images() -> None:
+    source = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 4, 2), np.ones((2, 1, 1, 4)))
+    x = graph.MPSNNImageNode("x")
+    for node in (
+        graph.MPSCNNConvolutionNode(x, source),
+        graph.MPSCNNFullyConnectedNode(x, source),
+        graph.MPSCNNConvolutionTransposeNode(x, None, source),
+    ):
+        with pytest.raises(ShapeError, match="its weights"):
+            graph.MPSNNGraph(node.result_image).infer_shapes([(1, 1, 1, 12)])
 
 
 def test_the_default_policy_is_same_and_sets_the_offset() -> None:

@@ -506,14 +506,19 @@ class ImageKernel(MPSKernel):
         """Set properties of one source like :meth:`_assign`."""
         self._assign(**{self.prefixes[k] + name: value for name, value in values.items()})
 
+    def _channels_needed(self, k: int) -> int | None:
+        """Return how many channels the kernel reads from source ``k``; ``None``: as many as there are."""
+        return None
+
     def _channels(self, sources: Sequence[ImageArgument]) -> list[slice]:
         """Return the channels to read from each source."""
         read = []
         for k, source in enumerate(sources):
             properties = self._source_properties(k)
             name = self._property_name(k, "source_feature_channel_offset")
-            first, count = properties.source_feature_channel_offset, properties.source_feature_channel_max_count
-            read.append(channels_read(source.name, name, source.array.shape, first, count))
+            first, limit = properties.source_feature_channel_offset, properties.source_feature_channel_max_count
+            limits = [most for most in (limit, self._channels_needed(k)) if most is not None]
+            read.append(channels_read(source.name, name, source.array.shape, first, min(limits, default=None)))
         return read
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
