@@ -22,7 +22,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,13 +30,13 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array, Shape, copied, empty
 from mpsref.arguments.device import is_on_device, on_host
 from mpsref.arguments.parameters import word_of
-from mpsref.errors import UnsupportedError
+from mpsref.errors import OrderError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, constructed
 from mpsref.mps.core.properties import Argument, Property, fix
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
@@ -82,8 +82,17 @@ class MPSCNNDropoutGradientState(BufferState):
         return on_host(self.device_read())
 
     def device_read(self) -> Array:
-        """Return the mask for a kernel that is encoded now, which needs no synchronization."""
-        return self.record.extras["mask"]  # type: ignore[no-any-return]
+        """Return the mask for a kernel that is encoded now, which needs no synchronization.
+
+        Raises ``OrderError`` before the first encode with this ``destination_state``.
+        """
+        mask: Array | None = self.record.extras["mask"]
+        if mask is None:
+            raise OrderError(
+                "the MPSCNNDropoutGradientState has no mask yet, which an encode draws; pass the state as "
+                "destination_state= of MPSCNNDropout.encode first"
+            )
+        return mask
 
     def _refresh(self, record: ForwardRecord) -> None:
         super()._refresh(record)
@@ -193,14 +202,17 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         """``True``: ``resultStateBatchForSourceImage`` of this class returns one state [doc]."""
         return True
 
-    def _result_state(self, *_: object) -> NoReturn:
-        raise UnsupportedError(
-            "the state of a dropout has the mask of an encode: call encode(..., return_state=True) in place of "
-            "result_state_for_source_image"
-        )
+    def _result_state(self, *arguments: Any) -> Any:
+        """Return a state without a mask, which the encode draws."""
+        require_defaults(self, *IMAGE)
+        return super()._result_state(*arguments)
 
-    def _extras(self, *operands: Any) -> Mapping[str, object]:
-        return {**super()._extras(), "mask": operands[0]}
+    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region, *operands: Any) -> ForwardRecord:
+        require_whole(self, self.destination_name, region, sources[0].array.shape)
+        return super()._record(sources, shape, region, *operands)
+
+    def _extras(self, mask: Array | None = None) -> Mapping[str, object]:
+        return {**super()._extras(), "mask": mask}
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some

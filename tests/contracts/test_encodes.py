@@ -248,6 +248,40 @@ def test_an_encode_counts_the_reads_of_temporary_images_and_states(kind: type[An
         assert [one.read_count for one in made] == [left] * len(made), name
 
 
+FORWARD = [kind for kind in KINDS if "destination_state" in inspect.signature(kind.encode).parameters]
+
+
+@pytest.mark.parametrize("form", ["", "batch", "temporary", "temporary batch"])
+@pytest.mark.parametrize("kind", FORWARD, ids=lambda kind: kind.__name__)
+def test_a_state_can_be_made_before_the_encode(kind: type[Any], form: str) -> None:
+    """An encode with this destination state writes what another encode returns, for the gradient kernel, too."""
+    found = uses(kind)
+    target = found.images.pop("destination_image")
+    plain = next(name for name in dir(kind) if name.startswith("result_state_for_"))
+    name = plain.replace("state", "state_batch") if "batch" in form else plain
+    leading: tuple[Any, ...] = ()
+    if "temporary" in form:
+        name, leading = f"temporary_{name.partition('_for_')[0]}_for_command_buffer", (mps.MPSCommandBuffer(),)
+    legal = inspect.signature(getattr(kind, plain)).parameters
+    sources = {key: image for key, image in found.images.items() if key in legal}
+    one, other = kernel(kind), kernel(kind)
+    made = getattr(one, name)(*leading, **sources, destination_image=target)
+    assert one == other
+    y, state = other.encode(**found.images, return_state=True, **found.others)
+    assert one.encode(**found.images, **found.others, destination_image=target, destination_state=made) is target
+    np.testing.assert_array_equal(y, target)
+    for k, mine in enumerate(made if isinstance(made, list) else [made]):
+        theirs = state.record.of_image(k) if isinstance(made, list) else state.record
+        assert (type(mine), mine.is_temporary) == (type(state), "temporary" in form)
+        for part in ("kernel_class", "source_shapes", "destination_shape", "clip_rect"):
+            assert getattr(mine.record, part) == getattr(theirs, part)
+    gradient = getattr(mps, f"{kind.__name__}Gradient", None)
+    if gradient in KINDS:
+        images, _ = images_of(gradient)
+        results = [kernel(gradient).encode(**images, gradient_state=one) for one in (made, state)]
+        np.testing.assert_array_equal(*results)
+
+
 def outcome(one: Any, call: dict[str, Any]) -> Any:
     """Return the result of an encode, or its error."""
     try:

@@ -41,6 +41,28 @@ def test_the_mask_is_that_of_the_last_encode() -> None:
     assert not np.array_equal(*seen)
 
 
+def test_a_state_has_no_mask_before_its_encode() -> None:
+    drop, gradient = pair(*ARGUMENTS)
+    state = drop.result_state_for_source_image(X)
+    with pytest.raises(mpsref.NotSynchronizedError, match="mask_data cannot be read"):
+        _ = state.mask_data
+    state.synchronize()
+    for call in (lambda: state.mask_data, lambda: gradient.encode(X, X, state)):
+        with pytest.raises(mpsref.OrderError, match="has no mask yet"):
+            call()
+    assert drop.sequence == 0
+    y = drop.encode(X, destination_state=state)
+    np.testing.assert_array_equal(gradient.encode(X, X, state), y)
+    state.synchronize()
+    np.testing.assert_array_equal(state.mask_data, y != 0)
+    for bad, error in (
+        (lambda: drop.result_state_for_source_image(X, None, np.zeros_like(X[:, :1])), ValueError),
+        (lambda: MPSCNNDropout(*ARGUMENTS, offset=(1, 0, 0)).result_state_for_source_image(X), mpsref.UnsupportedError),
+    ):
+        with pytest.raises(error):
+            bad()
+
+
 def masks(drop: MPSCNNDropout, **words: Any) -> Array:
     y: Array = drop.encode(np.ones_like(X), **words)
     return y != 0

@@ -1006,16 +1006,13 @@ class MPSCNNKernel(ImageKernel):
         Returns
         -------
         MPSState
-            A state that records the properties of the kernel, for ``destination_state`` of an encode. No property
-            changes.
+            A state that records the properties of the kernel, for ``destination_state`` of an encode, which draws the
+            mask of a dropout. No property changes.
 
         Raises
         ------
         ValueError, TypeError
             As the encode.
-        UnsupportedError
-            For a kernel whose state is complete only after an encode, such as dropout.
-
         Notes
         -----
         ``resultStateForSourceImage:sourceStates:destinationImage:`` in ``MPSCNNKernel.h`` [doc].
