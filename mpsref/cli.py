@@ -783,7 +783,10 @@ def _run_bugs(bugs: Sequence[Any], issue: list[str] | None, run: Callable[[Any],
 def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) -> None:
     from mpsref import machine
 
-    (bugs,) = [point.load() for point in metadata.entry_points(group="mpsref.bugs", name="kernels")]
+    try:
+        (bugs,) = [point.load() for point in metadata.entry_points(group="mpsref.bugs", name="kernels")]
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error}: the published kernels are in a clone of mpsref, and not in its wheel") from None
     console = _console()
     lacking = "no fault is called {}; `mpsref bugs --kernels` lists all"
     found = _run_bugs(bugs(packages), issue, lambda bug: bug.run(), lacking)

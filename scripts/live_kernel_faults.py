@@ -3,7 +3,7 @@
     python scripts/live_kernel_faults.py --packages packages [--checkout mlx] [--checkout candle] [--checkout pytorch]
 
 The packages come from PyPI into the folder. Sources that no package has are read from checkouts of repositories. The
-second part shows ``FINDINGS`` of the collections in ``mpsref_collections``: the smallest arguments with which results
+second part shows ``FINDINGS`` of the collections in ``published``: the smallest arguments with which results
 differ from NumPy, or what the checks report. A finding that is not there prints "not found".
 """
 
@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 import anymetal
-from mpsref_collections import collection
-from mpsref_collections import releases as published
-from mpsref_collections.bench import described
-from mpsref_collections.candle import Candle
-from mpsref_collections.releases import Found, find, undefined
+from published import collection
+from published import releases as published
+from published.bench import described
+from published.candle import Candle
+from published.releases import Found, find, undefined
 
 GGML = "libggml_python-0.20.2.post1.tar.gz"
 WANTED = r"ggml-metal(-impl)?\.(metal|h)$|ggml-common\.h$"

@@ -9,7 +9,7 @@ copied. Function constants have the value 1.
     python scripts/msl_collections.py --packages packages --checkout pytorch --checkout candle
 
 downloads two small packages of kernels into a folder, or takes what is there, and runs the cases of
-``mpsref_collections``: kernels launched as their hosts do, on drawn arguments, under all checks and against NumPy.
+``published``: kernels launched as their hosts do, on drawn arguments, under all checks and against NumPy.
 Folders of checkouts come before the packages.
 
 With `--launch`, compiled kernels of one result, arrays of numbers and at most one length run under all checks, by one
@@ -45,7 +45,7 @@ from anymetal.frontend.options import Options
 from anymetal.frontend.program import Program, checked
 from anymetal.frontend.strict import diagnostics
 from anymetal.frontend.toolchain import Toolchain, find, missing
-from mpsref_collections.collection import functions
+from published.collection import functions
 
 TORCH = "#include <metal_stdlib>\n#include <c10/metal/utils.h>\nusing namespace metal;\n#include <{}>\n"
 """A source of PyTorch that includes a header: its headers rely on what is in front of them."""
@@ -260,8 +260,8 @@ def declared_in(path: Path, include: list[Path]) -> int:
 
 def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iterator[str]:
     """Run the cases of the collections in some folders, else installed; yield the rows of a table."""
-    from mpsref_collections import collection
-    from mpsref_collections.collection import examine, kind_of, lacking, modules, unseen
+    from published import collection
+    from published.collection import examine, kind_of, lacking, modules, unseen
 
     for module in modules().values():
         kind = kind_of(module)
@@ -306,7 +306,7 @@ def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iter
 
 def packages(folder: Path | None, checkouts: Sequence[Path], examples: int, seed: int | None) -> None:
     """Download the small packages that are not in a folder, and print the table."""
-    from mpsref_collections.releases import Release
+    from published.releases import Release
 
     for package, file, wanted in PACKAGES if folder else ():
         if not (folder / file).is_dir():

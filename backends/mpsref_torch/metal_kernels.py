@@ -1,7 +1,7 @@
 """The backend ``pytorch:mps``: the functions of PyTorch with the Metal kernels of a checkout in place of its own.
 
 The functions are those of the backend ``torch``. While one runs, or is differentiated, the operators of aten that have
-a kernel in :mod:`mpsref_collections.pytorch` are launched there on the memory of the tensors, as on an Apple GPU; all
+a kernel in :mod:`published.pytorch` are launched there on the memory of the tensors, as on an Apple GPU; all
 others are computed by PyTorch on the CPU. A problem that launches no kernel is not supported: there PyTorch calls
 MPSGraph. A gradient of images for which PyTorch has a kernel of volumes only is that of a volume of depth 1.
 """
@@ -33,10 +33,10 @@ from mpsref.arguments.arrays import Array
 from mpsref.backend import Implementation
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Function, Table, Tensor
-from mpsref_collections.collection import find, missing
-from mpsref_collections.pytorch import Pytorch, pair
 from mpsref_torch import RULES, operations
 from mpsref_torch.run import Torch
+from published.collection import find, missing
+from published.pytorch import Pytorch, pair
 
 WINDOWS = ("kernel_size", "stride", "padding", "dilation")
 

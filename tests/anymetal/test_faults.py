@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anymetal import clang
-from mpsref_collections.bench import PAIRS, Pairs, Ran
+from published.bench import PAIRS, Pairs, Ran
 
 FOLDER = Path(__file__).with_name("faults")
 HERE = Pairs(FOLDER, "faults.toml")

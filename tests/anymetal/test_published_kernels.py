@@ -11,8 +11,8 @@ import pytest
 
 import anymetal
 from anymetal import clang
-from mpsref_collections import collection, ggml, pytorch
-from mpsref_collections.collection import Collection, Compared, Draw, Outcome, examine, find, missing, unseen
+from published import collection, ggml, pytorch
+from published.collection import Collection, Compared, Draw, Outcome, examine, find, missing, unseen
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

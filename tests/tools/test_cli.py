@@ -441,7 +441,7 @@ def test_bugs_of_kernels(monkeypatch):
     assert rows[1]["message"] == "element 0 of buffer 1 is 29, expected 1"
     status, out, _ = run(*chosen)
     assert "2 of 2 faults were found" in out
-    monkeypatch.setattr("mpsref_collections.bench.Pairs.message", lambda *_: "")
+    monkeypatch.setattr("published.bench.Pairs.message", lambda *_: "")
     status, out, _ = run(*chosen)
     assert (status, "0 of 2 faults were found" in out) == (1, True)
     for arguments in (("--kernels", "--issue", "nothing"), ("--packages", "x")):

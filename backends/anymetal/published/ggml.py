@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections import oracles
-from mpsref_collections.collection import Array, Case, Collection, Compared, Draw, at, blank, members, named, record
-from mpsref_collections.formats import BLOCKS, ELEMENTS, dequantized, points, weights
-from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, spread, wide, windows
+from published import oracles
+from published.collection import Array, Case, Collection, Compared, Draw, at, blank, members, named, record
+from published.formats import BLOCKS, ELEMENTS, dequantized, points, weights
+from published.oracles import ACTIVATIONS, EPSILON, HALF, patches, spread, wide, windows
 
 MOST_THREADS = 1024
 TYPES = {"float32": "f32", "float16": "f16", "int32": "i32"}

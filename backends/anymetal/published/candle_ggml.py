@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections import oracles
-from mpsref_collections.collection import Array, Collection, Compared, Draw, at, blank
-from mpsref_collections.formats import BLOCKS, LATTICES, dequantized, nibbles, points, weights
-from mpsref_collections.ggml import UNARY as FUNCTIONS
-from mpsref_collections.ggml import alibi, fields, near, shape
-from mpsref_collections.oracles import EPSILON, HALF, patches, wide, windows
+from published import oracles
+from published.collection import Array, Collection, Compared, Draw, at, blank
+from published.formats import BLOCKS, LATTICES, dequantized, nibbles, points, weights
+from published.ggml import UNARY as FUNCTIONS
+from published.ggml import alibi, fields, near, shape
+from published.oracles import EPSILON, HALF, patches, wide, windows
 
 MOST_THREADS = 1024
 HOST = "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections import oracles
-from mpsref_collections.collection import (
+from published import oracles
+from published.collection import (
     Array,
     Case,
     Collection,
@@ -29,7 +29,7 @@ from mpsref_collections.collection import (
     record,
     steps,
 )
-from mpsref_collections.oracles import EPSILON, HALF, positions, wide
+from published.oracles import EPSILON, HALF, positions, wide
 
 MOST_THREADS = 1024
 FOLDER = "ATen/native/mps/kernels/"

@@ -25,7 +25,7 @@ import numpy as np
 import anymetal
 from anymetal import clang
 from anymetal.clang.findings import Finding
-from mpsref_collections.bench import KERNELS, KernelBug, described
+from published.bench import KERNELS, KernelBug, described
 
 INDEX = "https://pypi.org/simple/"
 

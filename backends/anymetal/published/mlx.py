@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections import oracles
-from mpsref_collections.collection import (
+from published import oracles
+from published.collection import (
     Array,
     Case,
     Collection,
@@ -29,8 +29,8 @@ from mpsref_collections.collection import (
     owner,
     record,
 )
-from mpsref_collections.formats import MICRO
-from mpsref_collections.oracles import EPSILON, HALF, rounded, wide
+from published.formats import MICRO
+from published.oracles import EPSILON, HALF, rounded, wide
 
 MOST_THREADS = 1024
 READS = 4

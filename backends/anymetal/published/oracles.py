@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Compared
+from published.collection import Array, Compared
 
 EPSILON = float(np.finfo(np.float32).eps)
 HALF = 2.0**-11

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 import anymetal
 from anymetal.clang.findings import Finding
-from mpsref.bugs.bug import link_of
 
 MARKS = re.compile(r"[;{)\]].*// ((?:here|first|second)(?:, second)?)$")
 
@@ -174,7 +173,8 @@ class KernelBug:
     @property
     def link(self) -> str:
         """The address of the issue."""
-        return link_of(self.issue)
+        repository, _, number = self.issue.partition("#")
+        return f"https://github.com/{repository}/issues/{number}" if number else ""
 
     def run(self) -> FoundKernel:
         """Run the kernel that has the fault, and the repaired one, under all checks.
@@ -191,7 +191,7 @@ class KernelBug:
 
         Examples
         --------
-        >>> from mpsref_collections.bench import KERNELS
+        >>> from published.bench import KERNELS
         >>> found = next(bug for bug in KERNELS if bug.issue == "ml-explore/mlx#2340").run()
         >>> found.detected, found.bug.kind, found.alarm
         (True, 'race', '')

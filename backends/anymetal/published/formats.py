@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections.collection import Array, Draw
-from mpsref_collections.oracles import wide
+from published.collection import Array, Draw
+from published.oracles import wide
 
 Tables = Callable[[str], Array]
 """The points of a lattice, 4 or 8 bytes each, by the name of their table."""

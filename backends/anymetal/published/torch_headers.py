@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections import oracles
-from mpsref_collections.collection import (
+from published import oracles
+from published.collection import (
     Array,
     Case,
     Collection,
@@ -27,7 +27,7 @@ from mpsref_collections.collection import (
     record,
     steps,
 )
-from mpsref_collections.oracles import EPSILON, wide
+from published.oracles import EPSILON, wide
 
 TYPES = {"float32": "float", "int32": "int", "int64": "long"}
 RADIX = {"float32": ("float", 512, 4, 8), "int32": ("int", 512, 4, 8), "float16": ("half", 1024, 4, 8)}

@@ -16,9 +16,9 @@ from mpsref import Backend, InstanceNormalization, Neuron, UnsupportedError, Ups
 from mpsref.frameworks.adapter import RULES, Framework, Function, Table, Tensor
 from mpsref.frameworks.words import Words
 from mpsref.registry import Problem
-from mpsref_collections.collection import Array, Collection, blank, find, missing
-from mpsref_collections.ggml import Ggml
-from mpsref_collections.mlx import Mlx
+from published.collection import Array, Collection, blank, find, missing
+from published.ggml import Ggml
+from published.mlx import Mlx
 
 
 class Published(Framework):

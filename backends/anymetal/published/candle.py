@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_collections import candle_ggml, oracles
-from mpsref_collections.collection import (
+from published import candle_ggml, oracles
+from published.collection import (
     Array,
     Case,
     Collection,
@@ -25,10 +25,10 @@ from mpsref_collections.collection import (
     record,
     steps,
 )
-from mpsref_collections.formats import BLOCKS, dequantized
-from mpsref_collections.formats import weights as blocks_of
-from mpsref_collections.mlx import ints, longs, shape, views
-from mpsref_collections.oracles import ACTIVATIONS, EPSILON, HALF, patches, rounded, spread, wide, windows
+from published.formats import BLOCKS, dequantized
+from published.formats import weights as blocks_of
+from published.mlx import ints, longs, shape, views
+from published.oracles import ACTIVATIONS, EPSILON, HALF, patches, rounded, spread, wide, windows
 
 MOST_THREADS = 1024
 TYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "u32": np.uint32, "i64": np.int64}
