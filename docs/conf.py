@@ -1,6 +1,7 @@
 """Sphinx: ``nox -s docs``. Every code cell of every page is executed."""
 
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from sphinx.util import logging
 from sphinx.util.inspect import stringify_signature
 
 import mpsref
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+from entries import expanded  # noqa: E402
 
 project = "mpsref"
 author = "the mpsref authors"
@@ -48,9 +52,15 @@ html_static_path = ["_static"]
 
 def setup(app: Sphinx) -> None:
     """Connect the functions below."""
+    app.connect("source-read", _source)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-process-bases", _bases)
     app.connect("doctree-resolved", _tables)
+
+
+def _source(app: Sphinx, page: str, source: list[str]) -> None:
+    """Fill in what a page takes from the code."""
+    source[0] = expanded(source[0])
 
 
 def _signature(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: Any) -> Any:

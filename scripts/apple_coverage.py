@@ -1,6 +1,6 @@
-"""Write the page "Coverage": the names of Apple's CNN and graph headers that mpsref has, lacks, or leaves out.
+"""The sections of the page "Coverage": which names of Apple's CNN and graph headers mpsref has, lacks or leaves out.
 
-    python scripts/apple_coverage.py > docs/coverage.md
+The documentation contains them; ``python scripts/apple_coverage.py`` prints them.
 
 The names are facts from ``mpsref/mps/headers.json``, which ``scripts/apple_headers.py`` writes. A class is covered if
 ``mpsref.mps`` or ``mpsref.mps.graph`` has it. A property or method is covered if the class has it in snake_case, an
@@ -228,11 +228,7 @@ def page() -> str:
         left = len(of_class) - sum(counts)
         classes.append((f"`{name}`", f"`{wanted[name]['header']}`", *map(str, (*counts, left))))
     parts = [
-        "# Coverage",
-        "This page lists which names in Apple's headers of CNN kernels, graphs and matrix layers `mpsref.mps` and "
-        "`mpsref.mps.graph` have. It is the output of `scripts/apple_coverage.py`. The names in the headers come from "
-        "these public sources: "
-        f"{', '.join(known['sources'])}.",
+        f"The names in the headers come from these public sources: {', '.join(known['sources'])}.",
         f"Of {len(wanted)} classes and protocols mpsref has {len(found)}. {len(not_built)} exist with constructors "
         f"that raise `UnsupportedError`, and {len(missing)} do not exist. Of {len(every)} initializers, methods and "
         f"properties of these {len(found)} it has {len(have)}, leaves out {sum(map(len, by_reason.values()))} on "

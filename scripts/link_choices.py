@@ -1,7 +1,6 @@
 """Link each statement of the documentation that is tagged *choice*, *obs* or *design* to the page "open choices".
 
-Run ``python scripts/link_choices.py`` after a change of the declarations in ``backends/mpsref_mps/probe``; it writes
-``docs/open_choices.md`` too.
+Run ``python scripts/link_choices.py`` after a change of the declarations in ``backends/mpsref_mps/probe``.
 """
 
 import re
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from mpsref_mps.probe import choices
 from mpsref_mps.probe.declare import Choice
-from mpsref_mps.probe.run import page
 
 DOCS = Path(__file__).parent.parent / "docs"
 TAG = r"\[([^\]\[]*\b{tag}\b[^\]\[]*)\](?!\()"
@@ -35,7 +33,7 @@ def linked(line: str, one: Choice) -> str:
 
 
 def main() -> int:
-    """Write links and the page; return 1 if a statement was not found."""
+    """Write links; return 1 if a statement was not found."""
     lost = 0
     for one in choices():
         for name, part in one.lines():
@@ -49,7 +47,6 @@ def main() -> int:
             if not lines[numbers[0]].startswith("        "):
                 lines[numbers[0]] = linked(lines[numbers[0]], one)
                 file.write_text("".join(lines), encoding="utf-8")
-    (DOCS / "open_choices.md").write_text(page(), encoding="utf-8")
     return lost
 
 

@@ -131,10 +131,6 @@ def test_links_and_declarations_agree() -> None:
         assert one.tag in tags or not tags, f"{one.id} is tagged {one.tag} on no page"
 
 
-def test_the_page_is_current() -> None:
-    assert (DOCS / "open_choices.md").read_text("utf-8") == run.page(), "run scripts/link_choices.py"
-
-
 # --- the file and the command -----------------------------------------------------------------------------------------
 
 

@@ -241,18 +241,6 @@ def replay(id: str, number: int, backend: Backend) -> Array:
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
-PAGE = """# Open choices
-
-Where Apple's documentation does not decide what a kernel does, mpsref makes a choice (*choice*) or follows public code that ran on Apple hardware (*obs*).
-`mpsref probe`, on a Mac, compares Apple's kernels with the alternatives; see [Apple's kernels](apple_kernels.md#the-probe).
-Statements about mpsref alone (*design*) have [a section of their own](#design-of-mpsref).
-
-So far nobody has run the probe on Apple's kernels, so none of these statements has been compared with them.
-
-This page is generated from the declarations in `backends/mpsref_mps/probe` by `python scripts/link_choices.py`.
-
-## Questions to Apple's kernels
-"""
 DESIGN = """## Design of mpsref
 
 These statements decide nothing about results of MPS: they are about which calls raise an error, arguments and objects that only mpsref has, and problems that Apple documents as illegal or leaves undefined.
@@ -260,8 +248,8 @@ These statements decide nothing about results of MPS: they are about which calls
 
 
 def page() -> str:
-    """Return the page "open choices" as Markdown."""
-    lines = PAGE.splitlines()
+    """Return the sections of the page "open choices" as Markdown."""
+    lines = ["## Questions to Apple's kernels"]
     for one in sorted(choices(), key=lambda one: one.tag == "design"):
         if one.tag == "design" and DESIGN not in lines:
             lines += [DESIGN]
