@@ -482,8 +482,8 @@ class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
         return Bound(problem.spec, problem.result_shapes[0], problem)
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        if call.trains and call.spec.clamps:
-            call.state["sources"] = images
+        if call.spec.clamps:
+            call.state["sources"] = images  # for the mask of the clamp
         return super()._compute(call, *images)
 
     _differentiable: ClassVar[Sequence[int]] = (0, 1)
@@ -574,6 +574,7 @@ class MPSNNAdditionNode(_FourOperations, MPSNNBinaryArithmeticNode):
 
     kind = "add"
     operation = "add"
+    kernel_class = MPSCNNAdd
     gradient_class = MPSNNAdditionGradientNode
 
 
@@ -582,6 +583,7 @@ class MPSNNSubtractionNode(_FourOperations, MPSNNBinaryArithmeticNode):
 
     kind = "sub"
     operation = "subtract"
+    kernel_class = MPSCNNSubtract
     gradient_class = MPSNNSubtractionGradientNode
 
 
@@ -590,6 +592,7 @@ class MPSNNMultiplicationNode(_FourOperations, MPSNNBinaryArithmeticNode):
 
     kind = "mul"
     operation = "multiply"
+    kernel_class = MPSCNNMultiply
     gradient_class = MPSNNMultiplicationGradientNode
 
 

@@ -156,6 +156,7 @@ class MPSNNPadNode(_PadSizes, FunctionNode):
 
     kind = "pad"
     spec_class = Pad
+    kernel_class = MPSNNPad
     gradient_class = MPSNNPadGradientNode
     fill_value = MPSNNPad.fill_value.replace()
     edge_mode = MPSNNPad.edge_mode.fixed()
@@ -288,6 +289,7 @@ class MPSNNReshapeNode(FunctionNode):
 
     kind = "reshape"
     spec_class = Reshape
+    kernel_class = MPSNNReshape
     gradient_class = MPSNNReshapeGradientNode
 
     def __init__(
@@ -302,6 +304,11 @@ class MPSNNReshapeNode(FunctionNode):
         super().__init__(source, **properties)
 
     function: Alias[Reshape] = Alias("_function", "The functional form.")
+
+    def _forward_kernel(self) -> MPSNNReshape:
+        kernel = MPSNNReshape()
+        kernel._size = self.function.size
+        return kernel
 
 
 # --- slice ------------------------------------------------------------------------------------------------------------

@@ -321,6 +321,7 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
 
     kind = "drop"
     spec_class = Dropout
+    kernel_class = MPSCNNDropout
     gradient_class = MPSCNNDropoutGradientNode
     gradient_properties = ARGUMENTS
 

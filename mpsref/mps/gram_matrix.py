@@ -156,6 +156,7 @@ class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
 
     kind = "gram"
     spec_class = Convolution
+    kernel_class = MPSNNGramMatrixCalculation
     gradient_class = MPSNNGramMatrixCalculationGradientNode
     gradient_properties = ("alpha",)
     _differentiable: ClassVar[Sequence[int]] = (0,)

@@ -915,6 +915,7 @@ class MPSNNForwardLossNode(_LossNode):
 
     kind = "floss"
     spec_class = Loss
+    kernel_class = MPSNNForwardLoss
     gradient_class = MPSNNLossGradientNode
     gradient_for_labels = Property(flag, False, "Whether training graphs make a gradient for the labels.")
 

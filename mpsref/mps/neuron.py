@@ -407,6 +407,7 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
 
     _abstract = True
     spec_class = Neuron
+    kernel_class = MPSCNNNeuron
     gradient_class = MPSCNNNeuronGradientNode
     gradient_properties = ("descriptor",)
     neuron_type: ClassVar[MPSCNNNeuronType]
@@ -426,6 +427,9 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
         described = properties.pop("descriptor", None)
         fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type) if described is None else described)
         super().__init__(source, **properties)
+
+    def _forward_kernel(self) -> MPSCNNNeuron:
+        return MPSCNNNeuron(self.descriptor)
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:

@@ -323,10 +323,13 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
         """The arguments of the kernel, by name."""
         return {name: getattr(self, name) for name in self.kernel_class._coding.arguments}
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+    def _forward_kernel(self) -> MPSCNNPooling:
         kernel = self._kernel.copy()
         kernel.padding = self.padding_policy
-        return planned(kernel, shapes)
+        return kernel
+
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+        return planned(self._forward_kernel(), shapes)
 
 
 class MPSCNNPoolingGradientNode(_Windows, FunctionGradientNode):

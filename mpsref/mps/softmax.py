@@ -159,6 +159,7 @@ class MPSCNNSoftMaxNode(_Node):
 
     kind = "softmax"
     spec_class = SoftMax
+    kernel_class = MPSCNNSoftMax
     function = MPSCNNSoftMax.function
     gradient_class = MPSCNNSoftMaxGradientNode
 
@@ -168,5 +169,6 @@ class MPSCNNLogSoftMaxNode(_Node):
 
     kind = "logsoftmax"
     spec_class = LogSoftMax
+    kernel_class = MPSCNNLogSoftMax
     function = MPSCNNLogSoftMax.function
     gradient_class = MPSCNNLogSoftMaxGradientNode

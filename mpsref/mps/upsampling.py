@@ -188,6 +188,7 @@ class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
 
     kind = "near"
     spec_class = UpsamplingNearest
+    kernel_class = MPSCNNUpsamplingNearest
     gradient_class = MPSCNNUpsamplingNearestGradientNode
 
 
@@ -196,6 +197,7 @@ class MPSCNNUpsamplingBilinearNode(_Bilinear, _ForwardNode):
 
     kind = "bilin"
     spec_class = UpsamplingBilinear
+    kernel_class = MPSCNNUpsamplingBilinear
     gradient_class = MPSCNNUpsamplingBilinearGradientNode
     gradient_properties = ("align_corners",)
 

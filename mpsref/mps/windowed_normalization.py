@@ -273,10 +273,12 @@ class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
     _abstract = True
     kernel_class: ClassVar[type[_WindowedForward]]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+    def _forward_kernel(self) -> _WindowedForward:
         numbers: dict[str, Any] = {name: getattr(self, name) for name in self.recorded}
-        kernel = self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
-        return planned(kernel, shapes)
+        return self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
+
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+        return planned(self._forward_kernel(), shapes)
 
 
 class _WindowedGradientNode(_WindowProperties, FunctionGradientNode):
@@ -353,4 +355,6 @@ class MPSCNNCrossChannelNormalizationNode(_CrossChannelProperties, MPSCNNNormali
 
     kind = "lrn"
     spec_class = CrossChannelNormalization
+    kernel_class = MPSCNNCrossChannelNormalization
     gradient_class = MPSCNNCrossChannelNormalizationGradientNode
+    kernel_size = Alias("kernel_size_in_feature_channels", "The same, as the kernel calls it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,13 @@ import numpy as np
 import pytest
 
 from mpsref import NotSynchronizedError, OrderError, mps
+from mpsref.mps import graph
+from mpsref.mps.core.properties import properties_of
+from mpsref.mps.graph.nodes import MPSNNFilterNode
+from mpsref.mps.graph.trainable import WeightedNode
+from tests.contracts.test_objects import VALUES
+from tests.subjects.classes import MADE, made
+from tests.subjects.classes import X as X4
 
 X = np.array([1, 2, 4, 5], np.float32).reshape(2, 1, 2, 1)
 Write = Callable[[Any], Any]
@@ -118,3 +126,84 @@ def test_a_temporary_state_is_written_on_its_command_buffer_while_reads_are_left
     for call in (write, state.synchronize):
         with pytest.raises(OrderError, match=f"temporary state .*{words}"):
             call(own if "0" in words else mps.MPSCommandBuffer())
+
+
+NODES = [
+    kind
+    for kind in MADE
+    if issubclass(kind, MPSNNFilterNode) and kind.form == "forward" and kind.state_class is not None
+]
+"""The forward nodes with states."""
+
+
+WITHOUT_EFFECT = frozenset(
+    ["backend", "label", "training_style"]
+    + [f"{side}_{name}" for side in ("primary", "secondary") for name in ("offset", "source_feature_channel_offset")]
+)
+"""Properties of nodes that are not recorded, and offsets of operands, for which both images differ in size."""
+
+
+SQUARE = "kernel_width", "kernel_height"
+"""Sizes that must be equal."""
+
+
+def check_exported(node: Any) -> None:
+    """Compare the state that a run exports with that of the encode of the kernel."""
+    node.result_state.export_from_graph = True
+    compiled = graph.MPSNNGraph(node.result_image)
+    images = [X4 * (k + 1) - 0.5 for k in range(len(compiled.source_images))]
+    states: list[Any] = []
+    result, (state,) = compiled.encode(images, None, None, states), states
+    assert isinstance(state, mps.MPSState)
+    mps.MPSStateBatchSynchronize([state])
+    assert mps.MPSStateBatchIncrementReadCount([state], 1) == 1
+    if isinstance(node, WeightedNode) or node.kernel_class is None:
+        assert state.record.source_shapes[0] == images[0].shape
+        assert state.record.destination_shape == result.shape
+        return
+    kernel, call = node._forward_kernel(), {}
+    if isinstance(node, graph.MPSNNReshapeNode):
+        call = {"reshaped_height": 2, "reshaped_width": 4, "reshaped_feature_channels": 4}
+    if isinstance(node, graph.MPSCNNDropoutNode):
+        call = {"mask": state.mask_data}
+        with pytest.raises(ValueError, match="read-only"):
+            state.mask_data[...] = 0
+    y, expected = kernel.encode(*images, **call, return_state=True)
+    np.testing.assert_array_equal(result, y)
+    assert type(state) is type(expected)
+    for part in ("kernel_class", "sources", "source_shapes", "destination_shape", "clip_rect"):
+        assert getattr(state.record, part) == getattr(expected.record, part)
+    assert state.record.extras.keys() == expected.record.extras.keys()
+    for name, value in expected.record.extras.items():
+        np.testing.assert_array_equal(state.record.extras[name], value)
+
+
+def node_of(kind: Any) -> Any:
+    """Return a node that runs in a graph without gradients."""
+    if kind is graph.MPSCNNBatchNormalizationNode:
+        data = mps.BatchNormalizationDataSource(2, mean=[0, 0], variance=[1, 1])
+        return kind(graph.MPSNNImageNode(), data)
+    return kind(graph.MPSNNImageNode(), 4, 2, 4) if kind is graph.MPSNNReshapeNode else made(kind)
+
+
+def with_another(kind: Any, name: str) -> Any:
+    """Return a node with another legal value of a property."""
+    for value in (((0, 0, 0), (2, 2, 2)), mps.MPSNNDefaultPadding(mps.MPSNNPaddingMethod.SizeFull), *VALUES):
+        node = node_of(kind)
+        before = getattr(node, name)
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            for each in SQUARE if name in SQUARE else (name,):
+                setattr(node, each, value)
+            graph.MPSNNGraph(node.result_image).infer_shapes([X4.shape] * len(node.source_images))
+            if getattr(node, name) != before:
+                return node
+    raise AssertionError(f"{name} of {kind.__name__} has no other value")
+
+
+@pytest.mark.parametrize("kind", NODES, ids=lambda kind: kind.__name__)
+def test_a_graph_exports_the_state_of_the_kernel(kind: Any) -> None:
+    """It has what the encode of the kernel records, and the host can read it at once; with any property of the node."""
+    check_exported(node_of(kind))
+    for name, one in properties_of(kind).items():
+        if not one.read_only and name not in WITHOUT_EFFECT:
+            check_exported(with_another(kind, name))

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from mpsref import registry
+from mpsref import mps, registry
 from mpsref.errors import (
     DuplicateHandleError,
     GraphError,
@@ -135,8 +135,9 @@ def test_results_states_and_exports():
     result = compiled.run([image])
     assert result.image is None
     assert result.images[1] is result.intermediate_images[relu.result_image]
-    mask = result.result_states[drop.result_state]["mask"]
-    assert np.array_equal(result.images[1], 2 * mask)
+    state = result.result_states[drop.result_state]
+    assert np.array_equal(result.images[1], 2 * state.mask_data)
+    assert np.array_equal(mps.MPSCNNDropoutGradient(0.5, 3, (1, 1, 1)).encode(image, image, state), result.images[1])
 
 
 def test_each_run_draws_another_mask():

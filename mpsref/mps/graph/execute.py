@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,9 +12,10 @@ from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.image import MPSImage
-from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.properties import closed
-from mpsref.mps.core.state import MPSState
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, SourceProperties
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed, source_shapes
 from mpsref.mps.graph.nodes import Allocator, Call, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, Step, StepState
 from mpsref.registry import Backend
@@ -35,9 +35,9 @@ class RunResult:
         The result images in order; ``None`` for those that are not needed.
     intermediate_images : mapping of MPSNNImageNode to ndarray
         The exported images, then the results after the first.
-    result_states : mapping of MPSNNStateNode to MPSState or mapping
-        The exported states: a state with the gradients of parameters, or for a node without parameters the arrays of
-        the step by name.
+    result_states : mapping of MPSNNStateNode to MPSState
+        The exported states, which the host can read: those of the kernels of the nodes, for their gradient kernels. A
+        node without a kernel in MPS has a state that records the shapes.
     loss : mapping of str to ndarray
         The loss image of each loss node, by label.
     peak_bytes : int
@@ -48,7 +48,7 @@ class RunResult:
 
     images: tuple[Array | None, ...]
     intermediate_images: Mapping[MPSNNImageNode, Array | None]
-    result_states: Mapping[MPSNNStateNode, Any]
+    result_states: Mapping[MPSNNStateNode, MPSState]
     loss: Mapping[str, Array]
     peak_bytes: int
     all_images: Mapping[MPSNNImageNode, Array] = field(default_factory=dict)
@@ -266,12 +266,39 @@ class Execution:
         if replacement is not None:
             self.replacements.append(replacement)
 
-    def _result_state(self, state: MPSNNStateNode) -> MPSState | Mapping[str, object]:
+    def _result_state(self, state: MPSNNStateNode) -> MPSState:
         node = state.producer
         assert node is not None
         parameters = self.compiled.parameters.get(node)
-        kept = self.states[node]
-        return MappingProxyType(placed(kept, self.result)) if parameters is None else parameters.state(kept)
+        if parameters is not None:
+            return parameters.state(self.states[node])
+        (compiled,) = (step.compiled for step in self.program.forward_steps if step.node is node)
+        kept, shapes = placed(self.states[node], self.result), self.shapes.sources[node]
+        given = zip(node.source_images, kept.get("sources") or map(_without_pixels, shapes), strict=True)
+        sources = [ImageArgument(image.name, array, array) for image, array in given]
+        return _exported(compiled, sources, self.shapes.bound[node].shape, kept)
+
+
+def _exported(node: MPSNNFilterNode, sources: Sequence[ImageArgument], result: Shape, kept: StepState) -> MPSState:
+    """Return the state of a node without parameters, as the encode of its kernel returns it."""
+    kernel = node._forward_kernel()
+    if kernel is None:
+        n, height, width, channels = result
+        clip = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(width, height, n))
+        shapes = tuple(source.array.shape for source in sources)
+        values = (MPSOffset(0, 0, 0), MPSImageEdgeMode.Zero, 1, 1, 1, 1, 1, 1, 0)
+        properties = tuple(SourceProperties._make((*values, shape[3])) for shape in shapes)
+        return MPSNNGradientState(ForwardRecord(type(node), properties, shapes, result, clip, 0, channels))
+    state = kernel._result_state(sources[: kernel._number_of_sources], None, None)
+    if "mask" in kept:
+        kept["mask"].setflags(write=False)
+        state._refresh(replace(state.record, extras={**state.record.extras, "mask": kept["mask"]}))
+    state.synchronize()
+    return state  # type: ignore[no-any-return]
+
+
+def _without_pixels(shape: Shape) -> Array:
+    return np.broadcast_to(np.float32(0), shape)
 
 
 def _stored(array: Array, dtype: DType) -> Array:

@@ -21,7 +21,7 @@ from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
-from mpsref.mps.core.kernel import PlannedKernel, problem_of
+from mpsref.mps.core.kernel import UNSAVED, ImageKernel, PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import (
     Alias,
@@ -32,6 +32,7 @@ from mpsref.mps.core.properties import (
     initialize,
     label_like,
     optional,
+    properties_of,
 )
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
@@ -327,6 +328,8 @@ class MPSNNFilterNode(Node, abc.ABC):
     gradient_properties: ClassVar[Sequence[str]] = ()
     """The properties that its gradient nodes have, with the same values."""
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNGradientStateNode
+    kernel_class: ClassVar[type[ImageKernel] | None] = None
+    """The class of its kernel, which makes the states that a graph exports; ``None`` where MPS has none."""
     why_no_gradient: ClassVar[str] = "MPS has no gradient kernel for it"
     """The reason in messages for a filter without gradient."""
     result_is_gradient: ClassVar[bool] = False
@@ -558,6 +561,15 @@ class MPSNNFilterNode(Node, abc.ABC):
         ``parameters`` are the :class:`~mpsref.mps.graph.trainable.NodeParameters` of a node with a data source, and
         ``states`` are the producers of the source states.
         """
+
+    def _forward_kernel(self) -> ImageKernel | None:
+        """Return a kernel with the properties of the node, and the policy of windows; ``None``: MPS has none."""
+        kind = self.kernel_class
+        if kind is None:
+            return None
+        own = {name for name, one in properties_of(kind).items() if not one.read_only} | {*kind._coding.arguments}
+        names = [name for name in own.difference(UNSAVED) if hasattr(self, name)]
+        return kind(**{name: getattr(self, name) for name in names})
 
     def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
         """Return what ``_compute`` reads in addition to images and parameters: labels, or a random mask.
