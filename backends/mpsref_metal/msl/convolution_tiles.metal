@@ -100,6 +100,7 @@ kernel void products(device const Storage* source [[buffer(0)]],
     uint pack = (first / WIDTH + member % packs_k) % packs;
     uint tap = (first / WIDTH + member % packs_k) / packs;
     Pixel pixel[pixels];
+#pragma clang loop unroll(full)
     for (uint i = 0; i < pixels; ++i) {
         // Past the end the last pixel is computed again, and not stored.
         uint m = min(first_m + (member + i * THREADS) / packs_k, launch.pixels - 1);

@@ -42,6 +42,7 @@ Position position_of(uint member) {
 }
 
 void clear(thread Sums& sums) {
+#pragma clang loop unroll(full)
     for (uint i = 0; i < ROWS; ++i) {
         sums.of[i][0] = float4(0.0f);
         sums.of[i][1] = float4(0.0f);

@@ -57,6 +57,7 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
     uint tap_y[places];
     uint tap_x[places];
     uint channel[places];
+#pragma clang loop unroll(full)
     for (uint i = 0; i < places; ++i) {
         uint n = first_n + (member + i * THREADS) % packs_n * WIDTH;
         uint tap = n / layer.inputs;
@@ -68,6 +69,7 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
     Place at[rights];
     int row[rights];
     int column[rights];
+#pragma clang loop unroll(full)
     for (uint i = 0; i < rights; ++i) {
         uint place = i % places;
         at[i] = place_in(first + (member + i * THREADS) / packs_n, height, width, 1);
