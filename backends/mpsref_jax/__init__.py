@@ -14,6 +14,7 @@ DISTINCT = 4
 RULES = (
     "slope at a kink",
     "slope from the result",
+    "softsign by a quotient",
     "slope of a loss at a kink",
     "gradient at logits",
     "rounded means",

@@ -192,6 +192,7 @@ backend = mlx.backend(
     rules=(
         *("ties shared", "softmax recomputed", "small probabilities are 0", "cross entropy relative to 1"),
         "rounded positions",
+        "Huber's slope relative to delta",
         *RULES,
     ),
     isolated=True,  # log_softmax of one channel writes beyond its memory

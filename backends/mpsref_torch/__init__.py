@@ -53,13 +53,15 @@ RULES = (
     "plain sums",
     "variance from squares",
     "rounded positions",
+    "cross entropy by a logarithm",
+    "softsign by a quotient",
     "zeros by products",
     "NaN by another formula",
     "NaN is the extremum",
 )
 
-ON_CPU = ("functions within 2 units",)
-"""Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library."""
+ON_CPU = ("functions within 2 units", "GELU by polynomials")
+"""Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library; GELU is that of oneDNN."""
 
 
 def backend_on(

@@ -44,12 +44,14 @@ class Computed:
 
     references: tuple[Array, ...]
     bounds: tuple[ErrorBound, ...]
+    where: Callable[[tuple[int, ...]], str] = lambda index: ""
+    """Describes an element for a message."""
 
     @classmethod
-    def of(cls, *results: Rounded) -> Computed:
+    def of(cls, *results: Rounded, where: Callable[[tuple[int, ...]], str] = lambda index: "") -> Computed:
         """Return the results of formulas."""
         values, bounds = zip(*(one.result() for one in results), strict=True)
-        return cls(values, bounds)
+        return cls(values, bounds, where)
 
 
 @dataclass(frozen=True)
@@ -222,9 +224,8 @@ def _compared(
     what: str, actual: Array, reference: Array, terms: ErrorBound, problem: Problem | Computed, exact: bool = False
 ) -> Compared:
     of = None if isinstance(problem, Computed) else problem
-    where = (lambda index: "") if of is None else of.where
     try:
-        fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, where)
+        fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, problem.where)
         infinite = np.isinf(terms.limit)
         unbounded = float((infinite & np.isfinite(reference)).mean()) if infinite.any() else 0.0
         empty = what.startswith("gradient") and not reference.any()
@@ -240,7 +241,7 @@ def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
     limit = np.broadcast_to(comparator.bound(actual, reference, terms), reference.shape)
     error = abs(actual.astype(np.float64) - reference)
     worst = np.divide(error, limit, out=np.where(error > 0, np.inf, 0.0), where=limit > 0)
-    return float(np.nan_to_num(worst, nan=np.inf).max(initial=0.0))
+    return float(np.nan_to_num(worst, nan=np.inf, posinf=np.inf).max(initial=0.0))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ of a row. There is no free tolerance.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -52,12 +53,12 @@ from mpsref.kernels.convolution import WeightedProblem
 from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, bases
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
 from mpsref.kernels.interpolation import Sampling
-from mpsref.kernels.loss import LossGradient, weighted
+from mpsref.kernels.loss import LossForward, LossGradient, weighted
 from mpsref.kernels.neuron import ACTIVATIONS, NeuronGradient, argument, value
 from mpsref.kernels.normalization import FLT_MIN, chain, over_power
 from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
-from mpsref.kernels.reference import OF_METAL, UNIT_ROUNDOFF, ErrorBound, Functions, gamma, stated
+from mpsref.kernels.reference import OF_METAL, UNIT_ROUNDOFF, ErrorBound, Functions, functions, gamma, stated
 from mpsref.kernels.resize import ResizeProblem
 from mpsref.kernels.upsampling import UpsamplingProblem, matrix
 from mpsref.operations import Operation, OperationKey, Problem
@@ -189,6 +190,74 @@ def _loss_kink(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
 def _cross_entropy_of_one(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
     """The slope of a cross entropy of logits is 1 minus a sigmoid: its error is relative to 1."""
     return _of_slope(problem, inputs, np.asarray(gamma(4) * (problem.spec.type == "sigmoidcrossentropy")))
+
+
+@_rule("Huber's slope relative to delta", _of([Loss], "gradient", "gradient_labels"))
+def _huber_by_minimum(problem: LossGradient, inputs: tuple[Array, ...]) -> Extra:
+    """Huber's loss is q**2 / 2 + delta (a - q) with q the smaller of a = abs(y - t) and delta: of its slope, terms of
+    the size of delta cancel.
+    """
+    # g q, g delta twice, the difference of the first two and its sum with the third are rounded.
+    delta = problem.spec.delta * (problem.spec.type == "huber")
+    return _of_slope(problem, inputs, np.asarray(gamma(5) * delta))
+
+
+@_rule("softsign by a quotient", _of([Neuron], "gradient"))
+def _softsign_by_quotient(problem: NeuronGradient, inputs: tuple[Array, ...]) -> Extra:
+    """The slope of softsign is that of a quotient: 1 / (1 + abs(x)) minus abs(x) / (1 + abs(x))**2."""
+    # Rounded are 1 + abs(x), of the second term twice, its square and a product, the quotients and products with g.
+    g, x = inputs
+    first, quotient = 1 / (1 + abs(x)), functions().quotient
+    found = gamma(2 + quotient) * first + gamma(5 + quotient) * abs(x) * first**2
+    return (abs(g) * found * (problem.spec.type == "softsign"),)
+
+
+@_rule("cross entropy by a logarithm", _of([Loss], "forward"))
+def _cross_entropy_by_logarithm(problem: LossForward, inputs: tuple[Array, ...]) -> Extra:
+    """The cross entropy of logits is (1 - t) y - log(sigmoid(y)), which cancels where y is negative."""
+    # There the product of 1 - t and y has two roundings, and min(y, 0) - log1p(exp(-abs(y))) one relative to y.
+    y, t, *weights = inputs
+    a, b = problem.spec.smoothing
+    found = gamma(1) * (2 * abs(1 - (a * t[..., : y.shape[3]] + b)) + 1) * np.maximum(-y, 0)
+    of_element = abs(weighted(problem, found * (problem.spec.type == "sigmoidcrossentropy"), *(weights or [None])))
+    if problem.spec.reduction == "none":
+        return (of_element,)
+    return (problem.loss_image(of_element.sum(axis=(1, 2, 3)), *(weights or [None])),)
+
+
+@_rule("GELU by polynomials", _of([Neuron], "forward"))
+def _gelu_by_polynomials(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """The error function of GELU is a polynomial of degree 5 on each quarter of an octave, by Horner's rule."""
+    (x,) = inputs
+    if not isinstance(problem.spec, Neuron) or problem.spec.type != "gelu":
+        return (np.zeros_like(x),)
+    size = np.clip(abs(x), 2.0**-4, 8)  # below, the error is less than that of all of them, and beyond it is 1
+    octave = np.floor(np.log2(size))
+    quarter = np.floor(4 * (size / 2**octave - 1))
+    error = np.zeros_like(x)
+    for place in np.unique(np.stack([octave.ravel(), quarter.ravel()], axis=1), axis=0):
+        error[(octave == place[0]) & (quarter == place[1])] = _error_of_horner(*place.tolist())
+    return (abs(x) / 2 * error,)
+
+
+@functools.cache
+def _error_of_horner(octave: float, quarter: float) -> float:
+    """Return the error that Horner's rule makes in erf(x / sqrt(2)) on a quarter of an octave.
+
+    Each step rounds its coefficient and its result, which the following ones multiply by x.
+    """
+    low, high = (2**octave * (1 + (quarter + k) / 4) for k in (0, 1))
+
+    def function(x: Array) -> Array:
+        return np.array([math.erf(one / math.sqrt(2)) for one in x])
+
+    fitted = np.polynomial.Chebyshev.interpolate(function, 5, [low, high])
+    x = np.linspace(low, high, 33)
+    value, error = np.zeros_like(x), np.zeros_like(x)
+    for coefficient in fitted.convert(kind=np.polynomial.Polynomial, domain=[-1, 1], window=[-1, 1]).coef[::-1]:
+        value = coefficient + x * value
+        error = x * error + UNIT_ROUNDOFF * (abs(coefficient) + abs(value))
+    return float((error + abs(fitted(x) - function(x))).max())
 
 
 def _of_slope(problem: LossGradient, inputs: tuple[Array, ...], change: Array) -> Extra:

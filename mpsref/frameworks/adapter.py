@@ -85,6 +85,7 @@ RULES = (
     "plain sums",
     "plain means",
     "means of all taps",
+    "softsign by a quotient",
     "NaN by another formula",
     "NaN is the extremum",
 )

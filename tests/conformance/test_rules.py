@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Backend, CropAndResizeBilinear, Neuron, ResizeBilinear
+from mpsref import Backend, CropAndResizeBilinear, Loss, Neuron, ResizeBilinear
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import check, rules
+from mpsref.conformance import check, comparator, rules
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import checked_cases, layer_cases, outcome_of, random_cases
 from mpsref.conformance.rules import RULES
@@ -153,6 +153,79 @@ def cross_entropy_of_one(problem: Any, *inputs: Array) -> Array:
     a, b = problem.spec.smoothing
     slope = (1 - 1 / (1 + np.exp(y.astype(np.float32)))) - (a * t[..., : y.shape[3]] + b)
     return np.asarray(weighted(problem, slope, weights) * (1 if g is None else problem.source_gradient(g)))
+
+
+def huber_by_minimum(problem: Any, *inputs: Array) -> Array:
+    """The gradient of q**2 / 2 + delta (a - q), q the smaller of a = abs(y - t) and delta, term by term."""
+    g, y, t, weights = problem.named_inputs(inputs)
+    signed, delta = y - t[..., : y.shape[3]], np.float32(problem.spec.delta)
+    size = abs(signed)
+    upstream = weighted(problem, np.ones_like(y), weights).astype(np.float32)
+    upstream = upstream if g is None else upstream * problem.source_gradient(g)
+    inner = np.where(size < delta, upstream * size - upstream * delta, np.float32(0))
+    return (inner + upstream * delta) * np.sign(signed)
+
+
+def softsign_by_quotient(problem: Any, g: Array, x: Array) -> Array:
+    divisor = np.float32(1) + abs(x)
+    return g / divisor - g * (x / divisor / divisor) * np.sign(x)
+
+
+def cross_entropy_by_logarithm(problem: Any, y: Array, t: Array) -> Array:
+    return (np.float32(1) - t) * y - (np.minimum(y, np.float32(0)) - np.log1p(np.exp(-abs(y))))
+
+
+def gelu_by_horner(problem: Any, x: Array) -> Array:
+    """On [2.5, 3], with the polynomial of a Chebyshev interpolation."""
+
+    def erf(z: Array) -> Array:
+        return np.array([math.erf(one / math.sqrt(2)) for one in z])
+
+    fitted = np.polynomial.Chebyshev.interpolate(erf, 5, [2.5, 3])
+    value = np.float32(0)
+    for one in fitted.convert(kind=np.polynomial.Polynomial, domain=[-1, 1], window=[-1, 1]).coef[::-1]:
+        value = (np.float32(one) + abs(x).astype(np.float64) * value).astype(np.float32)  # a fused multiply-add
+    return np.asarray(x * np.float32(0.5) * (np.float32(1) + np.sign(x) * value))
+
+
+LINE = (1, 1, 2000, 1)
+OF_TERMS: list[tuple[str, Any, Formula, tuple[float, ...]]] = [
+    (
+        "Huber's slope relative to delta",
+        Loss.problems["gradient"](Loss("huber", "none", delta=3.0), LINE),
+        huber_by_minimum,
+        (-0.01, 0.0),
+    ),
+    ("softsign by a quotient", Neuron.problems["gradient"](Neuron("softsign"), LINE), softsign_by_quotient, (0, 40, 1)),
+    (
+        "cross entropy by a logarithm",
+        Loss.problems["forward"](Loss("sigmoidcrossentropy", "none"), LINE),
+        cross_entropy_by_logarithm,
+        (-9, -4, 0),
+    ),
+    ("GELU by polynomials", Neuron.problems["forward"](Neuron("gelu"), LINE), gelu_by_horner, (-3, -2.5)),
+]
+"""A rule, a problem, a formula whose terms cancel, and where: the limits of a range, and another input."""
+
+
+@pytest.mark.parametrize(("rule", "problem", "formula", "given"), OF_TERMS, ids=[one[0] for one in OF_TERMS])
+def test_a_rule_for_terms_that_cancel(rule: str, problem: Any, formula: Formula, given: tuple[float, ...]) -> None:
+    low, high, *others = given
+    numbers = {"x": np.linspace(low, high, 2000), "y": np.linspace(low, high, 2000), "g": np.ones(2000)}
+    numbers |= {"t": np.full(2000, *(others or [0]))}
+    inputs = [numbers[name].reshape(LINE).astype(np.float32) for name in problem.input_shapes]
+    (right,) = references(problem, *inputs)
+    with np.errstate(all="ignore"):
+        found = formula(problem, *inputs)
+    limits = []
+    for following in ((), (rule,)):
+        with rules.applied(following):
+            (bound,) = rules.widened(problem, tuple(inputs), problem.operation.bounds(problem, *inputs))
+        limits.append(comparator.bound(found, right, bound))
+    error = abs(found.astype(np.float64) - right)
+    assert (error > limits[0]).any()
+    assert (error <= limits[1]).all()
+    assert (abs(right) * 2.0**-6 > limits[1]).any()
 
 
 def by_product(problem: Any, g: Array, mask: Array) -> Array:

@@ -14,7 +14,7 @@ from torch import nn
 from mpsref import LogSoftMax, Loss, Neuron, SoftMax
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
-from mpsref_torch.auditing import formulas, normalizing, pointwise, sliding
+from mpsref_torch.auditing import formulas, moves, normalizing, pointwise, sliding
 from mpsref_torch.auditing.layer import Numbers, Translate, Translated
 from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
 
@@ -197,6 +197,7 @@ TABLE: tuple[Known, ...] = (
     *_pooling(
         "adaptive_max_pool", partial(sliding.adaptive, largest=True), "AdaptiveMaxPool", "linear", "_with_indices"
     ),
+    Known("fold", moves.Folded, again="sums"),
     Known("mean", sliding.MeanOfPixels, again="means"),
     Known("scaled_dot_product_attention", formulas.Attention, again="linear"),
     Known("embedding", formulas.Table, "", nn.Embedding, "sums", (F.embedding,)),
@@ -335,11 +336,22 @@ OPERATORS = type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor)
 """The types of an operator and of one of its overloads."""
 
 
+def name_of(function: Any) -> str:
+    """Return the name of a function, of an overload without its own, and that of the property which it gets."""
+    name = str(getattr(function, "__name__", function))
+    return str(getattr(function.__self__, "__name__", name)) if name == "__get__" else name.partition(".")[0]
+
+
 def known_function(function: Any) -> Known | None:
     """Return the row of a function, also of one in ``torch.ops.aten``, or ``None``."""
     found = KNOWN.get(function)
-    if found is not None or not isinstance(function, OPERATORS):
+    if found is not None:
         return found
+    name = name_of(function)
+    if name in moves.MOVES or name in moves.CONVERSIONS:
+        return Known(name, moves.translation(function, name), again="sums")
+    if not isinstance(function, OPERATORS):
+        return None
     space, name, *_ = str(function).split(".")
     if space != "aten":
         return None
@@ -350,17 +362,6 @@ def known_function(function: Any) -> Known | None:
     )
     return None if names is None else KNOWN[names]
 
-
-MOVES = frozenset(
-    """
-    detach clone contiguous to requires_grad_ __get__ backward view view_as reshape reshape_as flatten unflatten permute
-    transpose t swapaxes swapdims movedim moveaxis squeeze unsqueeze expand expand_as repeat broadcast_to cat concat
-    concatenate stack split chunk unbind select narrow index_select __getitem__ flip roll unfold pad type_as float
-    double half bfloat16 zeros_like ones_like new_zeros new_ones new_full new_empty zeros ones empty full randn rand
-    arange tensor_split hsplit channel_shuffle bernoulli_ tensor linspace rand_like randn_like empty_like
-    """.split()  # noqa: SIM905
-)
-"""Functions that change no numbers, or make some."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -393,6 +394,13 @@ READ: Mapping[str, Callable[[Known, Any], Arguments]] = {
     "instance_norm": _instance,
 }
 """What reads the arguments of modules whose attributes are not the arguments."""
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Return whether the class of a module computes something else than the class of PyTorch that it is made from."""
+    kinds = type(module).__mro__
+    of_torch = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
+    return type(module).forward is not of_torch.forward
 
 
 def of_module(module: nn.Module) -> tuple[Known, Callable[[Any], Arguments]] | None:

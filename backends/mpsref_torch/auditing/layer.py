@@ -59,6 +59,10 @@ class Translated(ABC):
     """Whether a function of sums or means computes them of small integers without a rounding."""
 
     works_in_place = False
+    joins = False
+    """Whether ``result`` and ``gradients`` get all results of the function, joined."""
+    arranges = False
+    """Whether nothing happens but that elements get other numbers in an order or the same memory."""
     notes: tuple[str, ...] = ()
     """What is not compared, with the reason."""
 
@@ -108,6 +112,13 @@ class Seen(Step):
     """The functions of its own that a module calls, with file and line."""
     unit: float = UNIT_ROUNDOFF
     """Unit roundoff of the gradients, where they are less precise than float32."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether elements were only arranged anew, and nothing of it is wrong or left out."""
+        arranged = self.translated is not None and self.translated.arranges
+        left_out = [one for one in self.reasons if not one.startswith(("no gradient", "gradients: that of"))]
+        return arranged and not left_out and not any(one.message for one in self.compared)
 
     def key(self, method: str) -> object:
         """Return what two calls have in common that are wrong in the same small cases."""

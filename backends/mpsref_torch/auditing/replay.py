@@ -25,6 +25,33 @@ GAP = 128.0
 """Logits whose distance is a multiple of it have probabilities of 0 and 1, and integers as cross entropy."""
 
 
+def numbers(given: Any) -> Iterator[Tensor]:
+    """Yield the tensors of floating-point or complex numbers in arguments."""
+    if isinstance(given, torch.Tensor):
+        if given.is_floating_point() or given.is_complex():
+            yield given
+    elif isinstance(given, (tuple, list)):
+        for one in given:
+            yield from numbers(one)
+    elif isinstance(given, dict):
+        yield from numbers(tuple(given.values()))
+
+
+def changed(given: Any, to: Callable[[Any], Any]) -> Any:
+    """Return arguments with other tensors, or with tensors in place of what describes them."""
+    if isinstance(given, (tuple, list)):
+        kind = list if isinstance(given, list) else tuple
+        return kind(changed(one, to) for one in given)
+    if isinstance(given, dict):
+        return {name: changed(one, to) for name, one in given.items()}
+    return to(given) if isinstance(given, (torch.Tensor, Like)) else given
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return one tensor, or all elements of several, one behind the other."""
+    return tensors[0] if len(tensors) == 1 else torch.cat([one.reshape(-1) for one in tensors])
+
+
 @dataclass(frozen=True)
 class Like:
     """A tensor of a call by its name, and what is the same in the tensor that it gets in its place."""
@@ -85,21 +112,20 @@ class Repetition:
         seen = self.seen[0]
 
         def made(one: Any) -> Any:
-            if isinstance(one, (tuple, list)):
-                return type(one)(made(each) for each in one)
             if not isinstance(one, Like):
-                return one.clone() if isinstance(one, torch.Tensor) else one
+                return one.clone()
             if one.name not in fresh:
                 fresh[one.name] = one.filled(_values(seen, one, generator))
             return fresh[one.name]
 
-        args, keywords = made(self.args), {name: made(one) for name, one in self.keywords.items()}
+        args, keywords = changed(self.args, made), changed(self.keywords, made)
         device, enabled, dtype = self.context
         layer = self.translate(*args, **keywords)
         checked = layer.repeated(generator)
         with torch.enable_grad(), torch.autocast(device, enabled=enabled, dtype=dtype):
             output = self.call(args, keywords, fresh)
-        y = output[0] if isinstance(output, tuple) else output
+        results = list(output) if isinstance(output, (tuple, list)) else [output]
+        y = joined(results if layer.joins else results[:1])
         if y.dtype.itemsize < 4 or any(one.dtype.itemsize < 4 for one in fresh.values()):
             return  # sums of products are rounded
         transforms = seen.kind.startswith("conv") and "transformed convolutions" in seen.rules

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref_torch.auditing import custom, replay
 from mpsref_torch.auditing.custom import Applied
-from mpsref_torch.auditing.functions import MOVES, Known, known_function, of_module
+from mpsref_torch.auditing.functions import Known, has_own_forward, known_function, name_of, of_module
 from mpsref_torch.auditing.layer import DTYPES, RULES, Seen, Translated, rules_on
-from mpsref_torch.auditing.replay import Like, Repetition
+from mpsref_torch.auditing.moves import CONVERSIONS, MOVES
+from mpsref_torch.auditing.replay import Like, Repetition, changed, joined, numbers
 from mpsref_torch.auditing.sampled import Draw
 
 NODES = 64
@@ -71,6 +73,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         self._applied: dict[Any, Applied] = {}
         """The calls of functions with a backward pass of their own, by their nodes."""
         self._again: list[Repetition] = []
+        self._waiting: list[_Call] = []
+        """The calls with several results, of which some may get no gradient."""
 
     # --- modules ------------------------------------------------------------------------------------------------------
 
@@ -88,13 +92,20 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     def compared(self) -> list[Seen]:
         """Return the calls; those that a checkpoint repeats in the backward pass only if they got gradients."""
         covered = {one.seen for one in self._applied.values() if one.covered is not None}
-        seen = [one for one in self.seen if one not in covered]
+        seen = [one for one in self.seen if one not in covered and not one.is_silent]
         return [one for one in seen if not (one.repeated and NO_GRADIENT in one.reasons)]
+
+    @property
+    def silent(self) -> int:
+        """How many calls only arranged elements anew, and are right."""
+        return sum(one.is_silent for one in self.seen)
 
     def finish(self) -> None:
         """Compare what waits for the end: functions against their derivatives, and calls that are repeated."""
         for handle in self._handles:
             handle.remove()
+        for call in self._waiting:
+            call.compare()
         for applied in self._applied.values():
             module = applied.covered
             if module is not None and not any(one.what.startswith("gradient") for one in module.compared):
@@ -174,11 +185,17 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 return
             # A function of the same kind in it is what the module computes, unless a Function of its own hides it.
             inner = [one for one in self.seen[before:] if one.kind == call.seen.kind]
+            own = [one for one in self._applied.values() if one.seen in self.seen[before:]]
+            if has_own_forward(module) and not own:
+                return  # it computes what it likes, by functions that are compared
             if not any(one.differentiable == y.requires_grad for one in inner):
-                own = [one for one in self._applied.values() if one.seen in self.seen[before:]]
-                self.seen[before:] = [one for one in self.seen[before:] if one not in inner]
+                functions = self.seen[before:]
+                self.seen[before:] = [one for one in functions if one not in inner]
                 with self._own():
-                    self._end(call, output)
+                    self._end(call, output, only_right=has_own_forward(module))
+                if call.seen not in self.seen:
+                    self.seen[before:] = functions
+                    return
                 for applied in own:
                     if len(own) == 1 and custom.node_of(y, applied.cls) is not None:
                         applied.covered = call.seen
@@ -202,16 +219,19 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         kwargs = kwargs or {}
         if self._busy:
             return func(*args, **kwargs)
-        known = known_function(func)
-        if known is None:
+        name, known = name_of(func), known_function(func)
+        if name in DETACHING:
+            self._detached(name, args[0])
+        if name == "register_hook":
+            args = args[0], self._hooked(args[1], args[0]), *args[2:]
+        call = None if known is None else self._begin(known, func, args, kwargs)
+        if call is None:
             output = func(*args, **kwargs)
-            self._other(func, args, output)
+            self._other(name, output)
             return output
-        call = self._begin(known, func, args, kwargs)
         in_place = call is not None and call.seen.translated is not None and call.seen.translated.works_in_place
         output = (self._compiled_function(func) if self._compiles and not in_place else func)(*args, **kwargs)
-        if call is not None:
-            self._end(call, output)
+        self._end(call, args[0] if output is None else output)
         return output
 
     def _compiled_function(self, function: Any) -> Any:
@@ -221,26 +241,48 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             )
         return self._compiled[function]
 
-    def _other(self, function: Any, args: tuple[Any, ...], output: Any) -> None:
-        """Count an unknown function that returns a tensor of floating-point numbers."""
-        first = output[0] if isinstance(output, (tuple, list)) and output else output
-        if isinstance(first, torch.Tensor) and first.is_floating_point() and not first.is_leaf:
-            name = str(getattr(function, "__name__", function)).partition(".")[0]
-            if name not in MOVES:
-                self.others[self._stack[-1] if self._stack else "", name] += 1
+    def _other(self, name: str, output: Any) -> None:
+        """Count an unknown function that returns a tensor of numbers with a gradient."""
+        found = [one for one in numbers(output) if not one.is_leaf]
+        if found and name not in CHANGES_NOTHING:
+            kind = f" of {str(found[0].dtype).removeprefix('torch.')}" if found[0].is_complex() else ""
+            self.others[self._stack[-1] if self._stack else "", name + kind] += 1
+
+    def _detached(self, name: str, tensor: Tensor) -> None:
+        """List a place where a gradient ends."""
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            self._listed(self._place(None), name, tensor, "the gradient of its result ends here")
+
+    def _hooked(self, hook: Callable[[Tensor], Tensor | None], tensor: Tensor) -> Callable[[Tensor], Tensor | None]:
+        """Return a hook of the model, which is listed if it changes a gradient."""
+        place = self._place(None)
+
+        def call(g: Tensor) -> Tensor | None:
+            before = g.detach().clone()
+            found = hook(g)
+            if not _same(before, g if found is None else found):
+                self._listed(place, "register_hook", g, CHANGED)
+            return found
+
+        return call
+
+    def _listed(self, place: str, function: str, tensor: Tensor, reason: str) -> None:
+        """List what is not compared, once for each place."""
+        row = Seen(place, function, tuple(tensor.shape), reasons=[reason])
+        if not any((one.place, one.function, one.reasons) == (place, function, [reason]) for one in self.seen):
+            self.seen.append(row)
 
     def _begin(
         self, row: Known, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], read: Any = None
     ) -> _Call | None:
         """Translate a call of a function, or of a module if there is ``read``; ``None`` if it has no numbers."""
         module = None if read is None else function
-        x = args[0] if args else keywords.get("input")
-        if isinstance(x, torch.Tensor) and not x.is_floating_point():  # the indices of an embedding
-            own = None if module is None else getattr(module, "weight", None)
-            x = next((one for one in (*args[1:2], keywords.get("weight"), own) if isinstance(one, torch.Tensor)), None)
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            return None
+        given = list(numbers((args, keywords))) or list(numbers(getattr(module, "weight", None)))  # of an embedding
         kind, translate, *_ = row
+        moves = kind in MOVES or kind in CONVERSIONS
+        if not given or (moves and not (torch.is_grad_enabled() and any(one.requires_grad for one in given))):
+            return None
+        x = given[0]
         name = getattr(function, "__name__", "_") if module is None else type(module).__name__
         seen = Seen(
             self._place(module),
@@ -255,23 +297,23 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         )
         self.rules = tuple(dict.fromkeys((*self.rules, *seen.rules)))
         try:
+            if seen.dtype not in DTYPES:
+                raise UnsupportedError(f"{seen.dtype}; there are bounds for {', '.join(DTYPES)}")
             if read is not None:
                 more, named = read(module)
                 args, keywords = (args[0] if args else x, *more), named
             seen.translated = translate(*args, **keywords)
             if not all(one.numel() for one in seen.translated.inputs.values()):
                 raise UnsupportedError("a tensor without elements")
-            if seen.dtype not in DTYPES:
-                raise UnsupportedError(f"{seen.dtype}; there are bounds for {', '.join(DTYPES)}")
             if seen.translated.works_in_place:
                 with torch.no_grad():
                     seen.translated.prepare(self._draw)
         except UnsupportedError as error:
             seen.translated, seen.reasons = None, [str(error)]
-        except (TypeError, AttributeError, ValueError) as error:
+        except (TypeError, AttributeError, ValueError, RuntimeError, LookupError) as error:
             seen.translated, seen.reasons = None, [f"arguments that an audit does not take: {error}"]
         edges = {} if seen.translated is None else _edges(seen.translated)
-        call = _Call(seen, edges, translate, args, keywords, self._draw)
+        call = _Call(seen, edges, translate, args, keywords, self._draw, moves=moves)
         if seen.translated is not None and row.again and not seen.translated.works_in_place:
             call.again = self._repeatable(function, call)
         return call
@@ -283,11 +325,9 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         named = {id(tensor): name for name, tensor in (*layer.fixed.items(), *layer.inputs.items())}
 
         def described(one: Any) -> Any:
-            if isinstance(one, (tuple, list)):
-                return type(one)(described(each) for each in one) if not hasattr(one, "_fields") else one
             return Like.of(named[id(one)], one) if id(one) in named else one
 
-        args, keywords = described(call.args), {name: described(one) for name, one in call.keywords.items()}
+        args, keywords = changed(call.args, described), changed(call.keywords, described)
         device = str(next(iter(layer.inputs.values())).device.type)
         context = device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         if module is None:
@@ -312,14 +352,19 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             context=context,
         )
 
-    def _end(self, call: _Call, output: Any) -> None:
-        """Compare the result, and register what waits for the gradients."""
+    def _end(self, call: _Call, output: Any, *, only_right: bool = False) -> None:
+        """Compare the result, and register what waits for the gradients; or record nothing if it is not right."""
         seen, layer = call.seen, call.seen.translated
+        results = list(numbers(output)) if isinstance(output, (tuple, list)) else [output]
+        results = results if layer is not None and layer.joins else results[:1]
+        if call.moves and (not any(one.requires_grad for one in results) or results[0] is call.args[0] is not output):
+            return
         self.seen.append(seen)
-        y = output[0] if isinstance(output, tuple) else output
-        seen.differentiable = y.requires_grad
+        seen.differentiable = any(one.requires_grad for one in results)
         if layer is None:
             return
+        with torch.no_grad():
+            y = joined(results)
         first = next(iter(layer.inputs.values()))
         seen.unit = max(map(_unit, (y, *layer.inputs.values())))
         if y.dtype in REDUCED and _is_product(seen) and not layer.works_in_place:
@@ -328,9 +373,12 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 seen.translated = layer = call.translate(*args, **keywords)
         seen.reasons += layer.notes
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
-        wanted = frozenset(call.edges) if y.requires_grad else frozenset()
+        wanted = frozenset(call.edges) if seen.differentiable else frozenset()
         seen.judge(lambda: layer.result(y, wanted, self._draw), _unit(y), _stores(seen, layer, y))
-        same = y is first and call.edges and _edges(layer) == call.edges
+        if only_right and (seen.row().message or not seen.compared):
+            self.seen.remove(seen)
+            return
+        same = results[0] is first and call.edges and _edges(layer) == call.edges
         layer.release()
         if call.again is not None:
             call.again.seen.append(seen)
@@ -338,10 +386,11 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         call.release()
         if same:
             return  # dropout in evaluation, for example: there is nothing whose gradient could be wrong
-        if not y.requires_grad:
+        if not seen.differentiable:
             seen.reasons.append(NO_NEED)
         elif wanted:
-            call.collect(y)
+            call.collect(results)
+            self._waiting += [call] if len(results) > 1 else []
 
     def applied(self, cls: Any, arguments: tuple[Any, ...], apply: Callable[..., Any]) -> Any:
         """Call a function with a backward pass of its own, and record its call."""
@@ -446,6 +495,10 @@ def _rounded(given: Any, dtype: torch.dtype) -> Any:
     return given.to(dtype) if isinstance(given, torch.Tensor) and given.is_floating_point() else given
 
 
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
+
+
 def _edges(layer: Translated) -> dict[str, Any]:
     if not torch.is_grad_enabled():
         return {}
@@ -465,30 +518,35 @@ class _Call:
     draw: Draw
     again: Repetition | None = None
     """What will run it again, and needs the kind of the gradient."""
+    moves: bool = False
+    """Whether elements only move."""
 
     def release(self) -> None:
         """Keep no tensors."""
         self.args, self.keywords = (), {}
 
-    def collect(self, y: Tensor) -> None:
-        """Register what takes the gradients of the result and of the inputs."""
-        self._shape = tuple(y.shape)
-        self._g: Tensor | None = None
+    def collect(self, results: list[Tensor]) -> None:
+        """Register what takes the gradients of the results and of the inputs."""
+        self._like = [(tuple(y.shape), y.dtype, y.device) for y in results]
+        self._g: dict[int, Tensor] = {}
         self._found: dict[str, Tensor] = {}
-        end, edges = get_gradient_edge(y), self.edges
-        boundary = list(_boundary(end.node, edges))
+        ends = {k: get_gradient_edge(y) for k, y in enumerate(results) if y.requires_grad}
+        boundary = list(_boundary([end.node for end in ends.values()], self.edges))
         self._left = len(boundary)
-        if {name for _, places in boundary for _, name in places} != set(edges):
+        if {name for _, places in boundary for _, name in places} != set(self.edges):
             self.seen.reasons.append("no gradient: its graph does not lead from the result to the inputs")
             return
-        node, self._number = _computing(end.node, end.output_nr)
-        node.register_prehook(self._source)
+        for k, end in ends.items():
+            # Where elements only move, a view is the function itself.
+            node, number = end[:2] if self.moves else _computing(end.node, end.output_nr)
+            node.register_prehook(partial(self._source, k, number))
         for node, places in boundary:
             node.register_hook(self._taking(places))
         self.seen.reasons.append(NO_GRADIENT)
 
-    def _source(self, grad_outputs: tuple[Any, ...]) -> None:
-        self._g = grad_outputs[self._number]
+    def _source(self, k: int, number: int, grad_outputs: tuple[Any, ...]) -> None:
+        if grad_outputs[number] is not None:
+            self._g[k] = grad_outputs[number]
 
     def _taking(self, places: list[tuple[int, str]]) -> Callable[..., None]:
         def take(grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
@@ -498,22 +556,31 @@ class _Call:
                     self._found[name] = self._found[name] + dx if name in self._found else dx
             self._left -= 1
             if not self._left:
-                self._compare()
+                self.compare()
 
         return take
 
-    def _compare(self) -> None:
-        seen, g, layer = self.seen, self._g, self.seen.translated
+    def compare(self) -> None:
+        """Compare the gradients, once; of results that got none it is 0."""
+        seen, layer = self.seen, self.seen.translated
         assert layer is not None
+        if NO_GRADIENT not in seen.reasons or not (self._found or not self._left):
+            return
         seen.reasons.remove(NO_GRADIENT)
         found = {name: self._viewed(dx, layer.inputs[name].shape) for name, dx in self._found.items()}
-        self._g, self._found = None, {}
-        if g is None or not found:
+        given, self._g, self._found = self._g, {}, {}
+        if not given or not found:
             seen.reasons.append("no gradient: that of the result is undefined")
             return
-        g = self._viewed(g, self._shape)
+        each = [
+            self._viewed(given[k], shape) if k in given else torch.zeros(shape, dtype=dtype, device=device)
+            for k, (shape, dtype, device) in enumerate(self._like)
+        ]
+        with torch.no_grad():
+            g = joined(each)
+        whole = tuple(g.shape) if len(each) > 1 else self._like[0][0]
         for name, tensor in [*found.items(), ("result", g)]:
-            shape = self._shape if name == "result" else tuple(layer.inputs[name].shape)
+            shape = whole if name == "result" else tuple(layer.inputs[name].shape)
             if tuple(tensor.shape) != shape:
                 message = f"shape {tuple(tensor.shape)}, expected {shape}"
                 seen.compared.append(Compared(f"gradient for {name}", float("inf"), message))
@@ -534,6 +601,14 @@ class _Call:
 
 
 NO_GRADIENT = "no gradient: none reached it"
+
+CHANGED = "a hook changes the gradient, on which nothing is compared"
+
+DETACHING = frozenset({"detach", "detach_", "data"})
+"""Names of functions and properties that end a gradient."""
+
+CHANGES_NOTHING = frozenset({"requires_grad_", "retain_grad", "grad", "detach_"})
+"""Names of functions and properties of tensors that compute nothing."""
 
 
 VIEWS = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward")
@@ -557,11 +632,11 @@ def _follows(node: Any, name: str) -> bool:
     return following is not None and name in following.name()
 
 
-def _boundary(start: Any, edges: dict[str, Any]) -> Iterator[tuple[Any, list[tuple[int, str]]]]:
+def _boundary(starts: list[Any], edges: dict[str, Any]) -> Iterator[tuple[Any, list[tuple[int, str]]]]:
     """Yield the nodes of a call that have an edge to one of its inputs: the positions of these, and the inputs."""
     ends = [(name, edge.node, edge.output_nr) for name, edge in edges.items()]
     ends += [(name, *_computing(node, number)) for name, node, number in ends]
-    pending, known = [start], {start}
+    pending, known = list(dict.fromkeys(starts)), set(starts)
     while pending and len(known) <= NODES:
         node = pending.pop()
         places = []
