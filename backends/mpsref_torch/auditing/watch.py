@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
@@ -250,7 +251,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     def _detached(self, name: str, tensor: Tensor) -> None:
         """List a place where a gradient ends."""
-        if torch.is_grad_enabled() and tensor.requires_grad:
+        if torch.is_grad_enabled() and tensor.requires_grad and not is_lazy(tensor):
             self._listed(self._place(None), name, tensor, "the gradient of its result ends here")
 
     def _hooked(self, hook: Callable[[Tensor], Tensor | None], tensor: Tensor) -> Callable[[Tensor], Tensor | None]:
