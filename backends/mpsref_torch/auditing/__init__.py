@@ -82,7 +82,7 @@ def audit(
     from mpsref.kernels.reference import UNIT_ROUNDOFF
     from mpsref_torch.auditing.custom import applying
     from mpsref_torch.auditing.sampled import Draw
-    from mpsref_torch.auditing.watch import Watch
+    from mpsref_torch.auditing.watch import Watch, stance
 
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
@@ -96,7 +96,7 @@ def audit(
         watch.watch_modules()
         stack.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
         torch.set_autocast_cache_enabled(False)  # each call rounds parameters by itself, and has its own gradients
-        with torch.random.fork_rng(devices=devices), applying(watch.applied):
+        with torch.random.fork_rng(devices=devices), applying(watch.applied), stance("force_eager"):
             torch.manual_seed(seed)
             with watch:
                 output = _called(model, x)
@@ -108,7 +108,7 @@ def audit(
                 raise TypeError(f"the loss is {shown}; it must be a tensor of one element")
             watch.in_backward = True
             if value.requires_grad:
-                watch.strangers(value.grad_fn)
+                watch.before_backward(value.grad_fn)
                 torch.autograd.backward(value)
             watch.finish()
     runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"

@@ -126,13 +126,17 @@ def node_of(output: Tensor, cls: Any) -> Any:
     return None
 
 
-def strangers(root: Any) -> Iterator[Any]:
-    """Yield the nodes of a graph that are no operations of PyTorch."""
+def is_stranger(node: Any) -> bool:
+    """Return whether a node is no operation of PyTorch."""
+    return isinstance(node, BackwardCFunction) or "CppNode" in node.name()
+
+
+def nodes(root: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph."""
     pending, known = [root], {root}
     while pending:
         node = pending.pop()
-        if isinstance(node, BackwardCFunction) or "CppNode" in node.name():
-            yield node
+        yield node
         for following, _ in node.next_functions:
             if following is not None and following not in known:
                 known.add(following)
@@ -200,7 +204,7 @@ class _Call(derivative.Applied):
             for y, g in zip(outputs, self.applied.g, strict=False)
             if isinstance(y, torch.Tensor) and g is not None and y.requires_grad
         ]
-        if not pairs or any(True for y, _ in pairs for _ in strangers(y.grad_fn)):
+        if not pairs or any(is_stranger(node) for y, _ in pairs for node in nodes(y.grad_fn)):
             raise TypeError("its forward is not made of operations that PyTorch differentiates")
         found = torch.autograd.grad([y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
         return [_double(torch.zeros_like(x) if dx is None else dx) for x, dx in zip(leaves, found, strict=True)]

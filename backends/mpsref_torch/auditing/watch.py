@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -74,6 +76,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         self._applied: dict[Any, Applied] = {}
         """The calls of functions with a backward pass of their own, by their nodes."""
         self._again: list[Repetition] = []
+        self._arriving: dict[str, Tensor] = {}
+        """By parameter, the sum of the gradients for it, before hooks get it."""
         self._waiting: list[_Call] = []
         """The calls with several results, of which some may get no gradient."""
 
@@ -107,6 +111,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             handle.remove()
         for call in self._waiting:
             call.compare()
+        self._hooks_of_parameters()
         for applied in self._applied.values():
             module = applied.covered
             if module is not None and not any(one.what.startswith("gradient") for one in module.compared):
@@ -124,20 +129,44 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 except (UnsupportedError, RuntimeError, TypeError, ValueError) as error:
                     again.seen[0].notes.append(f"not called again on other numbers: {str(error).partition(chr(10))[0]}")
 
-    def strangers(self, root: Any) -> None:
-        """Record the nodes of a graph that are no operations of PyTorch and were not seen when they were applied."""
-        for node in custom.strangers(root):
+    def before_backward(self, root: Any) -> None:
+        """Follow the gradients of parameters, and record the functions of a graph that nothing compares."""
+        leaves = {
+            get_gradient_edge(one).node: name for name, one in self._model.named_parameters() if one.requires_grad
+        }
+        for node in custom.nodes(root):
+            for k, (following, _) in enumerate(node.next_functions):
+                if following in leaves:
+                    node.register_hook(partial(self._arrives, leaves[following], k))
+        for node in filter(custom.is_stranger, custom.nodes(root)):
             cls = custom.class_of(node)
             if node in self._applied:
                 continue
             name, place = (node.name(), "") if cls is None else (cls.__qualname__, custom.where(cls))
             if cls is not None and custom.of_pytorch(cls):
-                if self._compiles:
+                if "CompiledFunction" in name:
                     continue  # what torch.compile made of a layer, which is compared
                 self.seen.append(Seen(place, name, reasons=["a part of PyTorch whose backward pass is in Python"]))
                 continue
             why = "its backward: it is not Python" if cls is None else "its backward: it was applied before the audit"
             self.seen.append(Seen(place, name, reasons=[why], required=True))
+
+    def _arrives(self, name: str, k: int, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
+        g = grad_inputs[k]
+        if g is not None:
+            g = g.detach().to_dense() if g.is_sparse else g.detach().clone()
+            self._arriving[name] = self._arriving[name] + g if name in self._arriving else g
+
+    def _hooks_of_parameters(self) -> None:
+        """List the parameters whose gradient is not the sum of what arrived."""
+        parameters = dict(self._model.named_parameters())
+        for name, total in self._arriving.items():
+            found = parameters[name].grad
+            found = found.to_dense() if found is not None and found.is_sparse else found
+            size = total.abs().nan_to_num(0, 0).sum() / max(1, total.numel())
+            limit = 16 * _unit(total) * float(size)  # of sums in another order
+            if found is None or not torch.allclose(found, total, rtol=0, atol=limit, equal_nan=True):
+                self._listed(name, "hook of a parameter", tuple(total.shape), CHANGED)
 
     def remove(self) -> None:
         """Remove the hooks, and what was compiled."""
@@ -148,7 +177,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 del module.forward
 
     def _compile(self, module: nn.Module) -> None:
-        compiled = torch.compile(module.forward, dynamic=False)
+        compiled = self._compiled_alone(module.forward)
 
         mode: Any = self
 
@@ -161,6 +190,37 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
         forward.of_audit = True  # type: ignore[attr-defined]
         module.forward = forward
+
+    def _compiled_alone(self, function: Any) -> Callable[..., Any]:
+        """Return a compiled function; each has code of its own, of which PyTorch compiles eight cases at most."""
+
+        def call(*args: Any, **keywords: Any) -> Any:
+            return function(*args, **keywords)
+
+        code = call.__code__.replace(co_firstlineno=len(self._compiled) + 1)
+        compiled = torch.compile(types.FunctionType(code, globals(), closure=call.__closure__), dynamic=False)
+
+        def run(*args: Any, **keywords: Any) -> Any:
+            with stance("default"):
+                return compiled(*args, **keywords)
+
+        return run
+
+    def _is_compiled(self) -> bool:
+        """Return whether compiled code of the model would run here; that is listed."""
+        frame, outermost = inspect.currentframe(), None
+        while frame is not None:
+            outermost = frame if frame.f_code.co_filename == COMPILED else outermost
+            frame = frame.f_back
+        if outermost is None:
+            return self._compiles
+        while outermost is not None and not isinstance(outermost.f_locals.get("self"), nn.Module):
+            outermost = outermost.f_back
+        paths = {id(module): name for name, module in self._model.named_modules()}
+        own = self._model if outermost is None else outermost.f_locals["self"]
+        place = paths.get(id(own)) or type(own).__name__
+        self._listed(place, "torch.compile", (), "code for several functions; here each is compiled alone")
+        return True
 
     def _entering(self, name: str, module: nn.Module, known: Any) -> Callable[..., None]:
         def enter(_: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -215,7 +275,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     # --- functions ----------------------------------------------------------------------------------------------------
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, of_types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of PyTorch, and compare what it returned."""
         kwargs = kwargs or {}
         if self._busy:
@@ -225,22 +285,27 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             self._detached(name, args[0])
         if name == "register_hook":
             args = args[0], self._hooked(args[1], args[0]), *args[2:]
+        compiles = self._is_compiled()
         call = None if known is None else self._begin(known, func, args, kwargs)
         if call is None:
             output = func(*args, **kwargs)
             self._other(name, output)
             return output
-        in_place = call is not None and call.seen.translated is not None and call.seen.translated.works_in_place
-        output = (self._compiled_function(func) if self._compiles and not in_place else func)(*args, **kwargs)
+        layer = call.seen.translated
+        if compiles and not call.moves and not (layer is not None and layer.works_in_place):
+            output = self._compiled_function(func, call)(*args, **kwargs)
+        else:
+            output = func(*args, **kwargs)
         self._end(call, args[0] if output is None else output)
         return output
 
-    def _compiled_function(self, function: Any) -> Any:
-        if function not in self._compiled:
-            self._compiled[function] = torch.compile(
-                lambda *args, **keywords: function(*args, **keywords), dynamic=False
-            )
-        return self._compiled[function]
+    def _compiled_function(self, function: Any, call: _Call) -> Any:
+        """Return a function that is compiled for the tensors of a call."""
+        key = function, *((tuple(one.shape), one.dtype) for one in numbers((call.args, call.keywords)))
+        compiled = self._compiled[key] = self._compiled.get(key) or self._compiled_alone(function)
+        if call.again is not None:
+            call.again.what, call.again.call = compiled, lambda args, keywords, fresh: compiled(*args, **keywords)
+        return compiled
 
     def _other(self, name: str, output: Any) -> None:
         """Count an unknown function that returns a tensor of numbers with a gradient."""
@@ -252,7 +317,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     def _detached(self, name: str, tensor: Tensor) -> None:
         """List a place where a gradient ends."""
         if torch.is_grad_enabled() and tensor.requires_grad and not is_lazy(tensor):
-            self._listed(self._place(None), name, tensor, "the gradient of its result ends here")
+            self._listed(self._place(None), name, tuple(tensor.shape), "the gradient of its result ends here")
 
     def _hooked(self, hook: Callable[[Tensor], Tensor | None], tensor: Tensor) -> Callable[[Tensor], Tensor | None]:
         """Return a hook of the model, which is listed if it changes a gradient."""
@@ -262,14 +327,14 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             before = g.detach().clone()
             found = hook(g)
             if not _same(before, g if found is None else found):
-                self._listed(place, "register_hook", g, CHANGED)
+                self._listed(place, "register_hook", tuple(g.shape), CHANGED)
             return found
 
         return call
 
-    def _listed(self, place: str, function: str, tensor: Tensor, reason: str) -> None:
+    def _listed(self, place: str, function: str, shape: tuple[int, ...], reason: str) -> None:
         """List what is not compared, once for each place."""
-        row = Seen(place, function, tuple(tensor.shape), reasons=[reason])
+        row = Seen(place, function, shape, reasons=[reason])
         if not any((one.place, one.function, one.reasons) == (place, function, [reason]) for one in self.seen):
             self.seen.append(row)
 
@@ -441,15 +506,28 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             return path or type(self._model).__name__
         frame = inspect.currentframe()
         while frame is not None and frame.f_code.co_filename.startswith((TORCH, HERE)):
-            if isinstance(frame.f_locals.get("self"), nn.Module):  # a module of PyTorch itself calls the function
-                return path
+            if isinstance(frame.f_locals.get("self"), nn.Module) and frame.f_code.co_filename != COMPILED:
+                return path  # a module of PyTorch itself calls the function
             frame = frame.f_back
         if frame is None:
             return path
         return f"{path} {Path(frame.f_code.co_filename).name}:{frame.f_lineno}".strip()
 
 
+@contextlib.contextmanager
+def stance(name: str) -> Iterator[None]:
+    """Let compiled functions run as they are written, or compiled again; PyTorch has none until one is made."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
+        yield
+        return
+    with torch.compiler.set_stance(name):
+        yield
+
+
 TORCH = str(Path(torch.__file__).parent)
+
+COMPILED = str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py")
+"""The file of PyTorch from which compiled functions are called."""
 
 
 REDUCED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
