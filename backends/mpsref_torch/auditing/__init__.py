@@ -121,7 +121,8 @@ def audit(
         if seen.dtype not in ("float32", "float64") or seen.unit > UNIT_ROUNDOFF:
             return "", ""  # a case would run without autocast
         if (key := seen.key(problem.method)) not in cases:
-            cases[key] = small_case(seen, problem.method, seen.dtype, str(value.device.type), compiles=compiles)
+            compiled = compiles or seen.compiled
+            cases[key] = small_case(seen, problem.method, seen.dtype, str(value.device.type), compiles=compiled)
         return cases[key]
 
     rows = tuple(seen.row(partial(small, seen) if shrinks else None) for seen in watch.compared())

@@ -106,6 +106,8 @@ class Seen(Step):
     dtype: str = ""
     repeated: bool = False
     """Whether the call is in the backward pass, which repeats a part of the forward pass."""
+    compiled: bool = False
+    """Whether the function ran through ``torch.compile``."""
     differentiable: bool = False
     """Whether the result requires a gradient."""
     functions: list[str] = field(default_factory=list)

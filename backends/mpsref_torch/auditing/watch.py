@@ -302,6 +302,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     def _compiled_function(self, function: Any, call: _Call) -> Any:
         """Return a function that is compiled for the tensors of a call."""
         key = function, *((tuple(one.shape), one.dtype) for one in numbers((call.args, call.keywords)))
+        call.seen.compiled = True
         compiled = self._compiled[key] = self._compiled.get(key) or self._compiled_alone(function)
         if call.again is not None:
             call.again.what, call.again.call = compiled, lambda args, keywords, fresh: compiled(*args, **keywords)
