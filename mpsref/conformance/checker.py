@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import CASES, data, families, layers, rules
+from mpsref.conformance import CASES, data, families, layers, rules, worked
 from mpsref.conformance.blocks import Block, KnownCases, Schedule, Task, Watch, blocks, unwatched
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
@@ -35,6 +35,9 @@ DTYPES = ("float32", "float16", "float64")
 
 ROUND = 8
 """Random cases of a round, in addition to the simplest: from the tenth on, Hypothesis copies parts of others."""
+
+WORKED = "worked example"
+"""The name of cases whose results were worked out by hand."""
 
 Isolate: TypeAlias = bool | Limits | None
 """Whether cases run in isolation; ``None``: those of backends that declare it."""
@@ -80,7 +83,7 @@ def _in_layouts(case: Case, layouts: tuple[str, ...]) -> st.SearchStrategy[Case]
 
 
 def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
-    """Yield (layer name, case) for each layer with the operation, with few channels, and for its wide cases."""
+    """Yield (name, case) for the layers of an operation, with few channels, its wide cases and its worked examples."""
     for number, layer in enumerate(layers.load()):
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(layer.checked_channels).problem(operation.method)
@@ -88,6 +91,8 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
             yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
     for number, case in enumerate(wide_cases(operation)):
         yield f"wide case {number + 1}", case
+    for number, case in enumerate(worked.cases(operation)):
+        yield f"{WORKED} {number + 1}", case
 
 
 def random_cases(
@@ -359,7 +364,8 @@ class _Progress:
 def _run(backend: str | Backend, case: Case, of_layer: bool) -> Outcome:
     backend = registry.get_backend(backend)
     compiles = backend.distinct_problems is not None
-    return run_case(case, backend, () if of_layer or compiles else families.properties(case.problem.operation))
+    own = () if of_layer or compiles else families.properties(case.problem.operation)
+    return run_case(case, backend, (worked.worked_example, *own))
 
 
 def isolated_runner(backend: Backend, limits: Limits, discovered: bool = True) -> IsolatedRunner:
@@ -464,10 +470,18 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
 
 
 def _chosen(layers: Iterable[tuple[str, Case]], backend: Backend, number: int) -> list[Case]:
-    """Return the layers that a backend runs: of one that compiles them a few, spread over all networks."""
-    able = [case for _, case in layers if case.dtype in backend.dtypes]
-    few = len(able) if backend.distinct_problems is None else min(backend.distinct_problems, number, len(able))
-    return able if few == len(able) else [able[(2 * k + 1) * len(able) // (2 * few)] for k in range(few)]
+    """Return the layers that a backend runs: of one that compiles them a few, spread over all networks.
+
+    Half of these few, or less, are worked examples.
+    """
+    named = [(name.startswith(WORKED), case) for name, case in layers if case.dtype in backend.dtypes]
+    examples, able = ([case for is_worked, case in named if is_worked is which] for which in (True, False))
+    if backend.distinct_problems is None:
+        return able + examples
+    few = min(backend.distinct_problems, number)
+    examples = examples[: few // 2]
+    few = min(few - len(examples), len(able))
+    return [able[(2 * k + 1) * len(able) // (2 * few)] for k in range(few)] + examples
 
 
 def outcome_of(case: Case, backend: Backend, isolate: Isolate = None) -> Outcome:
