@@ -350,6 +350,26 @@ class Problem(_Record):
         """
         return _from_call(cls, spec, given, options)
 
+    @classmethod
+    def from_shapes(cls, spec: Any, *shapes: Shape) -> Self:
+        """Return the problem of a call with arrays of these shapes, one for each of :attr:`inputs`.
+
+        Raises ``ShapeError`` if the shapes do not fit together.
+
+        >>> from mpsref import PoolingMax
+        >>> PoolingMax.problems["gradient"].from_shapes(PoolingMax(2, 2), (1, 2, 3, 1), (1, 4, 6, 1)).gradient_size
+        (2, 3)
+        """
+        known = dict(zip(cls.inputs, shapes, strict=True))
+        inferred: dict[str, Any] = {}
+        codec_of = _codecs_of(cls)
+        for name, shape in known.items():
+            _infer(cls.inputs[name].dims.split(), shape, codec_of, inferred)
+        problem = cls(spec, **inferred)
+        for name in known:
+            _check_shape(problem, name, known)
+        return problem
+
 
 class ImageProblem(Problem):
     """A problem whose source is an image (N, H, W, C)."""
@@ -437,7 +457,7 @@ def _from_call(
     kind: type[Any], spec: Spec, given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Any, dict[int, Array]]:
     """Check the arrays of a call, infer the fields of its problem from the shapes, and check all shapes."""
-    codec_of = {one.name: one.metadata.get("codec") for one in fields(kind)}
+    codec_of = _codecs_of(kind)
     listed = list(zip(kind.inputs.items(), given, strict=True))
     values: dict[str, Any] = {}
     shapes: dict[str, Shape] = {}
@@ -463,17 +483,10 @@ def _from_call(
     for position, ((name, one), _) in enumerate(listed):
         if name not in values:
             continue
-        expected = problem.shape_of(one.dims)
         if one.dtype == "real":
-            values[name] = arrays.as_vector(name, values[name], expected, *images)
-        elif shapes[name] != expected:
-            others = ", ".join(f"{other} of shape {shape}" for other, shape in shapes.items() if other != name)
-            if "source_shape" in options:
-                others += f" and a source of shape {problem.source_shape}"
-            raise ShapeError(
-                f"{name} has shape {shapes[name]}; with {others or problem.spec} it must have shape {expected}"
-                f"{problem.shape_hint(name, shapes[name])}"
-            )
+            values[name] = arrays.as_vector(name, values[name], problem.shape_of(one.dims), *images)
+        else:
+            _check_shape(problem, name, shapes, source_is_given="source_shape" in options)
         if name in problem.arguments:
             if not hasattr(values[name], "dtype"):
                 raise TypeError(
@@ -481,6 +494,23 @@ def _from_call(
                 )
             inputs[position] = values[name]
     return problem, inputs
+
+
+def _codecs_of(kind: type[Any]) -> dict[str, Any]:
+    return {one.name: one.metadata.get("codec") for one in fields(kind)}
+
+
+def _check_shape(problem: Any, name: str, shapes: Mapping[str, Shape], *, source_is_given: bool = False) -> None:
+    """Raise ``ShapeError`` unless the array ``name`` has the shape that the problem of all ``shapes`` declares."""
+    expected = problem.shape_of(problem.inputs[name].dims)
+    if shapes[name] != expected:
+        others = ", ".join(f"{other} of shape {shape}" for other, shape in shapes.items() if other != name)
+        if source_is_given:
+            others += f" and a source of shape {problem.source_shape}"
+        raise ShapeError(
+            f"{name} has shape {shapes[name]}; with {others or problem.spec} it must have shape {expected}"
+            f"{problem.shape_hint(name, shapes[name])}"
+        )
 
 
 def _as_weights(name: str, value: object) -> Array:

@@ -429,10 +429,7 @@ def _prepare_call(
 ) -> tuple[_Prepared, list[Array], list[Array]]:
     """Check a call; return it prepared, its arrays as the backend reads them, and its arrays as they were passed."""
     problem, inputs = spec.problems[method].from_call(spec, given, options)
-    sources = [
-        arrays.native(array, name, strided=bool(backend.layouts))
-        for name, array in zip(problem.input_shapes, inputs.values(), strict=True)
-    ]
+    sources = _sources(problem, tuple(inputs.values()), strided=bool(backend.layouts))
     prepared = _prepare(problem, backend, sources)
     as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
     if key and as_passed and _is_plain(tuple(options.values())):
@@ -471,6 +468,18 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
+def _sources(problem: Problem, given: Sequence[Any], *, strided: bool = False) -> list[Any]:
+    """Return the inputs of a problem as a backend reads them; raise ``ShapeError`` for other shapes than its own."""
+    shapes = problem.input_shapes
+    if len(given) != len(shapes):
+        raise TypeError(f"{problem.operation} reads {len(shapes)} arrays, {', '.join(shapes)}; {len(given)} are given")
+    for (name, shape), array in zip(shapes.items(), given, strict=True):
+        if array.shape != shape:
+            legal = ", ".join(f"{other} of shape {expected}" for other, expected in shapes.items())
+            raise ShapeError(f"{name} has shape {array.shape}; this problem of {problem.operation} reads {legal}")
+    return [arrays.native(array, name, strided=strided) for name, array in zip(shapes, given, strict=True)]
+
+
 def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _Prepared:
     """Check that a backend runs a problem on arrays of these dtypes; return the prepared call."""
     reason = backend.why_not_problem(problem)
@@ -498,24 +507,24 @@ def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _P
 def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Any:
     """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of several results.
 
-    ``inputs`` have the shapes ``problem.input_shapes``; ``out`` and errors as in :func:`call`.
+    Raises ``ShapeError`` unless the inputs have the shapes ``problem.input_shapes``; ``out`` and other errors as in
+    :func:`call`.
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
     if chosen.arrays is not None and _is_on_device(chosen.arrays, inputs, out):
         return _run_on_device(problem, inputs, out, chosen)
-    given = [one if type(one) is np.ndarray else arrays.as_array("an input", one) for one in inputs]
-    sources = list(given)
-    key = chosen, *[array.dtype for array in given]
-    prepared = problem.__dict__.get("_calls", {}).get(key)
-    for position, array in enumerate(given):
-        if type(array) is not np.ndarray or not array.flags.c_contiguous or not array.dtype.isnative:
-            name = list(problem.input_shapes)[position]
-            sources[position] = arrays.native(array, name, strided=bool(chosen.layouts))
-            prepared = None
-    if prepared is None:
+    sources = given = [one if type(one) is np.ndarray else arrays.as_array("an input", one) for one in inputs]
+    key: list[Any] = [chosen]
+    are_contiguous = True
+    for array in given:
+        key += array.shape, array.dtype  # with the shape, so that a call with a wrong one is not found, and is checked
+        are_contiguous = are_contiguous and type(array) is np.ndarray and array.flags.c_contiguous
+    prepared = problem.__dict__.get("_calls", {}).get(tuple(key))
+    if prepared is None or not are_contiguous:
+        sources = _sources(problem, given, strided=bool(chosen.layouts))
         prepared = _prepare(problem, chosen, sources)
         if all(map(operator.is_, sources, given)):
-            _keep(problem, key, prepared)
+            _keep(problem, tuple(key), prepared)
     return _execute(prepared, problem, sources, given, out)
 
 
@@ -524,8 +533,7 @@ def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend:
     assert backend.arrays is not None
     with backend.arrays.scope((*inputs, *_listed(out))) as adopt:
         values = tuple(map(adopt, inputs))
-        named = zip(problem.input_shapes, values, strict=True)
-        sources = [arrays.native(value, name) for name, value in named]
+        sources = _sources(problem, values)
         prepared = _prepare(problem, backend, sources)
         return _execute_on_device(prepared, problem, sources, values, out, backend.arrays, adopt)
 

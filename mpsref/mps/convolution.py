@@ -44,6 +44,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
 from mpsref.mps.core.kernel import Destination, Plan
+from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.properties import Alias, fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -57,6 +58,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNTrainingStyle,
     Step,
     StepState,
+    planned,
 )
 from mpsref.mps.graph.trainable import (
     JointUpdate,
@@ -346,18 +348,16 @@ class MPSCNNConvolutionNode(WeightedNode):
         return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
 
     def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
-        kernel = parameters.kernel._to_configure()
-        return self._bound(kernel, shapes, kernel.infer_padding(shapes[0]))
+        return self._bound(parameters.kernel._to_configure(), shapes)
 
-    def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape) -> Bound:
-        if shapes[0][3] != kernel.input_feature_channels:
+    def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape | None = None) -> Bound:
+        if isinstance(kernel.padding, MPSNNDefaultPadding) and shapes[0][3] != kernel.input_feature_channels:
             raise ShapeError(
                 f"its source has {shapes[0][3]} channels, and its weights are for {kernel.input_feature_channels}; "
                 "both must be equal: a node reads whole images"
             )
-        _, height, width, _ = result
-        plan = kernel._plan(shapes, (height, width))
-        return Bound(plan.problem.spec, result, _Details(kernel._source_properties(0), plan))
+        found, plan = planned(kernel, shapes, result)
+        return found._replace(details=_Details(kernel._source_properties(0), plan))
 
     def _compute(self, call: Call, *images: Array) -> Array:
         plan: Plan = call.details.plan

@@ -21,7 +21,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Shape
@@ -44,6 +44,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
     PlannedNode,
     planned,
+    require_same,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
@@ -329,7 +330,7 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
         return kernel
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return planned(self._forward_kernel(), shapes)
+        return planned(self._forward_kernel(), shapes)[0]
 
 
 class MPSCNNPoolingGradientNode(_Windows, FunctionGradientNode):
@@ -359,14 +360,15 @@ class MPSCNNPoolingGradientNode(_Windows, FunctionGradientNode):
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
     def _gradient_function(self, forward: Pooling) -> Pooling:
-        """Return the forward function with the windows of this node."""
+        """Return the forward function; ``ValueError`` if the windows of this node are others."""
         windows: dict[str, Any] = {
             "kernel_size": (self.kernel_height, self.kernel_width),
             "strides": (self.stride_in_pixels_y, self.stride_in_pixels_x),
         }
         if isinstance(self, _Dilated):
             windows["dilations"] = self.dilation_rate_y, self.dilation_rate_x
-        return replace(forward, **windows)
+        require_same(forward, **windows)
+        return forward
 
 
 class MPSCNNPoolingMaxGradientNode(MPSCNNPoolingGradientNode):

@@ -90,6 +90,15 @@ class MPSCNNUpsamplingBilinear(_Bilinear, MPSCNNUpsampling):
     fixed = tuple(name for name in MPSCNNUpsampling.fixed if name != "edge_mode")
 
 
+def _require_same(function: Upsampling, forward: Upsampling) -> None:
+    """Raise ``ValueError`` unless the function of a gradient, of a kernel or a node, is that of the forward pass."""
+    if function != forward:
+        raise ValueError(
+            f"the gradient is that of {function!r}; gradient_state was left by {forward!r}: make the gradient with the "
+            "same factors and corners"
+        )
+
+
 @constructed()
 class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
     """Base class of the upsampling gradients; of the source image only the size is used."""
@@ -98,11 +107,8 @@ class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
         if state is not None:
             self._assign(secondary_edge_mode=state.source.edge_mode)
         function = self._spec(self.secondary_edge_mode)
-        if state is not None and function != state.record.extras["function"]:
-            raise ValueError(
-                f"the gradient kernel is that of {function!r}; gradient_state was left by "
-                f"{state.record.extras['function']!r}: make the gradient kernel with the same factors and corners"
-            )
+        if state is not None:
+            _require_same(function, state.record.extras["function"])
         return function
 
 
@@ -132,6 +138,10 @@ class _Node(_Factors):
 
 class _GradientNode(_Node, FunctionGradientNode):
     reads_pixels = False
+
+    def _gradient_function(self, forward: Any) -> Upsampling:
+        _require_same(self.function, forward)
+        return self.function
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
     planned,
+    require_same,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 
@@ -114,7 +115,7 @@ class _Square(_Windowed, PlannedKernel):
             raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
         fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
 
-    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
         name = f"{self.prefixes[-1]}edge_mode"
         value = getattr(self, name)
         if value is not MPSImageEdgeMode.Zero:
@@ -122,7 +123,7 @@ class _Square(_Windowed, PlannedKernel):
                 f"{name} is {shown(value)}; Apple documents these kernels with zeros outside the image: set it to "
                 f"{MPSImageEdgeMode.Zero!r}, or pad the image"
             )
-        return super()._select(sources, shape)
+        return super()._indices(sources, shape)
 
 
 @constructed()
@@ -278,13 +279,15 @@ class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
         return self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return planned(self._forward_kernel(), shapes)
+        return planned(self._forward_kernel(), shapes)[0]
 
 
 class _WindowedGradientNode(_WindowProperties, FunctionGradientNode):
     def _gradient_function(self, forward: Any) -> WindowedNormalization:
         """Return the function of this node at the offset of the forward pass."""
-        return self._function((self.kernel_height, self.kernel_width), forward.offset)
+        size = self.kernel_height, self.kernel_width
+        require_same(forward, kernel_size=size)
+        return self._function(size, forward.offset)
 
 
 class _OneSize(MPSNNGradientFilterNode):
@@ -329,6 +332,10 @@ class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGrad
 
 class MPSCNNCrossChannelNormalizationGradientNode(_CrossChannelProperties, _OneSize, FunctionGradientNode):
     """The gradient of cross-channel normalization, with the parameters of the forward node."""
+
+    def _gradient_function(self, forward: Any) -> CrossChannelNormalization:
+        require_same(forward, kernel_size=self.kernel_size_in_feature_channels)
+        return self.function
 
 
 class MPSCNNSpatialNormalizationNode(_Spatial, _WindowedNode):

@@ -185,6 +185,31 @@ def test_arrays_that_do_not_fit_are_refused_by_name(operation: Operation) -> Non
                         assert found != expected or not one.size, (name, one.shape)
 
 
+@every_operation
+def test_a_problem_with_arrays_of_other_shapes_does_not_reach_a_backend(operation: Operation) -> None:
+    """Also of as many elements, also after a legal call, and also for a call that needs copies."""
+    case = typical(operation)
+    problem, inputs = case.problem, case.inputs()
+    right = registry.get_backend("reference")
+    out = compute(problem, right, *inputs)
+    refusing = replace(right, implementations={operation: lambda *_, **__: pytest.fail("it was called")})
+    if not inputs:
+        return
+    for backend in (right, refusing):
+        for position, (name, shape) in enumerate(problem.input_shapes.items()):
+            array = inputs[position]
+            shorter = [array.take(range(length - 1), axis) for axis, length in enumerate(shape) if length > 1]
+            others = [np.concatenate([array, array]), array[None], array.reshape(-1, *[1] * len(shape)), *shorter]
+            for one in (*others, *map(with_gaps, others)):
+                for target in (None, out):
+                    given = [*inputs[:position], one, *inputs[position + 1 :]]
+                    with pytest.raises(ShapeError, match=re.escape(f"{name} has shape {one.shape}; this problem of ")):
+                        registry.run(problem, *given, out=target, backend=backend)
+        for given in (inputs[:-1], [*inputs, inputs[0]]):
+            with pytest.raises(TypeError, match=f"reads {len(inputs)} arrays, .*; {len(given)} are given"):
+                registry.run(problem, *given, backend=backend)
+
+
 # ---- out ------------------------------------------------------------------------------------------------------------
 
 

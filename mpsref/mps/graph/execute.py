@@ -185,7 +185,7 @@ class Execution:
         if node not in self.prepared:
             self.prepared[node] = step.compiled._prepare(call, inputs[0])
         call.prepared = self.prepared[node]
-        result = step.compiled._compute(call, *inputs)
+        result = step.compiled._run(call, *inputs)
         if self.watch is not None:
             self.watch(self.program.labels[node], _made(result, before, call.state), self._again(step, inputs, before))
         if step.result_is_needed:
@@ -226,6 +226,7 @@ class Execution:
             step.trains,
             self.sequence,
             self.place,
+            part=bound.part,
         )
 
     def _again(self, step: Step, inputs: list[Array], before: StepState) -> Callable[[Backend], list[Array]]:
@@ -233,7 +234,7 @@ class Execution:
             state = dict(before)
             call = self._call(step, backend, state)
             call.prepared = step.compiled._prepare(call, inputs[0])
-            return _made(step.compiled._compute(call, *inputs), before, state)
+            return _made(step.compiled._run(call, *inputs), before, state)
 
         return run
 

@@ -16,12 +16,16 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
+import numpy as np
+
 from anymetal.fork_safe import cached_property
 from mpsref import registry
+from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
-from mpsref.mps.core.kernel import UNSAVED, ImageKernel, PlannedKernel, problem_of
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import UNSAVED, ImageKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import (
     Alias,
@@ -219,6 +223,29 @@ class MPSNNTrainingStyle(Enumeration):
     GPU = 2
 
 
+Index: TypeAlias = tuple[slice, ...]
+"""The index of a part of an image."""
+
+
+class Part(NamedTuple):
+    """The parts of its images that a step reads and writes, where a custom padding policy has chosen them."""
+
+    read: tuple[Index, ...]
+    """The part of each source."""
+    shapes: tuple[Shape, ...]
+    """Their shapes."""
+    written: Index
+    """The part of the result."""
+    written_shape: Shape
+    dtype: DType | None = None
+    """The dtype to which the policy rounds the result."""
+
+    def of_gradient(self, source_index: int) -> Part:
+        """Return the parts of the gradient step for one source."""
+        read, shape = self.read[source_index], self.shapes[source_index]
+        return Part((self.written, read), (self.written_shape, shape), read, shape)
+
+
 class Bound(NamedTuple):
     """A forward node on sources of given shapes, for all runs on sources of these shapes."""
 
@@ -228,6 +255,8 @@ class Bound(NamedTuple):
     """The shape of the result."""
     details: Any = None
     """The problem of a :class:`PlannedNode`; further values for ``_compute`` of other nodes."""
+    part: Part | None = None
+    """The parts of the images, unless they are whole."""
 
 
 class BoundState(NamedTuple):
@@ -261,6 +290,8 @@ class Call:
     """Returns an array where the images of the run are: on a device, or as it is."""
     prepared: Sequence[Array | None] = ()
     """The result of ``_prepare``."""
+    part: Part | None = None
+    """The parts of the images, unless they are whole."""
 
 
 @dataclass(frozen=True)
@@ -583,6 +614,20 @@ class MPSNNFilterNode(Node, abc.ABC):
     def _compute(self, call: Call, *images: Array) -> Array | None:
         """Run the kernel; ``None`` if the result is not needed and was not computed."""
 
+    def _run(self, call: Call, *images: Array) -> Array | None:
+        """Run the kernel on the parts of the images that it reads; the result is 0 outside the part that it writes."""
+        if call.part is None:
+            return self._compute(call, *images)
+        result = self._compute(call, *[image[index] for image, index in zip(images, call.part.read, strict=False)])
+        if result is None:
+            return None
+        dtype = result.dtype if call.part.dtype is None else call.part.dtype
+        whole = arrays.empty("the result", call.result_shape, dtype, (result,))
+        whole.fill(0)
+        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+            whole[call.part.written] = result.astype(dtype)
+        return whole
+
 
 class MPSNNTrainableNode(MPSNNFilterNode):
     """A filter whose parameters can be trained. Source: the protocol ``MPSNNTrainableNode`` [doc]."""
@@ -690,7 +735,8 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
                 f"the source image {self.source_images[1].name!r} has shape {shapes[1]}; the state of "
                 f"{self.forward.name!r} requires {expected}: both must be equal"
             )
-        return Bound(forward.spec, sources[self._source_index], forward.details)
+        part = None if forward.part is None else forward.part.of_gradient(self._source_index)
+        return Bound(forward.spec, sources[self._source_index], forward.details, part)
 
     def _image_shape(self, state: BoundState) -> Shape:
         """Return the shape that ``source_image`` must have: by default that of the forward source."""
@@ -711,12 +757,21 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 # --- filters that are one function of one image -----------------------------------------------------------------------
 
 
-def planned(kernel: PlannedKernel, shapes: Sequence[Shape]) -> Bound:
-    """Return a :class:`PlannedNode` on sources of these shapes; the padding policy of its kernel sets the offsets."""
-    _, height, width, _ = shape = kernel.infer_padding(*shapes)
-    plan = kernel._plan(shapes, (height, width))
+def planned(kernel: PlannedKernel, shapes: Sequence[Shape], result: Shape | None = None) -> tuple[Bound, Plan]:
+    """Return how a kernel computes ``result`` from sources of these shapes and its plan, checked as an encode.
+
+    Without ``result``, the padding policy of the kernel sets offsets and result as in an encode.
+    """
+    images = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
+    shape, dtype = (result, np.dtype(np.float32)) if result is not None else kernel._infer_padding(sources)
+    indices, region = kernel._indices(sources, shape)
+    read = tuple([image[index].shape for image, index in zip(images, indices, strict=True)])
+    plan = kernel._plan(read, region.size)
     assert plan is not None
-    return Bound(plan.problem.spec, shape, plan.problem)
+    part = Part(tuple(indices), read, region, region.shape, None if dtype == np.float32 else dtype)
+    whole = (read, region.shape, part.dtype) == (tuple(shapes), shape, None)
+    return Bound(plan.problem.spec, shape, plan.problem, None if whole else part), plan
 
 
 class PlannedNode(MPSNNFilterNode):
@@ -744,6 +799,16 @@ class FunctionNode(PlannedNode):
         return Bound(problem.spec, problem.result_shapes[0], problem)
 
 
+def require_same(forward: Spec, **own: object) -> None:
+    """Raise ``ValueError`` unless parameters of a gradient node are those of the forward function, as a kernel does."""
+    for name, value in own.items():
+        if value != getattr(forward, name):
+            raise ValueError(
+                f"{name} of the gradient node is {value}; the forward node has the function {forward}: make the "
+                f"gradient node with the same {name}"
+            )
+
+
 class FunctionGradientNode(MPSNNGradientFilterNode):
     """The gradient of a forward node that runs one problem, and itself one problem; not a class of MPS."""
 
@@ -760,9 +825,9 @@ class FunctionGradientNode(MPSNNGradientFilterNode):
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         bound = super()._bind(shapes, parameters, states)
         function = self._gradient_function(bound.spec)
-        sized = "gradient_size" in function.problems["gradient"].field_names
-        problem = problem_of(function, "gradient", bound.shape, *[shapes[0][1:3]] * sized)
-        return Bound(function, bound.shape, problem)
+        read = (shapes[0], bound.shape) if bound.part is None else bound.part.shapes
+        problem = function.problems["gradient"].from_shapes(function, *read)
+        return bound._replace(spec=function, details=problem)
 
     def _compute(self, call: Call, *images: Array) -> Array:
         problem = call.details
