@@ -34,7 +34,9 @@ nb_execution_timeout = 300
 nb_merge_streams = True
 nb_render_markdown_format = "myst"  # CommonMark, the default, has no tables
 
-autodoc_default_options = {"exclude-members": "forward_class, gradient_class, kernel_class, spec_class, kind"}
+autodoc_default_options = {
+    "exclude-members": "forward_class, gradient_class, kernel_class, spec_class, kind, custom_policy"
+}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the sections of docstrings have them, as in SciPy
 napoleon_google_docstring = False

@@ -482,7 +482,7 @@ class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
         return Bound(problem.spec, problem.result_shapes[0], problem)
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        if call.spec.clamps:
+        if self.state_class is not None and call.spec.clamps:
             call.state["sources"] = images  # for the mask of the clamp
         return super()._compute(call, *images)
 

@@ -52,6 +52,7 @@ from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
     Call,
+    CustomPolicy,
     MPSNNGradientStateNode,
     MPSNNImageNode,
     MPSNNStateNode,
@@ -329,6 +330,7 @@ class MPSCNNConvolutionNode(WeightedNode):
     """Convolution; its weights are read when a graph is compiled."""
 
     kind = "conv"
+    custom_policy: ClassVar[CustomPolicy] = "followed"
     spec_class: ClassVar[type[Spec] | None] = Convolution
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSCNNConvolutionGradientStateNode
     kernel_class: ClassVar[type[ForwardWeightedKernel]] = MPSCNNConvolution

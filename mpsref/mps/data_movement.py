@@ -155,6 +155,7 @@ class MPSNNPadNode(_PadSizes, FunctionNode):
     """Rows, columns and channels around an image."""
 
     kind = "pad"
+    custom_policy = "ignored"
     spec_class = Pad
     kernel_class = MPSNNPad
     gradient_class = MPSNNPadGradientNode
@@ -288,6 +289,7 @@ class MPSNNReshapeNode(FunctionNode):
     """
 
     kind = "reshape"
+    custom_policy = "ignored"
     spec_class = Reshape
     kernel_class = MPSNNReshape
     gradient_class = MPSNNReshapeGradientNode

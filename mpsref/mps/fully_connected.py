@@ -99,6 +99,7 @@ class MPSCNNFullyConnectedNode(MPSCNNConvolutionNode):
     """A fully connected layer: its window is the whole image, its result one pixel."""
 
     kind = "fc"
+    custom_policy = "refused"
     spec_class = FullyConnected
     kernel_class = MPSCNNFullyConnected
     gradient_class = MPSCNNFullyConnectedGradientNode

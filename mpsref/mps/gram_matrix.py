@@ -155,6 +155,7 @@ class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
     """The Gram matrix of the channels of an image, (N, 1, C, C)."""
 
     kind = "gram"
+    custom_policy = "ignored"
     spec_class = Convolution
     kernel_class = MPSNNGramMatrixCalculation
     gradient_class = MPSNNGramMatrixCalculationGradientNode

@@ -284,6 +284,7 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
     """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc]."""
 
     _abstract = True
+    custom_policy = "followed"
     kernel_class: ClassVar[type[MPSCNNPooling]]
     gradient_class: ClassVar[type[MPSCNNPoolingGradientNode]]
     gradient_properties: ClassVar[Sequence[str]] = (*SIZE, *STRIDES, "padding_policy")

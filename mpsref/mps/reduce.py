@@ -290,6 +290,7 @@ class MPSNNUnaryReductionNode(FunctionNode):
 
     _abstract = True
     kind = "reduce"
+    custom_policy = "ignored"
     _differentiable: ClassVar[Sequence[int]] = ()
     spec_class = Reduce
     kernel_class: ClassVar[type[_Reduction]]

@@ -179,6 +179,7 @@ class MPSCNNUpsamplingBilinearGradientNode(_Bilinear, _GradientNode):
 
 
 class _ForwardNode(_Node, FunctionNode):
+    custom_policy = "ignored"
     gradient_class: ClassVar[type[_GradientNode]]
 
     def __init__(

@@ -272,6 +272,7 @@ class MPSCNNNormalizationNode(FunctionNode):
 
 class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
     _abstract = True
+    custom_policy = "followed"
     kernel_class: ClassVar[type[_WindowedForward]]
 
     def _forward_kernel(self) -> _WindowedForward:

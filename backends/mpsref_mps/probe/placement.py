@@ -172,6 +172,13 @@ CHOICES = (
         tag="design",
     ),
     Choice(
+        "graph-custom-policy",
+        "Nodes without windows refuse a custom padding policy that their kernel would follow.",
+        "A policy that is ignored would be a silent difference to the kernel.",
+        {"graph": "Nodes without windows whose kernel would follow a custom"},
+        tag="design",
+    ),
+    Choice(
         "graph-updates",
         "A node with gradients of several losses is updated once; new parameters take effect at the end of a run.",
         "All kernels of a run then use the same parameters.",

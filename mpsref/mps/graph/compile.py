@@ -370,6 +370,8 @@ class CompiledProgram:
         """The parameters on the host that are in force, by identity, and their copies on the device."""
         self.memory: DeviceArrays | None = None
         """The memory of the device on which images stay between steps, if all steps run on it."""
+        for step in program.steps:
+            step.compiled._check_policy()
         self._store(format)
         self.parameters = self._load()
         self.arrays = self._in_force()

@@ -23,10 +23,11 @@ from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
-from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
+from mpsref.arguments.text import shown
+from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError, UnsupportedError
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import UNSAVED, ImageKernel, Plan, PlannedKernel, problem_of
-from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
+from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, MPSNNPadding, policy
 from mpsref.mps.core.properties import (
     Alias,
     Property,
@@ -49,6 +50,8 @@ def image_format(name: str, value: object) -> Format:
     """Check a storage format: a member, its number, its name in lower case, or ``"float64"``."""
     return "float64" if isinstance(value, str) and value == "float64" else channel_format(name, value)
 
+
+CustomPolicy: TypeAlias = Literal["followed", "ignored", "refused"]
 
 Allocator: TypeAlias = Callable[[Shape, DType], Array]
 """``allocator(shape, dtype)`` returns a writable array."""
@@ -363,6 +366,8 @@ class MPSNNFilterNode(Node, abc.ABC):
     """The class of its kernel, which makes the states that a graph exports; ``None`` where MPS has none."""
     why_no_gradient: ClassVar[str] = "MPS has no gradient kernel for it"
     """The reason in messages for a filter without gradient."""
+    custom_policy: ClassVar[CustomPolicy] = "refused"
+    """What a custom padding policy does: it is followed or ignored as by the kernel, or the node cannot have one."""
     result_is_gradient: ClassVar[bool] = False
     """Whether the result is the gradient of the first source, so that a training graph can start with it."""
     form: ClassVar[str] = "forward"
@@ -582,6 +587,15 @@ class MPSNNFilterNode(Node, abc.ABC):
         spec_class = step.forward.spec_class
         return () if spec_class is None else [Operation(spec_class, name) for name in self._methods(step)]
 
+    def _check_policy(self) -> None:
+        """Raise ``UnsupportedError`` for a custom padding policy that the kernel follows, and the node does not."""
+        if self.custom_policy == "refused" and not isinstance(self.padding_policy, MPSNNDefaultPadding):
+            raise UnsupportedError(
+                f"{type(self).__name__} {self.name!r} has the padding_policy {shown(self.padding_policy)}; in a graph "
+                "pooling, spatial and local contrast normalization and convolutions alone follow a custom policy: set "
+                "an MPSNNDefaultPadding, or move the image by a node of its own"
+            )
+
     def check_labels(self, labels: Any, shape: Shape) -> None:
         """Check the value of an input state for a source of ``shape``; only loss nodes have input states."""
 
@@ -656,6 +670,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
     kind = "grad"
     state_class = None
+    custom_policy = "ignored"
     form = "gradient"
     why_no_gradient = "it is a gradient node, and MPS has no second derivatives"
     reads_pixels: ClassVar[bool] = True
