@@ -23,6 +23,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.text import shown
+from mpsref.backend import Backend
 from mpsref_mps.runtime import Runtime
 
 UNLIMITED = 2**64 - 1
@@ -248,8 +249,10 @@ class Fake:
     behaviour.
     """
 
-    def __init__(self, behaviours: dict[str, type[Any]], root: type[Object] = Object) -> None:
-        self.behaviours, self.root = behaviours, root
+    def __init__(
+        self, behaviours: dict[str, type[Any]], root: type[Object] = Object, backend: Backend | str = "reference"
+    ) -> None:
+        self.behaviours, self.root, self.backend = behaviours, root, backend
         self.planted: dict[tuple[str, str], Callable[[Array], Array]] = {}
         self.objc = Objc()
         self._classes: dict[str, type[Object]] = {}

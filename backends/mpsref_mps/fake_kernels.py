@@ -21,6 +21,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.mps import graph
 from mpsref.mps.core import types
 from mpsref.mps.not_built import NotBuilt
+from mpsref.registry import Backend
 from mpsref_mps.fake import Fake, NSObject, Object, Refusal, VariableList, camel, headers, snake
 
 FLOAT32_FORMAT, FLOAT16_FORMAT = 4, 3
@@ -201,7 +202,7 @@ class Mirror(Object):
             self.twin = (factory or kind)(*values.values())
             return
         if issubclass(kind, mps.MPSKernel | graph.MPSNNGraph):
-            values["backend"] = "reference"
+            values["backend"] = self.fake.backend
         known = inspect.signature(kind).parameters
         self.twin = kind(**{name: value for name, value in values.items() if name in known})
 
@@ -437,6 +438,6 @@ BEHAVIOURS: dict[str, type[Any]] = {
 }
 
 
-def device() -> Fake:
-    """Return a fake whose kernels compute with the reference."""
-    return Fake(BEHAVIOURS, Mirror)
+def device(backend: Backend | str = "reference") -> Fake:
+    """Return a fake whose kernels compute with the reference, or with another backend."""
+    return Fake(BEHAVIOURS, Mirror, backend)

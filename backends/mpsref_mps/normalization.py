@@ -247,8 +247,13 @@ def images_forward(run: Runtime, problem: Any, x: Array, *parameters: Array, out
     out[...] = forward_batch(run, kernel, x, out.shape)
 
 
-def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Array, out: Any, encodes: int = 1) -> None:
-    """Encode the gradient; the state of each image holds its gradients of gamma and beta."""
+def images_gradient(
+    run: Runtime, problem: Any, g: Array, x: Array, *gamma: Array, out: Any, then: Array | None = None
+) -> None:
+    """Encode the gradient; the state of each image holds its gradients of gamma and beta.
+
+    With ``then`` it is encoded once more, with this source gradient and the same states.
+    """
     forward = _of_images(run, problem, gamma[0] if gamma else None, None)
     kind = "Group" if isinstance(problem.spec, GroupNormalization) else "Instance"
     kernel = run.new(f"MPSCNN{kind}NormalizationGradient")
@@ -257,7 +262,8 @@ def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Arra
     with run.commands() as commands:
         encode = forward.encodeBatchToCommandBuffer_sourceImages_destinationStates_destinationImages_
         encode(commands, images, states, results)
-    out[0][...] = run.download(encode_gradient(run, kernel, run.upload(g), images, states, states, encodes))
+    more = None if then is None else run.upload(then)
+    out[0][...] = run.download(encode_gradient(run, kernel, run.upload(g), images, states, states, more))
     channels = x.shape[3]
     out[1][...] = np.stack([run.values(state.gradientForGamma(), (channels,)) for state in states])
     out[2][...] = np.stack([run.values(state.gradientForBeta(), (channels,)) for state in states])

@@ -63,15 +63,18 @@ def encode_gradient(
     sources: Images,
     states: Images,
     read: Images | None = None,
-    encodes: int = 1,
+    then: Images | None = None,
 ) -> Images:
-    """Encode a gradient kernel with states; return the images that it makes, and make the states ``read`` readable."""
+    """Encode a gradient kernel with states; return the images that it makes, and make the states ``read`` readable.
+
+    With ``then`` it is encoded once more, with these gradients and the same states.
+    """
     run.returns_images(kernel)
     results: Images = []
     with run.commands(results, read or []) as commands:
-        for _ in range(encodes):
+        for given in (gradients, *([] if then is None else [then])):
             encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-            results[:] = encode(commands, gradients, sources, states) or []
+            results[:] = encode(commands, given, sources, states) or []
     return results
 
 

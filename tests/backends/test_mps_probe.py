@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mpsref import PoolingMax, cli
+from mpsref import PoolingAverage, PoolingMax, UpsamplingBilinear, cli
 from mpsref.conformance import golden, golden_entries
 from mpsref.errors import UnsupportedError
 from mpsref.registry import get_backend
 from mpsref_mps.probe import choice, choices, run
 from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem, agrees, operation, row
+from tests.subjects import unlisted_rules
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALTERNATIVES = [(one, name) for one in run.probed() for name in one.alternatives]
@@ -45,6 +46,35 @@ def test_without_a_plant_the_fake_does_what_mpsref_does() -> None:
     with run.fake() as (machine, _):
         found = {one.id: run.find(one, machine).verdict.partition(":")[0] for one in run.probed()}
     assert found == {one.id: DIFFERENT.get(one.id, one.chosen) for one in run.probed()}
+
+
+@pytest.mark.parametrize("one", run.probed(), ids=[one.id for one in run.probed()])
+def test_a_rule_that_is_not_listed_is_none_of_the_alternatives(one: Choice) -> None:
+    if one.id in unlisted_rules.NOT_EXAMINED:
+        assert one.id not in unlisted_rules.RULES
+        return
+    assert len({rule.text for rule in unlisted_rules.RULES[one.id]}) >= 2
+    for rule in unlisted_rules.RULES[one.id]:
+        assert unlisted_rules.answered(one, rule).verdict == run.NONE, rule.text
+
+
+def test_rules_belong_to_choices() -> None:
+    assert unlisted_rules.RULES.keys() | unlisted_rules.NOT_EXAMINED.keys() == {one.id for one in run.probed()}
+
+
+@pytest.mark.parametrize(
+    ("id", "spec", "x", "alternative"),
+    [
+        ("window-offset", PoolingAverage((1, 2), (1, 2), offset=(0, 1)), row(1, 3, 5, 7), [4, 3.5]),
+        ("max-clamp-dilated", PoolingMax((1, 2), dilations=(1, 2), edge_mode="clamp"), row(7, 1, 2, 3), [1, 7, 3, 2]),
+        ("upsampling-clamp", UpsamplingBilinear((1, 2), edge_mode="clamp"), row(0, 3, 9), [0, 1.5, 3, 6, 9, 4.5]),
+    ],
+)
+def test_a_blind_problem_is_found(id: str, spec: Any, x: Any, alternative: list[float]) -> None:
+    """Former problems: a rule that is not listed has the result of an alternative on their data."""
+    problem = operation(choice(id).problems[0].kernel, spec, "forward", {"x": x}, {"listed": alternative})
+    blind = Choice(id, "", "", {}, {"listed": ""}, problem)
+    assert "listed" in [unlisted_rules.answered(blind, rule).verdict for rule in unlisted_rules.RULES[id]]
 
 
 def test_alternatives_of_a_choice_differ() -> None:

@@ -105,6 +105,11 @@ FOLDED = np.float32(R * NEAR) + np.float32(-FAR * R)
 GROUPED = pixel(1, 3, 2, 6)
 
 
+def _kinds(y: Array) -> list[float]:
+    """Return whether elements are not 0, are NaN, and differ from each other."""
+    return [float(y.any()), float(np.isnan(y).any()), float(np.ptp(y) > 0)]
+
+
 def _grouped(order: tuple[int, ...]) -> Array:
     """Return groups of two channels, in an order, normalized with epsilon 1."""
     x = GROUPED.ravel().astype(np.float64)[list(order)].reshape(2, 2)
@@ -326,8 +331,8 @@ CHOICES = (
             "gradient",
             {"g": BATCH_G, "x": BATCH_X, "mean": ONE * 3, "variance": ONE * 2.5},
             lambda machine: machine.apple.sums_after_other_gradients(FROZEN, BATCH_G, BATCH_X),
-            {"statistics": [3.5], "gradient": [7]},
-            {"epsilon": 1.5, "call": "statistics gradient of g, gradient of 2 g, then gradientForGamma"},
+            {"statistics": [3.5], "gradient": [10.5]},
+            {"epsilon": 1.5, "call": "statistics gradient of g, gradient of 3 g, then gradientForGamma"},
             "gradientForGamma",
         ),
     ),
@@ -381,13 +386,18 @@ CHOICES = (
         "Turi Create sets it, and a measurement shows that it counts.",
         {"batch_normalization_classes": "`epsilon` can be set later"},
         {"set": "the number that was set", "source": "the number of the data source"},
-        ProbeProblem(
-            "MPSCNNInstanceNormalization",
-            "forward",
-            {"x": row(1, 3), "epsilon": [3], "epsilon of the data source": [8]},
-            lambda machine: machine.apple.with_epsilon(row(1, 3), 8.0, 3.0),
-            {"set": [-0.5, 0.5], "source": [-1 / 3, 1 / 3]},
-        ),
+        [
+            ProbeProblem(
+                "MPSCNNInstanceNormalization",
+                "forward",
+                {"x": row(1, 3), "epsilon": [later], "source": [source]},
+                lambda machine, later=later, source=source: machine.apple.with_epsilon(  # type: ignore[misc]
+                    row(1, 3), source, later
+                ),
+                {name: np.array([-1, 1]) / np.sqrt(1 + e) for name, e in (("set", later), ("source", source))},
+            )
+            for later, source in ((3.0, 8.0), (8.0, 3.0))
+        ],
         tag="obs",
     ),
     Choice(
@@ -468,11 +478,11 @@ CHOICES = (
             "MPSCNNInstanceNormalization",
             "forward",
             {"x": np.full((1, 1, 1000, 1), 0.1, np.float32)},
-            lambda machine: [
-                float(machine.call(InstanceNormalization(), "forward", np.full((1, 1, 1000, 1), 0.1, np.float32)).any())
-            ],
-            {"exact": [0], "rounded": [1]},
-            {"epsilon": "2**-126", "result": "whether an element is not 0"},
+            lambda machine: _kinds(
+                machine.call(InstanceNormalization(), "forward", np.full((1, 1, 1000, 1), 0.1, np.float32))
+            ),
+            {"exact": [0, 0, 0], "rounded": [1, 0, 0]},
+            {"epsilon": "2**-126", "result": "whether elements are not 0, are NaN, differ"},
             planted={"exact": lambda values: values, "rounded": lambda values: values + 1},
         ),
     ),
@@ -506,8 +516,8 @@ CHOICES = (
             "gradient",
             {"g": row(1, 2), "x": row(1, 3)},
             lambda machine: machine.apple.twice_into_states(row(1, 2), row(1, 3), 3.0),
-            {"overwrites": [3], "adds": [6]},
-            {"encodes": 2, "epsilon": 3},
+            {"overwrites": [6], "adds": [9]},
+            {"encodes": "of g and 2 g", "epsilon": 3},
             "gradientForBeta",
         ),
     ),

@@ -184,26 +184,27 @@ def weights_only_destination(spec: Any, g: Array, x: Array, weights: Array, fill
 
 
 def twice_into_a_state(spec: Any, g: Array, x: Array) -> Array:
-    """Return the weight gradient after two encodes into one state."""
+    """Return the weight gradient after encodes of ``g`` and ``2 g`` into one state."""
     run = in_use()
-    state = _accumulated(run, spec, g, x, 2)
+    state = _accumulated(run, spec, g, x, 2 * g)
     return run.values(state.gradientForWeights(), _problem(spec, g, x).weights_shape)
 
 
-def _accumulated(run: Runtime, spec: Any, g: Array, x: Array, encodes: int) -> Object:
+def _accumulated(run: Runtime, spec: Any, g: Array, x: Array, then: Array | None = None) -> Object:
     """Return a state with the gradients of a convolution."""
     problem = _problem(spec, g, x)
     source, images = weighted.source_of(run, problem, np.zeros(problem.weights_shape, np.float32)), run.upload(x)
     kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
     states = _states(run, problem, source, images, g)
-    windows.encode_gradient(run, kernel, run.upload(g), images, states, states[:1], encodes)
+    more = None if then is None else run.upload(then)
+    windows.encode_gradient(run, kernel, run.upload(g), images, states, states[:1], more)
     return states[0]
 
 
 def biases_after_step(spec: Any, g: Array, x: Array, biases: Array) -> Array:
     """Return the biases after a step of an optimizer with a momentum for the weights alone."""
     run = in_use()
-    gradients, weights = _accumulated(run, spec, g, x, 1), np.zeros(_problem(spec, g, x).weights_shape, np.float32)
+    gradients, weights = _accumulated(run, spec, g, x), np.zeros(_problem(spec, g, x).weights_shape, np.float32)
     make = run.mps.MPSCNNConvolutionWeightsAndBiasesState
     source = make.alloc().initWithWeights_biases_(run.buffer(weights), run.buffer(biases))
     result = make.alloc().initWithWeights_biases_(run.buffer(weights), run.buffer(biases * 0))
@@ -215,11 +216,12 @@ def biases_after_step(spec: Any, g: Array, x: Array, biases: Array) -> Array:
     return run.values(result.biases(), biases.shape)
 
 
-def paired_transpose(size: Any, strides: Any, x: Array, weights: Any, length: int) -> Array:
-    """Return the result of a transposed convolution that takes the state of a convolution of offset 0."""
+def paired_transpose(size: Any, strides: Any, offset: Any, x: Array, weights: Any, length: int) -> Array:
+    """Return the result of a transposed convolution that takes the state of a convolution with an offset."""
     run = in_use()
     large = np.zeros((1, 1, length, 1), np.float32)
-    convolution, transpose = mpsref.Convolution(size, strides), mpsref.ConvolutionTranspose(size, strides)
+    convolution = mpsref.Convolution(size, strides, offset=offset)
+    transpose = mpsref.ConvolutionTranspose(size, strides)
     filters = np.array(weights, np.float32).reshape(1, *convolution.size, 1)
     forward = _problem(convolution, x, large)
     images = run.upload(large)
@@ -273,11 +275,11 @@ def _instance(x: Array, changed: dict[str, Any], epsilon: float) -> Array:
 
 
 def twice_into_states(g: Array, x: Array, epsilon: float) -> Array:
-    """Return the gradient of beta after two encodes of a gradient of instance normalization into the same states."""
+    """Return the gradient of beta after encodes of ``g`` and ``2 g`` of instance normalization into the same states."""
     run, spec = in_use(), mpsref.InstanceNormalization(epsilon)
     out = np.zeros_like(x), *np.zeros((2, len(x), x.shape[3]), np.float32)
     problem = spec.problems["gradient"](spec, x.shape, False)
-    normalization.images_gradient(run, problem, g, x, out=out, encodes=2)
+    normalization.images_gradient(run, problem, g, x, out=out, then=2 * g)
     found: Array = out[2]
     return found
 
@@ -311,12 +313,12 @@ def statistics_in_calls(parts: list[Array], used: bool = False) -> Array:
 
 
 def sums_after_other_gradients(spec: Any, g: Array, x: Array) -> Array:
-    """Return the gradient of gamma after the statistics gradient of ``g`` and the gradient of ``2 g``."""
+    """Return the gradient of gamma after the statistics gradient of ``g`` and the gradient of ``3 g``."""
     run = in_use()
-    images, gradients, twice, results = run.upload(x), run.upload(g), run.upload(2 * g), run.images(x.shape)
+    images, gradients, other, results = run.upload(x), run.upload(g), run.upload(3 * g), run.images(x.shape)
     state = _batch_state(_batch_kernel(run, 3, 2.5, spec.epsilon), images, results)
     normalization.encode_sums(run, spec, state, gradients, images)
-    normalization.encode_gradients(run, spec, state, twice, images, results)
+    normalization.encode_gradients(run, spec, state, other, images, results)
     return run.values(state.gradientForGamma(), (1,))
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mpsref_mps.probe.declare import Choice, ProbeProblem, pixel
 
 ORDERS = {"load": [0, 1, 2, 3, 4], "descriptor": [1, 0, 2, 3, 4], "biases": [0, 1, 3, 2, 4]}
 SLOPES = [[1e8, 1, -1e8], [1, 1e8, -1e8], [1e8, -1e8, 1]]
 """For each channel, the slopes of three branches: the order of float32 sums decides whether the 1 is lost."""
 EVEN = 2.0**-11
-HALVES = [1 + EVEN, 1 + 3 * EVEN, 1 + 1.5 * EVEN]
-"""Two numbers halfway between neighbouring float16 numbers, and one above the middle."""
+HALVES = np.array([1, 3, 1.5, -1, -3, -1.5]) * EVEN + np.sign([1, 1, 1, -1, -1, -1])
+"""Two numbers halfway between neighbouring float16 numbers, and one above the middle; and the same below 0."""
 
 
 def _placed(
@@ -124,9 +126,8 @@ CHOICES = (
             {"x": HALVES},
             lambda machine: machine.apple.stored_in_float16(HALVES),
             {
-                "even": [1, 1 + 4 * EVEN, 1 + 2 * EVEN],
-                "truncates": [1, 1 + 2 * EVEN, 1],
-                "away": [1 + 2 * EVEN, 1 + 4 * EVEN, 1 + 2 * EVEN],
+                name: [*(1 + EVEN * np.array(units)), *(-1 - EVEN * np.array(units))]
+                for name, units in (("even", [0, 4, 2]), ("truncates", [0, 2, 0]), ("away", [2, 4, 2]))
             },
             {"destination": "Float16"},
             tolerance=1e-6,

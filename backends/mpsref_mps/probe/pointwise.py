@@ -11,7 +11,8 @@ LARGEST = float(np.finfo(np.float32).max)
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"
 NAN, INF = np.nan, np.inf
 WITH_NAN = np.array([[1, 3, NAN, 2], [NAN] * 4, [NAN, -INF, NAN, -INF], [4, 1, 4, 2]], np.float32).reshape(1, 1, 4, 4)
-SIX = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 3, 2)
+TWELVE = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
+COMPARED = row(1, 1.8, 2, 2.8, 3, 3.5)
 CLAMPED = Arithmetic("add", maximum_value=4.0)
 
 CHOICES = (
@@ -120,8 +121,8 @@ CHOICES = (
             "MPSCNNUpsamplingBilinear",
             UpsamplingBilinear((1, 2), edge_mode="clamp"),
             "forward",
-            {"x": row(0, 3, 9)},
-            {"repeats": [0, 1.5, 3, 6, 9, 9], "zero": [0, 1.5, 3, 6, 9, 4.5]},
+            {"x": row(1, 3, 9)},
+            {"repeats": [1, 2, 3, 6, 9, 9], "zero": [1, 2, 3, 6, 9, 4.5]},
         ),
         tag="obs",
     ),
@@ -135,8 +136,8 @@ CHOICES = (
             "MPSCNNUpsamplingBilinear",
             UpsamplingBilinear((1, 2)),
             "forward",
-            {"x": row(0, 3, 9)},
-            {"i/s": [0, 1.5, 3, 6, 9, 4.5], "half": [0, 0.75, 2.25, 4.5, 7.5, 6.75]},
+            {"x": row(1, 3, 9)},
+            {"i/s": [1, 2, 3, 6, 9, 4.5], "half": [0.75, 1.5, 2.5, 4.5, 7.5, 6.75]},
         ),
         tag="obs",
     ),
@@ -150,8 +151,8 @@ CHOICES = (
             "MPSCNNUpsamplingBilinear",
             UpsamplingBilinear((1, 2), edge_mode="clamp"),
             "forward",
-            {"x": row(1, np.inf)},
-            {"copied": [1, np.inf, np.inf, np.inf], "multiplied": [np.nan, np.inf, np.inf, np.inf]},
+            {"x": row(1, np.inf, 2)},
+            {"copied": [1, *[np.inf] * 3, 2, 2], "multiplied": [np.nan, *[np.inf] * 3, 2, 2]},
         ),
     ),
     Choice(
@@ -185,10 +186,10 @@ CHOICES = (
         ProbeProblem(
             "MPSNNResizeBilinear",
             "forward",
-            {"x": row(3, 6)},
-            lambda machine: machine.apple.resized(row(3, 6), 3),
-            {"i L / O": [3, 5, 6], "half": [3, 4.5, 6]},
-            {"resizeWidth": 3},
+            {"x": row(3, 6, 12)},
+            lambda machine: machine.apple.resized(row(3, 6, 12), 5),
+            {"i L / O": [3, 4.8, 7.2, 10.8, 12], "half": [3, 4.2, 6, 9.6, 12]},
+            {"resizeWidth": 5},
         ),
         tag="obs",
     ),
@@ -285,10 +286,10 @@ CHOICES = (
         ProbeProblem(
             "MPSNNCompare",
             "forward",
-            {"x": row(1, 2, 3), "y": row(2.5, 2.5, 2.5)},
-            lambda machine: machine.apple.compared(row(1, 2, 3), row(2.5, 2.5, 2.5), "Less", 1.0),
-            {"ignored": [1, 1, 0], "margin": [1, 0, 0]},
-            {"comparisonType": "Less", "threshold": 1},
+            {"x": COMPARED, "y": row(*[2.5] * 6)},
+            lambda machine: machine.apple.compared(COMPARED, row(*[2.5] * 6), "Less", 0.75),
+            {"ignored": [1, 1, 1, 0, 0, 0], "margin": [1, 0, 0, 0, 0, 0]},
+            {"comparisonType": "Less", "threshold": 0.75},
         ),
     ),
     Choice(
@@ -318,10 +319,10 @@ CHOICES = (
         ProbeProblem(
             "MPSNNReshape",
             "forward",
-            {"x": SIX},
-            lambda machine: machine.apple.reshaped(SIX, 1, 1, 6),
-            {"HWC": SIX, "CHW": [1, 3, 5, 2, 4, 6]},
-            {"shape": [1, 1, 6]},
+            {"x": TWELVE},
+            lambda machine: machine.apple.reshaped(TWELVE, 1, 1, 12),
+            {"HWC": TWELVE, "CHW": TWELVE.transpose(0, 3, 1, 2)},
+            {"shape": [1, 1, 12]},
         ),
     ),
     Choice(

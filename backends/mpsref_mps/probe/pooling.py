@@ -8,7 +8,11 @@ from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref_mps.probe.declare import Choice, ProbeProblem, image, operation, row
 
 L2 = 1 / np.sqrt(np.array([34.0, 41.0]))
+N = 1 / np.sqrt(np.array([34.0, 29.0, 24.0]))
+"""Reciprocals of the norms of the windows of the row 3, 4, 2."""
 CLAMPED = PoolingL2Norm((1, 3), edge_mode="clamp")
+HALF = np.array([1.099609375, 2.25])
+"""Float16 numbers, whose norm has other roundings to float16 and to bfloat16; the sum of their squares is rounded, too."""
 OUTSIDE = PoolingMax((1, 2), (1, 3), offset=(0, -1), edge_mode="clamp")
 FIRST_INSIDE = PoolingAverage((1, 3), (1, 4), offset=(0, 2))
 KERNEL_OFFSETS = (
@@ -63,12 +67,12 @@ CHOICES = (
             "MPSCNNPoolingMax",
             PoolingMax((1, 3), (1, 3), offset=(0, 1)),
             "forward",
-            {"x": row(1, np.nan, 2, np.nan, 3, 4, np.nan, np.nan, np.nan)},
+            {"x": row(1, np.nan, 2, np.nan, 3, 4, 5, 6, np.nan, np.nan, np.nan, np.nan)},
             {
-                "nan": [np.nan] * 3,
-                "number": [2, 4, -np.inf],
-                "kept": [2, 4, np.nan],
-                "first": [2, np.nan, np.nan],
+                "nan": [np.nan] * 4,
+                "number": [2, 4, 6, -np.inf],
+                "kept": [2, 4, 6, np.nan],
+                "first": [2, np.nan, 6, np.nan],
             },
         ),
     ),
@@ -80,10 +84,10 @@ CHOICES = (
         {"nearest": "the nearest pixel is read", "ignored": "taps outside are left out"},
         operation(
             "MPSCNNDilatedPoolingMax",
-            PoolingMax((1, 2), dilations=(1, 2), edge_mode="clamp"),
+            PoolingMax((1, 2), dilations=(1, 3), edge_mode="clamp"),
             "forward",
-            {"x": row(7, 1, 2, 3)},
-            {"nearest": [7, 7, 3, 3], "ignored": [1, 7, 3, 2]},
+            {"x": row(4, -3, -2, -1, -1.5)},  # taps at i - 2 and i + 1
+            {"nearest": [4, 4, 4, -1.5, -1.5], "ignored": [-3, -2, 4, -1.5, -2]},
         ),
     ),
     Choice(
@@ -133,8 +137,11 @@ CHOICES = (
             "MPSCNNPoolingL2NormGradient",
             CLAMPED,
             "gradient",
-            {"g": row(1, 1), "x": row(3, 4)},
-            {"derivative": [6 * L2[0] + 3 * L2[1], 4 * L2[0] + 8 * L2[1]], "printed": [3 * L2.sum(), 4 * L2.sum()]},
+            {"g": row(1, 2, 1), "x": row(3, 4, 2)},
+            {
+                "derivative": [6 * N[0] + 6 * N[1], 4 * N[0] + 8 * N[1] + 4 * N[2], 4 * N[1] + 4 * N[2]],
+                "printed": [3 * N[0] + 6 * N[1], 4 * N[0] + 8 * N[1] + 4 * N[2], 4 * N[1] + 2 * N[2]],
+            },
         ),
     ),
     Choice(
@@ -194,12 +201,13 @@ CHOICES = (
         ProbeProblem(
             "MPSCNNPoolingL2NormGradient",
             "gradient",
-            {"g": row(1), "x": row(1, 1)},
+            {"g": row(1), "x": row(*HALF)},
             lambda machine: machine.apple.l2_gradient_of_float16(
-                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)), row(1), row(1, 1)
+                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)), row(1), row(*HALF)
             ),
-            {"exact": [0.5**0.5] * 2, "rounded": [1 / 1.4140625] * 2},
+            {"exact": HALF / np.hypot(*HALF), "rounded": HALF / float(np.float16(np.hypot(*HALF)))},
             {"source": "Float16", "kernel_size": [1, 2], "strides": [1, 2]},
+            tolerance=1e-6,
         ),
     ),
     Choice(
@@ -258,12 +266,12 @@ CHOICES = (
         ProbeProblem(
             "MPSCNNPoolingAverageGradient",
             "property",
-            {"g": row(1, 10), "x": row(0, 0, 0, 0)},
+            {"g": row(1, 10), "x": row(*[0] * 8)},
             lambda machine: machine.apple.state_kernel_offset(
-                PoolingAverage((1, 2), (1, 2)), row(1, 10), row(0, 0, 0, 0)
+                PoolingAverage((1, 6), (1, 4), offset=(0, -1)), row(1, 10), row(*[0] * 8)
             ),
-            {"rule": [0], "canonical": [1]},
-            {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
+            {"rule": [0], "canonical": [2]},
+            {"kernel_size": [1, 6], "strides": [1, 4], "offset": [0, -1]},
             "kernelOffsetX",
         ),
     ),
@@ -276,9 +284,9 @@ CHOICES = (
         ProbeProblem(
             "MPSCNNPoolingMax",
             "property",
-            {"kernelWidth": [2]},
-            lambda machine: machine.apple.default_strides(2, 3),
-            {"one": [1], "size": [2]},
+            {"kernelWidth": [6]},
+            lambda machine: machine.apple.default_strides(6, 8),
+            {"one": [1], "size": [6]},
             writes="strideInPixelsX",
         ),
     ),
@@ -307,10 +315,10 @@ CHOICES = (
         {"top-left": "an even window has one more pixel before its centre", "bottom-right": "one more pixel behind it"},
         operation(
             "MPSCNNPoolingAverage",
-            PoolingAverage((1, 2), (1, 2), offset=(0, 1)),
+            PoolingAverage((1, 4), (1, 4), offset=(0, 2)),
             "forward",
-            {"x": row(1, 3, 5, 7)},
-            {"top-left": [2, 6], "bottom-right": [4, 3.5]},
+            {"x": row(1, 3, 5, 8, 2, 9, 4, 7)},
+            {"top-left": [4.25, 5.5], "bottom-right": [4.5, 5]},
         ),
         tag="obs",
     ),
@@ -353,13 +361,13 @@ CHOICES = (
             PoolingAverage((1, 4), (1, 4), offset=(0, 2)),
             "forward",
             # small numbers get lost next to large ones; of the second window, in running sums alone
-            {"x": row(3, 1e8, -1e8, 2, *[2.0**30] * 4, 1, 2, 3, 6)},
+            {"x": row(9, 2.0**27, -(2.0**27), 3, *[2.0**30] * 4, 1, 2, 3, 6)},
             {
-                "exact": [1.25, 2.0**30, 3],
-                "raster": [0.5, 2.0**30, 3],
-                "reverse": [0.75, 2.0**30, 3],
-                "pairs": [0, 2.0**30, 3],
-                "prefix": [0.5, 2.0**30, 0],
+                "exact": [3, 2.0**30, 3],
+                "raster": [4.75, 2.0**30, 3],
+                "reverse": [2.25, 2.0**30, 3],
+                "pairs": [4, 2.0**30, 3],
+                "prefix": [4.75, 2.0**30, 0],
             },
             tolerance=1e-12,
         ),

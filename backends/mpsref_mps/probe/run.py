@@ -24,6 +24,8 @@ from mpsref_mps import fake_kernels, runtime
 from mpsref_mps.probe import choice, choices, objects
 from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem
 
+NONE = "none of the alternatives"
+
 SECONDS = 120
 """Maximum number of seconds of a problem in a process of its own."""
 
@@ -45,7 +47,7 @@ class Results:
         for problem, result in zip(self.choice.problems, self.results, strict=True):
             assert not isinstance(result, str)
             matching &= set(problem.matching(result))
-        return " or ".join(name for name in self.choice.alternatives if name in matching) or "none of the alternatives"
+        return " or ".join(name for name in self.choice.alternatives if name in matching) or NONE
 
     def __str__(self) -> str:
         note = "" if self.same else f" (mpsref: {self.choice.chosen or 'an error'})"
@@ -71,19 +73,20 @@ def machine() -> Machine:
 
 
 @contextmanager
-def fake() -> Iterator[tuple[Machine, Any]]:
-    """Yield the backend over the fake of the Objective-C runtime, and the fake."""
-    device = fake_kernels.device()
+def fake(backend: Backend | str = "reference") -> Iterator[tuple[Machine, Any]]:
+    """Yield the backend over the fake of the Objective-C runtime, whose kernels run on a backend, and the fake."""
+    device = fake_kernels.device(backend)
     with runtime.using(device.runtime()):
         yield machine(), device
 
 
 def find(choice: Choice, on: Machine) -> Results:
     """Run the problems of a choice."""
-    return Results(choice, [_result(problem, on) for problem in choice.problems])
+    return Results(choice, [result_of(problem, on) for problem in choice.problems])
 
 
-def _result(problem: ProbeProblem, on: Machine) -> Array | str:
+def result_of(problem: ProbeProblem, on: Machine) -> Array | str:
+    """Return the result of a problem, or the message of its error."""
     try:
         with np.errstate(all="ignore"):
             return np.asarray(problem.run(on), np.float64)
@@ -119,7 +122,7 @@ def _in_process(id: str, number: int) -> Array | str:
 
 def child(id: str, number: int, file: str) -> None:
     """Run a problem and store its result; called in a process of its own."""
-    np.save(file, np.asarray(_result(choice(id).problems[number], machine())))
+    np.save(file, np.asarray(result_of(choice(id).problems[number], machine())))
 
 
 # --- the dry run ------------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ def recognized(choice: Choice, alternative: str) -> Results:
     for problem in choice.problems:
         with fake() as (on, device):
             device.planted.update(plants(problem, alternative))
-            results.append(_result(problem, on))
+            results.append(result_of(problem, on))
     return Results(choice, results)
 
 

@@ -14,9 +14,9 @@ from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
 FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
 SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()
 TWO = np.array([[1, 2, 3, 4], [0, 0, 1, 1]], np.float32).reshape(2, 1, 2, 2)
-LOGITS = np.array([[1, 0], [0, 1]], np.float32).reshape(2, 1, 1, 2)
-ONE_HOT = np.array([[1, 0], [1, 0]], np.float32).reshape(2, 1, 1, 2)
-CROSS = [np.log(np.exp(y).sum()) - y[0] for y in ([1.0, 0.0], [0.0, 1.0])]
+LOGITS = np.array([[1, 0], [0, 1], [2, 1], [1, 3], [0, 2], [1, 1]], np.float32).reshape(2, 1, 3, 2)
+ONE_HOT = np.array([[1, 0]] * 6, np.float32).reshape(2, 1, 3, 2)
+CROSS = float((np.log(np.exp(LOGITS.astype(float)).sum(axis=3)) - LOGITS[..., 0]).sum())
 WEIGHTS = np.array([[1, 0, 2, 1], [0, 0, 0, 0.5]], np.float32).reshape(2, 1, 2, 2)
 VALUE, STEP = np.array([1, -2], np.float32), np.array([0.5, 0.5], np.float32)
 ONE = np.ones(1, np.float32)
@@ -31,6 +31,10 @@ def _differs() -> np.float32:
 
 
 X = _differs()
+
+
+def _nan_or_zero(y: Array) -> list[float]:
+    return [float(np.isnan(y).any()), float((y == 0).any())]
 
 
 def _with_nan(values: Array) -> Array:
@@ -238,8 +242,8 @@ CHOICES = (
             FORWARD,
             Loss("cosinedistance"),
             "forward",
-            {"y": pixel(0.6, 0.8, 0), "t": pixel(0, 1, 0)},
-            {"image": [0.2], "elements": [2.2]},
+            {"y": pixel(0.6, 0.9, 0), "t": pixel(0, 1, 0)},
+            {"image": [0.1], "elements": [2.1]},
         ),
     ),
     Choice(
@@ -253,15 +257,15 @@ CHOICES = (
                 FORWARD,
                 Loss("meansquarederror", "none", weight=0.5),
                 "forward",
-                {"y": pixel(1, 2), "t": pixel(0, 0), "weights": pixel(3, 1)},
-                {"product": [1.5, 2], "image": [3, 4], "weight": [0.5, 2]},
+                {"y": pixel(1, 2), "t": pixel(0, 0), "weights": pixel(3, 0.25)},
+                {"product": [1.5, 0.5], "image": [3, 1], "weight": [0.5, 2]},
             ),
             operation(
                 GRADIENT,
                 Loss("meansquarederror", weight=0.5),
                 "gradient",
-                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2), "t": pixel(0, 0), "weights": pixel(3, 1)},
-                {"product": [3, 2], "image": [6, 4], "weight": [1, 2]},
+                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2), "t": pixel(0, 0), "weights": pixel(3, 0.25)},
+                {"product": [3, 0.5], "image": [6, 1], "weight": [1, 2]},
             ),
         ],
     ),
@@ -288,9 +292,9 @@ CHOICES = (
             "forward",
             {"y": LOGITS, "t": ONE_HOT},
             {
-                "pixels": [sum(CROSS) / 2, 0],
-                "elements": [sum(CROSS) / 4, 0],
-                "images": [sum(CROSS), 0],
+                "pixels": [CROSS / 6, 0],
+                "elements": [CROSS / 12, 0],
+                "images": [CROSS / 3, 0],
             },
         ),
     ),
@@ -318,8 +322,8 @@ CHOICES = (
             FORWARD,
             Loss("categoricalcrossentropy", "none"),
             "forward",
-            {"y": pixel(0, 1), "t": pixel(0, 1)},
-            {"zero": [0, 0], "nan": [np.nan, 0]},
+            {"y": pixel(0, 0.5), "t": pixel(0, 1)},
+            {"zero": [0, np.log(2)], "nan": [np.nan, np.log(2)]},
         ),
     ),
     Choice(
@@ -493,9 +497,9 @@ CHOICES = (
             "MPSCNNDropout",
             "forward",
             {"x": [np.inf], "keepProbability": [0.5]},
-            lambda machine: [float(np.isnan(machine.apple.dropped(0.5, np.full((1, 8, 8, 4), np.inf))[0]).any())],
-            {"selected": [0], "multiplied": [1]},
-            {"keepProbability": 0.5},
+            lambda machine: _nan_or_zero(machine.apple.dropped(0.5, np.full((1, 8, 8, 4), np.inf))[0]),
+            {"selected": [0, 1], "multiplied": [1, 0]},
+            {"keepProbability": 0.5, "result": "whether elements are NaN, and are 0"},
             planted={"selected": lambda values: values, "multiplied": _with_nan},
         ),
     ),

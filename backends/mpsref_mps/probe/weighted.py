@@ -23,7 +23,25 @@ def _grouped(x: Array, w: Array, interleaved: bool) -> Array:
 WEIGHTS8 = np.arange(1, 33, dtype=np.float32).reshape(8, 1, 1, 4)
 HALFWAY = 1 + 2.0**-11
 """The number halfway between two float16 numbers."""
+FACTOR = float(np.float32(3.0009))
+"""As a float16 number it is 3."""
 X8 = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 1, 8)
+DECIMAL = np.array([[1, 10, 100], [1000, 10000, 100000]], np.float32).reshape(1, 2, 3, 1)
+DIGITS = np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1)
+PIXELS = np.array([1, 20, 300, 7, 50, 110, 13, 400, 31, 2, 75, 160], np.float32).reshape(1, 2, 3, 2)
+WEIGHTS = np.arange(1, 25, dtype=np.float32).reshape(2, 2, 3, 2)
+
+
+def _of_layouts(**layouts: str) -> dict[str, Array]:
+    """Return the products of an image of one window and weights whose memory has another order of the same axes."""
+    sizes = dict(zip("ohwi", WEIGHTS.shape, strict=True))
+    return {
+        name: np.einsum(
+            f"{order},hwi->o", WEIGHTS.reshape([sizes[axis] for axis in order]).astype(np.float64), PIXELS[0]
+        )
+        for name, order in layouts.items()
+    }
+
 
 CHOICES = (
     Choice(
@@ -105,8 +123,8 @@ CHOICES = (
             "MPSCNNConvolutionGradient",
             STRIDED,
             "gradient_weights",
-            {"g": G, "x": X},
-            {"computed": [6], "zero": [0]},
+            {"g": np.concatenate([G, 4 * G], 1), "x": np.concatenate([X, X], 1)},
+            {"computed": [30], "zero": [0]},
             result=1,
             writes="gradientForBiases",
         ),
@@ -137,10 +155,10 @@ CHOICES = (
             "gradient",
             {"g": G, "x": X},
             lambda machine: machine.apple.twice_into_a_state(STRIDED, G, X),
-            {"adds": [32, 44, 20], "overwrites": [16, 22, 10]},
-            {"encodes": 2},
+            {"adds": [48, 66, 30], "overwrites": [32, 44, 20]},
+            {"encodes": "of g and 2 g"},
             "gradientForWeights",
-            {"adds": lambda values: values, "overwrites": lambda values: values / 2},
+            {"adds": lambda values: values, "overwrites": lambda values: values * 2 / 3},
         ),
     ),
     Choice(
@@ -167,10 +185,12 @@ CHOICES = (
         {"correlation": "cross-correlation", "flipped": "convolution with flipped taps"},
         operation(
             "MPSCNNConvolution",
-            STRIDED,
+            Convolution((2, 3), offset=(1, 1)),
             "forward",
-            {"x": X, "weights": W},
-            {"correlation": [210, 432, 54], "flipped": [12, 234, 450]},
+            {"x": DECIMAL, "weights": DIGITS},
+            {"correlation": [654321], "flipped": [123456]},
+            output_size=(1, 1),
+            tolerance=1e-6,
         ),
         tag="obs",
     ),
@@ -184,11 +204,8 @@ CHOICES = (
             "MPSCNNConvolution",
             Convolution((2, 3), offset=(1, 1)),
             "forward",
-            {
-                "x": np.array([[1, 10, 100], [1000, 10000, 100000]], np.float32).reshape(1, 2, 3, 1),
-                "weights": np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1),
-            },
-            {"OHWI": [654321], "OWHI": [642531]},
+            {"x": PIXELS, "weights": WEIGHTS},
+            _of_layouts(OHWI="ohwi", OWHI="owhi"),
             output_size=(1, 1),
             tolerance=1e-6,
         ),
@@ -202,10 +219,10 @@ CHOICES = (
         {"half": "floor(K / 2)", "before": "floor((K - 1) / 2)"},
         operation(
             "MPSCNNConvolutionTranspose",
-            ConvolutionTranspose((1, 2), (1, 2)),
+            ConvolutionTranspose((1, 4), (1, 2)),
             "forward",
-            {"x": row(1, 2, 3), "weights": np.array([1, 10], np.float32).reshape(1, 1, 2, 1)},
-            {"half": [10, 1, 20, 2, 30, 3], "before": [1, 20, 2, 30, 3, 0]},
+            {"x": row(1, 2, 3), "weights": np.array([1, 10, 100, 1000], np.float32).reshape(1, 1, 4, 1)},
+            {"half": [100, 2010, 201, 3020, 302, 30], "before": [2010, 201, 3020, 302, 30, 3]},
             output_size=(1, 6),
         ),
         tag="obs",
@@ -233,10 +250,10 @@ CHOICES = (
         ProbeProblem(
             "MPSCNNConvolutionTranspose",
             "forward",
-            {"x": row(1, 10), "weights": [1, 2]},
-            lambda machine: machine.apple.paired_transpose((1, 2), (1, 2), row(1, 10), (1, 2), 4),
-            {"adjoint": [1, 20, 10, 0], "zero": [2, 1, 20, 10]},
-            {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
+            {"x": row(1, 10, 100, 1000), "weights": [1, 2]},
+            lambda machine: machine.apple.paired_transpose((1, 2), (1, 2), (0, -2), row(1, 10, 100, 1000), (1, 2), 8),
+            {"adjoint": [10, 200, 100, 2000, 1000, 0, 0, 0], "zero": [2, 1, 20, 10, 200, 100, 2000, 1000]},
+            {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, -2]},
         ),
     ),
     Choice(
@@ -249,11 +266,8 @@ CHOICES = (
             "MPSCNNFullyConnected",
             FullyConnected((2, 3)),
             "forward",
-            {
-                "x": np.array([1, 10, 100, 1000, 10000, 100000], np.float32).reshape(1, 2, 3, 1),
-                "weights": np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3, 1),
-            },
-            {"height": [654321], "width": [642531]},
+            {"x": PIXELS, "weights": WEIGHTS},
+            _of_layouts(height="ohwi", width="owhi"),
             tolerance=1e-6,
         ),
     ),
@@ -343,9 +357,9 @@ CHOICES = (
         ProbeProblem(
             "MPSCNNConvolution",
             "forward",
-            {"x": row(1), "weights": [HALFWAY], "gamma": [3]},
-            lambda machine: machine.apple.folded(HALFWAY, 3),
-            {"once": [float(np.float16(3 * HALFWAY))], "twice": [3], "float32": [3 * HALFWAY]},
+            {"x": row(1), "weights": [HALFWAY], "gamma": [FACTOR]},
+            lambda machine: machine.apple.folded(HALFWAY, FACTOR),
+            {"once": [float(np.float16(FACTOR * HALFWAY))], "twice": [3], "float32": [FACTOR * HALFWAY]},
             {"kernelWeightsDataType": "Float16", "mean": 0, "variance": 1, "beta": 0, "epsilon": 0},
             tolerance=1e-6,
         ),
