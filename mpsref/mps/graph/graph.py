@@ -478,7 +478,11 @@ class MPSNNGraph(PropertyHolder):
         return rows
 
     def reload_from_data_sources(self) -> None:
-        """Read all data sources again; after an error, all parameters are unchanged."""
+        """Read all data sources again; after an error, all parameters are unchanged.
+
+        Updates of the graph do not change the arrays of a data source, so the weights that it delivers replace trained
+        ones: let it copy what its ``update`` returned, or copy :meth:`parameters_of`, before.
+        """
         self._compiled.reload()
 
     def parameters_of(self, node: MPSNNFilterNode) -> Mapping[str, Array | None]:
