@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mpsref.arguments.arrays import Array, Shape, as_array, copied
+from mpsref.arguments.arrays import Array, Shape, as_array, copied, is_contiguous
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
@@ -34,7 +34,7 @@ from mpsref.mps.convolution_descriptor import (
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.properties import Alias, instance_of, label_like
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import Synchronized, SynchronizedState
+from mpsref.mps.core.state import Buffer, Synchronized, SynchronizedState, check_buffers
 from mpsref.mps.core.types import MPSDataType, member
 
 
@@ -385,12 +385,13 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     Parameters
     ----------
     weights : array_like, optional
-        A float32 buffer, which is copied.
+        A float32 buffer. As in MPS the state shares an array that may be written: it has what the caller writes into
+        it, and kernels that write the state write into it. Other values, such as lists, are copied.
     weights_offset : int, default 0
         Where its numbers start, in bytes, a multiple of 4; with a ``cnn_convolution_descriptor``. ``(weights, biases)``
         is also legal.
     biases : array_like, optional
-        A float32 buffer; ``None`` makes a state without biases.
+        As ``weights``; ``None`` makes a state without biases.
     biases_offset : int, default 0
         As ``weights_offset``.
     cnn_convolution_descriptor : MPSCNNConvolutionDescriptor, optional
@@ -399,7 +400,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     Raises
     ------
     TypeError, ValueError
-        For another dtype, and for buffers that are too short.
+        For another dtype, and for buffers that are too short or overlap.
 
     Examples
     --------
@@ -409,6 +410,9 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     >>> state.weights.ravel().tolist(), state.biases.tolist()
     ([1.0, 1.0, 1.0], [0.0])
     """
+
+    _weights: Buffer
+    _biases: Buffer | None
 
     def __init__(
         self,
@@ -436,7 +440,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
             weights.check()
             channels = weights.output_feature_channels
             made = np.zeros(weights.weights_shape, np.float32), np.zeros(channels, np.float32)
-            self._buffers = ConvolutionBuffers(*map(immutable, made))
+            self._weights, self._biases = (Buffer(immutable(array)) for array in made)
             return
         w = _buffer("weights", weights)  # type: ignore[arg-type]  # None raises there
         b = None if biases is None else _buffer("biases", biases)
@@ -449,16 +453,19 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
             raise ValueError(
                 "weights_offset and biases_offset need a cnn_convolution_descriptor, which says how many numbers follow"
             )
-        self._buffers = ConvolutionBuffers(
-            immutable(copied("weights", w, w.dtype)), None if b is None else immutable(copied("biases", b, b.dtype))
-        )
+        self._weights, self._biases = Buffer.of(weights, w), None if b is None else Buffer.of(biases, b)
+        check_buffers(weights=self._weights, biases=self._biases)
+
+    @property
+    def _buffers(self) -> ConvolutionBuffers:
+        return ConvolutionBuffers(self._weights.array, None if self._biases is None else self._biases.array)
 
     @classmethod
     def sharing(cls, weights: Array, biases: Array | None) -> Self:
         """Return a state with read-only arrays, which are not copied."""
         state = object.__new__(cls)
         state._weights_offset = state._biases_offset = 0
-        state._buffers = ConvolutionBuffers(weights, biases)
+        state._weights, state._biases = Buffer(weights), None if biases is None else Buffer(biases)
         return state
 
     @classmethod
@@ -480,7 +487,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         """Return the arrays of a kernel that is encoded now; ``OrderError`` for a committed command buffer."""
         check_encodable(command_buffer)
         self._read_by_kernel(command_buffer)
-        return self._buffers
+        return ConvolutionBuffers(self._weights.read(), None if self._biases is None else self._biases.read())
 
     def device_write(
         self, weights: ArrayLike, biases: ArrayLike | None = None, *, command_buffer: MPSCommandBuffer | None = None
@@ -508,13 +515,15 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         before = self._buffers
         check_encodable(command_buffer)
         self._check_usable(command_buffer)
-        if biases is None:
-            new = before.biases
-        elif before.biases is None:
-            raise ValueError("biases are to be written, but the state has none; pass biases=None")
-        else:
+        new = None
+        if biases is not None:
+            if before.biases is None:
+                raise ValueError("biases are to be written, but the state has none; pass biases=None")
             new = _written("biases", biases, before.biases)
-        self._buffers = ConvolutionBuffers(_written("weights", weights, before.weights), new)
+        values = _written("weights", weights, before.weights)
+        self._weights = self._weights.written(values)
+        if self._biases is not None and new is not None:
+            self._biases = self._biases.written(new)
         self.written()
 
     def __repr__(self) -> str:
@@ -542,6 +551,8 @@ def _buffer(name: str, value: ArrayLike) -> Array:
 def _from_offset(name: str, buffer: Array, offset: int, shape: Shape) -> Array:
     """Return the numbers of a buffer that begin at an offset in bytes, in a shape."""
     first, size = offset // 4, math.prod(shape)
+    if not is_contiguous(buffer):
+        raise ValueError(f"{name} has gaps between its elements, strides {buffer.strides}; pass a C-contiguous array")
     if first + size > buffer.size:
         raise ShapeError(
             f"{name} has {4 * buffer.size} bytes; from {name}_offset {offset} on it must have {4 * size}, for {shape}"

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, as_array, as_vector, copied, placed_like
+from mpsref.arguments.arrays import Array, as_array, as_vector, copied, is_array, is_writable, placed_like
 from mpsref.arguments.device import is_on_device, on_host
 from mpsref.arguments.parameters import integer, number, real
 from mpsref.arguments.text import shown
@@ -43,7 +43,7 @@ from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.properties import Alias, describe_parameters
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import Synchronized, SynchronizedState
+from mpsref.mps.core.state import Buffer, Synchronized, SynchronizedState, check_buffers
 
 Kind: TypeAlias = Literal["Batch", "Instance", "Group"]
 
@@ -71,20 +71,38 @@ def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> A
     return read_only(copied(name, array, dtype))
 
 
+def _shared(given: object, copy: Array) -> Buffer:
+    """Return the buffer of a vector that a caller has given, of which there is a ``copy``."""
+    if is_array(given) and is_writable(given) and given.dtype == copy.dtype:
+        return Buffer.of(given, as_array("the vector", given))
+    return Buffer(copy)
+
+
 class NormalizationPairState(SynchronizedState):
     """Two vectors with a number for each channel; not a class of Apple's.
 
     The vectors may be longer than the number of channels of a kernel, which uses the first elements [doc]. Kernels read
     and write them with :meth:`device_read` and :meth:`device_write` in the order in which they are encoded. The host
-    reads the initial values at any time, and values that a kernel wrote after :meth:`synchronize`.
+    reads the initial values at any time, and values that a kernel wrote after :meth:`synchronize`. As in MPS, the state
+    shares arrays that may be written, of float32 or float64; other values are copied.
     """
 
     names: ClassVar[tuple[str, str]]
 
     def __init__(self, first: ArrayLike, second: ArrayLike) -> None:
-        """Copy the vectors; raise ``TypeError`` unless they are numbers, ``ShapeError`` for unequal lengths."""
-        self._vectors = self._checked(first, second)
+        """Share arrays that may be written, and copy others.
+
+        Raises ``TypeError`` unless they are numbers, ``ShapeError`` for unequal lengths, ``ValueError`` for an overlap.
+        """
+        checked = self._checked(first, second)
+        self._pair = [_shared(given, vector) for given, vector in zip((first, second), checked, strict=True)]
+        check_buffers(**dict(zip(self.names, self._pair, strict=True)))
         self._readable_version = self._version
+
+    @property
+    def _vectors(self) -> tuple[Array, Array]:
+        first, second = (one.array for one in self._pair)
+        return first, second
 
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, number_of_feature_channels: int) -> Self:
@@ -124,6 +142,8 @@ class NormalizationPairState(SynchronizedState):
         check_encodable(command_buffer)
         self._read_by_kernel(command_buffer)
         first, second = self._vectors
+        if any(one.is_shared for one in self._pair):  # the caller may have written others
+            first, second = self._checked(first, second)
         if channels is None:
             return first, second
         if len(first) < channels:
@@ -143,7 +163,8 @@ class NormalizationPairState(SynchronizedState):
         check_encodable(command_buffer)
         self._check_usable(command_buffer)
         second = self._vectors[1] if second is None else second
-        self._vectors = self._checked(first, second, self.number_of_feature_channels)
+        new = self._checked(first, second, self.number_of_feature_channels)
+        self._pair = [one.written(values) for one, values in zip(self._pair, new, strict=True)]
         self.written()
 
     def _checked(self, first: ArrayLike, second: ArrayLike, channels: int | None = None) -> tuple[Array, Array]:

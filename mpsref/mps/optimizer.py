@@ -39,7 +39,7 @@ from mpsref.arguments.parameters import flag, number, real
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationState
-from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiasesState, immutable
 from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel, saved
@@ -385,7 +385,8 @@ class _Convolution(_States):
         self._shape, self._command_buffer = weights.shape, command_buffer
 
     def _new(self, first: Array, second: Array | None) -> MPSCNNConvolutionWeightsAndBiasesState:
-        return MPSCNNConvolutionWeightsAndBiasesState(first.reshape(self._shape), second)
+        biases = None if second is None else immutable(second)
+        return MPSCNNConvolutionWeightsAndBiasesState.sharing(immutable(first.reshape(self._shape)), biases)
 
 
 class _BatchNormalization(_States):

@@ -340,7 +340,6 @@ PAIRS = [
 def test_pair_states(kind: Any, names: tuple[str, str]) -> None:
     first = np.array([1, 2], F32)
     state = kind(first, [3.0, 4.0])
-    first[0] = 9
     assert [flat(getattr(state, name)) for name in names] == [[1, 2], [3, 4]]
     assert [flat(vector) for vector in state.device_read(1)] == [[1], [3]]
     assert repr(state) == f"<{kind.__name__}: 2 channels>"
@@ -368,7 +367,37 @@ def test_pair_states(kind: Any, names: tuple[str, str]) -> None:
         kind.temporary_state(mps.MPSCommandBuffer(), 0)
 
 
+@pytest.mark.parametrize(("kind", "names"), PAIRS)
+def test_a_pair_state_shares_the_arrays_of_the_caller(kind: Any, names: tuple[str, str]) -> None:
+    first, second = np.array([1, 2], F32), np.array([3, 4], np.float64)
+    state = kind(first, second)
+    first[0] = 9
+    read = state.device_read()
+    assert [flat(vector) for vector in read] == [[9, 2], [3, 4]]
+    state.device_write([5.0, 6.0])
+    assert (flat(first), flat(second), flat(read[0])) == ([5, 6], [3, 4], [9, 2])
+    state.synchronize()
+    assert [flat(getattr(state, name)) for name in names] == [[5, 6], [3, 4]]
+    for vector in (getattr(state, names[0]), state.device_read()[1]):
+        with pytest.raises(ValueError, match="read-only"):
+            vector[0] = 1
+    with pytest.raises(ShapeError, match=names[0]):
+        state.device_write([1.0])
+    assert flat(first) == [5, 6]
+    second.setflags(write=False)
+    copied = kind(np.array([1, 2]), second)
+    copied.device_write([5.0, 6.0], [7.0, 8.0])
+    assert flat(second) == [3, 4]
+    with pytest.raises(ValueError, match=f"{names[1]} shares memory with {names[0]}"):
+        kind(first, first)
+
+
 def test_a_negative_variance_in_a_pair_state() -> None:
+    shared = np.array([1.0], F32)
+    buffers = mps.MPSCNNNormalizationMeanAndVarianceState([0.0], shared)
+    shared[0] = -3
+    with pytest.raises(ValueError, match=r"variance\[0\] is -3.0"):
+        buffers.device_read()
     with pytest.raises(ValueError, match=r"variance\[1\] is -2.0"):
         mps.MPSCNNNormalizationMeanAndVarianceState([0.0, 0.0], [1.0, -2.0])
     state = mps.MPSCNNNormalizationMeanAndVarianceState([0.0], [1.0])

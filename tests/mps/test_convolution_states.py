@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -230,20 +231,76 @@ def test_a_weight_state_from_a_descriptor_is_zero() -> None:
         mps.MPSCNNConvolutionWeightsAndBiasesState.temporary_state(done, WIDE)
 
 
-def test_a_weight_state_from_buffers_holds_a_copy() -> None:
+def test_a_weight_state_shares_the_buffers_of_the_caller() -> None:
+    """Later writes of the caller count, and kernels write there; what was read before does not change."""
     w, b = np.arange(6, dtype=np.float32).reshape(2, 1, 3, 1), np.array([1, 2], np.float32)
     state = mps.MPSCNNConvolutionWeightsAndBiasesState(w, b)
-    w[...], b[...] = 9, 9
+    before = state.device_read()
+    w[...], b[...] = 9, 8
     assert unreadable(state)
     state.synchronize()
-    assert (state.weights.ravel().tolist(), state.biases.tolist()) == ([0, 1, 2, 3, 4, 5], [1, 2])
-    assert state.weights.shape == w.shape
+    assert (state.weights.tolist(), state.biases.tolist()) == (w.tolist(), [8, 8])
+    for read in (before, state.device_read()):
+        with pytest.raises(ValueError, match="read-only"):
+            read.weights[...] = 0
     with pytest.raises(ValueError, match="read-only"):
         state.weights[...] = 0
+    assert before.weights.ravel().tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ShapeError, match="biases has shape"):
+        state.device_write(np.zeros(6, np.float32), np.zeros(3, np.float32))
+    assert (w == 9).all(), "nothing is written after an error"
+    state.device_write(np.arange(6, dtype=np.float64))
+    assert (w.ravel().tolist(), b.tolist()) == ([0, 1, 2, 3, 4, 5], [8, 8])
+    state.device_write(w, [3.0, 4.0])
+    assert b.tolist() == [3, 4]
     without = mps.MPSCNNConvolutionWeightsAndBiasesState(weights=w)
     without.synchronize()
     assert without.biases is None
     assert repr(without) == "<MPSCNNConvolutionWeightsAndBiasesState: weights (2, 1, 3, 1), without biases>"
+    twin = copy.deepcopy(without)
+    twin.device_write(w + 1)
+    twin.synchronize()
+    assert (twin.weights == w + 1).all()
+    for bad, words in (
+        ((w, w.reshape(-1)[:2]), "biases shares memory with weights"),
+        ((np.lib.stride_tricks.as_strided(w, (6, 6), (4, 4)), b), "weights overlaps itself"),
+        ((np.zeros((12, 2), np.float32)[:, 0], 0, b, 0, mps.MPSCNNConvolutionDescriptor(3, 1, 2, 2)), "has gaps"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            mps.MPSCNNConvolutionWeightsAndBiasesState(*bad)
+
+
+def test_values_that_cannot_be_written_are_copied() -> None:
+    w = np.ones(3, np.float32)
+    w.setflags(write=False)
+    for given in (w, [1.0, 1.0, 1.0]):
+        state = mps.MPSCNNConvolutionWeightsAndBiasesState(given)
+        state.device_write([2.0, 2.0, 2.0])
+        assert state.device_read().weights.tolist() == [2, 2, 2]
+    assert w.tolist() == [1, 1, 1]
+
+
+def test_a_reload_reads_what_an_update_kernel_has_written() -> None:
+    """Way 3 of the header: the destination is made once from buffers, which a kernel of the application writes."""
+    source = mps.ArrayConvolutionDataSource(
+        mps.MPSCNNConvolutionDescriptor(1, 1, 4, 4), np.ones((4, 1, 1, 4)), np.zeros(4)
+    )
+    forward, gradient = mps.MPSCNNConvolution(source), mps.MPSCNNConvolutionGradient(source)
+    x = np.ones((1, 1, 1, 4), np.float32)
+    w, b = np.zeros(16, np.float32), np.zeros(4, np.float32)
+    made = mps.MPSCNNConvolutionWeightsAndBiasesState(w, b)
+    expected = np.ones(16, np.float32)
+    for _ in range(3):
+        y, state = forward.encode(x, return_state=True)
+        gradient.encode(y, x, state)
+        old, new = forward.export_weights_and_biases().device_read(), state.device_read()
+        np.testing.assert_array_equal(old.weights.ravel(), expected)
+        w[:], b[:] = (old.weights - 0.1 * new.weights).ravel(), old.biases - 0.1 * new.biases
+        expected = w.copy()
+        for kernel in (forward, gradient):
+            kernel.reload_weights_and_biases(made)
+        w[:] = 7  # after the reload
+    np.testing.assert_array_equal(forward.export_weights_and_biases().device_read().weights.ravel(), expected)
 
 
 def test_a_weight_state_from_parts_of_buffers() -> None:

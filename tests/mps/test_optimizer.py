@@ -200,7 +200,7 @@ class Layer:
 
 
 def weights_state() -> mps.MPSCNNConvolutionWeightsAndBiasesState:
-    return mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS, BIASES)
+    return mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS.copy(), BIASES.copy())
 
 
 def test_two_steps_with_momentum_in_place() -> None:
@@ -262,7 +262,7 @@ def test_a_list_of_one_moment_leaves_the_biases() -> None:
 
 @pytest.mark.parametrize("momenta", [None, [np.zeros(3, F32)], [np.zeros(3, F32), np.zeros(1, F32)]])
 def test_a_state_without_biases(momenta: Any) -> None:
-    source = mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)
+    source = mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS.copy())
     result = SGD(0.01, momentum_scale=0.9).encode(
         convolution_gradient_state=Layer().backward(), convolution_source_state=source, input_momentum_vectors=momenta
     )
@@ -381,7 +381,7 @@ def test_errors_update_nothing() -> None:
         (lists(good), ValueError, "shares memory"),
         ({**lists(own), "result_state": "x"}, TypeError, "result_state is of type str"),
         (
-            {**lists(own), "result_state": mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)},
+            {**lists(own), "result_state": mps.MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS.copy())},
             ValueError,
             "the state has none",
         ),

@@ -23,9 +23,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeGuard, TypeVar
 
-from mpsref.arguments.arrays import Shape, as_shape
+import numpy as np
+
+from mpsref.arguments.arrays import (
+    Array,
+    Shape,
+    as_shape,
+    check_apart,
+    check_elements_apart,
+    copied,
+    is_array,
+    is_writable,
+)
 from mpsref.arguments.device import on_host
 from mpsref.arguments.text import cut
 from mpsref.errors import NotSynchronizedError, ShapeError
@@ -179,6 +190,55 @@ class SynchronizedState(MPSState):
             f"{type(self).__name__}.{cut(name)} cannot be read: {reason}; call synchronize(command_buffer), then "
             "command_buffer.wait_until_completed()"
         )
+
+
+class Buffer(NamedTuple):
+    """An array of a state: its own, which is read-only and replaced by a write, or that of the caller.
+
+    As in MPS, a state that is made from a buffer shares it: later writes of the caller count, and kernels write there.
+    """
+
+    memory: Array
+    is_shared: bool = False
+
+    @classmethod
+    def of(cls, given: object, array: Array) -> Self:
+        """Return the buffer of a caller's value: it is shared if it is an array that may be written, else copied."""
+        is_shared = is_array(given) and is_writable(array)
+        return cls(array if is_shared else _view(copied("the buffer", array, array.dtype)), is_shared)
+
+    @property
+    def array(self) -> Array:
+        """The values, read-only."""
+        return _view(self.memory) if self.is_shared else self.memory
+
+    def read(self) -> Array:
+        """Return the present values, which later writes do not change."""
+        return _view(copied("the buffer", self.memory, self.memory.dtype)) if self.is_shared else self.memory
+
+    def written(self, values: Array) -> Buffer:
+        """Return the buffer with other values of the same shape, which are written into shared memory."""
+        if not self.is_shared:
+            return Buffer(values)
+        with np.errstate(over="ignore"):  # values of float64 may overflow to infinity
+            self.memory[...] = values
+        return self
+
+
+def _view(array: Array) -> Array:
+    """Return a read-only view."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def check_buffers(**buffers: Buffer | None) -> None:
+    """Raise ``ValueError`` for shared buffers that overlap themselves or each other, since kernels write them."""
+    shared = [(name, one.memory) for name, one in buffers.items() if one is not None and one.is_shared]
+    for k, (name, array) in enumerate(shared):
+        check_elements_apart(name, array)
+        for other, before in shared[:k]:
+            check_apart(name, array, other, before, "kernels write both: pass arrays with memory of their own")
 
 
 class Synchronized(Alias[T]):
