@@ -139,7 +139,7 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
 
     The gradient for the data depends on the effective offset of ``primary_offset`` and ``kernel_offset_x/y``; the
     gradient for the weights on ``secondary_offset``, which is the left edge of the first window [choice
-    convolution-left-edge], and on ``secondary_edge_mode``. A state sets all of them. The parameters are those of
+    convolution-secondary-offset], and on ``secondary_edge_mode``. A state sets all of them. The parameters are those of
     :class:`MPSCNNConvolution`.
     """
 

@@ -449,6 +449,16 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule("it is subtracted", writes=lambda _, a: _moved(_of_two(a.g), int(a.kernelOffsetX[0]))),
         Rule("it is multiplied by the stride", writes=lambda _, a: _moved(_of_two(a.g), -2 * int(a.kernelOffsetX[0]))),
     ),
+    "pooling-primary-offset": (
+        Rule(
+            "the primary offset alone counts",
+            writes=lambda _, a: _moved(np.repeat(a.g / 3, 3), -3 * int(a.primaryOffsetX[0])),
+        ),
+        Rule(
+            "the kernel offset alone counts",
+            writes=lambda _, a: _moved(np.repeat(a.g / 3, 3), -int(a.kernelOffsetX[0])),
+        ),
+    ),
     "pooling-state-position": (
         Rule("the first pixel is the centre of the first window", writes=lambda y, a: np.roll(y, -2)),
         Rule("the last pixel is that of the last window", writes=lambda y, a: np.roll(y, 1)),
@@ -472,6 +482,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "summation": (
         kernel("PoolingAverage.forward", "even and odd taps apart", _float32_sums("even and odd")),
         kernel("PoolingAverage.forward", "running sums from the end", _float32_sums("from the end")),
+    ),
+    "convolution-secondary-offset": (
+        kernel("Convolution.gradient_weights", "the windows start one pixel late", _shifted(-1, "offset")),
+        kernel("Convolution.gradient_weights", "the kernel is rotated by 180 degrees"),
     ),
     "convolution-left-edge": (
         kernel("Convolution.gradient_weights", "the windows start one pixel late", _shifted(-1, "offset")),

@@ -14,13 +14,14 @@ from mpsref_mps import normalization, training, weighted, windows
 from mpsref_mps.runtime import Images, Object, Runtime, in_use
 
 
-def pooling_gradient(spec: Any, g: Array, shape: Shape, kernel_offset: int) -> Array:
-    """Encode a pooling gradient with a destination of ``shape`` and a kernel offset in x."""
+def pooling_gradient(spec: Any, g: Array, shape: Shape, kernel_offset: int, primary_offset: int = 0) -> Array:
+    """Encode a pooling gradient with a destination of ``shape``, a kernel offset and a primary offset in x."""
     run = in_use()
     kernel = windows.pooling_kernel(run, spec, "Gradient")
     kernel.setSecondaryOffset_(windows.offset_of(spec.offset))
     kernel.setSecondaryEdgeMode_(run.constant(windows.EDGE_MODES[spec.edge_mode]))
     kernel.setKernelOffsetX_(kernel_offset)
+    kernel.setPrimaryOffset_((primary_offset, 0, 0))
     return windows.binary_batch(run, kernel, run.upload(g), run.upload(np.zeros(shape)), shape)
 
 
@@ -160,12 +161,31 @@ def transposed_data_gradient(spec: Any, g: Array, weights: Array, shape: Shape, 
 
 def _into(run: Runtime, kernel: Object, problem: Any, source: Object, g: Array, x: Array, before: Array) -> Array:
     """Return a destination with the pixels ``before`` after a gradient kernel."""
-    images, results = run.upload(x), run.upload(before)
+    results = run.upload(before)
+    _encode_into(run, kernel, problem, source, g, x, results)
+    return run.download(results)
+
+
+def _encode_into(
+    run: Runtime, kernel: Object, problem: Any, source: Object, g: Array, x: Array, results: Images
+) -> Object:
+    """Encode a gradient kernel, whose properties count since it has a destination; return the state."""
+    images = run.upload(x)
     states = _states(run, problem, source, images, g)
-    with run.commands(results) as commands:
+    with run.commands(results, states[:1]) as commands:
         encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_
         encode(commands, run.upload(g), images, states, results)
-    return run.download(results)
+    return states[0]
+
+
+def weight_gradient_by_hand(spec: Any, g: Array, x: Array, secondary_offset: int) -> Array:
+    """Return the weight gradient of a kernel whose secondary offset in x was set."""
+    run, problem = in_use(), _problem(spec, g, x)
+    source = weighted.source_of(run, problem, np.zeros(problem.weights_shape, np.float32))
+    kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
+    kernel.setSecondaryOffset_((secondary_offset, 0, 0))
+    state = _encode_into(run, kernel, problem, source, g, x, run.images(x.shape))
+    return run.values(state.gradientForWeights(), problem.weights_shape)
 
 
 def _states(run: Runtime, problem: Any, source: Object, images: Images, g: Array) -> Images:

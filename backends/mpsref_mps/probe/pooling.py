@@ -239,6 +239,38 @@ CHOICES = (
         ],
     ),
     Choice(
+        "pooling-primary-offset",
+        "A pooling gradient with offsets set by hand is 0 where the destination pixel is no pixel of the source, as the kernel "
+        "offset places it.",
+        "The formulas of Apple are those of source pixels, and there are no others.",
+        {"windows": "For pooling the pair counts at the borders"},
+        {
+            "source": "0 where there is no source pixel: primary and kernel offset count, not their sum alone",
+            "effective": "the effective offset alone counts, as for a convolution",
+            "primary": "the effective offset, with windows from the primary offset on",
+        },
+        [
+            ProbeProblem(
+                "MPSCNNPoolingAverageGradient",
+                "gradient",
+                {"g": row(3, 30, 300), "primaryOffsetX": [primary], "kernelOffsetX": [offset]},
+                lambda machine, p=primary, ko=offset: machine.apple.pooling_gradient(  # type: ignore[misc]
+                    PoolingAverage((1, 3), (1, 3), offset=(0, 1)), row(3, 30, 300), (1, 1, 9, 1), ko, p
+                ),
+                {
+                    "source": np.repeat([float(n) for n in ours], 3),
+                    "effective": np.repeat([1.0, 10.0, 100.0], 3),
+                    "primary": np.repeat([float(n) for n in limited], 3),
+                },
+                {"kernel_size": [1, 3], "strides": [1, 3], "offset": [0, 1], "destination": 9},
+            )
+            for primary, offset, ours, limited in (
+                (1, -3, (0, 10, 100), (0, 10, 100)),
+                (-1, 3, (1, 10, 0), (1, 10, 100)),
+            )
+        ],
+    ),
+    Choice(
         "pooling-state-position",
         "A gradient that configures itself from a state writes the gradient of each source pixel to that pixel, also where "
         "the first window begins inside the image.",

@@ -43,7 +43,38 @@ def _of_layouts(**layouts: str) -> dict[str, Array]:
     }
 
 
+DILATED = Convolution((1, 3), (1, 2), (1, 2))
+X9 = row(1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def _weight_gradient(secondary_offset: int, before: int) -> Array:
+    """Return the weight gradient of windows that begin ``before`` pixels before the secondary offset."""
+    padded = np.pad(X9.reshape(-1).astype(np.float64), 9)
+    first = 9 + secondary_offset - before
+    return np.array([sum(n * padded[first + 2 * i + 2 * p] for i, n in enumerate((1, 2, 3))) for p in range(3)])
+
+
 CHOICES = (
+    Choice(
+        "convolution-secondary-offset",
+        "A secondaryOffset that is set by hand is the left edge of the first window.",
+        "It is the formula of later headers, and the only one that fits a kernel with dilation that is centred by its extent.",
+        {"convolution": "a `secondaryOffset` that is set by hand"},
+        {
+            "edge": "tap p of window i reads pixel s i + secondaryOffset + d p, as later headers say",
+            "half": "s i + secondaryOffset - d K / 2 + d p, as the header of 10.14 says",
+            "centre": "s i + secondaryOffset - floor(E / 2) + d p, with the dilated extent E",
+        },
+        ProbeProblem(
+            "MPSCNNConvolutionGradient",
+            "gradient",
+            {"g": G, "x": X9, "secondaryOffsetX": [3]},
+            lambda machine: machine.apple.weight_gradient_by_hand(DILATED, G, X9, 3),
+            {name: _weight_gradient(3, before) for name, before in (("edge", 0), ("half", 3), ("centre", 2))},
+            {"kernel_size": [1, 3], "strides": [1, 2], "dilations": [1, 2]},
+            "gradientForWeights",
+        ),
+    ),
     Choice(
         "convolution-left-edge",
         "The weight gradient reads the source from offset - floor(E / 2) on, the left edge of the first window.",
