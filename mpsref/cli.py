@@ -6,6 +6,7 @@ import contextlib
 import json as jsonlib
 import math
 import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -669,7 +670,7 @@ def bench(
     """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy.
 
     Without --all, a dozen layers of each operation are measured, in about four minutes, and a minute longer if kernels
-    must be compiled.
+    must be compiled. After Ctrl-C or SIGTERM the report has what was measured until then.
     """
     from mpsref import bench as benchmark
     from mpsref.bench import html_report
@@ -698,15 +699,33 @@ def bench(
 
         chosen = layer or (layers.load() if all_layers else None)
         seconds = math.inf if all_layers else benchmark.SECONDS
-        report = benchmark.run(
-            backend or ["cpu"], _operations(kernel), chosen, rounds, scaling or all_layers, seconds, progress
-        )
+        status = 0
+        try:
+            with _terminated_as_interrupted():
+                report = benchmark.run(
+                    backend or ["cpu"], _operations(kernel), chosen, rounds, scaling or all_layers, seconds, progress
+                )
+        except benchmark.Interrupted as stopped:
+            report, status = stopped.report, INTERRUPTED
     if json:
         _print_json(report.json())
     else:
         benchmark.render(report, _console())
     if html:
         html.write_text(html_report.page(report), "utf-8")
+    if status:
+        typer.echo("mpsref: interrupted; the report has what had finished", err=True)
+        raise typer.Exit(status)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM, which ``timeout`` and schedulers send, raise KeyboardInterrupt."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @app.command()

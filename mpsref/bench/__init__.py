@@ -11,7 +11,9 @@ the other, on the same images.
 
 By default, each operation is measured on at most twelve layers, evenly distributed over the sizes of its layers, and
 the number of rounds is reduced, to three at least, so that the whole takes about four minutes, and a minute longer if
-kernels must be compiled. A call that takes longer than its share of this time is timed once.
+kernels must be compiled. A call that takes longer than its share of this time is timed once. On a device, where most of
+the time is that of the host, there are at most five layers of each operation: the first ones of all operations are
+measured before the second ones, and those for which no time is left are named in the report.
 
 PyTorch is optional: without it, its column has the reason.
 
@@ -20,12 +22,14 @@ Backends whose arrays are on a device are measured there: see :mod:`mpsref.bench
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +48,7 @@ from mpsref.conformance.layer import Layer
 from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem
 
-__all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "representative", "run"]
+__all__ = ["BenchReport", "Interrupted", "Mean", "Measurement", "Scaling", "render", "representative", "run"]
 
 FRESH_BYTES = 30_000_000
 """Larger results are written into given memory."""
@@ -103,30 +107,114 @@ def run(
         For an unknown name, and where a backend and PyTorch do not agree: the time of a wrong result means nothing.
     UnsupportedError
         For a backend that cannot run on this machine.
+    Interrupted
+        For a ``KeyboardInterrupt`` after the first measurement.
     """
     chosen = registry.get_available(backends)
     known = None if layers is None else [model_layers.by_name(x) if isinstance(x, str) else x for x in layers]
     wanted = list(registry.operations() if operations is None else operations)
+    arrays = _devices(chosen, scaling) if any(backend.arrays for backend in chosen) else None
+    steps = [*_steps(wanted, known, chosen, LAYERS_ON_DEVICE if arrays else LAYERS)]
+    steps = _in_turn(steps) if arrays else steps
+    found = _Found(chosen, rounds)
+    try:
+        with _pytorch("torch:cuda" if arrays else "torch", cores()) as (theirs, found.pytorch):
+            if arrays:
+                _run_on_device(on_device.session(theirs, arrays, rounds), steps, seconds, progress, found)
+            else:
+                _run_on_host(theirs, steps, scaling, seconds, progress, found)
+    except KeyboardInterrupt:
+        if not found.measurements:
+            raise
+        found.left = [str(step) for step in steps[len(found.measurements) :]]
+        raise Interrupted(found.report()) from None
+    return found.report()
+
+
+class Interrupted(KeyboardInterrupt):
+    """The interrupt of a run.
+
+    Attributes
+    ----------
+    report : BenchReport
+        The measurements that had finished.
+    """
+
+    def __init__(self, report: BenchReport) -> None:
+        """Keep a report."""
+        super().__init__()
+        self.report = report
+
+
+@dataclass
+class _Found:
+    """What a run has found so far."""
+
+    backends: list[Backend]
+    rounds: int
+    pytorch: str = ""
+    measurements: list[Measurement] = field(default_factory=list)
+    scalings: list[Scaling] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def report(self) -> BenchReport:
+        devices = {backend.name: backend.device() for backend in self.backends}
+        machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+        lists = tuple(self.measurements), tuple(self.scalings), tuple(self.left)
+        return BenchReport(mpsref.__version__, machine, cores(), self.pytorch, devices, self.rounds, *lists)
+
+
+def _run_on_host(
+    theirs: Timing | None,
+    steps: list[_Step],
+    scaling: bool,
+    seconds: float,
+    progress: Callable[[str, float, float], None],
+    found: _Found,
+) -> None:
     count = cores()
-    if any(backend.arrays for backend in chosen):
-        return _run_on_device(_devices(chosen, scaling), wanted, known, chosen, rounds, progress)
-    steps = list(_steps(wanted, known, chosen))
-    measurements: list[Measurement] = []
-    scalings: list[Scaling] = []
-    with ThreadPoolExecutor(count) as pool, _pytorch("torch", count) as (theirs, version):
-        session = _Session(theirs, pool, count, rounds, rates(pool, count))
+    with ThreadPoolExecutor(count) as pool:
+        session = _Session(theirs, pool, count, found.rounds, rates(pool, count))
         costs = [_seconds(step, session) for step in steps]
         done, total, end = 0.0, sum(costs), time.perf_counter() + seconds
         for step, cost in zip(steps, costs, strict=True):
-            progress(f"{step.name} {step.layer.name}", done, total)
+            progress(str(step), done, total)
             share = MEASURED * (end - time.perf_counter()) * cost / (total - done)
-            measurements.append(_measure(step, session, share))
+            found.measurements.append(_measure(step, session, share))
             done += cost
         for step in _first_layers(steps) if scaling else []:
             progress(f"{step.name}: three sizes of each axis", done, total)
             for backend in step.backends:
-                scalings += _scale(Operation(type(step.layer.spec), step.methods[0]), step.layer, backend, rounds)
-    return _report(chosen, version, rounds, measurements, scalings)
+                operation = Operation(type(step.layer.spec), step.methods[0])
+                found.scalings += _scale(operation, step.layer, backend, found.rounds)
+
+
+def _run_on_device(
+    session: on_device.DeviceSession,
+    steps: list[_Step],
+    seconds: float,
+    progress: Callable[[str, float, float], None],
+    found: _Found,
+) -> None:
+    """Measure until the time is spent, but one step at least."""
+    end = time.perf_counter() + seconds
+    each = min(SECONDS_ON_DEVICE, seconds / max(1, len(steps)))
+    for done, step in enumerate(steps):
+        left = end - time.perf_counter()
+        if done and left <= 0:
+            found.left = [str(step) for step in steps[done:]]
+            break
+        progress(str(step), each * done, each * len(steps))
+        share = left / (len(steps) - done)
+        found.measurements.append(
+            on_device.measure(step.name, step.methods, step.layer, step.backends, _nbytes, session, share)
+        )
+
+
+def _in_turn(steps: Iterable[_Step]) -> list[_Step]:
+    """Return the first step of each operation, then the second ones."""
+    groups = [[*group] for _, group in itertools.groupby(steps, lambda step: step.name)]
+    return [step for row in itertools.zip_longest(*groups) for step in row if step is not None]
 
 
 @contextmanager
@@ -140,20 +228,6 @@ def _pytorch(name: str, threads: int) -> Iterator[tuple[Timing | None, str]]:
         yield backend.timing, version
 
 
-def _report(
-    chosen: list[Backend],
-    version: str,
-    rounds: int,
-    measurements: list[Measurement],
-    scalings: Sequence[Scaling] = (),
-) -> BenchReport:
-    devices = {backend.name: backend.device() for backend in chosen}
-    machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
-    return BenchReport(
-        mpsref.__version__, machine, cores(), version, devices, rounds, tuple(measurements), tuple(scalings)
-    )
-
-
 def _devices(chosen: list[Backend], scaling: bool) -> DeviceArrays:
     """Return the access to the device that all backends share."""
     devices = {backend.name: backend.arrays for backend in chosen}
@@ -163,26 +237,6 @@ def _devices(chosen: list[Backend], scaling: bool) -> DeviceArrays:
     if scaling:
         raise ValueError(f"scaling is measured for backends on the host, not for {', '.join(devices)}")
     return arrays
-
-
-def _run_on_device(
-    arrays: DeviceArrays,
-    wanted: list[Operation],
-    known: list[Layer] | None,
-    chosen: list[Backend],
-    rounds: int,
-    progress: Callable[[str, float, float], None],
-) -> BenchReport:
-    steps = list(_steps(wanted, known, chosen, LAYERS_ON_DEVICE))
-    measurements = []
-    with (
-        _pytorch("torch:cuda", cores()) as (theirs, version),
-    ):
-        session = on_device.session(theirs, arrays, rounds)
-        for done, step in enumerate(steps):
-            progress(f"{step.name} {step.layer.name}", SECONDS_ON_DEVICE * done, SECONDS_ON_DEVICE * len(steps))
-            measurements.append(on_device.measure(step.name, step.methods, step.layer, step.backends, _nbytes, session))
-    return _report(chosen, version, rounds, measurements)
 
 
 def representative(operation: Operation, count: int = LAYERS) -> list[Layer]:
@@ -207,6 +261,9 @@ class _Step(NamedTuple):
     methods: tuple[str, ...]
     layer: Layer
     backends: list[Backend]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.layer.name}"
 
     def problems(self) -> list[Problem]:
         return [self.layer.problem(method) for method in self.methods]

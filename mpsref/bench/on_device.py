@@ -3,13 +3,14 @@
 All inputs are on the device before the measurement, and results stay there, in new memory at each call. Times are those
 of the device. Layers have a batch that fills a large GPU: at least 64 images, and as many as the operation needs to
 move 256 MB or to do 50 GFLOP. The values of a few images are repeated. PyTorch computes in float32 (no TF32) on
-channels-last tensors in the same memory.
+channels-last tensors in the same memory. Results are compared in their first images: all of them are one image.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from mpsref import registry
 from mpsref.arguments.device import DeviceArrays
 from mpsref.backend import Timed, Timing
 from mpsref.bench.report import Measurement
-from mpsref.bench.timing import Call, difference, in_turn
+from mpsref.bench.timing import MINIMAL_ROUNDS, Call, difference, in_turn
 from mpsref.conformance import data
 from mpsref.conformance.layer import Layer
 from mpsref.kernels import FullyConnected
@@ -28,6 +29,12 @@ from mpsref.registry import Backend, Problem
 
 IMAGES, FILLING_BYTES, FILLING_FLOPS = 64, 256_000_000, 50_000_000_000
 """A batch has at least this many images, and moves as many bytes or has as much arithmetic."""
+
+COPIED = 2**16
+"""The copy moves a multiple of this many bytes."""
+
+COMPARED = 2**23
+"""About as many elements of a result are compared with those of PyTorch: its first images."""
 
 PRODUCT = 8192
 """Rows and columns of the matrices whose product is the limit of arithmetic."""
@@ -79,8 +86,13 @@ def measure(
     backends: list[Backend],
     nbytes: Callable[[Problem], int],
     session: DeviceSession,
+    seconds: float,
 ) -> Measurement:
-    """Time operations of a layer with each backend, a copy, and PyTorch, in turns; medians."""
+    """Time operations of a layer with each backend, a copy, and PyTorch, in turns; medians.
+
+    The rounds end after ``seconds``, but not before the third one.
+    """
+    end = time.perf_counter() + seconds
     large = filling(layer, methods, nbytes)
     problems = [large.problem(method) for method in methods]
     named = _inputs(layer, methods, problems, session.arrays)
@@ -101,11 +113,14 @@ def measure(
         else:
             theirs = session.pytorch.timed(problems[0], [given[key] for key in problems[0].input_shapes])
     if theirs is not None and len(problems) == 1:
-        found = [difference(call(), theirs.results) for call in calls.values()]
+        found = [difference(_first_images(call()), _first_images(theirs.results)) for call in calls.values()]
         differs = max((one for one in found if one is not None), default=None)
-    source = session.arrays.put(np.zeros(moved // 2, np.uint8), (moved // 2,))
+    block = min(COPIED, moved // 2)
+    source = session.arrays.put(np.zeros((1, block), np.uint8), (moved // 2 // block, block))
     timers = [session.arrays.timer(call) for call in (*calls.values(), source.copy, *([theirs.call] if theirs else []))]
-    times = [[timer() for timer in timers] for _ in range(session.rounds)]
+    times: list[list[float]] = []
+    while len(times) < session.rounds and (len(times) < MINIMAL_ROUNDS or time.perf_counter() < end):
+        times.append([timer() for timer in timers])
     medians = [statistics.median(mine) for mine in zip(*times, strict=True)]
     return Measurement(
         name,
@@ -119,6 +134,12 @@ def measure(
         flops / session.product,
         differs,
     )
+
+
+def _first_images(results: Any) -> tuple[Any, ...]:
+    """Return the first part of each result."""
+    several = results if isinstance(results, tuple) else (results,)
+    return tuple(one[: max(1, COMPARED * one.shape[0] // max(1, one.size))] for one in several)
 
 
 def _call(problem: Problem, inputs: tuple[Any, ...], backend: Backend, arrays: DeviceArrays) -> Call:

@@ -98,6 +98,8 @@ class BenchReport:
     rounds: int
     measurements: tuple[Measurement, ...]
     scaling: tuple[Scaling, ...]
+    left: tuple[str, ...] = ()
+    """Operations and layers that were not measured: the time was spent, or the run was interrupted."""
 
     def means(self) -> list[Mean]:
         """Return the geometric means of each operation and backend."""
@@ -145,6 +147,9 @@ def render(report: BenchReport, console: Any) -> None:
             if m.operation == operation:
                 table.add_row(m.layer, f"{m.nbytes / 1e6:.2f}", _ms(m.copy), _ms(m.pytorch), *_cells(m, report.devices))
         console.print(table)
+    if report.left:
+        count, names = len(report.left), ", ".join(report.left)
+        console.print(f"{count} of {count + len(report.measurements)} are not measured: {names}", highlight=False)
     means = Table("operation", "backend", "x PyTorch", "of copy", title="Geometric means, layers of at least 1 MB")
     for mean in report.means():
         compared = "-" if mean.speedup is None else f"{mean.speedup:.2f} ({mean.compared} layers)"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -59,6 +63,46 @@ def test_inputs_on_a_device_are_those_of_one_image(small_batches: None) -> None:
     (g,) = on_device._inputs(LAYER, ("gradient",), [problem], cuda.arrays).values()
     (one,) = inputs_of(on_device._with_batch(LAYER, 1).problem("gradient"))
     np.testing.assert_array_equal(np.asarray(g), np.repeat(one, 6, axis=0))
+
+
+def test_a_run_on_a_device_ends_when_its_time_is_spent(small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First layers of all operations come first; what is not measured is named."""
+    second = replace(LAYER, name="tiny.second")
+    clock = iter(range(100))
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: 10.0 * next(clock)))
+    report = bench.run("metal:cuda", [FORWARD, GRADIENT], [LAYER, second], rounds=1, seconds=25)
+    assert [(m.operation, m.layer) for m in report.measurements] == [
+        (str(FORWARD), LAYER.name),
+        (str(GRADIENT), LAYER.name),
+    ]
+    assert report.left == (f"{FORWARD} {second.name}", f"{GRADIENT} {second.name}")
+    assert f"2 of 4 are not measured: {FORWARD} tiny.second" in printed(report)
+
+
+@pytest.mark.parametrize(("seconds", "made"), [(0.0, 3), (1e9, 7)])
+def test_rounds_on_a_device_end_when_their_time_is_spent(
+    small_batches: None, monkeypatch: pytest.MonkeyPatch, seconds: float, made: int
+) -> None:
+    turns: list[float] = []
+
+    def timer(call: object) -> Callable[[], float]:
+        def turn() -> float:
+            turns.append(1.0)
+            return 1.0
+
+        return turn
+
+    monkeypatch.setattr(type(cuda.arrays), "timer", staticmethod(timer))
+    session = on_device.session(None, cuda.arrays, 7)
+    on_device.measure("", ("forward",), LAYER, [registry.get_backend("metal:cuda")], bench._nbytes, session, seconds)
+    assert len(turns) == 2 * made, "of the backend and of the copy"
+
+
+def test_results_are_compared_in_their_first_images() -> None:
+    many = np.zeros((64, 512, 1024), np.float32)
+    (first,) = on_device._first_images(many)
+    assert first.shape == (16, 512, 1024)
+    assert [one.shape for one in on_device._first_images((many[:1], many[0, 0]))] == [(1, 512, 1024), (1024,)]
 
 
 def test_a_different_result_of_pytorch_on_a_device_is_not_timed() -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -22,13 +23,14 @@ import pytest
 from rich.console import Console
 
 import mpsref
-from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
+from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, cli, registry
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Timed, Timing
 from mpsref.bench import BenchReport, Measurement, html_report, timing
 from mpsref.conformance import data, layers
 from mpsref.conformance.layer import Layer
 from mpsref_cpu import backend
+from tests.anymetal.shared import environment
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
 LAYER = Layer(
@@ -226,6 +228,59 @@ def test_a_long_call_has_one_turn_of_one_call(takes: float, seconds: float, made
     (median,) = timing.take_turns([call], 3, seconds)
     assert median >= takes
     assert len(calls) == made if takes > timing.LONG_SECONDS else len(calls) >= made
+
+
+WAITING = """
+import sys, time
+sys.modules["torch"] = None  # takes long
+from mpsref import bench, cli
+
+measure, count = bench._measure, 0
+
+def wait_at_the_third(*arguments):
+    global count
+    count += 1
+    if count == 3:
+        print("waiting", file=sys.stderr, flush=True)
+        time.sleep(60)
+    return measure(*arguments)
+
+bench._measure = wait_at_the_third
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_ended_run_prints_what_it_has(number: signal.Signals) -> None:
+    words = ["bench", "-b", "reference", "-k", "PoolingAverage", "--rounds", "1"]
+    words += ["--layer", "nin_cifar10.pool3", "--layer", "lenet5.s4"]
+    command = [sys.executable, "-c", WAITING, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+        assert run.stderr is not None
+        assert any(line == "waiting\n" for line in run.stderr)
+        run.send_signal(number)
+        output, errors = run.communicate(timeout=30)
+    assert run.returncode == cli.INTERRUPTED, errors
+    assert "interrupted; the report has what had finished" in errors
+    shown, left = output.split("2 of 4 are not measured: ")
+    assert "PoolingAverage.forward" in shown
+    assert "nin_cifar10.pool3" in shown
+    assert "lenet5.s4" in shown
+    assert " ".join(left.partition("Geometric")[0].split()).startswith(
+        "PoolingAverage.gradient nin_cifar10.pool3, PoolingAverage.gradient lenet5.s4"
+    )
+
+
+def test_an_interrupt_before_the_first_measurement_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pytorch(monkeypatch)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "_measure", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bench.run([backend], [FORWARD], [LAYER], rounds=1)
+    assert type(caught.value) is KeyboardInterrupt
 
 
 def test_json() -> None:
