@@ -58,6 +58,42 @@ def _ceil_mode(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return simple is not None and bool(_keyword("ceil_mode", simple))
 
 
+def _wider_than_the_image(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Along one axis; along the other the kernel and the dilation of the image are 2, without padding (XLA)."""
+    pads, sizes, strides = _keyword("padding", problem, frameworks.jax), problem.spec.size, problem.spec.strides
+    if not pads or problem.spec.groups > 1:
+        return False
+    lengths = problem.source_shape[1:3]
+    if problem.operation.method == "gradient_data":  # the image is the source gradient
+        pads = [
+            (k - 1 - before, n + k - 2 - (count - 1) * s - (k - 1 - before))
+            for (before, _), k, s, n, count in zip(pads, sizes, strides, lengths, problem.result_size, strict=True)
+        ]
+        lengths = problem.result_size
+    axes = list(zip(lengths, sizes, strides, pads, strict=True))
+    return any(
+        k == s == 2 and tuple(pad) == (0, 0) and n > 2 and other_k > other_n
+        for (n, k, s, pad), (other_n, other_k, *_) in (axes, axes[::-1])
+    )
+
+
+def _pads_of_pooling(problem: Any) -> tuple[int, ...]:
+    """Return those of ``reduce_window``; none if it has no words for a problem."""
+    simple = frameworks.canonical(problem) if problem.operation.method == "gradient" else problem
+    pairs = () if simple is None else _keyword("padding", simple, frameworks.jax)
+    return tuple(pad for pair in pairs for pad in pair)
+
+
+def _negative_pooling(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    return min(_pads_of_pooling(problem), default=0) < 0
+
+
+def _cropped_elements(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    pads, windows = _pads_of_pooling(problem), problem.spec.windows
+    whole = all(one.kernel == one.stride == one.dilation == 1 for one in windows)
+    return whole and min(pads, default=0) < 0 and max(pads) <= 0
+
+
 def _nearly_constant(problem: Any, inputs: tuple[Array, ...]) -> bool:
     groups = inputs[0].reshape(problem.grouped_shape).astype(np.float64)
     return bool((groups.var(ALL_VALUES) <= 1e-5 * groups.mean(ALL_VALUES) ** 2).any())
@@ -389,6 +425,38 @@ FINDINGS = (
         ("jax",),
         ("ConvolutionTranspose.forward",),
         lambda problem, inputs: any(before < 0 for before, _ in _keyword("padding", problem, frameworks.jax)),
+    ),
+    Finding(
+        "jax_conv_transpose_abort",
+        "jax",
+        ("0.10.2",),
+        "A transposed convolution, also as the gradient of a strided one, ends the process when it is compiled, if the "
+        "kernel is wider than the image and has 2 rows, the stride 2 and no padding along the other axis (CPU).",
+        "ConvolutionTranspose.forward:n1h3w1c1,k2x3,s2x1,ko1x-1,co1,out4x4,float32,exact,seed=0",
+        ("jax",),
+        ("ConvolutionTranspose.forward", "Convolution.gradient_data"),
+        _wider_than_the_image,
+    ),
+    Finding(
+        "jax_reduce_window_abort",
+        "jax",
+        ("0.10.2",),
+        "reduce_window of windows of one element ends the process when it is compiled, if a padding is negative and "
+        "none is positive (CPU).",
+        "PoolingAverage.forward:n1h3w1c1,k1x1,o1x0,float32,exact,seed=0",
+        ("jax",),
+        ("PoolingMax.forward", "PoolingAverage.forward", "PoolingL2Norm.forward", "PoolingL2Norm.gradient"),
+        _cropped_elements,
+    ),
+    Finding(
+        "jax_max_pool_negative_padding",
+        "jax",
+        ("0.10.2",),
+        "The gradient of a maximum by reduce_window raises TypeError if a padding is negative.",
+        "PoolingMax.gradient:n1h3w1c1,k1x1,o1x0,clamp,float32,exact,seed=0",
+        ("jax",),
+        ("PoolingMax.gradient",),
+        _negative_pooling,
     ),
 )
 """The catalogue of live defects."""

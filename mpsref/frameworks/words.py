@@ -18,7 +18,6 @@ mpsref.errors.UnsupportedError: padding "SAME" of TensorFlow begins at (0, 0) an
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -369,10 +368,6 @@ def jax(problem: Problem) -> Words:
     if isinstance(problem, WeightedProblem):
         keywords |= {"lhs_dilation": (1, 1), "rhs_dilation": _dilations(sliding), "feature_group_count": spec.groups}
     else:
-        if min(itertools.chain(*exact)) < 0:
-            raise UnsupportedError(
-                f"the windows need the padding {exact}; that of reduce_window in JAX is not negative"
-            )
         keywords |= {
             "window_dimensions": tuple(window.kernel for window in sliding.windows),
             "window_dilation": _dilations(sliding),
