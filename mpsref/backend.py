@@ -84,7 +84,8 @@ class Backend:
         The calls of a framework for the benchmark.
     isolated : bool, optional
         Whether a check runs the cases in a process of their own, because they may crash, or never end. If the backend
-        is not installed, the process is forked from the one that checks, in which it should not have computed before.
+        is not installed, the process is forked from the one that checks, in which it should not have computed before;
+        with ``named_only`` this is done only if the check is told to.
 
     Raises
     ------

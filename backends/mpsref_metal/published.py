@@ -208,6 +208,7 @@ llama_cpp = Backend(
     fast_math=True,
     rules=(*RULES, "rounded positions"),
     dtypes=("float32",),
+    isolated=True,
 )
 
 # --- MLX --------------------------------------------------------------------------------------------------------------
@@ -279,4 +280,5 @@ mlx_metal = Backend(
     named_only=True,
     rules=(*RULES, "small probabilities are 0"),
     dtypes=("float32",),
+    isolated=True,
 )

@@ -275,4 +275,5 @@ backend = Backend(
     distinct_problems=DISTINCT,
     dtypes=("float32",),
     rules=RULES,
+    isolated=True,
 )

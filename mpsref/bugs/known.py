@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.findings import FINDINGS, Finding
 from mpsref.conformance.case import Case, operation_named
-from mpsref.conformance.checker import isolated_runner
+from mpsref.conformance.checker import isolated_runner, made_by, outcome_of
 from mpsref.conformance.isolation import Limits
 from mpsref.errors import UnsupportedError
 from mpsref.registry import Backend, Operation
@@ -49,17 +51,32 @@ def without_defects(backend: Backend) -> Backend:
         The same backend, if none of its defects is known.
     """
     live = _live(backend.name)
-    if not live:
-        return backend
+    return _without(backend, live) if live else backend
+
+
+def _without(backend: Backend, findings: Sequence[Finding]) -> Backend:
+    """Return a backend that refuses the calls that any of some findings concerns."""
     implementations = dict(backend.implementations)
-    for name in {operation for finding in live for operation in finding.operations}:
-        concerned = [finding for finding in live if name in finding.operations]
+    for name in {operation for finding in findings for operation in finding.operations}:
+        concerned = [finding for finding in findings if name in finding.operations]
         implementations[operation_named(name)] = _Refusing(implementations[operation_named(name)], concerned)
-    return replace(backend, implementations=implementations)
+    found = replace(backend, implementations=implementations)
+    if registry.is_installed(backend.name) and registry.get_backend(backend.name) is backend:
+        made_by[found] = functools.partial(_named_without, backend.name, tuple(one.script for one in findings))
+    return found
+
+
+@functools.cache
+def _named_without(name: str, scripts: tuple[str, ...]) -> Backend:
+    """Return an installed backend without some defects, in a new interpreter."""
+    return _without(registry.get_backend(name), [one for one in FINDINGS if one.script in scripts])
 
 
 def defect_of(text: str, backend: str) -> Finding | None:
     """Return the defect of the installed version that a failing case of a backend belongs to, or ``None``.
+
+    It is one that concerns the case; or, if a property has failed that makes other calls, one without whose calls the
+    case does not fail, which is run again for it.
 
     >>> defect_of("SoftMax.forward:n1h1w1c2,float32,seed=0", "cpu")
     """
@@ -67,8 +84,14 @@ def defect_of(text: str, backend: str) -> Finding | None:
     if not live or not text:
         return None
     case = Case.parse(text)
-    found = (one for one in live if str(case.problem.operation) in one.operations)
-    return next((one for one in found if one.concerns(case.problem, case.inputs())), None)
+    found = [one for one in live if str(case.problem.operation) in one.operations]
+    concerned = next((one for one in found if one.concerns(case.problem, case.inputs())), None)
+    if concerned is not None or not found:
+        return concerned
+    tested = registry.get_backend(backend)
+    if outcome_of(case, tested).status != "failed":
+        return None
+    return next((one for one in found if outcome_of(case, _without(tested, [one])).status != "failed"), None)
 
 
 class _Refusing:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import time
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, TypeAlias
+from weakref import WeakKeyDictionary
 
 import hypothesis
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
 from mpsref.conformance.cluster import Cluster
 from mpsref.conformance.failure_database import FailureDatabase
-from mpsref.conformance.isolation import IsolatedRunner, Limits
+from mpsref.conformance.isolation import IsolatedRunner, Limits, borrowed, kept
 from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome, run_case
@@ -50,6 +52,9 @@ SLOW_FAILURES = 3
 
 SHRINK_SECONDS = 10.0
 """Time limit for shrinking a failure; the smallest case up to then is reported."""
+
+CRASH_FACTOR = 4
+"""Shrinking a crash may take this many times as long: each costs the start of a process."""
 
 
 @lru_cache(maxsize=64)
@@ -236,7 +241,8 @@ def _shrunk(
         if outcome.status == "failed" and outcome.kind == smallest.kind:
             # Hypothesis continues only from failures that are simpler, and ends with the simplest.
             smallest = _failure(case, backend, outcome)
-            stop = min(stop, time.monotonic() + SHRINK_SECONDS)
+            factor = CRASH_FACTOR if smallest.kind.startswith(CRASHED) else 1
+            stop = min(stop, time.monotonic() + factor * SHRINK_SECONDS)
             if time.monotonic() > stop:
                 raise _TimeOver
             raise AssertionError(outcome.message)
@@ -273,19 +279,21 @@ class _Progress:
     """Whether further random cases are left out."""
     isolated: IsolatedRunner | None = None
 
-    def __enter__(self) -> Self:
-        if self.limits is not None:
-            self.isolated = isolated_runner(self.backend, self.limits, families.is_discovered(self.operation))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.isolated is not None:
-            self.isolated.close()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Self]:
+        """Run cases in the ``with`` block, in isolation if there are limits."""
+        if self.limits is None:
+            yield self
+            return
+        discovered = families.is_discovered(self.operation)
+        make = functools.partial(isolated_runner, self.backend, self.limits, discovered)
+        with borrowed((self.backend, self.limits, discovered), make) as self.isolated:
+            yield self
 
     def outcome_of(self, case: Case, of_layer: bool = False) -> Outcome:
         """Run a case; the case of a layer without the properties."""
         self.before(case)
-        return self.isolated(case, of_layer) if self.isolated else _run(self.backend, case, of_layer)
+        return (self.isolated or functools.partial(_run, lambda: self.backend))(case, of_layer)
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
@@ -312,6 +320,9 @@ class _Progress:
             self.is_over = True
             return
         is_known = not layer and turn is None
+        if outcome.kind.startswith(CRASHED) and self.outcome_of(case, bool(layer)).kind != outcome.kind:
+            alone = "; in a new process it does not: another case may have damaged the one that ended"
+            outcome = replace(outcome, message=outcome.message + alone)
         self.failures.append(_failure(case, self.backend, outcome, layer, is_known))
         if turn is not None:
             self.turns[outcome.kind] = turn, case.family == "nonfinite"
@@ -361,17 +372,26 @@ class _Progress:
         )
 
 
-def _run(backend: str | Backend, case: Case, of_layer: bool) -> Outcome:
-    backend = registry.get_backend(backend)
+def _run(make: Callable[[], Backend], case: Case, of_layer: bool) -> Outcome:
+    backend = make()
     compiles = backend.distinct_problems is not None
     own = () if of_layer or compiles else families.properties(case.problem.operation)
     return run_case(case, backend, (worked.worked_example, *own))
 
 
+made_by: WeakKeyDictionary[Backend, Callable[[], Backend]] = WeakKeyDictionary()
+"""For backends that are not installed: a function that makes them in a new interpreter, to which it is pickled."""
+
+
 def isolated_runner(backend: Backend, limits: Limits, discovered: bool = True) -> IsolatedRunner:
     """Return what runs cases in isolation: in a new interpreter, if that finds the backend and the operations."""
-    new = discovered and _is_installed(backend)
-    return IsolatedRunner(functools.partial(_run, backend.name if new else backend), limits, new)
+    make = _maker(backend) if discovered else None
+    return IsolatedRunner(functools.partial(_run, make or (lambda: backend)), limits, new=make is not None)
+
+
+def _maker(backend: Backend) -> Callable[[], Backend] | None:
+    """Return what makes a backend in a new interpreter, if there is a way."""
+    return functools.partial(registry.get_backend, backend.name) if _is_installed(backend) else made_by.get(backend)
 
 
 def _is_installed(backend: Backend) -> bool:
@@ -438,14 +458,16 @@ def check_block(
     for one in running:
         one.reason = one.backend.lacks(operation) or ""
     with contextlib.ExitStack() as stack:
-        _run_block(operation, [stack.enter_context(one) for one in running if not one.reason], block)
+        _run_block(operation, [stack.enter_context(one.running()) for one in running if not one.reason], block)
     return [one.row() for one in running]
 
 
 def _limits(backend: Backend, isolate: Isolate) -> Limits | None:
     if isinstance(isolate, Limits):
         return isolate
-    return Limits() if (backend.isolated if isolate is None else isolate) else None
+    if isolate is None:  # a framework is not forked: it may have computed in this process, whose threads a fork lacks
+        isolate = backend.isolated and hasattr(os, "fork") and (not backend.named_only or _maker(backend) is not None)
+    return Limits() if isolate else None
 
 
 def _run_block(operation: Operation, able: list[_Progress], block: Block) -> None:
@@ -486,7 +508,7 @@ def _chosen(layers: Iterable[tuple[str, Case]], backend: Backend, number: int) -
 
 def outcome_of(case: Case, backend: Backend, isolate: Isolate = None) -> Outcome:
     """Run a case with the properties of its operation, in isolation as in :func:`check`."""
-    with _Progress(case.problem.operation, backend, _limits(backend, isolate)) as one:
+    with _Progress(case.problem.operation, backend, _limits(backend, isolate)).running() as one:
         return one.outcome_of(case)
 
 
@@ -530,8 +552,9 @@ def check(
         The Dask cluster that runs the blocks, in place of ``jobs``. Backends and families must be installed on it.
     isolate
         Whether the cases of a backend run in a process of their own, so that a crash, an endless loop or a leak costs
-        one case, which is a failure: yes, no, or yes with given limits. By default the backends with ``isolated=True``.
-        The process is a new interpreter for an installed backend, for other objects a fork of this process.
+        one case, which is a failure: yes, no, or yes with given limits. By default the backends with ``isolated=True``,
+        as those of frameworks. The process is a new interpreter for an installed backend, for other objects a fork of
+        this process; frameworks that are not installed are forked only if this is ``True`` or has limits.
     watch
         ``watch(running, rows)`` is called when a block of cases begins or is done, with the operations that are
         running and with the new rows.
@@ -575,14 +598,17 @@ def check(
         rows = schedule.rows()
     else:
         rows = []
-        for operation in wanted:
-            total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
-            total += sum(1 for _ in layer_cases(operation))
-            steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
-            watch([str(operation)], [])
-            found = check_operation(operation, chosen, number, seed, steps, known=known.get(operation), isolate=isolate)
-            watch([], found)
-            rows += found
+        with kept():
+            for operation in wanted:
+                total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
+                total += sum(1 for _ in layer_cases(operation))
+                steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
+                watch([str(operation)], [])
+                found = check_operation(
+                    operation, chosen, number, seed, steps, known=known.get(operation), isolate=isolate
+                )
+                watch([], found)
+                rows += found
     report = Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
     if failures is not None:
         failures.add(report.failures)

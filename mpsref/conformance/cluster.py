@@ -23,6 +23,7 @@ import hypothesis.errors
 
 import mpsref
 from mpsref import registry
+from mpsref.conformance import isolation
 from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.processes import advance, note_case, rows_of_dead, uninterrupted
 from mpsref.conformance.report import Row
@@ -172,14 +173,15 @@ def _check(check: CheckTask, tasks: list[Task], versions: dict[str, str], folder
         if reason := backend.unavailable():
             raise ValueError(f"backend {backend.name!r} is not available on a worker of the cluster: {reason}")
     found = []
-    for task in tasks:
-        note = _note(folder, task)
-        note.parent.mkdir(exist_ok=True)
-        with _turn, warnings.catch_warnings():
-            # Another thread of the worker uses the module random meanwhile; Hypothesis takes it for a strategy.
-            warnings.simplefilter("ignore", hypothesis.errors.HypothesisDeprecationWarning)
-            found.append(check(task, functools.partial(note_case, note)))
-        note.unlink(missing_ok=True)
+    with isolation.kept():
+        for task in tasks:
+            note = _note(folder, task)
+            note.parent.mkdir(exist_ok=True)
+            with _turn, warnings.catch_warnings():
+                # Another thread of the worker uses the module random meanwhile; Hypothesis takes it for a strategy.
+                warnings.simplefilter("ignore", hypothesis.errors.HypothesisDeprecationWarning)
+                found.append(check(task, functools.partial(note_case, note)))
+            note.unlink(missing_ok=True)
     return found
 
 

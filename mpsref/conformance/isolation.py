@@ -1,7 +1,8 @@
 """Isolation: cases run in a child process, so that a crash, an endless loop or a leak costs one case.
 
 The child of an installed backend is a new interpreter. That of any other object is forked: nothing needs to be pickled,
-but libraries that have started threads in this process do not have them in the child.
+but libraries that have started threads in this process do not have them in the child. Inside of :func:`kept` an
+interpreter serves one block of cases after another: a framework is imported once.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from mpsref.arguments.parameters import real
+from mpsref.arguments.text import cut
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome
 
 GIB = 1 << 30
+
+GROWTH = 400 << 20
+"""Bytes by which a process may grow after its first block of cases: compilers keep all that they have compiled."""
 
 INTERVAL = 0.1
 """Seconds between two looks at the memory of the child."""
@@ -101,10 +108,14 @@ class IsolatedRunner:
         """Seconds of the slowest case that ended by itself."""
         self._child = 0
         self._count = 0
+        self._first = 0  # bytes of the child after its first block
         self._pipe: Connection | None = None
+        self._printed: IO[bytes]
 
     def __call__(self, case: Case, of_layer: bool) -> Outcome:
         """Return the outcome of a case; "crashed", "time" and "memory" are kinds of failures."""
+        if self._pipe is not None and not self._count and self._pipe.poll():  # it has died since its last block
+            self.close()
         pipe = self._pipe or self._start()
         self._count += 1
         begin = time.monotonic()
@@ -118,7 +129,9 @@ class IsolatedRunner:
                     return self._out_of_memory()
             outcome: Outcome | Exception = pipe.recv()
         except (EOFError, ConnectionError):
-            return _died(self.close())
+            printed = self._new_output()
+            return _died(self.close(), printed)
+        sys.stderr.write(self._new_output())
         self.slowest = max(self.slowest, time.monotonic() - begin)
         if isinstance(outcome, Exception):
             raise outcome
@@ -141,14 +154,38 @@ class IsolatedRunner:
         _pipes.discard(self._pipe)
         self._pipe.close()
         self._pipe = None
+        sys.stderr.write(self._new_output())
+        self._printed.close()
         return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+
+    def end_block(self) -> bool:
+        """Prepare for another block of cases, as if the child were new; return whether this is possible."""
+        if not self._new:
+            return False
+        self.seconds, self.slowest, self._count = self._limits.seconds, 0.0, 0
+        if self._pipe is not None:
+            self._before = anonymous_memory(self._child)
+            self._first = self._first or self._before
+            if self._before > self._first + GROWTH:
+                self.close()
+        return True
+
+    def _new_output(self) -> str:
+        """Return what the child has printed to its standard error since the last call."""
+        if not (size := os.fstat(self._printed.fileno()).st_size):
+            return ""
+        text = os.pread(self._printed.fileno(), size, 0).decode(errors="replace")
+        self._printed.seek(0)  # of the child, too
+        self._printed.truncate()
+        return text
 
     def _start(self) -> Connection:
         ours, theirs = multiprocessing.Pipe()
+        self._printed = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open as long as the child lives
         self._child = self._spawn(theirs) if self._new else self._fork(ours, theirs)
         theirs.close()
         _pipes.add(ours)
-        self._pipe, self._count = ours, 0
+        self._pipe, self._count, self._first = ours, 0, 0
         if self._new:
             try:
                 ours.send(self._run)
@@ -162,7 +199,8 @@ class IsolatedRunner:
     def _spawn(self, theirs: Connection) -> int:
         """Start an interpreter with a pipe as its standard input."""
         command = [sys.executable, "-c", PROGRAM.format(sys.path)]
-        return os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)])
+        files = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), (os.POSIX_SPAWN_DUP2, self._printed.fileno(), 2)]
+        return os.posix_spawn(command[0], command, os.environ, file_actions=files)
 
     def _fork(self, ours: Connection, theirs: Connection) -> int:
         sys.stdout.flush()
@@ -175,11 +213,54 @@ class IsolatedRunner:
             try:
                 for pipe in (*_pipes, ours):
                     pipe.close()
+                os.dup2(self._printed.fileno(), 2)
                 _serve(theirs, self._run)
                 status = 0
             finally:
                 os._exit(status)
         return child
+
+
+_idle: dict[Hashable, list[IsolatedRunner]] = {}
+_keepers = 0
+_lock = threading.Lock()
+"""Of the number of keepers, which may be in several threads."""
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keep interpreters for the next blocks of cases; the outermost ``with`` block ends them."""
+    global _keepers
+    with _lock:
+        _keepers += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _keepers -= 1
+            ended = [] if _keepers else [runner for runners in _idle.values() for runner in runners]
+            if ended:
+                _idle.clear()
+        for runner in ended:
+            runner.close()
+
+
+@contextlib.contextmanager
+def borrowed(key: Hashable, make: Callable[[], IsolatedRunner]) -> Iterator[IsolatedRunner]:
+    """Return a runner for a block of cases, one of an earlier block with this key if there is one."""
+    try:
+        runner = _idle[key].pop()
+    except (KeyError, IndexError):
+        runner = make()
+    try:
+        yield runner
+    except BaseException:  # it may have a case to answer
+        runner.close()
+        raise
+    if _keepers and runner.end_block():
+        _idle.setdefault(key, []).append(runner)
+    else:
+        runner.close()
 
 
 def serve_input() -> None:
@@ -220,10 +301,12 @@ def _how(status: int) -> str:
     return signal.Signals(-status).name if status < 0 else f"status {status}"
 
 
-def _died(status: int) -> Outcome:
+def _died(status: int, printed: str) -> Outcome:
     how = _how(status)
     hint = "; a system that is out of memory ends processes by SIGKILL" if status == -signal.SIGKILL else ""
-    return Outcome("failed", kind=f"{CRASHED} {how}", message=f"the process that ran it ended by {how}{hint}")
+    lines = printed.strip().splitlines()
+    said = f"; it printed {cut(lines[0])}" if lines else ""
+    return Outcome("failed", kind=f"{CRASHED} {how}", message=f"the process that ran it ended by {how}{hint}{said}")
 
 
 def anonymous_memory(process: int) -> int:

@@ -19,13 +19,10 @@ from pathlib import Path
 from mpsref.conformance import families
 from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.case import Case
-from mpsref.conformance.isolation import anonymous_memory
+from mpsref.conformance.isolation import GROWTH, anonymous_memory, kept
 from mpsref.conformance.report import Failure, Row
 from mpsref.conformance.runner import CRASHED
 from mpsref.registry import Operation
-
-GROWTH = 400 << 20
-"""Bytes by which a process may grow after its first block: numba keeps all that it has compiled."""
 
 
 def check_in_processes(
@@ -125,8 +122,12 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+_life = contextlib.ExitStack()
+
+
 def _begin() -> None:
-    """Leave Ctrl-C to the process that started this one, and collect garbage rarely."""
+    """Leave Ctrl-C to the process that started this one, collect garbage rarely, and keep isolated interpreters."""
+    _life.enter_context(kept())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the mask was inherited, see :func:`uninterrupted`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

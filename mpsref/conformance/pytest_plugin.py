@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from mpsref.conformance import CASES
 if TYPE_CHECKING:
     from mpsref.conformance.report import Row
     from mpsref.registry import Backend, Operation
+
+_LIFE = pytest.StashKey[contextlib.ExitStack]()
 
 NUMBER, SEED, ISOLATE = "--mpsref-cases", "--mpsref-seed", "--mpsref-isolate"
 
@@ -49,7 +52,12 @@ def conformance_test(backend: str | Backend) -> Callable[..., None]:
     def test_conformance(operation: Operation, pytestconfig: pytest.Config) -> None:
         """The backend agrees with the reference."""
         from mpsref.conformance.checker import check_operation
+        from mpsref.conformance.isolation import kept
 
+        if _LIFE not in pytestconfig.stash:  # one process for the isolated cases of all tests
+            pytestconfig.stash[_LIFE] = contextlib.ExitStack()
+            pytestconfig.stash[_LIFE].enter_context(kept())
+            pytestconfig.add_cleanup(pytestconfig.stash[_LIFE].close)
         cases, seed = pytestconfig.getoption(NUMBER), pytestconfig.getoption(SEED)
         isolate = pytestconfig.getoption(ISOLATE) or None
         (row,) = check_operation(operation, [get_backend(backend)], cases, seed, isolate=isolate)

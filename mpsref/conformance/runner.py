@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -138,6 +139,7 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     results: tuple[Array, ...] = ()
     found: list[Comparison] = []
     unjudged = ""
+    check: Property | None = None
     try:
         with np.errstate(all="ignore"):  # wrong results may be NaN and infinities
             results = _guarded(case, backend)
@@ -153,10 +155,11 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     except UnsupportedError as error:
         return Outcome("unsupported", message=str(error))
     except Mismatch as mismatch:
-        shown = not mismatch.case and sum(array.size for array in results) <= SHOWN_ELEMENTS
+        shown = check is None and sum(array.size for array in results) <= SHOWN_ELEMENTS
         elements = tuple(tuple(array.astype(np.float64).ravel().tolist()) for array in results if shown)
         failed = Case.parse(mismatch.case) if mismatch.case else case
-        call = _call(failed, backend) if backend.named_only else ""
+        again = _guarded if check is None or mismatch.case else check
+        call = _call(functools.partial(again, failed, backend)) if backend.named_only else ""
         return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements, case=mismatch.case, call=call)
     except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
         kind = f"raised {type(error).__name__}"
@@ -177,10 +180,10 @@ def _text(error: BaseException) -> str:
         return f"{type(another).__name__} in __str__"
 
 
-def _call(case: Case, backend: Backend) -> str:
-    """Return the calls with which a framework computes a case, as text; nothing if they have none, or raise."""
-    with noted() as calls, contextlib.suppress(Exception):  # it failed before, and may fail in another way
-        _guarded(case, backend)
+def _call(failing: Callable[[], object]) -> str:
+    """Return the calls of a framework in what has failed, as text; nothing if they have none, or raise."""
+    with noted() as calls, contextlib.suppress(Exception):  # it may fail in another way
+        failing()
     return "\n".join(dict.fromkeys(calls))
 
 

@@ -208,8 +208,11 @@ class Framework(ABC):
         return f"CPU, {self.title} {metadata.version(self.package)}"
 
     def backend(self, name: str, table: Table, **options: Any) -> Backend:
-        """Return the backend of a table, used where it is named; in float16 frameworks round intermediate results."""
-        about: dict[str, Any] = {"named_only": True, "dtypes": ("float32",), **options}
+        """Return the backend of a table, used where it is named; in float16 frameworks round intermediate results.
+
+        A check runs the cases of an installed one in a process of their own, which a framework may end.
+        """
+        about: dict[str, Any] = {"named_only": True, "dtypes": ("float32",), "isolated": True, **options}
         return Backend(name, table, unavailable=self.unavailable, device=self.described, **about)
 
     def run(self, function: Function, *arrays: Array) -> Array:

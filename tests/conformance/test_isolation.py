@@ -21,6 +21,7 @@ from mpsref.registry import Backend
 
 FORWARD = operation_named("PoolingL2Norm.forward")
 SOFTMAX = operation_named("SoftMax.forward")
+FRAMEWORKS = {"torch", "jax", "onnxruntime", "mlx", "tensorflow", "tinygrad", "pytorch", "llama.cpp"}
 LAYERS = sum(1 for _ in checker.layer_cases(FORWARD))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -45,6 +46,15 @@ def leaving():
     sys.exit("no")
 
 
+def aborting():
+    os.write(2, b"Check failed: \x1b[31mno\nand a stack trace")
+    os.abort()
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def fails(how, when=lambda problem: problem.source_shape[3] > 5, otherwise=lambda out, problem: None):
     """Return a backend that fails for some problems, and computes the others right except for ``otherwise``."""
 
@@ -65,22 +75,101 @@ def random_failures(row):
     ("how", "kind", "message"),
     [
         (segfault, "crashed SIGSEGV", "the process that ran it ended by SIGSEGV"),
+        (
+            aborting,
+            "crashed SIGABRT",
+            "the process that ran it ended by SIGABRT; it printed Check failed: \\x1b[31mno",
+        ),
+        (
+            killed,
+            "crashed SIGKILL",
+            "the process that ran it ended by SIGKILL; a system that is out of memory ends processes by SIGKILL",
+        ),
         (leaving, "raised SystemExit", "raised SystemExit: no"),
     ],
 )
 @pytest.mark.usefixtures("few_layers")
-def test_a_crash_costs_one_case_and_shrinks(how, kind, message):
+def test_a_crash_costs_one_case_and_shrinks(how, kind, message, capfd):
     report = check([fails(how)], [FORWARD, SOFTMAX], number=10, isolate=True)
+    assert capfd.readouterr().err == "", "what the cases printed"
     row, other = report.rows
     (failure,) = random_failures(row)
     assert (failure.kind, failure.message) == (kind, message)
     assert Case.parse(failure.case).problem.source_shape == (1, 1, 1, 6)
     assert other.failures, "the run goes on"
     assert row.passed > 0
-    assert json.loads(report.json())["rows"][0]["failures"][-1]["kind"] == kind
-    root = ElementTree.fromstring(report.junit())
-    assert root.findall("testsuite/testcase/failure")[0].attrib["type"] == kind
+    written = json.loads(report.json())["rows"][0]["failures"][-1]
+    assert (written["kind"], written["message"], written["case"]) == (kind, message, failure.case)
+    element = ElementTree.fromstring(report.junit()).findall("testsuite/testcase[1]/failure")[-1]
+    assert element.attrib == {"type": kind, "message": message}
+    assert element.text.startswith(f"{failure.case}\nmpsref replay '{failure.case}' ")
     assert f"odd, {kind}: {message}" in html_report.page(report)
+    assert f"<code>{failure.case}</code>" in html_report.page(report)
+
+
+def test_a_crash_that_another_case_may_have_caused_is_called_so(monkeypatch):
+    """Such as a write beyond memory, which ends the process later."""
+    monkeypatch.setattr(checker, "_shrunk", lambda failure, *_: failure)
+    count = [0]
+
+    def damaged():
+        count[0] += 1
+        if count[0] == 3:
+            os.abort()
+
+    (row,) = check([fails(damaged, when=lambda problem: True)], [FORWARD], number=10, isolate=True).rows
+    assert row.failures[0].kind == "crashed SIGABRT"
+    alone = "in a new process it does not: another case may have damaged the one that ended"
+    assert row.failures[0].message == f"the process that ran it ended by SIGABRT; {alone}"
+
+
+def test_what_a_case_prints_is_passed_on(capsys):
+    outcome = checker.outcome_of(
+        Case.parse("SoftMax.forward:n1h1w1c6"), fails(lambda: os.write(2, b"a warning\n") and None), isolate=True
+    )
+    assert outcome.status == "passed"
+    assert "a warning\n" in capsys.readouterr().err
+
+
+def test_an_interpreter_serves_several_blocks(monkeypatch):
+    """Until the outermost ``with`` block ends, it dies, has grown too much, or an exception has left it with a case."""
+    backend, case = registry.get_backend("reference"), Case.parse("SoftMax.forward:n1h1w1c2")
+    children = []
+
+    def block(end=lambda child: None, **limits):
+        progress = checker._Progress(SOFTMAX, backend, Limits(**limits))
+        with progress.running():
+            assert progress.outcome_of(case).status == "passed"
+            children.append(progress.isolated._child)
+            end(children[-1])
+
+    def dies(child):
+        os.kill(child, signal.SIGKILL)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+    with isolation.kept():
+        with isolation.kept():
+            block()
+        block()
+        block(seconds=50)
+        block(dies)
+        block()
+        with pytest.raises(ZeroDivisionError):
+            block(lambda child: 1 / 0)
+        block()
+        monkeypatch.setattr(isolation, "GROWTH", -(1 << 40))
+        block()
+        block()
+    block()
+    first, again, other, killed, new, failed, after, grown, last, alone = children
+    assert first == again == killed != other
+    assert new == failed
+    assert after == grown
+    assert len({first, other, new, after, last, alone}) == 6
+    assert not isolation._idle
+    for child in {*children}:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
 
 
 def test_a_status_is_named():
@@ -137,7 +226,7 @@ def test_a_case_that_is_only_slow_is_not_reported_as_endless():
         out[...] = mutants.correct(problem, *inputs)
 
     progress = checker._Progress(FORWARD, Backend("slow", {FORWARD: run}), Limits(seconds=3))
-    with progress:
+    with progress.running():
         progress.count(drawn, progress.outcome_of(drawn), turn=0)
         progress.shrink(0)
     (failure,) = progress.failures
@@ -209,6 +298,18 @@ def test_a_backend_declares_isolation():
     assert row.failures[-1].kind == "crashed SIGSEGV"
     with pytest.raises(TypeError, match="isolated is 1"):
         replace(backend, isolated=1)
+
+
+def test_frameworks_declare_isolation(monkeypatch):
+    """A copy of one, which would be a fork of this process, is isolated only if this is demanded."""
+    frameworks = [name for name in registry.named_only() if name.partition(":")[0] in FRAMEWORKS]
+    assert {name.partition(":")[0] for name in frameworks} == FRAMEWORKS
+    for backend in map(registry.get_backend, frameworks):
+        assert checker._limits(backend, None) == Limits(), backend.name
+        assert checker._limits(replace(backend), None) is None
+        assert checker._limits(replace(backend), True) == Limits()
+    monkeypatch.delattr(os, "fork")
+    assert checker._limits(registry.get_backend("torch"), None) is None
 
 
 @pytest.mark.slow

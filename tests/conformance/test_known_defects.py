@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import os
@@ -17,8 +18,10 @@ from typer.testing import CliRunner
 from mpsref import cli, registry
 from mpsref.arguments.layouts import arranged
 from mpsref.bugs import FINDINGS, Finding, known
-from mpsref.conformance import check, mutants
+from mpsref.conformance import check, checker, mutants, runner
 from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.isolation import Limits
 from mpsref.registry import Backend
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +100,36 @@ def test_a_failure_names_its_defect_and_the_next_step(monkeypatch: pytest.Monkey
     assert "known defect" not in run()[1]
 
 
+def test_a_property_that_fails_names_the_defect_of_the_calls_that_it_makes(
+    monkeypatch: pytest.MonkeyPatch, odd: Backend
+) -> None:
+    """The case itself is right, and its arrays are not shown beside the message."""
+
+    def one_channel_less(case: Case, backend: Backend) -> None:
+        n, height, width, c = case.problem.source_shape
+        if c == 3:
+            problem = dataclasses.replace(case.problem, source_shape=(n, height, width, 2))
+            x = np.zeros((n, height, width, 2), np.float32)
+            np.testing.assert_array_equal(runner.compute(problem, backend, x)[0], 0.5)
+
+    def declared(case: Case, backend: Backend) -> None:
+        try:
+            one_channel_less(case, backend)
+        except AssertionError as error:
+            raise Mismatch("one channel less") from error
+
+    monkeypatch.setattr(checker.families, "properties", lambda operation: (declared,))
+    finding = declare(monkeypatch)
+    other = finding._replace(script="numpy_other", concerns=lambda problem, inputs: False)
+    monkeypatch.setattr(known, "FINDINGS", (other, finding))
+    assert known.defect_of(RIGHT, "odd") == finding
+    assert known.defect_of("SoftMax.forward:n1h1w1c4,float32,seed=0", "odd") is None, "it does not fail"
+    output = CliRunner().invoke(cli.app, ["replay", RIGHT, "-b", "odd"]).output
+    assert f"one channel less\nknown defect {finding.script} of numpy" in output
+    declare(monkeypatch, concerns=lambda problem, inputs: False)
+    assert known.defect_of(RIGHT, "odd") is None, "it fails without the calls of the finding, too"
+
+
 @needs_fork
 def test_a_defect_that_is_gone_fails_the_check(monkeypatch: pytest.MonkeyPatch, odd: Backend) -> None:
     finding = declare(monkeypatch, case=RIGHT)
@@ -166,12 +199,34 @@ def test_a_finding_concerns_its_own_case(finding: Finding) -> None:
         ("torch_metal_max_pool2d", "PoolingMax.gradient:n1h7w7c1,k3x3,clamp,float32,memory=nchw+nchw,seed=0"),
         ("torch_metal_max_pool2d", "PoolingMax.gradient:n1h7w7c2,k3x3,s2x2,clamp,float32,memory=nchw+nchw,seed=0"),
         ("torch_upsample_nearest", "UpsamplingNearest.forward:n1h1w70c1,s1x42,float32,seed=0"),
+        ("jax_conv_transpose_abort", "ConvolutionTranspose.forward:n1h3w1c1,k2x3,s2x1,co1,out6x3,float32,seed=0"),
+        ("jax_conv_transpose_abort", "ConvolutionTranspose.forward:n1h2w1c1,k2x3,s2x1,ko1x-1,co1,out2x4,seed=0"),
+        ("jax_conv_transpose_abort", "Convolution.gradient_data:n1h4w1c2,k2x3,s2x1,groups2,co2,g3x1,seed=0"),
+        ("jax_reduce_window_abort", "PoolingAverage.forward:n1h3w1c1,k2x1,o2x0,float32,seed=0"),
+        ("jax_reduce_window_abort", "PoolingAverage.forward:n1h3w1c1,k1x1,o1x0,clamp,out3x1,float32,seed=0"),
+        ("jax_max_pool_negative_padding", "PoolingMax.gradient:n1h3w1c1,k2x1,clamp,float32,seed=0"),
     ],
 )
 def test_a_finding_concerns_few_others(script: str, case: str) -> None:
     (finding,) = (one for one in FINDINGS if one.script == script)
     parsed = Case.parse(case)
     assert not finding.concerns(parsed.problem, parsed.inputs())
+
+
+@needs_fork
+def test_without_defects_an_installed_backend_runs_in_a_new_interpreter() -> None:
+    backend = known.without_defects(registry.get_backend("mlx"))
+    if not known._live("mlx"):
+        pytest.skip("no defect of the installed version of MLX is known")
+    (finding,) = (one for one in known._live("mlx") if one.script == "mlx_log_softmax")
+    with contextlib.closing(checker.isolated_runner(backend, Limits())) as isolated:
+        assert isolated._new
+        outcome = isolated(Case.parse(finding.case), True)
+        assert outcome.status == "unsupported"
+        assert finding.script in outcome.message
+        assert isolated(Case.parse("LogSoftMax.forward:n1h1w1c2,float32,seed=0"), True).status == "passed"
+    changed = checker.isolated_runner(dataclasses.replace(backend, implementations={}), Limits())
+    assert not changed._new, "a copy is another backend"
 
 
 def test_strided_statistics_are_seen_in_memory() -> None:
