@@ -30,9 +30,12 @@ QUICK = [
     "tests/tools/test_imports.py",
     "tests/tools/test_cli.py::test_the_module_is_the_command",
     "tests/backends/test_cpu_threads.py::test_many_threads_at_once",
-    "tests/backends/test_disk_cache.py",
 ]
 """A cross-section of the layers that runs in less than a minute on two cores."""
+
+ANYMETAL = "backends/anymetal"
+PAGES = (("docs", "docs/_build/html"), (f"{ANYMETAL}/docs", "docs/_build/html/anymetal"))
+"""Sources of documentation, and where their pages are: those of mpsref link to those of anymetal, and the reverse."""
 
 
 def python(session: nox.Session, *arguments: str) -> None:
@@ -61,7 +64,14 @@ def test_quick(session: nox.Session) -> None:
 
 @nox.session
 def test(session: nox.Session) -> None:
-    """Run all tests on all cores, those marked slow included."""
+    """Run all tests of mpsref on all cores, those marked slow included."""
+    python(session, "pytest", "-m", "", *session.posargs)
+
+
+@nox.session(name="test-anymetal")
+def test_anymetal(session: nox.Session) -> None:
+    """Run all tests of anymetal, in its folder."""
+    session.chdir(ANYMETAL)
     python(session, "pytest", "-m", "", *session.posargs)
 
 
@@ -73,14 +83,17 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation and execute its pages; a warning is an error."""
-    python(session, "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "docs", "docs/_build/html", *session.posargs)
+    """Build the documentation of mpsref and of anymetal, and execute the pages; a warning is an error."""
+    for source, built in PAGES:
+        python(session, "sphinx", "-q", "-W", "--keep-going", "-j", "auto", source, built, *session.posargs)
 
 
 @nox.session
 def links(session: nox.Session) -> None:
     """Look for dead links in the documentation; needs the network."""
-    python(session, "sphinx", "-q", "-b", "linkcheck", "-D", "nb_execution_mode=off", "docs", "docs/_build/links")
+    for source, _ in PAGES:
+        built = f"{source}/_build/links"
+        python(session, "sphinx", "-q", "-b", "linkcheck", "-D", "nb_execution_mode=off", source, built)
 
 
 @nox.session(name="bench-quick")

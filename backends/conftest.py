@@ -2,11 +2,6 @@
 
 from importlib.util import find_spec
 
-NEEDS = {
-    "mpsref_jax/*": "jax",
-    "mpsref_torch/*": "torch",
-    "anymetal/anymetal/torch.py": "torch",
-    "anymetal/anymetal/mlx.py": "mlx",
-}
+NEEDS = {"mpsref_jax/*": "jax", "mpsref_torch/*": "torch"}
 
 collect_ignore_glob = [files for files, framework in NEEDS.items() if find_spec(framework) is None]

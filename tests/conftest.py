@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import mpsref
-from anymetal import disk_cache
+from anymetal_fixtures import empty_cache, interruptible, rare_collections
 from mpsref.conformance import checker
+
+__all__ = ["empty_cache", "interruptible", "rare_collections"]
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
-
-# Before PyTorch is loaded, and for processes that tests start: where several processes share the cores, threads that
-# spin while they wait double the processor time.
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
 
 AVAILABLE = [
     info.name for info in mpsref.backends() if info.available and info.name not in mpsref.registry.named_only()
@@ -36,21 +30,6 @@ def known_failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MPSREF_KNOWN", str(tmp_path_factory.mktemp("known")))
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> None:
-    """Let Ctrl-C reach the processes that tests start, also if this one is in the background of a shell."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def rare_collections() -> None:
-    """Collect garbage rarely, none of it among modules and tests: by default this takes an eighth of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session", params=AVAILABLE)
@@ -75,17 +54,6 @@ def ieee_backend(request: pytest.FixtureRequest) -> str:
     """The name of each backend whose NaN and infinities follow IEEE 754; fast math of Metal leaves them open."""
     name: str = request.param
     return name
-
-
-@pytest.fixture
-def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache of compiled code, as a new process sees it."""
-    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk_cache, "_warned", set())
-    disk_cache._checked.cache_clear()
-    disk_cache._remove_old.cache_clear()
-    disk_cache._occupied.cache_clear()
-    return tmp_path / "cache"
 
 
 @pytest.fixture

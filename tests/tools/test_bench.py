@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.anymetal.shared import environment
 
 import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, cli, registry
@@ -30,7 +31,6 @@ from mpsref.bench import BenchReport, Measurement, html_report, timing
 from mpsref.conformance import data, layers
 from mpsref.conformance.layer import Layer
 from mpsref_cpu import backend
-from tests.anymetal.shared import environment
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
 LAYER = Layer(

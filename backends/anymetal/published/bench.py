@@ -1,7 +1,7 @@
 """The bench of kernel faults: published faults of Metal kernels, each written again, which the checks must find.
 
 ``faults/kernels.toml`` describes each pair: a kernel that has the fault with the macro ``WRONG`` and none without, and
-how it is run. The format is that of ``tests/anymetal/faults/README.md``, with the kind ``result`` for a kernel whose
+how it is run. The format is that of ``tests/faults/README.md``, with the kind ``result`` for a kernel whose
 accesses are legal and whose numbers are wrong: they are compared with those of ``result``.
 """
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anymetal_fixtures
 from anymetal import CompileError, LaunchError, metalcompute
-from tests.anymetal import conftest
-from tests.anymetal.shared import python
+from shared import python
 
 SCALE = """
 #include <metal_stdlib>
@@ -306,9 +306,9 @@ def test_a_promised_gpu_must_be_there(
     monkeypatch: pytest.MonkeyPatch, promise: str, outcome: type[BaseException]
 ) -> None:
     monkeypatch.setenv("MPSREF_REQUIRE_METAL", promise)
-    conftest.demand_apple_gpu(None)
+    anymetal_fixtures.demand_apple_gpu(None)
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="no GPU here") as caught:
-        conftest.demand_apple_gpu("no GPU here")
+        anymetal_fixtures.demand_apple_gpu("no GPU here")
     assert caught.type is outcome
 
 

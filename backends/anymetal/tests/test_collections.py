@@ -48,7 +48,7 @@ define void @g(ptr addrspace(1) %x, ptr addrspace(2) %n, ptr addrspace(3) %t) {{
 @pytest.fixture
 def scripts(monkeypatch):
     """The two scripts as modules."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
     for name in ("msl_collections", "msl_metallib"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module("msl_collections"), importlib.import_module("msl_metallib")

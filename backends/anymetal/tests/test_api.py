@@ -14,7 +14,7 @@ import pytest
 import anymetal
 from anymetal import CompileError, LaunchError, clang, isolation
 from anymetal.arguments import as_number
-from tests.anymetal.shared import environment
+from shared import environment
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

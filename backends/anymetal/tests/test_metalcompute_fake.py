@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.anymetal import fake_metalcompute
+import fake_metalcompute
 
 ADD_ONE = """
 #include <metal_stdlib>

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fake_cuda_core
 import mpsref
 from anymetal import cuda
 from anymetal.cuda import device as cuda_device
 from mpsref import bench, registry
 from mpsref.bench import on_device
 from mpsref.registry import Operation
-from tests.anymetal import fake_cuda_core
 
 OPERATIONS = list(registry.operations())
 IN_MEMORY: dict[str, str] = {}

@@ -1,21 +1,56 @@
-"""Fixtures for the metalcompute and the cuda runtime: fake packages, and the real ones where there is such a GPU."""
+"""Fixtures, also for tests of backends: an empty cache, and packages of GPUs, fakes or real where there is a GPU."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from anymetal import metalcompute
+import fake_cuda_core
+import fake_metalcompute
+from anymetal import disk_cache, metalcompute
 from anymetal.cuda import device as cuda_device
 from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
-from tests.anymetal import fake_cuda_core, fake_metalcompute
+
+# Before PyTorch is loaded, and for processes that tests start: where several processes share the cores, threads that
+# spin while they wait double the processor time.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Let Ctrl-C reach the processes that tests start, also if this one is in the background of a shell."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rare_collections() -> None:
+    """Collect garbage rarely, none of it among modules and tests: by default this takes an eighth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.fixture
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache of compiled code, as a new process sees it."""
+    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(disk_cache, "_warned", set())
+    disk_cache._checked.cache_clear()
+    disk_cache._remove_old.cache_clear()
+    disk_cache._occupied.cache_clear()
+    return tmp_path / "cache"
 
 
 def demand_apple_gpu(reason: str | None) -> None:

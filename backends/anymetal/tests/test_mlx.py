@@ -15,7 +15,7 @@ from anymetal import CompileError, LaunchError, clang
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed (the extra `mlx`)", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 lm = importlib.import_module("mlx_lm_kernels")
 sys.path.remove(str(ROOT / "scripts"))

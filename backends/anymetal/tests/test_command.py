@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import shared
 from anymetal import clang
 from anymetal.command import app
-from tests import python_path
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -292,12 +292,10 @@ def test_large_integers(run):
 
 
 def test_both_ways_to_start_it(run):
-    (command,) = metadata.entry_points(group="mpsref.commands", name="msl")
-    assert command.load() is app
+    project = tomllib.loads((shared.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert metadata.EntryPoint("anymetal", project["scripts"]["anymetal"], "console_scripts").load() is app
     line = [sys.executable, "-m", "anymetal", "f.metal", *BARRIER, "--kernel", "nothing"]
-    done = subprocess.run(
-        line, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": python_path()}
-    )
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=shared.environment())
     assert (done.returncode, done.stderr[:23]) == (2, "msl: --kernel nothing: ")
 
 

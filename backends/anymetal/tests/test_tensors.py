@@ -7,7 +7,7 @@ import pytest
 
 import anymetal
 from anymetal import CompileError, LaunchError, clang
-from tests import few
+from shared import few
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 

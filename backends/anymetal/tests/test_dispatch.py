@@ -13,7 +13,7 @@ import pytest
 
 import anymetal
 from anymetal import LaunchError, clang
-from tests.anymetal.shared import python
+from shared import python
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
