@@ -1,7 +1,9 @@
-"""``python -m anymetal FILE``: the command ``mpsref msl``."""
+#!/usr/bin/env python
+"""``python -m anymetal FILE``: the command ``anymetal``; an editable install of mpsref has it as a script."""
 
 from __future__ import annotations
 
-from .command import app
+from anymetal.command import app
 
-app(prog_name="python -m anymetal")
+if __name__ == "__main__":
+    app()

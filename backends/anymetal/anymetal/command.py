@@ -1,4 +1,4 @@
-"""The command ``mpsref msl``, also ``python -m anymetal``: list the kernels of a file, or run one under all checks."""
+"""The command ``anymetal``, also ``python -m anymetal``: list the kernels of a file, or run one under all checks."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def msl(
         if json and found:
             typer.echo(jsonlib.dumps({"kernel": kernel, "findings": [one.describe() for one in found]}, indent=2))
         text = str(error).replace(NAME, str(file))
-        typer.echo(f"msl: {text}{f' (of this command: {hints})' if hints else ''}", err=True)
+        typer.echo(f"anymetal: {text}{f' (of this command: {hints})' if hints else ''}", err=True)
         raise typer.Exit(1 if isinstance(error, (CompileError, LaunchError)) else 2) from None
     about: dict[str, Any] = {
         "kernel": kernel,

@@ -1,4 +1,4 @@
-"""``mpsref msl``: list the kernels of a file, or run one."""
+"""The command ``anymetal``: list the kernels of a file, or run one."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_both_ways_to_start_it(run):
     assert metadata.EntryPoint("anymetal", project["scripts"]["anymetal"], "console_scripts").load() is app
     line = [sys.executable, "-m", "anymetal", "f.metal", *BARRIER, "--kernel", "nothing"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=shared.environment())
-    assert (done.returncode, done.stderr[:23]) == (2, "msl: --kernel nothing: ")
+    assert (done.returncode, done.stderr[:28]) == (2, "anymetal: --kernel nothing: ")
 
 
 def test_a_missing_file():
