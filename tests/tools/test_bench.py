@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.anymetal.shared import environment
 
 import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, cli, registry
@@ -31,6 +31,7 @@ from mpsref.bench import BenchReport, Measurement, html_report, timing
 from mpsref.conformance import data, layers
 from mpsref.conformance.layer import Layer
 from mpsref_cpu import backend
+from tests import python_path
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
 LAYER = Layer(
@@ -255,7 +256,13 @@ def test_an_ended_run_prints_what_it_has(number: signal.Signals) -> None:
     words = ["bench", "-b", "reference", "-k", "PoolingAverage", "--rounds", "1"]
     words += ["--layer", "nin_cifar10.pool3", "--layer", "lenet5.s4"]
     command = [sys.executable, "-c", WAITING, *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": python_path()},
+    ) as run:
         assert run.stderr is not None
         assert any(line == "waiting\n" for line in run.stderr)
         run.send_signal(number)
