@@ -15,7 +15,6 @@ from mpsref.kernels.batch_normalization import (
     Statistics,
     StatisticsGradient,
 )
-from mpsref_metal.fold import fold
 from mpsref_metal.launch import Launcher, divisor, short_sums, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
@@ -62,15 +61,14 @@ def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array)
 def statistics_gradient(
     launch: Launcher, problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]
 ) -> None:
-    """Run ``sums_of_chunks``, then ``fold``."""
+    """Run ``sums_of_chunks``, then ``sums``."""
     given = problem.named(inputs)
     zeros = np.zeros(problem.channels, np.float32)
     before = (given.dbeta, given.dgamma) if problem.count else (zeros, zeros)
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
-    width = width_of(problem.channels, *buffers, *before)
-    sums, *_ = _of_chunks(launch, problem, "sums_of_chunks", given, [*buffers, *before], width)
-    for rows, result in zip(sums, out, strict=True):
-        fold(launch, rows[None], result)
+    width = width_of(problem.channels, *buffers, *before, *out)
+    sums, batch, known = _of_chunks(launch, problem, "sums_of_chunks", given, buffers, width)
+    launch.into(SOURCE, "sums", [*sums, *before, batch], out, known, problem.channels // width * GROUP)
 
 
 def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) -> None:

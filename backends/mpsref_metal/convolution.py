@@ -443,7 +443,11 @@ def _weight_products(
     direct = out if shape == wanted else None
     aligned = weights % WIDE == 0 and (direct is None or width_of(WIDE, direct) == WIDE)
     layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size, aligned]
+    same = g.shape[:3] == x.shape[:3] and all(
+        np.array_equal(one[:, 0], np.arange(len(one))) for one in problem.pixels()
+    )
     known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across)
+    known += (_bool("SAME", same and shape[1:3] == (1, 1)),)
     buffers = [g, x, *problem.pixels(), np.array(layer, np.uint32)]
     step = Step("weight_products", buffers, known, chunks * math.prod(tiles) * groups * _threads(down, across))
     sums = _summed(launch, ("tiles", "weight_tiles"), [step], chunks, shape, direct)

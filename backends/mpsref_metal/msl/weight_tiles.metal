@@ -1,6 +1,10 @@
 // The gradient of the weights of a convolution as a product of matrices, in tiles. `rows` and `columns` hold, for each
 // row and column of the gradient and each tap, the row or column of the source, or -1 where the tap reads nothing.
 
+#ifndef SPECIALIZED
+constant constexpr bool SAME = false;  // the only tap reads the pixel of the gradient, without the tables
+#endif
+
 struct Gradients {
     uint pixels;  // of the gradient, in all images
     uint height;  // of the gradient
@@ -72,6 +76,9 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
 #pragma clang loop unroll(full)
     for (uint i = 0; i < rights; ++i) {
         uint place = i % places;
+        if (SAME) {
+            continue;
+        }
         at[i] = place_in(first + (member + i * THREADS) / packs_n, height, width, 1);
         row[i] = exists[place] ? rows[at[i].row * layer.kernel_height + tap_y[place]] : -1;
         column[i] = exists[place] ? columns[at[i].column * layer.kernel_width + tap_x[place]] : -1;
@@ -101,8 +108,15 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
 #pragma clang loop unroll(full)
                 for (uint i = 0; i < rights; ++i) {
                     uint place = i % places;
+                    uint pixel = k + (member + i * THREADS) / packs_n;
                     read[i] = Values(0.0f);
-                    if (row[i] >= 0 && column[i] >= 0 && k + (member + i * THREADS) / packs_n < stop) {
+                    if (SAME) {
+                        if (exists[place] && pixel < stop) {
+                            read[i] = Values(source[Index(pixel) * (layer.groups * layer.inputs / WIDTH) + channel[place]]);
+                        }
+                        continue;
+                    }
+                    if (row[i] >= 0 && column[i] >= 0 && pixel < stop) {
                         read[i] = Values(source[index_of(at[i].image, layer.source_height, layer.source_width, row[i],
                                                          column[i], layer.groups * layer.inputs / WIDTH,
                                                          channel[place])]);
