@@ -90,9 +90,10 @@ def _place(function: Any) -> tuple[str, str]:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else str(own.__module__), name
 
 
-def argument_name(path: Any) -> str:
-    """Return the name of an array in the arguments of a function."""
-    return f"argument {path[0].idx}{jax.tree_util.keystr(path[1:])}"
+def argument_name(path: Any, function: Any = None) -> str:
+    """Return the name of an array in the arguments of a function, by their names there if that is given."""
+    k = path[0].idx
+    return f"{derivative.parameter(function, k) or f'argument {k}'}{jax.tree_util.keystr(path[1:])}"
 
 
 def _dtype(one: Any) -> Any:
@@ -129,7 +130,7 @@ class _Form:
             bound.apply_defaults()
             args = bound.args
         pairs, tree = jax.tree_util.tree_flatten_with_path(args)
-        paths = tuple(argument_name(path) for path, _ in pairs)
+        paths = tuple(argument_name(path, function.fun) for path, _ in pairs)
         fixed = {k % len(args) for k in function.nondiff_argnums}
         arrays = {k: one for k, (_, one) in enumerate(pairs) if isinstance(one, (jax.Array, np.ndarray))}
         wanted = tuple(k for k, one in arrays.items() if _is_number(one) and pairs[k][0][0].idx not in fixed)

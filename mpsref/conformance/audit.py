@@ -70,6 +70,8 @@ class Check:
         The results of the problem that they are; default: the first ones.
     region : tuple of slice, optional
         The part of these results that is complete in a part of a layer.
+    names : tuple of str, optional
+        Of the inputs; default: those of the problem.
     """
 
     problem: Problem | Computed
@@ -77,6 +79,17 @@ class Check:
     actual: dict[str, Array]
     of: tuple[int, ...] = (0, 1, 2)
     region: tuple[slice, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def read(self, index: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        """Return the inputs at an element of a result of this shape, in words."""
+        names = self.names or tuple(getattr(self.problem, "input_shapes", ()))
+        given = [
+            f"{name} is {one[index]:.9g}"
+            for name, one in zip(names, self.inputs, strict=False)
+            if one.shape == shape and not self.region
+        ]
+        return f" There {', '.join(given)}." if given else ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +187,7 @@ def compare(
                 reference, terms = _part(reference, terms, check.region)
             if unit > UNIT_ROUNDOFF:
                 actual, terms = _stored(actual, reference, terms, unit, stored(what))
-            found.append(_compared(what, actual, reference, terms, problem, exact))
+            found.append(_compared(what, actual, reference, terms, check, exact))
     return found
 
 
@@ -221,8 +234,9 @@ STORED = 2
 
 
 def _compared(
-    what: str, actual: Array, reference: Array, terms: ErrorBound, problem: Problem | Computed, exact: bool = False
+    what: str, actual: Array, reference: Array, terms: ErrorBound, check: Check, exact: bool = False
 ) -> Compared:
+    problem = check.problem
     of = None if isinstance(problem, Computed) else problem
     try:
         fraction = comparator.check(actual, reference, terms, actual.dtype.name, exact, problem.where)
@@ -231,7 +245,8 @@ def _compared(
         empty = what.startswith("gradient") and not reference.any()
         return Compared(what, fraction, problem=of, empty=empty, unbounded=unbounded)
     except Mismatch as mismatch:
-        return Compared(what, _excess(actual, reference, terms), str(mismatch), of)
+        read = "" if mismatch.index is None else check.read(mismatch.index, reference.shape)
+        return Compared(what, _excess(actual, reference, terms), f"{mismatch}{read}", of)
 
 
 def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
@@ -311,7 +326,7 @@ class Row:
     @property
     def shown(self) -> tuple[str, str, str, str]:
         """The cells of a table: layer, function, shape, and what was compared."""
-        compared = ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in self.compared)
+        compared = ", ".join(f"{_short(what)} {_shown(fraction)}" for what, fraction in self.compared)
         return self.layer, self.function, "x".join(map(str, self.shape)), compared
 
     @property
@@ -429,6 +444,8 @@ class Audit:
         Time of the audit.
     remarks : tuple of str, optional
         What was changed in the model.
+    silent : int, optional
+        Calls without a row: they only arrange all elements anew, and are right.
     """
 
     rows: tuple[Row, ...]
@@ -438,6 +455,7 @@ class Audit:
     rules: tuple[str, ...]
     seconds: float
     remarks: tuple[str, ...] = ()
+    silent: int = 0
 
     @property
     def wrong(self) -> tuple[Row, ...]:
@@ -479,6 +497,7 @@ class Audit:
             "seed": self.seed,
             "complete": self.complete,
             "remarks": self.remarks,
+            "silent": self.silent,
             "rules": self.rules,
             "seconds": round(self.seconds, 2),
             "rows": rows,
@@ -489,7 +508,8 @@ class Audit:
     def __str__(self) -> str:
         lines = [TITLES]
         for row in self.rows:
-            status = {"right": "", "wrong": "WRONG"}.get(row.status, row.status)
+            right = "no gradient needed" if NO_NEED in row.reasons else ""
+            status = {"right": right, "wrong": "WRONG"}.get(row.status, row.status)
             lines.append((*row.shown[:3], row.shown[3] or "-", status))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
@@ -497,8 +517,10 @@ class Audit:
             text += ["", f"WRONG {row.layer}: {row.message}"]
             text += [f"  case {row.case}"] if row.case else []
             text += [f"  {row.replay}"] if row.replay else []
-        for title, name in (("not compared:", "reasons"), ("compared in another way:", "notes")):
-            listed = [f"  {row.layer} ({row.function}): {one}" for row in self.rows for one in getattr(row, name)]
+        titles = ("not compared, in whole or in part:", "reasons"), ("compared in another way:", "notes")
+        for title, name in titles:
+            each = [(row, one) for row in self.rows for one in getattr(row, name) if one != NO_NEED]
+            listed = [f"  {row.layer} ({row.function}): {one}" for row, one in each]
             text += ["", title, *listed] if listed else []
         if self.others:
             text += ["", "functions that mpsref does not have, not compared:"]
@@ -508,6 +530,7 @@ class Audit:
                 total = sum(calls for _, calls in places)
                 text.append(f"  {function}: {total} in {places[0][0] or 'the model or the loss'}{more}")
         text += ["", *self.remarks]
+        text += [f"{self.silent} views and copies without a row: right"] if self.silent else []
         text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s; rules: {', '.join(self.rules)}"]
         last = self._counts()
         last += f", {in_part} in part" if (in_part := sum(row.status == "in part" for row in self.rows)) else ""
@@ -617,13 +640,13 @@ def named(text: str) -> Any:
     return found
 
 
-SHORT = {
-    "result": "y",
-    "gradient for x": "dx",
-    "gradient for y": "dy",
-    "gradient for weight": "dw",
-    "gradient for bias": "db",
-}
+SHORT = {"result": "y", "gradient for weight": "dw", "gradient for bias": "db"}
+
+
+def _short(what: str) -> str:
+    """Return a short name of what was compared: dx for a gradient for x."""
+    name = what.removeprefix("gradient for ")
+    return SHORT.get(what, what if name == what else f"d{name}")
 
 
 def _shown(fraction: float) -> str:

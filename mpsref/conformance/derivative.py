@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -237,6 +238,19 @@ class Applied(ABC):
                 f"its backward against central differences along {DIRECTIONS} random directions, "
                 f"with a relative error up to {worst:.1g}{detail}"
             )
+
+
+def parameter(function: Any, k: int) -> str:
+    """Return the name of an argument of a function by its position; empty if it has none."""
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ""
+    has_name = k < len(found) and found[k].kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return found[k].name if has_name else ""
 
 
 def _is_number(one: Any) -> bool:

@@ -216,13 +216,14 @@ def _softsign_by_quotient(problem: NeuronGradient, inputs: tuple[Array, ...]) ->
 def _cross_entropy_by_logarithm(problem: LossForward, inputs: tuple[Array, ...]) -> Extra:
     """The cross entropy of logits is (1 - t) y - log(sigmoid(y)), which cancels where y is negative."""
     # There the product of 1 - t and y has two roundings, and min(y, 0) - log1p(exp(-abs(y))) one relative to y.
-    y, t, *weights = inputs
+    y, t = inputs[:2]
+    weights = inputs[2] if len(inputs) > 2 else None
     a, b = problem.spec.smoothing
     found = gamma(1) * (2 * abs(1 - (a * t[..., : y.shape[3]] + b)) + 1) * np.maximum(-y, 0)
-    of_element = abs(weighted(problem, found * (problem.spec.type == "sigmoidcrossentropy"), *(weights or [None])))
+    of_element = abs(weighted(problem, found * (problem.spec.type == "sigmoidcrossentropy"), weights))
     if problem.spec.reduction == "none":
         return (of_element,)
-    return (problem.loss_image(of_element.sum(axis=(1, 2, 3)), *(weights or [None])),)
+    return (problem.loss_image(of_element.sum(axis=(1, 2, 3)), weights),)
 
 
 @_rule("GELU by polynomials", _of([Neuron], "forward"))

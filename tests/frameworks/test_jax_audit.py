@@ -320,8 +320,8 @@ def test_arguments_of_rules() -> None:
     found = mpsref_jax.audit(loss, normal(4, 3), normal(5))
     rows = [row for row in found.rows if row.required]
     assert [(row.shape, row.status) for row in rows] == [((4, 3), "wrong"), ((2, 3), "wrong")], str(found)
-    assert all(row.message.startswith("gradient for argument 2['gain']") for row in rows)
-    assert all(dict(row.compared)["gradient for argument 1"] <= 1 for row in rows)
+    assert all(row.message.startswith("gradient for given['gain']") for row in rows)
+    assert all(dict(row.compared)["gradient for x"] <= 1 for row in rows)
 
 
 MODULE = """

@@ -139,7 +139,7 @@ DEFECTS = {
         lambda: nn.Sequential(*(Residual(in_bfloat16) for _ in range(8))), CONV, "8 wrong"
     ),
     "a wrong derivative of a `torch.autograd.Function`": Defect(
-        lambda: nn.Sequential(nn.Conv2d(4, 4, 3), Calls(lambda x: Swish.apply(x))), CONV, "gradient for argument 0"
+        lambda: nn.Sequential(nn.Conv2d(4, 4, 3), Calls(lambda x: Swish.apply(x))), CONV, "gradient for x"
     ),
     "one of 100,352 products of a weight gradient is left out": Defect(
         dropped, (2, 1, 224, 224), "gradient for weight"

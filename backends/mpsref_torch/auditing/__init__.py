@@ -128,7 +128,7 @@ def audit(
     rows = tuple(seen.row(partial(small, seen) if shrinks else None) for seen in watch.compared())
     others = tuple((layer, name, calls) for (layer, name), calls in watch.others.items())
     remarks = (filled(zeros),) if zeros else ()
-    return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start, remarks)
+    return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start, remarks, watch.silent)
 
 
 @contextmanager

@@ -165,6 +165,11 @@ class _Call(derivative.Applied):
         self.outputs = _arrays(applied.outputs)
         self.g, self.found = _arrays(applied.g), _arrays(applied.found)
 
+    def name(self, k: int) -> str:
+        cls = self.applied.cls
+        skipped = int(cls.setup_context is Function.setup_context)  # the context
+        return derivative.parameter(cls.forward, k + skipped) or super().name(k)
+
     def _tensors(self, arguments: Sequence[Any], dtype: torch.dtype | None = None) -> list[Any]:
         """Return new tensors of the arguments; numbers in a type, by default their own."""
         return [

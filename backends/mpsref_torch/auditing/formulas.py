@@ -59,7 +59,8 @@ class Formula(Sampled):
             self.prepare(draw)
         given = tuple(self.values.values())
         self.values = {name: one.copy() for name, one in self.values.items()} if wanted else {}
-        return [Check(Computed.of(self.forward(*map(Rounded, given))), given, {"result": self.of("result", y)})]
+        computed = Computed.of(self.forward(*map(Rounded, given)))
+        return [Check(computed, given, {"result": self.of("result", y)}, names=tuple(self.inputs))]
 
     def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
         given = self.of("result", g), *self.values.values()
@@ -67,7 +68,8 @@ class Formula(Sampled):
         names = [name for name in right if name in found]
         actual = {f"gradient for {name}": self.of(name, found[name]) for name in names}
         self.values = {}
-        return [Check(Computed.of(*(right[name] for name in names)), given, actual)] if names else []
+        computed = Computed.of(*(right[name] for name in names)) if names else None
+        return [] if computed is None else [Check(computed, given, actual, names=("g", *self.inputs))]
 
 
 class OfElements(Elements, Formula):

@@ -398,9 +398,9 @@ READ: Mapping[str, Callable[[Known, Any], Arguments]] = {
 
 def has_own_forward(module: nn.Module) -> bool:
     """Return whether the class of a module computes something else than the class of PyTorch that it is made from."""
-    kinds = type(module).__mro__
+    kinds: tuple[Any, ...] = type(module).__mro__
     of_torch = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
-    return type(module).forward is not of_torch.forward
+    return kinds[0].forward is not of_torch.forward
 
 
 def of_module(module: nn.Module) -> tuple[Known, Callable[[Any], Arguments]] | None:
