@@ -372,7 +372,7 @@ class Step:
         again: bool = False,
         roundings: int | None = None,
     ) -> None:
-        """Compare; a check that mpsref refuses is a reason. ``again``: of another call, on small integers."""
+        """Compare; a check that mpsref refuses, or that fails, is a reason. ``again``: of a call on small integers."""
         try:
             with np.errstate(all="ignore"):  # formulas of numbers that are not finite
                 given = checks()
@@ -389,6 +389,8 @@ class Step:
                     self.compared.append(replace(one, message=said, empty=one.empty and not again))
         except UnsupportedError as error:
             self.reasons.append(str(error))
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:  # arrays that do not fit each other
+            self.reasons.append(f"its comparison failed: {type(error).__name__}: {error}")
 
     def empty(self) -> set[str]:
         """Return the gradients that are 0 everywhere, where nothing but 0 was compared with 0."""

@@ -33,12 +33,12 @@ MOVES = frozenset(
     moveaxis squeeze unsqueeze contiguous clone expand expand_as broadcast_to repeat tile repeat_interleave cat concat
     concatenate stack hstack vstack dstack split split_with_sizes chunk tensor_split hsplit vsplit dsplit unbind select
     narrow slice index_select take_along_dim gather diagonal flip fliplr flipud rot90 roll unfold pad channel_shuffle
-    native_channel_shuffle masked_select masked_fill where tril triu __getitem__ __setitem__
+    native_channel_shuffle masked_select masked_fill where tril triu meshgrid __getitem__ __setitem__
     """.split()  # noqa: SIM905
 )
 """Names of functions of which each element of the result is an element of an input, or a constant."""
 
-CONVERSIONS = frozenset("to type_as float double half bfloat16 _to_copy".split())  # noqa: SIM905
+CONVERSIONS = frozenset("to type_as float double half bfloat16 cpu cuda _to_copy".split())  # noqa: SIM905
 """Names of functions that change the type, the device, or nothing."""
 
 FIRST = 2.0**50
@@ -56,7 +56,7 @@ class Linked(Translated):
     def __init__(self, tensors: Sequence[Tensor], *, works_in_place: bool = False) -> None:
         self.inputs, self.works_in_place = {}, works_in_place
         for tensor in tensors:
-            if all(tensor is not one for one in self.inputs.values()):
+            if tensor.numel() and all(tensor is not one for one in self.inputs.values()):
                 name = ("x", "y")[len(self.inputs)] if len(self.inputs) < 2 else f"input {len(self.inputs)}"
                 self.inputs[name] = tensor
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self.inputs.items()}
@@ -170,7 +170,7 @@ def _pairs(link: Tensor, some: Array, reverse: bool) -> tuple[Array, Array]:
         found = link[positions_on(link, some)].cpu().numpy()
         kept = np.flatnonzero(found >= 0)
         return kept, found[kept]
-    size = max(int(link.max()), int(some.max(initial=0))) + 1 if link.numel() else 1
+    size = max(int(link.max()) if link.numel() else 0, int(some.max(initial=0))) + 1
     rank = torch.full((size + 1,), -1, dtype=torch.int32, device=link.device)  # the last one is that of no link
     rank[positions_on(link, some)] = torch.arange(len(some), dtype=torch.int32, device=link.device)
     ranks = rank[torch.where(link < 0, size, link)]
@@ -191,8 +191,9 @@ class Moved(Linked):
     """A call of a function that moves elements."""
 
     def __init__(self, function: Any, args: Any, keywords: Any) -> None:
-        in_place = getattr(function, "__name__", "") == "__setitem__"
-        super().__init__(list(numbers((args, keywords))), works_in_place=in_place)
+        name = getattr(function, "__name__", "")
+        given = args[:1] if name.endswith("_as") else (args, keywords)  # of the other it takes the shape
+        super().__init__(list(numbers(given)), works_in_place=name == "__setitem__")
         self._call: Any = function, args, keywords
         self.arranges = False
         """Whether the results have each element once, and the order in which they are numbered or the same memory."""

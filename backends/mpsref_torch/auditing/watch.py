@@ -347,7 +347,9 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         given = list(numbers((args, keywords))) or list(numbers(getattr(module, "weight", None)))  # of an embedding
         kind, translate, *_ = row
         moves = kind in MOVES or kind in CONVERSIONS
-        if not given or (moves and not (torch.is_grad_enabled() and any(one.requires_grad for one in given))):
+        if not given or (
+            moves and not (torch.is_grad_enabled() and any(one.requires_grad and one.numel() for one in given))
+        ):
             return None
         x = given[0]
         name = getattr(function, "__name__", "_") if module is None else type(module).__name__
@@ -424,7 +426,9 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         seen, layer = call.seen, call.seen.translated
         results = list(numbers(output)) if isinstance(output, (tuple, list)) else [output]
         results = results if layer is not None and layer.joins else results[:1]
-        if call.moves and (not any(one.requires_grad for one in results) or results[0] is call.args[0] is not output):
+        if call.moves and (
+            not any(one.requires_grad and one.numel() for one in results) or results[0] is call.args[0] is not output
+        ):
             return
         self.seen.append(seen)
         seen.differentiable = any(one.requires_grad for one in results)
