@@ -102,14 +102,19 @@ def spread(below: Array) -> Array:
 # result [math, design error-bounds].
 
 
+FARTHEST = 128.0
+"""Distance from the largest value from which on powers, and so their errors, are below 2**-126."""
+
+
 def softmax_error(channels: int, spread: Array, y: Array) -> Array:
     """y * gamma(C + 2 * spread + 24) + 2**-126; the 24 are two exponentials, a division, and two roundings."""
+    spread = np.minimum(spread, FARTHEST)
     return np.asarray(y * gamma(channels + 2 * spread + 2 * functions().exp + functions().quotient + 2) + 2.0**-126)
 
 
 def log_softmax_error(channels: int, spread: Array, terms: Array) -> Array:
     """gamma(C + spread + 16) + gamma(10) * terms; the 16 are an exponential and a logarithm, the 10 a logarithm."""
-    of = functions()
+    of, spread = functions(), np.minimum(spread, FARTHEST)
     return np.asarray(gamma(channels + spread + of.exp + of.log) + gamma(of.log + 2) * terms)
 
 

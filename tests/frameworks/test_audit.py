@@ -597,6 +597,28 @@ def test_compiled_layers() -> None:
     assert "layers compiled" in report.runtime
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of PyTorch about itself
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
+def test_compiled_models() -> None:
+    pool = nn.AvgPool2d(3, 2, 1, ceil_mode=True)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), pool)
+    x = images(2, 3, 9, 8)
+    assert audit(model, None, x).complete
+    compiled: dict[str, Any] = {
+        "OptimizedModule": torch.compile(model),
+        "1": nn.Sequential(model[0], torch.compile(pool)),
+        "Applies": Applies(torch.compile(lambda y: pool(y))),
+    }
+    for place, one in compiled.items():
+        report = audit(one, None, x)
+        assert [row.layer for row in report.rows if row.function == "torch.compile"] == [place], str(report)
+        assert [row.function for row in report.wrong] == (["avg_pool2d"] if VERSION == "2.13.0" else []), str(report)
+        assert not report.complete
+    report = audit(nn.Sequential(*(nn.Conv2d(3, 3, 1, bias=k % 2 > 0) for k in range(10))), None, x, compiles=True)
+    assert report.complete, str(report)
+
+
 # --- arguments, and the command ---------------------------------------------------------------------------------------
 
 
@@ -979,6 +1001,292 @@ def test_autocast(dtype: str) -> None:
         wrong[0] = Applies(function_of(lambda y: y * 1.0, lambda y, g: 1.5 * g).apply)
         wrong[0].conv = nn.Conv2d(3, 8, 3)
         assert audit(wrong, F.cross_entropy, (x, torch.tensor([1, 2]))).wrong
+
+
+# --- elements that move, modules of one's own, gradients that are changed ---------------------------------------------
+
+
+def assigned(index: Any, value: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        y = x.clone()
+        y[index] = value(x)
+        return y
+
+    return run
+
+
+TWICE = torch.tensor([0, 0, 2])
+MOVING: dict[str, Callable[[Any], Any]] = {
+    "reflect": lambda x: F.pad(x, (3, 2, 1, 2), "reflect"),
+    "replicate": lambda x: F.pad(x, (3, 2, 1, 2), "replicate"),
+    "circular": lambda x: F.pad(x, (3, 2, 1, 2), "circular"),
+    "constant": lambda x: F.pad(x, (-1, 2), value=-3.3),
+    "unfold": lambda x: F.unfold(x, (3, 2), 2, 1, (1, 2)),
+    "fold": lambda x: F.fold(x.reshape(2, 6, 20), output_size=(10, 2), kernel_size=(3, 1), padding=(1, 0)),
+    "windows": lambda x: x.unfold(2, 3, 1),
+    "index_select": lambda x: x.index_select(1, TWICE),
+    "integers": lambda x: x[:, TWICE],
+    "pairs": lambda x: x[TWICE.clamp(max=1), TWICE],
+    "booleans": lambda x: x[x > 0],
+    "slices": lambda x: x[:, 1:, ::2, -1],
+    "assignment": assigned((slice(None), 0), lambda x: 0.5),
+    "assignment of a tensor": assigned((slice(None), 0), lambda x: x[0, 1]),
+    "assignment to booleans": assigned((slice(None), torch.tensor([True, False, True, False])), lambda x: x[:, 1:3]),
+    "repeat": lambda x: x.repeat(1, 2, 1, 1),
+    "expand": lambda x: x[:, :1].expand(-1, 4, -1, -1),
+    "stack": lambda x: torch.stack([x, x.flip(3)], 1),
+    "cat": lambda x: torch.cat([x, x[:, :1], x], 1),
+    "roll": lambda x: x.roll((1, 2), (2, 3)),
+    "flip": lambda x: x.flip(1, 2),
+    "gather": lambda x: x.gather(1, x.argsort(1)[:, :2]),
+    "where": lambda x: torch.where(x > 0, x, x.flip(1)),
+    "masked_fill": lambda x: x.masked_fill(x > 0, -1e9) * 1e-9,
+    "shuffled": lambda x: F.channel_shuffle(x, 2),
+    "part of a split": lambda x: x.split(3, 1)[0],
+    "half": lambda x: x.half().float(),
+}
+
+
+@layouts
+@pytest.mark.parametrize("name", MOVING)
+def test_functions_that_move_elements(name: str, layout: Any) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        model = Applies(MOVING[name]).to(memory_format=layout, dtype=dtype)
+        report = audit(model, None, images(2, 3, 8, 7, layout=layout).to(dtype))
+        assert report.complete, str(report)
+        assert not [row.notes for row in report.rows if row.notes]
+        own = [row for row in report.rows if row.function not in ("conv2d", "mul")]
+        assert own or name == "half"
+        assert all({"result", "gradient for x"} <= {*compared(row)} for row in own), str(report)
+
+
+def test_views_and_copies_of_whole_tensors_have_no_row() -> None:
+    report = audit(Applies(lambda x: x.permute(0, 2, 3, 1).contiguous().view(2, -1).double()), None, images(2, 3, 8, 7))
+    assert report.complete, str(report)
+    assert names(report) == ["conv2d"]
+    assert "4 views and copies without a row: right" in str(report)
+    assert json.loads(report.json())["silent"] == 4
+
+
+def without_border(g: Any, x: Any, padding: Any) -> Any:
+    left, right, top, bottom = padding
+    return g[..., top : g.shape[-2] - bottom, left : g.shape[-1] - right].clone()
+
+
+def last_index(g: Any, shape: Any, dim: int, index: Any) -> Any:
+    """Overwrite, where an index twice adds."""
+    return g.new_zeros(shape).index_copy(dim, index, g)
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch about the functions that are replaced
+@pytest.mark.parametrize(
+    ("function", "operator", "key", "wrong"),
+    [
+        ("reflect", "reflection_pad2d_backward", "CPU", without_border),
+        ("replicate", "replication_pad2d_backward", "CPU", lambda g, x, pad: without_border(g, x, pad) / 2),
+        ("index_select", "index_select_backward", "CompositeImplicitAutograd", last_index),
+    ],
+)
+def test_a_native_gradient_that_drops_elements_is_named(function: str, operator: str, key: str, wrong: Any) -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl(operator, wrong, key)
+    try:
+        report = audit(Applies(MOVING[function]), None, images(2, 3, 8, 7))
+    finally:
+        del library  # what is registered lasts as long as it
+    (row,) = report.wrong
+    assert row.message.startswith("gradient for x: ")
+    assert "image 0, pixel (" in row.message
+    assert audit(Applies(MOVING[function]), None, images(2, 3, 8, 7)).complete
+
+
+class WrongMove(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    """A result of roll that is rolled too far in float32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        return func(found, 1, 3) if func is torch.Tensor.roll and found.dtype == torch.float32 else found
+
+
+def test_a_wrong_move_is_named() -> None:
+    with WrongMove():
+        report = audit(Applies(MOVING["roll"]), None, images(2, 3, 8, 7))
+    (row,) = report.wrong
+    assert row.message.startswith("result: ")
+    assert "shifted by one column" in row.message
+
+
+def test_complex_numbers_are_listed() -> None:
+    functions = {
+        "abs": lambda x: torch.fft.rfft2(x).abs(),
+        "__getitem__": lambda x: torch.fft.irfft2(torch.fft.rfft2(x)[..., :3]),
+        "mul": lambda x: torch.view_as_real(torch.view_as_complex(x.reshape(2, -1, 2)) * 2),
+    }
+    for name, function in functions.items():
+        report = audit(Applies(function), None, images(2, 3, 8, 8))
+        assert report.ok
+        assert not report.complete
+        (row,) = [row for row in report.rows if row.function == name]
+        assert row.status == "not compared"
+        assert "complex64" in row.reasons[0]
+        assert any("complex64" in one for _, one, _ in report.others)
+
+
+class Positions(nn.Embedding):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return self.weight[: x.shape[-1]]
+
+
+class Words(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(20, 8), Positions(12, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.words(x) + self.positions(x)
+
+
+class Cosine(nn.Linear):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return F.normalize(x, dim=-1) @ F.normalize(self.weight, dim=-1).t()
+
+
+class Equalized(nn.Linear):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return torch.addmm(self.bias, x, (self.weight * 0.5).t())
+
+
+class OverChannels(nn.LayerNorm):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        c = x - x.mean(1, keepdim=True)
+        return self.weight[:, None, None] * c / (c.pow(2).mean(1, keepdim=True) + self.eps).sqrt()
+
+
+class Frozen(nn.BatchNorm2d):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        scale = self.weight / (self.running_var + self.eps).sqrt()
+        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
+
+
+class Largest(nn.MaxPool2d):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return x.amax((2, 3), keepdim=True)
+
+
+class Columns(nn.Conv2d):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return (2 * self.weight.flatten(1) @ F.unfold(x, self.kernel_size)).unflatten(2, (4, 4))
+
+
+class Doubled(nn.ReLU):  # type: ignore[misc]
+    """Not what the class of PyTorch computes, in a function with a backward pass of its own."""
+
+    def forward(self, x: Any) -> Any:
+        return function_of(lambda x: 2 * x.relu(), lambda x, g: 2 * g * (x > 0)).apply(x)
+
+
+SUBCLASSES: dict[str, tuple[Any, Any]] = {
+    "positions": (Words, torch.randint(0, 12, (2, 7))),
+    "cosine": (lambda: nn.Sequential(nn.Linear(5, 6), Cosine(6, 4, bias=False)), images(3, 5)),
+    "equalized": (lambda: nn.Sequential(nn.Linear(5, 6), Equalized(6, 4)), images(3, 5)),
+    "over channels": (lambda: nn.Sequential(nn.Conv2d(3, 6, 1), OverChannels(6)), images(2, 3, 6, 6)),
+    "frozen": (lambda: nn.Sequential(nn.Conv2d(3, 6, 1), Frozen(6)), images(2, 3, 6, 6)),
+    "largest": (lambda: nn.Sequential(nn.Conv2d(3, 6, 1), Largest(2)), images(2, 3, 6, 6)),
+    "columns": (lambda: nn.Sequential(nn.Conv2d(3, 6, 1), Columns(6, 4, 3)), images(2, 3, 6, 6)),
+    "doubled": (lambda: nn.Sequential(nn.Conv2d(3, 6, 1), Doubled()), images(2, 3, 6, 6)),
+    "parametrized": (
+        lambda: nn.Sequential(nn.Linear(5, 6), nn.utils.parametrizations.weight_norm(Equalized(6, 4))),
+        images(3, 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSES)
+def test_a_module_with_a_forward_of_its_own_is_what_its_functions_compute(name: str) -> None:
+    make, x = SUBCLASSES[name]
+    report = audit(make(), None, x)
+    assert report.ok, str(report)
+    assert not {"Positions", "Cosine", "Equalized", "OverChannels", "Frozen", "Largest", "Doubled"} & {*names(report)}
+    assert len(report.rows) + len(report.others) > 1
+
+
+CHANGES: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "detach": (lambda y, model: y * y.detach(), "detach"),
+    "data": (lambda y, model: y * y.data, "data"),
+    "hook": (lambda y, model: (y.register_hook(lambda g: 2 * g), y * 1)[1], "register_hook"),
+    "hook in place": (lambda y, model: (y.register_hook(lambda g: (g.mul_(2), None)[1]), y * 1)[1], "register_hook"),
+    "hook that looks": (lambda y, model: (y.register_hook(lambda g: None), y * 1)[1], ""),
+    "parameter": (
+        lambda y, model: (model.conv.weight.register_hook(lambda g: g.clamp(0)), y)[1],
+        "hook of a parameter",
+    ),
+    "parameter that looks": (lambda y, model: (model.conv.weight.register_hook(lambda g: None), y)[1], ""),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_ends_or_changes_a_gradient_is_listed(name: str) -> None:
+    function, listed = CHANGES[name]
+    model = Applies(lambda y: function(y, model))
+    report = audit(model, None, images(2, 3, 8, 7))
+    assert report.ok, str(report)
+    found = [row.function for row in report.rows if row.status == "not compared"]
+    assert found[-1:] == ([listed] if listed else [])
+    assert report.complete == (not listed)
+
+
+def test_a_parameter_with_a_hook_from_before() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1))
+    model[0].weight.register_post_accumulate_grad_hook(lambda p: (p.grad.mul_(0.5), None)[1])
+    (row,) = [row for row in audit(model, None, images(2, 3, 8, 7)).rows if row.reasons]
+    assert (row.layer, row.function) == ("0.weight", "hook of a parameter")
+
+
+TERMS: dict[str, tuple[Callable[[Any], Any], float, float]] = {
+    "cross entropy": (
+        lambda x: F.binary_cross_entropy_with_logits(x, torch.zeros_like(x), reduction="none"),
+        -9,
+        -4,
+    ),
+    "mean cross entropy": (lambda x: F.binary_cross_entropy_with_logits(x, torch.zeros_like(x)), -9, -4),
+    "gelu": (F.gelu, -4.5, 4.5),
+    "softsign": (F.softsign, -60, 60),
+    "softmax with a mask": (lambda x: x.masked_fill(x > 3, -1e9).softmax(-1), -4, 4),
+    "log_softmax with a mask": (lambda x: x.masked_fill(x > 3, -1e9).log_softmax(-1), -4, 4),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_terms_that_cancel_are_right(name: str) -> None:
+    """Also with an error that is planted they are found wrong."""
+    function, low, high = TERMS[name]
+    x = torch.linspace(low, high, 48000)
+    for start in range(12 if name == "gelu" else 1):
+        model = Applies(lambda y: function(y))
+        model.conv = nn.PReLU(1, 1.0)
+        report = audit(model, None, x[start::12].reshape(1, 40, 100))
+        assert not report.wrong, str(report)
+
+
+def test_the_numbers_at_the_first_wrong_element() -> None:
+    for kind, function in ((nn.SiLU, F.silu), (nn.Sigmoid, F.sigmoid)):
+        layers = nn.Sequential(nn.PReLU(1, 1.0), kind())
+        for forward, backward, words in (
+            (lambda x, f=function: 1.001 * f(x), lambda x, g: g, "There x is 2."),
+            (function, lambda x, g: 2 * g, ", x is 2."),
+        ):
+            layers[1].forward = function_of(forward, backward).apply
+            (row,) = audit(layers, None, torch.full((1, 4), 2.0)).wrong
+            assert words in row.message, row.message
+
+
+def test_a_row_that_needs_no_gradient_is_called_that() -> None:
+    report = audit(nn.Sequential(nn.ReLU(), nn.Conv2d(3, 2, 1)), None, images(1, 3, 4, 4))
+    assert report.complete
+    text = str(report)
+    assert "not compared:" not in text
+    assert text.count("no gradient needed") == 1
+    assert text.endswith("2 right, 0 wrong, 0 not compared")
 
 
 @pytest.mark.usefixtures("folder")

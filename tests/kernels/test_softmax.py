@@ -49,6 +49,18 @@ def test_large_logits(backend: str) -> None:
     assert SoftMax().forward(pixel(3e38, -3e38, 0), backend=backend).ravel().tolist() == [1, 0, 0]
 
 
+def test_a_masked_logit_does_not_count_in_the_error_bound() -> None:
+    """Far below the largest logit a power is 0, whatever the error of its argument is."""
+    for kernel in KERNELS:
+        limits = []
+        for x in (pixel(0, 1, -120), pixel(0, 1, -1e9)):
+            problem = kernel.problems["forward"](kernel, x.shape)
+            (bound,) = problem.operation.bounds(problem, x.astype(np.float64))
+            limits.append(bound.limit.ravel()[:2])
+        assert (limits[0] > 0).all()
+        np.testing.assert_allclose(limits[1], limits[0], rtol=0.1)
+
+
 @pytest.mark.parametrize("channels", [2, 3, 9, 21, 33, 70])
 def test_a_large_logit_in_every_channel(channels: int) -> None:
     """The largest channel is found in all vectors of a pixel; with any other one the exponentials overflow."""
