@@ -472,7 +472,7 @@ def _sources(problem: Problem, given: Sequence[Any], *, strided: bool = False) -
     """Return the inputs of a problem as a backend reads them; raise ``ShapeError`` for other shapes than its own."""
     shapes = problem.input_shapes
     if len(given) != len(shapes):
-        raise TypeError(f"{problem.operation} reads {len(shapes)} arrays, {', '.join(shapes)}; {len(given)} are given")
+        raise TypeError(f"{problem.operation} reads {', '.join(shapes) or 'no array'}; {len(given)} arrays are given")
     for (name, shape), array in zip(shapes.items(), given, strict=True):
         if array.shape != shape:
             legal = ", ".join(f"{other} of shape {expected}" for other, expected in shapes.items())

@@ -28,6 +28,7 @@ from typing import IO, TypeAlias
 
 from mpsref.arguments.parameters import real
 from mpsref.arguments.text import cut
+from mpsref.conformance import guards
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome
 
@@ -277,6 +278,7 @@ def _serve(pipe: Connection, run: Run) -> None:
     """Run cases in the child until the pipe is closed."""
     import resource
 
+    guards.close_pages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

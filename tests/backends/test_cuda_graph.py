@@ -143,6 +143,44 @@ def test_what_a_device_array_cannot_do(device):
         mpsref.SoftMax().forward(device.array(random(1, 4, 4, CHANNELS)), out=frozen, backend="metal:cuda")
 
 
+def test_arrays_of_other_shapes_do_not_reach_the_device(device):
+    problem = mpsref.PoolingMax.problems["forward"](mpsref.PoolingMax(2, 2), (1, 4, 4, CHANNELS))
+    backend = mpsref.registry.get_backend("metal:cuda")
+    right = device.array(random(1, 4, 4, CHANNELS))
+    mpsref.registry.run(problem, right, backend=backend)
+    for wrong in (right[:, :3], right.reshape(1, 2, 8, CHANNELS)):
+        for out in (None, device.empty((1, 2, 2, CHANNELS), np.float32)):
+            with pytest.raises(
+                mpsref.ShapeError, match=r"x has shape .*; this problem of PoolingMax\.forward reads x of"
+            ):
+                mpsref.registry.run(problem, wrong, out=out, backend=backend)
+    with pytest.raises(TypeError, match="reads x; 2 arrays are given"):
+        mpsref.registry.run(problem, right, right, backend=backend)
+
+
+class Part(mps.MPSNNPadding):
+    padding_method = mps.MPSNNPaddingMethod.Custom | mps.MPSNNPaddingMethod.SizeSame
+
+    def destination_image_descriptor_for_source_images(self, source_images, source_states, kernel, descriptor):
+        kernel.clip_rect = (1, 0, 0), (2, 3, 2)
+        return mps.MPSImageDescriptor("float16", descriptor.width, descriptor.height, CHANNELS, 2)
+
+
+def test_parts_of_images_stay_on_the_device(device, downloads):
+    """Those that a custom padding policy has chosen, forward and gradient, also when launches are repeated."""
+    node = graph.MPSCNNPoolingAverageNode(graph.MPSNNImageNode("x"), 2, 3, 1, 1, padding_policy=Part())
+    g = graph.MPSNNImageNode("g")
+    for image in (node.result_image, node.gradient_filter_with_source(g).result_image):
+        made, exact = (graph.MPSNNGraph(image, backend=backend) for backend in ("metal:cuda", "reference"))
+        for k in range(3):
+            given = [random(2, 5, 6, CHANNELS, seed=k + n) for n in range(len(made.source_images))]
+            result = made.run([device.array(one) for one in given]).image
+            assert isinstance(result, cuda.Array)
+            assert not downloads
+            np.testing.assert_allclose(np.asarray(result), exact.run(given).image, rtol=1e-3, atol=1e-6)
+            downloads.clear()
+
+
 @pytest.mark.parametrize("optimizer", few(["sgd", "adam"], 1))
 def test_training_stays_on_the_device(device, downloads, optimizer, tmp_path):
     trainer, reference = (Trainer(Settings(optimizer=optimizer, batch=8), name) for name in ("metal:cuda", "reference"))

@@ -1,5 +1,6 @@
 """Isolation: what ends a process, or never ends, costs one case."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -16,7 +17,7 @@ from mpsref import registry
 from mpsref.conformance import check, checker, html_report, isolation, mutants
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.isolation import IsolatedRunner, Limits
-from mpsref.conformance.runner import Outcome
+from mpsref.conformance.runner import Outcome, run_case
 from mpsref.registry import Backend
 
 FORWARD = operation_named("PoolingL2Norm.forward")
@@ -69,6 +70,26 @@ def fails(how, when=lambda problem: problem.source_shape[3] > 5, otherwise=lambd
 
 def random_failures(row):
     return [failure for failure in row.failures if not failure.layer]
+
+
+@pytest.mark.parametrize("change", ["reads", "writes"])
+def test_an_access_behind_an_array_is_a_crash(change):
+    """Also one without an effect on the result and between other values: the next page is closed."""
+
+    def beyond(problem, x, out):
+        array = x if change == "reads" else out
+        value = ctypes.c_uint32.from_address(array.ctypes.data + array.nbytes)
+        if change == "writes":
+            value.value = 0xFFFFFFFF  # as it was
+        assert value.value == 0xFFFFFFFF
+        out[...] = mutants.correct(problem, x)
+
+    backend = Backend("beyond", {SOFTMAX: beyond})
+    case = next(iter(checker.random_cases(SOFTMAX, ("float32",), 1, 0)))
+    assert run_case(case, backend).status == "passed", "the sentinels hide it"
+    runner = IsolatedRunner(lambda case, of_layer: run_case(case, backend), Limits())
+    with contextlib.closing(runner):
+        assert runner(case, False).kind in ("crashed SIGSEGV", "crashed SIGBUS")
 
 
 @pytest.mark.parametrize(

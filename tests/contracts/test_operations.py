@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import operator
+import os
 import re
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
@@ -20,10 +21,12 @@ from mpsref.arguments.arrays import Array
 from mpsref.backend import Backend
 from mpsref.conformance import checker
 from mpsref.conformance.case import Case, operations
+from mpsref.conformance.isolation import Limits
 from mpsref.conformance.runner import compute, references
 from mpsref.operations import Operation, Problem
 from mpsref_cpu import threads
 from tests import few
+from tests.conftest import AVAILABLE
 from tests.contracts.test_illegal_calls import arguments_of
 from tests.subjects.operations import large, typical
 
@@ -193,8 +196,7 @@ def test_a_problem_with_arrays_of_other_shapes_does_not_reach_a_backend(operatio
     right = registry.get_backend("reference")
     out = compute(problem, right, *inputs)
     refusing = replace(right, implementations={operation: lambda *_, **__: pytest.fail("it was called")})
-    if not inputs:
-        return
+    reads = ", ".join(problem.input_shapes) or "no array"
     for backend in (right, refusing):
         for position, (name, shape) in enumerate(problem.input_shapes.items()):
             array = inputs[position]
@@ -205,9 +207,21 @@ def test_a_problem_with_arrays_of_other_shapes_does_not_reach_a_backend(operatio
                     given = [*inputs[:position], one, *inputs[position + 1 :]]
                     with pytest.raises(ShapeError, match=re.escape(f"{name} has shape {one.shape}; this problem of ")):
                         registry.run(problem, *given, out=target, backend=backend)
-        for given in (inputs[:-1], [*inputs, inputs[0]]):
-            with pytest.raises(TypeError, match=f"reads {len(inputs)} arrays, .*; {len(given)} are given"):
+        for given in ([*inputs, np.zeros(1)], *[inputs[:-1]] * (len(inputs) > 0)):
+            with pytest.raises(TypeError, match=f"reads {reads}; {len(given)} arrays are given"):
                 registry.run(problem, *given, backend=backend)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("name", [name for name in AVAILABLE if name not in registry.BUILT_IN])
+def test_nothing_is_read_outside_of_the_arrays(name: str) -> None:
+    """In a process whose arrays end at pages that cannot be read; before them are NaN."""
+    runner = checker.isolated_runner(registry.get_backend(name), Limits(), discovered=False)
+    try:
+        outcomes = {str(operation): runner(typical(operation), True) for operation in operations()}
+    finally:
+        runner.close()
+    assert {operation: one for operation, one in outcomes.items() if one.status not in ("passed", "mistrusted")} == {}
 
 
 # ---- out ------------------------------------------------------------------------------------------------------------
