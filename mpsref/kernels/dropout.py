@@ -5,11 +5,12 @@ Forward   ``y = x * scale`` where the mask is 1, else +0; ``scale = float32(1) /
 Gradient  ``dx = g * scale`` where the mask is 1, else +0: the mask of the forward pass, never a new one
 
 A mask is 1 long on each axis whose mask stride is 0, and then holds for the whole axis. Element e of image n, counted
-row by row over the mask, is word ``e & 3`` of Philox4x32-10 with counter ``(e >> 2, n, low, high)`` of the sequence
+row by row over the mask, is word ``e & 3`` of Philox4x32-10 with counter ``(low, high, n, e >> 2)`` of the sequence
 number, and key ``(low, high)`` of the seed. A mask depends only on its shape, p, seed, sequence and n.
 
 Source: MPSCNNDropout, MPSCNNDropoutGradient in ``MPSCNNDropout.h``: scale, zeros and mask strides [doc]; the generator
-is not documented, so no mask matches Apple's bit for bit [choice dropout-generator].
+is not documented. The first mask is a guess: the words are those of MPSGraph's generator, whose counter is
+``(0, 0, 0, block)`` and whose key is the seed [choice dropout-generator].
 The generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 """
 
@@ -120,9 +121,9 @@ class Dropout(Spec):
     >>> x = np.ones((1, 2, 3, 2), np.float32)
     >>> mask = drop.mask(x.shape)
     >>> mask.ravel().tolist()
-    [0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0]
+    [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
     >>> drop.forward(x, mask).ravel().tolist()
-    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0]
+    [0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
 
     keep_probability: float = parameter(codecs.number("keep")._replace(convert=probability), default=0.5)
@@ -289,7 +290,7 @@ def random_words(problem: MaskProblem) -> Array:
     block = np.arange(problem.blocks, dtype=np.uint64)[None]
     low, high, *key = problem.words
     sequence_low, sequence_high = np.array([[[low]], [[high]]], np.uint64)
-    words = philox4x32((block, image, sequence_low, sequence_high), (key[0], key[1]))
+    words = philox4x32((sequence_low, sequence_high, image, block), (key[0], key[1]))
     return np.stack(np.broadcast_arrays(*words), axis=-1).reshape(n, BLOCK * problem.blocks)[:, : problem.elements]
 
 

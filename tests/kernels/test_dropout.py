@@ -28,13 +28,13 @@ KNOWN_ANSWERS = [
 
 WORDS = [
     (1, 0, 0, 0, "e3e80670 e50a0ebc 95f222c0 b615aa27"),
-    (1, 0, 0, 1, "ac08141b dfc5ccbe 79c07a47 a7f66093"),
-    (1, 0, 1, 0, "833ff8dc 225c963c 232b88b3 0b334b07"),
-    (1, 0, 1, 1, "f8361f71 b53e90b6 18eab44a 22786bda"),
-    (1, 1, 0, 0, "07071c12 428264b6 3909104b 6da2bda2"),
-    (1, 1, 0, 1, "3b539b4f f04a5080 d17763c2 5a36f3a3"),
-    (0x123456789ABCDEF0, 7, 3, 0, "c47532ab 62faa25d d5707926 928fe223"),
-    (0x123456789ABCDEF0, 7, 3, 1, "36508d3c 64d80995 aea967ba 32885365"),
+    (1, 0, 0, 1, "127bee41 1e047488 48842b20 0a393496"),
+    (1, 0, 1, 0, "07071c12 428264b6 3909104b 6da2bda2"),
+    (1, 0, 1, 1, "5f385a57 657c4616 70e6d019 4500ab68"),
+    (1, 1, 0, 0, "ac08141b dfc5ccbe 79c07a47 a7f66093"),
+    (1, 1, 0, 1, "10cc6764 a9634a04 4506ae51 f15e1f53"),
+    (0x123456789ABCDEF0, 7, 3, 0, "4501bec0 dbd2c144 6b674053 a6b16e3e"),
+    (0x123456789ABCDEF0, 7, 3, 1, "c700d00b e232404a d563c685 552148d5"),
 ]
 """Seed, sequence, image, block, words."""
 
@@ -51,7 +51,7 @@ def test_published_answers(counter: Any, key: Any, answer: str) -> None:
 
 @pytest.mark.parametrize(("seed", "sequence", "image", "block", "answer"), WORDS)
 def test_words_of_a_block(seed: int, sequence: int, image: int, block: int, answer: str) -> None:
-    assert words((block, image, *halves(sequence)), halves(seed)) == answer
+    assert words((*halves(sequence), image, block), halves(seed)) == answer
 
 
 @pytest.mark.parametrize(("seed", "sequence", "image", "block", "answer"), WORDS)
@@ -91,11 +91,11 @@ def bits(mask: Array) -> list[str]:
 @pytest.mark.parametrize(
     ("drop", "shape", "sequence", "images"),
     [
-        (Dropout(0.5, 1), (2, 2, 3, 2), 0, ["000000101000", "011100110000"]),
-        (Dropout(0.5, 1), (1, 2, 3, 2), 1, ["111110011011"]),
-        (Dropout(0.8, 42), (2, 2, 3, 4), 0, ["111101110111111110111111", "111111101110111110111101"]),
-        (Dropout(0.5, 1, (0, 0, 1)), (2, 2, 3, 4), 0, ["0000", "0111"]),
-        (Dropout(0.5, 1, (1, 1, 0)), (2, 2, 3, 4), 0, ["000000", "011100"]),
+        (Dropout(0.5, 1), (2, 2, 3, 2), 0, ["000011111111", "111111111010"]),
+        (Dropout(0.5, 1), (1, 2, 3, 2), 1, ["001010101111"]),
+        (Dropout(0.8, 42), (2, 2, 3, 4), 0, ["111111111111111010111111", "111111000010011111000010"]),
+        (Dropout(0.5, 1, (0, 0, 1)), (2, 2, 3, 4), 0, ["0000", "1111"]),
+        (Dropout(0.5, 1, (1, 1, 0)), (2, 2, 3, 4), 0, ["000011", "111111"]),
     ],
 )
 def test_masks(backend: str, drop: Dropout, shape: Any, sequence: int, images: list[str]) -> None:
@@ -107,16 +107,16 @@ def test_masks(backend: str, drop: Dropout, shape: Any, sequence: int, images: l
 
 def test_a_large_mask(backend: str) -> None:
     mask = Dropout(0.8, 1).mask((1, 64, 64, 32), backend=backend)
-    assert int(mask.sum()) == 104909
-    assert zlib.crc32(mask.tobytes()) == 0x7939B0B8
+    assert int(mask.sum()) == 105038
+    assert zlib.crc32(mask.tobytes()) == 0xD9A7F9DF
 
 
 def test_forward_and_gradient(backend: str) -> None:
     drop, x = Dropout(0.5, 1), np.arange(1, 25, dtype=F32).reshape(2, 2, 3, 2)
     mask = drop.mask(x.shape, backend=backend)
     y = drop.forward(x, mask, backend=backend)
-    assert y[0].ravel().tolist() == [0, 0, 0, 0, 0, 0, 14, 0, 18, 0, 0, 0]
-    assert y[1].ravel().tolist() == [0, 28, 30, 32, 0, 0, 38, 40, 0, 0, 0, 0]
+    assert y[0].ravel().tolist() == [0, 0, 0, 0, 10, 12, 14, 16, 18, 20, 22, 24]
+    assert y[1].ravel().tolist() == [26, 28, 30, 32, 34, 36, 38, 40, 42, 0, 46, 0]
     np.testing.assert_array_equal(drop.gradient(np.ones_like(x), mask, backend=backend), 2.0 * mask)
 
 

@@ -920,7 +920,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         Rule("everything is kept", writes=lambda y, a: np.ones_like(y)),
         Rule(
             "a share 1 - p, the same mask",
-            writes=lambda y, a: np.where(np.arange(y.size).reshape(y.shape) % 5 == 0, 1.25, 0),
+            writes=lambda y, a: np.where(np.arange(y.size).reshape(y.shape) % 4 == 0, 4, 0),
         ),
     ),
     "padding-crop": (_placed("nothing is cropped", lambda extra: 0), _placed("it is not halved", lambda extra: extra)),

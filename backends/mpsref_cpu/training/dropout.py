@@ -90,7 +90,7 @@ def _mask(begin, end, groups, first, words, bits):
         block, number = word(chunk * GROUP), word(first + image)
         line, at = bits[image], chunk * GROUP * BLOCK
         for i in range(np.uintp(min(GROUP, -(-(size - at) // BLOCK)))):
-            c0, c1, c2, c3 = _philox(word(block + word(i)), number, low, high, k0, k1)
+            c0, c1, c2, c3 = _philox(low, high, number, word(block + word(i)), k0, k1)
             first_word[i], second_word[i], third_word[i], fourth_word[i] = c0, c1, c2, c3
         whole = min(GROUP, (size - at) // BLOCK)
         for i in range(np.uintp(whole)):

@@ -36,7 +36,7 @@ kernel void mask(constant Drawing& drawing [[buffer(0)]],
     }
     uint image = id / drawing.blocks;
     uint block = id % drawing.blocks;
-    uint4 words = philox(uint4{block, drawing.first + image, drawing.sequence_low, drawing.sequence_high},
+    uint4 words = philox(uint4{drawing.sequence_low, drawing.sequence_high, drawing.first + image, block},
                          uint2{drawing.seed_low, drawing.seed_high});
     ulong elements = (ulong(drawing.elements_high) << 32) + drawing.elements;
     ulong at = ulong(block) * 4;

@@ -391,9 +391,11 @@ def kept_value(p: float, x: float) -> list[float]:
 
 
 def distribution(p: float) -> list[int]:
-    """Return whether a share p is kept, within 5 standard deviations, and whether two encodes draw different masks."""
-    run, ones = in_use(), np.ones((1, 64, 64, 4), np.float32)
-    kernel = training.dropout_kernel(run, mpsref.Dropout(p, seed=1))
+    """Return whether a share p is kept, within 5 standard deviations, whether two encodes draw different masks, and
+    whether the first one is that of mpsref.
+    """
+    run, ones, spec = in_use(), np.ones((1, 64, 64, 4), np.float32), mpsref.Dropout(p, seed=1)
+    kernel = training.dropout_kernel(run, spec)
     images, found = run.upload(ones), list[Array]()
     for _ in range(2):
         results = run.images(ones.shape)
@@ -401,7 +403,8 @@ def distribution(p: float) -> list[int]:
             kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, images, results)
         found.append(run.download(results) > 0)
     near = abs(found[0].mean() - p) < 5 * np.sqrt(p * (1 - p) / ones.size)
-    return [int(near), int(not np.array_equal(found[0], found[1]))]
+    guessed = np.array_equal(found[0], spec.mask(ones.shape, backend="reference") > 0)
+    return [int(near), int(not np.array_equal(found[0], found[1])), int(guessed)]
 
 
 # --- kernels that the backend does not run ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref import Adam, Convolution, Loss, StochasticGradientDescent
+from mpsref import Adam, Convolution, Dropout, Loss, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
 
@@ -506,7 +506,8 @@ CHOICES = (
     Choice(
         "dropout-generator",
         "A mask is drawn by Philox4x32-10, and each encode draws another one.",
-        "Apple documents no generator, so masks do not match to the bit; the probability and the scale do.",
+        "Apple documents no generator. That of MPSGraph was measured on an M4 Pro (charon): Philox4x32-10 with the key "
+        "(seed, 0) and the counter (0, 0, 0, block). Nothing says that dropout uses it, but the first mask is drawn so.",
         {
             "dropout": (
                 "generator, layout of counter and key, sequence numbers",
@@ -514,21 +515,29 @@ CHOICES = (
             )
         },
         {
-            "p": "a share p is kept, another mask at each encode",
-            "same": "a share p, the same mask",
+            "philox": "the first mask is that of mpsref, bit for bit, and another one at each encode",
+            "philox, same": "the mask of mpsref, the same one at each encode",
+            "p": "a share p is kept, by other numbers, another mask at each encode",
+            "same": "a share p, by other numbers, the same mask",
             "1-p": "a share 1 - p",
         },
         ProbeProblem(
             "MPSCNNDropout",
             "forward",
-            {"keepProbability": [0.8]},
-            lambda machine: machine.apple.distribution(0.8),
-            {"p": [1, 1], "same": [1, 0], "1-p": [0, 1]},
-            {"keepProbability": 0.8, "columns": "whether the share is p within 5 deviations; whether masks differ"},
+            {"keepProbability": [0.75]},
+            lambda machine: machine.apple.distribution(0.75),
+            {"philox": [1, 1, 1], "philox, same": [1, 0, 1], "p": [1, 1, 0], "same": [1, 0, 0], "1-p": [0, 1, 0]},
+            {
+                "keepProbability": 0.75,
+                "columns": "whether the share is p within 5 deviations; whether masks differ; whether the first is that "
+                "of Philox4x32-10 with counter (0, 0, 0, block) and key (1, 0)",
+            },
             planted={
-                "p": lambda values: values,
-                "same": lambda values: np.where(np.arange(values.size).reshape(values.shape) % 5 == 0, 0, 1.25),
-                "1-p": lambda values: np.where(values == 0, 5, 0),
+                "philox": lambda values: values,
+                "philox, same": lambda values: Dropout(0.75, 1).mask(values.shape) / 0.75,
+                "p": lambda values: np.flip(values),
+                "same": lambda values: np.where(np.arange(values.size).reshape(values.shape) % 4 == 0, 0, 4 / 3),
+                "1-p": lambda values: np.where(values == 0, 4, 0),
             },
         ),
     ),

@@ -23,7 +23,7 @@ uint4 philox(uint4 counter, uint2 key) {
 
 kernel void mask(device uchar *bits, constant Drawing &drawing, uint2 at [[thread_position_in_grid]]) {
     uint block = at.x, image = at.y;
-    uint4 words = philox(uint4(block, drawing.first_image + image, drawing.sequence_low, drawing.sequence_high),
+    uint4 words = philox(uint4(drawing.sequence_low, drawing.sequence_high, drawing.first_image + image, block),
                          uint2(drawing.seed_low, drawing.seed_high));
     for (uint k = 0; k < 4 && 4 * block + k < drawing.elements; ++k)
         bits[image * drawing.elements + 4 * block + k] = words[k] < drawing.threshold ? 1 : 0;
