@@ -46,7 +46,7 @@ from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
 from mpsref.mps.core.kernel import Destination, Plan
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.properties import Alias, fix
-from mpsref.mps.core.state import MPSState, SourceProperties
+from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
@@ -214,8 +214,7 @@ class WeightParameters(NodeParameters):
 
     def state(self, step_state: StepState) -> MPSCNNConvolutionGradientState:
         """Return a synchronized state with the gradients of one run."""
-        record = self.record(step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
-        state = self.kernel.state_class(record)
+        state = self.kernel.state_class(step_state["details"].record)
         if "gradients" in step_state:
             dw, db = step_state["gradients"]
             state.accumulate(dw, db, dw.dtype)
@@ -320,10 +319,10 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
 
 
 class _Details(NamedTuple):
-    """The properties of the forward kernel for its state, and the plan of the kernel."""
+    """The plan of the forward kernel, and the record of its pass, for its state."""
 
-    source: SourceProperties
     plan: Plan
+    record: ForwardRecord
 
 
 class MPSCNNConvolutionNode(WeightedNode):
@@ -358,8 +357,8 @@ class MPSCNNConvolutionNode(WeightedNode):
                 f"its source has {shapes[0][3]} channels, and its weights are for {kernel.input_feature_channels}; "
                 "both must be equal: a node reads whole images"
             )
-        found, plan = planned(kernel, shapes, result)
-        return found._replace(details=_Details(kernel._source_properties(0), plan))
+        found, plan, record = planned(kernel, shapes, result)
+        return found._replace(details=_Details(plan, record))
 
     def _compute(self, call: Call, *images: Array) -> Array:
         plan: Plan = call.details.plan

@@ -256,7 +256,7 @@ def class_results(node: Any, x: Array, backend: str) -> Iterator[Any]:
     y, state = kernel.encode(*images, return_state=True)
     yield y
 
-    def gradient(g: Array) -> list[Array]:
+    def gradient(g: Array, state: Any = state) -> list[Array]:
         found = []
         for k in node.differentiable_sources:
             words = {"is_secondary_source_filter": k == 1} if len(images) > 1 else {}
@@ -301,6 +301,8 @@ def check_class(kind: Any, given: Mapping[str, Any], policy: Any, backend: str =
     if kind not in DIFFERENTIABLE or len(y) != len(x):  # all inputs of a graph have as many images
         return True
     right, (g, found) = next(expected), gradients(node)
+    node.result_state.export_from_graph = True
+    (exported,) = graph.MPSNNGraph(node.result_image, backend=backend).run(inputs(node, x)).result_states.values()
     values = np.random.default_rng(2).standard_normal(y.shape).astype(np.float32)
     images = inputs(node, x) | {g: values}
     if kind in FOLLOWING and clamps(node):
@@ -310,7 +312,8 @@ def check_class(kind: Any, given: Mapping[str, Any], policy: Any, backend: str =
             with pytest.raises(UnsupportedError, match="the data gradient is defined"):
                 run(image, images, backend)
         return True
-    for ways, due in zip(found, right(values), strict=True):
+    for ways, due, other in zip(found, right(values), right(values, exported), strict=True):
+        np.testing.assert_array_equal(other, due, "with the state that the graph exports")
         for way, image in ways.items():
             np.testing.assert_allclose(run(image, images, backend), due, 2e-6, 2e-6, err_msg=way)
     return True

@@ -39,6 +39,7 @@ from mpsref.mps.core.properties import (
     optional,
     properties_of,
 )
+from mpsref.mps.core.state import ForwardRecord
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
@@ -772,8 +773,10 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 # --- filters that are one function of one image -----------------------------------------------------------------------
 
 
-def planned(kernel: PlannedKernel, shapes: Sequence[Shape], result: Shape | None = None) -> tuple[Bound, Plan]:
-    """Return how a kernel computes ``result`` from sources of these shapes and its plan, checked as an encode.
+def planned(
+    kernel: PlannedKernel, shapes: Sequence[Shape], result: Shape | None = None
+) -> tuple[Bound, Plan, ForwardRecord]:
+    """Return how a kernel computes ``result`` from sources of these shapes, its plan, and the record of such an encode.
 
     Without ``result``, the padding policy of the kernel sets offsets and result as in an encode.
     """
@@ -786,7 +789,8 @@ def planned(kernel: PlannedKernel, shapes: Sequence[Shape], result: Shape | None
     assert plan is not None
     part = Part(tuple(indices), read, region, region.shape, None if dtype == np.float32 else dtype)
     whole = (read, region.shape, part.dtype) == (tuple(shapes), shape, None)
-    return Bound(plan.problem.spec, shape, plan.problem, None if whole else part), plan
+    bound = Bound(plan.problem.spec, shape, plan.problem, None if whole else part)
+    return bound, plan, kernel._record(sources, shape, region)
 
 
 class PlannedNode(MPSNNFilterNode):

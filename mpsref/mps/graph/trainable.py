@@ -81,16 +81,14 @@ class NodeParameters(abc.ABC):
 
     data_source: Alias[object] = Alias("kernel.data_source", "The data source of the parameters.")
 
-    def record(
-        self, shapes: tuple[Shape, Shape], extras: Mapping[str, object], source: SourceProperties | None = None
-    ) -> ForwardRecord:
+    def record(self, shapes: tuple[Shape, Shape], extras: Mapping[str, object]) -> ForwardRecord:
         """Return the record of a forward pass on whole images with ``shapes`` (source, destination)."""
         if shapes not in self._records:
             source_shape, (n, height, width, channels) = shapes
-            properties = self.kernel._source_properties(0) if source is None else source
+            properties = (self.kernel._source_properties(0),)
             clip = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(width, height, n))
             self._records[shapes] = ForwardRecord(
-                type(self.kernel), (properties,), (source_shape,), shapes[1], clip, 0, channels, extras
+                type(self.kernel), properties, (source_shape,), shapes[1], clip, 0, channels, extras
             )
         return self._records[shapes]
 
