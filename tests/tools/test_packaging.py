@@ -77,6 +77,8 @@ def test_an_editable_install_has_anymetal_of_the_checkout(tmp_path: Path) -> Non
     assert found == {"_mpsref.pth", f"mpsref-{PROJECT['version']}.data"}, "paths, and the command anymetal"
     with zipfile.ZipFile(wheel) as archive:
         folders = archive.read("_mpsref.pth").decode().split()
+        (script,) = (one for one in archive.infolist() if one.filename.endswith("/scripts/anymetal"))
+    assert script.external_attr >> 16 & 0o111, "pip keeps the mode of a script"
     assert folders == [str(ROOT), str(ROOT / "backends"), str(ANYMETAL)]
 
 
