@@ -24,6 +24,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import mpsref
+from anymetal.environment import variable
 from mpsref import registry
 from mpsref.arguments.text import near, shown
 from mpsref.conformance import CASES
@@ -103,7 +104,7 @@ KernelOption = Annotated[
     list[str] | None,
     typer.Option("--kernel", "-k", help="A kernel (PoolingAverage) or one operation (PoolingAverage.gradient)."),
 ]
-CHECKOUTS = "MPSREF_COLLECTIONS"
+CHECKOUTS = "ANYMETAL_COLLECTIONS"
 """The environment variable with folders of published kernels, for backends such as pytorch:mps."""
 
 CheckoutOption = Annotated[
@@ -542,7 +543,7 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
 def _look_in(checkouts: Sequence[Path] | None) -> None:
     """Let backends, also in other processes, find published kernels in folders."""
     if checkouts:
-        known = [one for one in [os.environ.get(CHECKOUTS)] if one]
+        known = [one for one in [variable(CHECKOUTS)] if one]
         os.environ[CHECKOUTS] = os.pathsep.join([*(str(one.resolve()) for one in checkouts), *known])
 
 

@@ -54,6 +54,7 @@ GROUPS = {
     "Metal backend": ("backends/mpsref_metal/*.py",),
     "MSL": ("backends/mpsref_metal/msl/*.metal",),
 }
+SOURCES = (".", "backends", "backends/anymetal")
 TREE = ("mpsref", "backends", "tests", "pyproject.toml")
 """What a copy of the tree has."""
 
@@ -457,8 +458,10 @@ class Trees:
         return Result(mutation, status != SURVIVED, by, time.monotonic() - start)
 
     def _test(self, file: str, tree: Path, left_out: list[str]) -> tuple[int | None, str]:
-        path = os.pathsep.join([str(tree), str(tree / "backends"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        ours = {"PYTHONPATH": path, "MPSREF_CACHE_DIR": os.environ.get("MPSREF_CACHE_DIR", str(self._folder / "cache"))}
+        roots = [str(tree / name) for name in SOURCES]
+        path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
+        caches = ("MPSREF_CACHE_DIR", "ANYMETAL_CACHE_DIR")
+        ours = {"PYTHONPATH": path, **{name: os.environ.get(name, str(self._folder / "cache")) for name in caches}}
         threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "2")
         process = subprocess.Popen(
             [
@@ -509,7 +512,7 @@ def run(
 ) -> None:
     """Sample mutants and run the tests of each."""
     stop, found = time.monotonic() + seconds, list[Result]()
-    sys.path[:0] = [str(ROOT), str(ROOT / "backends")]
+    sys.path[:0] = [str(ROOT / name) for name in SOURCES]
     from mpsref.machine import cores
 
     chosen = [one for one in sample(number, seed) if not reason_of(one) and (not group or one.group in group)]

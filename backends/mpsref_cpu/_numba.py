@@ -175,7 +175,7 @@ class _KernelCache(_Base):
         """Return the folder and the key of the code for the types of a signature, and these types."""
         arguments = tuple(getattr(signature, "args", signature))
         key = disk_cache.key(*self._parts, codegen.magic_tuple(), arguments)
-        return disk_cache.private_folder("cpu"), key, arguments
+        return disk_cache.private_folder("cpu", "mpsref"), key, arguments
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the result of a former compilation, or ``None``."""

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+from anymetal.environment import variable
 from mpsref.conformance import families
 from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.case import Case
@@ -131,7 +132,7 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the mask was inherited, see :func:`uninterrupted`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    os.environ.setdefault("MPSREF_LAUNCH_WORKERS", "1")  # the cores are busy
+    os.environ["ANYMETAL_LAUNCH_WORKERS"] = variable("ANYMETAL_LAUNCH_WORKERS") or "1"  # the cores are busy
     gc.set_threshold(50_000, 20, 50)  # by default it takes a tenth of the time of compilation, whose objects last
 
 

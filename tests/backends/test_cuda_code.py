@@ -33,7 +33,7 @@ SPILLED = {
     ("depthwise_sums", 0): (4, "the sums of 25 taps of four channels"),
 }
 """By name and threads: bytes of registers that a thread stores in memory, at most, and what they are."""
-SPILLS = re.compile(r"Function properties for mpsref_thread\n.*?(\d+) bytes spill stores", re.DOTALL)
+SPILLS = re.compile(r"Function properties for anymetal_thread\n.*?(\d+) bytes spill stores", re.DOTALL)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def launch(operation: Operation) -> None:
 
 def entry(ptx: bytes) -> str:
     """Return the code of the entry of a kernel: everything that it calls is part of it."""
-    text = re.search(r"\.visible \.entry mpsref_thread\(.*?\n\}\n", ptx.decode(), re.DOTALL)
+    text = re.search(r"\.visible \.entry anymetal_thread\(.*?\n\}\n", ptx.decode(), re.DOTALL)
     assert text is not None
     assert "call" not in text[0]
     return text[0]

@@ -465,10 +465,10 @@ def test_what_runs_for_long_has_a_time(monkeypatch):
 
 
 def test_checkouts_are_found_by_backends(monkeypatch, tmp_path):
-    monkeypatch.setenv("MPSREF_COLLECTIONS", "before")
+    monkeypatch.setenv("ANYMETAL_COLLECTIONS", "before")
     words = ["check", "-b", "pytorch:mps", "-k", "SoftMax.forward", "--cases", "1"]
     output = CliRunner().invoke(cli.app, [*words, "--checkout", str(tmp_path)]).output
-    assert os.environ["MPSREF_COLLECTIONS"] == f"{tmp_path}{os.pathsep}before"
+    assert os.environ["ANYMETAL_COLLECTIONS"] == f"{tmp_path}{os.pathsep}before"
     assert ("checkout" if importlib.util.find_spec("torch") else "PyTorch is not installed") in output
     assert CliRunner().invoke(cli.app, [*words, "--checkout", str(tmp_path / "absent")]).exit_code == 2
 

@@ -81,7 +81,7 @@ class Kernel:
         local : mapping of int to int, optional
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
-            Limit of the processor time of the launch. The default is in ``MPSREF_LAUNCH_SECONDS``, else 60.
+            Limit of the processor time of the launch. The default is in ``ANYMETAL_LAUNCH_SECONDS``, else 60.
 
         Returns
         -------
@@ -440,7 +440,7 @@ def compile(
     suppress : path, optional
         A TOML file of findings that are accepted, see :class:`anymetal.clang.Device`.
     isolate : bool, optional
-        Whether each launch runs in a process of its own, which may use ``MPSREF_LAUNCH_MEMORY`` MiB (default 4096)
+        Whether each launch runs in a process of its own, which may use ``ANYMETAL_LAUNCH_MEMORY`` MiB (default 4096)
         beyond its buffers. Running a kernel is running native code: this keeps a crash from the calling process, and is
         no protection from hostile code.
 

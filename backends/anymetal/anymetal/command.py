@@ -45,7 +45,7 @@ HINTS = {
     "pass constants=": "--constant",
     "local={": "--threadgroup",
     'runtime="clang"': "--runtime clang",
-    "MPSREF_LAUNCH_SECONDS": "--seconds",
+    "ANYMETAL_LAUNCH_SECONDS": "--seconds",
 }
 """Options of the command for what messages name in Python."""
 BUFFER = "NAME:DTYPE:LENGTH[=VALUE], FILE.npy or NAME=FILE.npy; an index may stand for the name, INDEX:FILE.npy"

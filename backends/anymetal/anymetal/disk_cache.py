@@ -1,6 +1,7 @@
 """Compiled code on disk, in folders that only the user can write.
 
-``MPSREF_CACHE_DIR``, else the user's cache folder, contains a folder for each kind of code. An entry is a file and its
+``ANYMETAL_CACHE_DIR``, else the user's cache folder, contains a folder for each kind of code; code of another product
+is in a folder of its name. An entry is a file and its
 *note* ``<key>.json``: the SHA-256 of the file, which is part of its name, and metadata. Both are written under
 temporary names and moved into place, the note last; concurrent writers of an entry do not disturb each other. A file is
 used only if it has the checksum of its note.
@@ -30,6 +31,8 @@ from typing import Any, NamedTuple
 
 import platformdirs
 
+from .environment import variable
+
 ABANDONED = 3600
 """Age in seconds of a temporary file or folder whose writer was killed."""
 
@@ -44,6 +47,11 @@ OWN = re.compile(r"[0-9a-f]{64}\.(?:json|so|bc|ptx|pch|txt|code|zig)|\.build-[a-
 
 FOREIGN = re.compile(r"zig|\.nfs[0-9a-f]+|\.DS_Store")
 """Other names that a folder of the cache may contain: of a former version, network file systems, and the Finder."""
+
+OWN_VARIABLE = "ANYMETAL_CACHE_DIR"
+
+_variables: dict[Path, str] = {}
+"""The variable that names another place for a folder."""
 
 Build = Callable[[Path], Any]
 """Writes a file at a path and returns its metadata, which must be representable in JSON."""
@@ -61,12 +69,11 @@ class Entry(NamedTuple):
     about: Any
 
 
-def private_folder(kind: str) -> Path | None:
+def private_folder(kind: str, product: str = "anymetal") -> Path | None:
     """Return the folder for a kind of code, or ``None`` if there is none that only the user can write."""
-    named = os.environ.get("MPSREF_CACHE_DIR")
-    if named:
-        return _checked(Path(named, kind))
-    return _checked(Path(platformdirs.user_cache_dir("mpsref"), kind))
+    name = f"{product.upper()}_CACHE_DIR"
+    named = variable(name) if name == OWN_VARIABLE else os.environ.get(name)
+    return _checked(Path(named or platformdirs.user_cache_dir(product), kind), name)
 
 
 def key(*parts: object) -> str:
@@ -106,7 +113,7 @@ def store(folder: Path, key: str, suffix: str, build: Build) -> Entry:
     if other := _occupied(folder):
         raise OccupiedError(
             f"the folder {str(folder)!r} contains {other!r}, which is not a file of this cache; move it elsewhere, or "
-            "set MPSREF_CACHE_DIR to an empty folder"
+            f"set {_variables.get(folder, OWN_VARIABLE)} to an empty folder"
         )
     _remove_old(folder)
     with scratch(folder) as temporary:
@@ -135,7 +142,7 @@ def warn_unwritable(folder: Path, error: Exception) -> None:
     """Warn that compiled code is not kept in a folder."""
     message = (
         f"compiled kernels are not kept in {str(folder)!r} ({error}): each process compiles them again; free space on "
-        "this disk, or set MPSREF_CACHE_DIR to a folder of your own on another"
+        f"this disk, or set {_variables.get(folder, OWN_VARIABLE)} to a folder of your own on another"
     )
     _warn(folder, NOT_KEPT + str(error) if isinstance(error, OccupiedError) else message)
 
@@ -144,7 +151,7 @@ NOT_KEPT = "compiled kernels are not kept, each process compiles them again: "
 
 
 @functools.cache
-def _checked(folder: Path) -> Path | None:
+def _checked(folder: Path, name: str) -> Path | None:
     """Return the real path of a folder if only the user can write it; create the folder if it does not exist."""
     try:
         real = folder.resolve()
@@ -152,22 +159,23 @@ def _checked(folder: Path) -> Path | None:
             with contextlib.suppress(FileExistsError):
                 if not place.exists():
                     place.mkdir(mode=0o700)
-        risk = _risk(real)
+        risk = _risk(real, name)
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         risk = str(error)
     if risk is None:
+        _variables[real] = name
         return real
     _warn(folder, NOT_KEPT + risk)
     return None
 
 
-def _risk(folder: Path) -> str | None:
+def _risk(folder: Path, name: str) -> str | None:
     """Return how other users could replace files in a folder, as a sentence, or ``None`` if they cannot."""
     if not hasattr(os, "geteuid"):
         return None
     for place in (folder, *folder.parents):
         status = place.stat()
-        remedy = "set MPSREF_CACHE_DIR to a folder of your own"
+        remedy = f"set {name} to a folder of your own"
         if status.st_uid not in (0, os.geteuid()):
             return f"the folder {str(place)!r} belongs to another user (uid {status.st_uid}); {remedy}"
         # Others cannot replace what lies in a folder with the sticky bit, such as /tmp, unless it is theirs.

@@ -26,7 +26,7 @@ from .frontend.signature import At, Record
 from .interface import CompileError, LaunchError
 
 MEMORY = 4096
-"""MiB of memory of a process beyond its buffers; ``MPSREF_LAUNCH_MEMORY`` is another limit."""
+"""MiB of memory of a process beyond its buffers; ``ANYMETAL_LAUNCH_MEMORY`` is another limit."""
 
 GRACE = 60
 """Seconds that a process has to start, to compile, and to transfer its buffers."""
@@ -122,7 +122,7 @@ def placed(argument: Any, find: Callable[[Any], Any]) -> Any:
 
 def run(request: Request, name: str, call: Call) -> Results:
     """Run a call of a kernel in a process of its own; raise LaunchError if the process crashes or exceeds a limit."""
-    seconds, memory = launch_seconds(call.seconds), positive("MPSREF_LAUNCH_MEMORY", None, MEMORY, "MiB")
+    seconds, memory = launch_seconds(call.seconds), positive("ANYMETAL_LAUNCH_MEMORY", None, MEMORY, "MiB")
     command = [sys.executable, "-c", START.format([os.path.abspath(folder) for folder in sys.path])]
     try:
         done = subprocess.run(

@@ -2,7 +2,8 @@
 
 A collection is one module: a class derived from :class:`Collection` whose methods launch kernels as the collection's
 own host code does, and functions in ``CASES`` that draw arguments and return what NumPy computes for them. Nothing of a
-collection is in the repository: its files are those of an installed package, or of a folder in ``MPSREF_COLLECTIONS``.
+collection is in the repository: its files are those of an installed package, or of a folder that
+``ANYMETAL_COLLECTIONS`` names.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from numpy.typing import NDArray
 import anymetal
 from anymetal import clang
 from anymetal.clang.findings import Finding
+from anymetal.environment import variable
 from anymetal.frontend.options import Options
 from anymetal.frontend.toolchain import find as find_toolchain
 
 Array: TypeAlias = NDArray[Any]
 
-FOLDERS = "MPSREF_COLLECTIONS"
+FOLDERS = "ANYMETAL_COLLECTIONS"
 """The environment variable with folders of unpacked packages and checkouts."""
 
 TYPES = {
@@ -147,10 +149,10 @@ def functions(text: str, options: Options | None) -> dict[str, int]:
     Without options macros are not expanded: headers are no sources of their own.
     """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
-    marked = FUNCTION.sub(lambda one: f"mpsref_{one.start()} {one[0]}", text)
+    marked = FUNCTION.sub(lambda one: f"anymetal_{one.start()} {one[0]}", text)
     if options and (toolchain := find_toolchain()):
         _, marked, _ = toolchain.preprocess(marked, options)
-    return {one[2]: int(one[1]) for one in re.finditer(r"mpsref_(\d+) " + FUNCTION.pattern, marked)}
+    return {one[2]: int(one[1]) for one in re.finditer(r"anymetal_(\d+) " + FUNCTION.pattern, marked)}
 
 
 def modules() -> dict[str, Any]:
@@ -174,7 +176,7 @@ def lacking(module: Any, opened: Collection, case: str) -> str | None:
 
 def find(kind: type[Collection], folders: Sequence[Path] = ()) -> Path | None:
     """Return the marker file of a collection: in ``folders``, else in those of the environment, else installed."""
-    named = [Path(one) for one in os.environ.get(FOLDERS, "").split(os.pathsep) if one]
+    named = [Path(one) for one in (variable(FOLDERS) or "").split(os.pathsep) if one]
     return _find(kind.marker, tuple(folders) or tuple(named), tuple(sys.path))
 
 

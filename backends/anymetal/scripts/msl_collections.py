@@ -144,7 +144,7 @@ class Front:
 
     def _failed(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
         calls = {
-            kernel: f'extern "C" [[clang::sycl_external]] void mpsref_call_{i}(const mpsref_group *g, uint t) '
+            kernel: f'extern "C" [[clang::sycl_external]] void anymetal_call_{i}(const anymetal_group *g, uint t) '
             f"{{ {self.body(kernel)} }}"
             for i, kernel in enumerate(kernels)
         }

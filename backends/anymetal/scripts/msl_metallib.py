@@ -119,7 +119,7 @@ def assertions(kernel: Kernel, apple: Sequence[Argument]) -> str:
     if len(ours) != len(apple):
         return f'static_assert(false, "{len(ours)} arguments, Apple has {len(apple)}");'
     places = [place for place, known in enumerate(kernel.parameters) if known in ours]
-    parts = [f"constexpr mpsref::about<decltype(+({kernel.call}))> about;"]
+    parts = [f"constexpr anymetal::about<decltype(+({kernel.call}))> about;"]
     for i, (known, one) in enumerate(zip(ours, apple, strict=True)):
         wanted = {
             "bytes": (f"about.numbers[{1 + 6 * i}]", one.nbytes),
@@ -129,7 +129,7 @@ def assertions(kernel: Kernel, apple: Sequence[Argument]) -> str:
             "space": (str(int(known.kind == "threadgroup")), int(one.space == THREADGROUP)),
         }
         parts += [f'static_assert({a} == {b}u, "{what}");' for what, (a, b) in wanted.items()]
-        parts.append(f"typedef mpsref::parameter<decltype(+({kernel.call})), {places[i]}>::type type{i};")
+        parts.append(f"typedef anymetal::parameter<decltype(+({kernel.call})), {places[i]}>::type type{i};")
         for name, offset, nbytes in one.members:
             parts.append(f'static_assert(__builtin_offsetof(type{i}, {name}) == {offset}, "offset of {name}");')
             parts.append(f'static_assert(sizeof(type{i}::{name}) == {nbytes}, "bytes of {name}");')

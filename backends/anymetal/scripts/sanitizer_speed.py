@@ -167,7 +167,7 @@ def processor_time() -> float:
 
 def device(workers: str, sanitize: bool) -> clang.Device:
     """Return a device whose launches have so many processes; with "", those that are long have one for each core."""
-    os.environ["MPSREF_LAUNCH_WORKERS"] = workers
+    os.environ["ANYMETAL_LAUNCH_WORKERS"] = workers
     return clang.Device(check_order=False, sanitize=sanitize)
 
 

@@ -45,7 +45,8 @@ def rare_collections() -> None:
 @pytest.fixture
 def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache of compiled code, as a new process sees it."""
-    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("ANYMETAL_CACHE_DIR", "MPSREF_CACHE_DIR"):  # that of backends in numba
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
     monkeypatch.setattr(disk_cache, "_warned", set())
     disk_cache._checked.cache_clear()
     disk_cache._remove_old.cache_clear()
@@ -54,8 +55,8 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def demand_apple_gpu(reason: str | None) -> None:
-    """Skip with the reason why there is no Apple GPU, or fail where MPSREF_REQUIRE_METAL=1 promises one."""
-    _demand(reason, "MPSREF_REQUIRE_METAL")
+    """Skip with the reason why there is no Apple GPU, or fail where ANYMETAL_REQUIRE_METAL=1 promises one."""
+    _demand(reason, "ANYMETAL_REQUIRE_METAL")
 
 
 def _demand(reason: str | None, promise: str) -> None:
@@ -71,7 +72,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("apple") is not None:
         demand_apple_gpu(metalcompute.unavailable())
     if item.get_closest_marker("nvidia") is not None:
-        _demand(driver.unavailable(), "MPSREF_REQUIRE_CUDA")
+        _demand(driver.unavailable(), "ANYMETAL_REQUIRE_CUDA")
 
 
 @pytest.fixture

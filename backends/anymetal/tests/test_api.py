@@ -437,7 +437,7 @@ def test_a_crash_of_the_process(monkeypatch, child, message):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not limit memory")
 def test_the_memory_of_the_process(monkeypatch):
-    monkeypatch.setenv("MPSREF_LAUNCH_MEMORY", "200")
+    monkeypatch.setenv("ANYMETAL_LAUNCH_MEMORY", "200")
     x, y = arrays()
     with pytest.raises(LaunchError, match="kernel `axpy` could not run: no memory"):
         anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)["axpy"](4, 4, x, y, 10)

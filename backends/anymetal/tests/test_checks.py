@@ -422,9 +422,9 @@ PLAIN = HEAD + (
 def spread(monkeypatch, workers, source, y, odd=9999, *more, groups=16, threads=16, seconds=None, **options):
     """Run ROWS with processes: the launch, or the text and findings of an error, and the results."""
     if workers:
-        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", str(workers))
+        monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", str(workers))
     else:
-        monkeypatch.delenv("MPSREF_LAUNCH_WORKERS", raising=False)
+        monkeypatch.delenv("ANYMETAL_LAUNCH_WORKERS", raising=False)
     device = clang.Device(**{"check_order": False, "sanitize": True} | options)
     buffer = device.buffer(y)
     try:
@@ -516,7 +516,7 @@ def test_numbers_that_threadgroups_take(sanitize, monkeypatch):
     """Atomic operations give each threadgroup a number, in the order in which they run."""
     text, found = TAKEN.replace("NEXT", "atomic_fetch_add_explicit(next, 1, memory_order_relaxed)"), []
     for workers in ("1", "3", "3"):
-        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", workers)
+        monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", workers)
         device = clang.Device(check_order=False, sanitize=sanitize)
         f, y = device.kernel(text).function("rows"), device.buffer(256)
         done = f.dispatch(64, y, np.uint32(0), np.zeros(1, np.uint32), threadgroup=1, local={0: 16})
@@ -540,7 +540,7 @@ def test_numbers_that_threads_take(monkeypatch):
 
 @SPREAD
 def test_threadgroup_memory_of_a_process_has_guards(monkeypatch):
-    monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", "3")
+    monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", "3")
     device, source = clang.Device(check_order=False), TAKEN.replace("NEXT", "i").replace("atomic_uint", "uint")
 
     def run(text):
@@ -643,7 +643,7 @@ def test_an_interrupt_ends_all_processes(monkeypatch):
 @SPREAD
 def test_processes_end_with_that_of_the_launch():
     code = (
-        "import os; os.environ['MPSREF_LAUNCH_WORKERS'] = '3'\n"
+        "import os; os.environ['ANYMETAL_LAUNCH_WORKERS'] = '3'\n"
         "import numpy as np, anymetal\n"
         "f = anymetal.compile('kernel void f(device volatile float *y, uint i [[thread_position_in_grid]]) "
         "{ while (y[i] == 0) y[i] = 0; }', check_order=False)['f']\n"
@@ -670,8 +670,8 @@ def is_running(process):
 
 def test_the_number_of_processes_is_checked(monkeypatch):
     for value in ("0", "-1", "251", "many", "2.5"):
-        monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", value)
+        monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", value)
         with pytest.raises(
-            LaunchError, match=re.escape(f"MPSREF_LAUNCH_WORKERS={value!r} is not a number from 1 to 250")
+            LaunchError, match=re.escape(f"ANYMETAL_LAUNCH_WORKERS={value!r} is not a number from 1 to 250")
         ):
             launch(RIGHT, *inputs(), 32)

@@ -325,7 +325,7 @@ def test_a_crash_elsewhere_is_still_a_crash(device):
 def folder(tmp_path, monkeypatch):
     """A fresh cache, for this process and its children; what zig itself keeps is not part of the question."""
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(cache.kept_by_compiler(cache.directory())))
-    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path))
     return tmp_path / "msl"
 
 
@@ -458,7 +458,7 @@ def test_processes_that_compile_at_once(folder):
 def test_a_cache_that_cannot_be_written(tmp_path, folder):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    done = run(RUN, MPSREF_CACHE_DIR=str(blocked))
+    done = run(RUN, ANYMETAL_CACHE_DIR=str(blocked))
     assert done.stdout == "15.0\n"
     assert done.stderr.count("Warning:") == 1
     assert "compiled kernels are not kept" in done.stderr
@@ -478,7 +478,7 @@ def test_a_forked_child_leaves_the_temporary_folder(tmp_path, folder):
     os.wait()
     print(len(list(cache.directory().glob("*.so"))))
     """
-    assert python(code, MPSREF_CACHE_DIR=str(blocked)) == "2"
+    assert python(code, ANYMETAL_CACHE_DIR=str(blocked)) == "2"
 
 
 @pytest.mark.slow
@@ -493,7 +493,7 @@ def test_a_disk_that_is_full_or_read_only(tmp_path, folder, option, reason):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{option}", "none", disk], check=False).returncode:
         pytest.skip("no permission to mount a file system")
     try:
-        done = run(RUN, MPSREF_CACHE_DIR=str(disk))
+        done = run(RUN, ANYMETAL_CACHE_DIR=str(disk))
     finally:
         subprocess.run(["umount", disk], check=True)
     assert done.stdout == "15.0\n"
@@ -530,13 +530,13 @@ def test_a_library_planted_by_another_user_is_not_loaded(tmp_path, folder):
         (key,) = (note.stem for note in folder.glob("*.json") if library.stem in note.read_text())
         disk_cache.store(shared, key, ".so", compile_trap)
     with pytest.raises(AssertionError, match="undefined symbol"):
-        run(RUN, MPSREF_CACHE_DIR=str(shared.parent))
+        run(RUN, ANYMETAL_CACHE_DIR=str(shared.parent))
     assert trace.exists(), "the trap works"
     trace.unlink()
 
     for path in (shared, *shared.iterdir()):
         os.chown(path, 65534, 65534)
-    done = run(RUN, MPSREF_CACHE_DIR=str(shared.parent))
+    done = run(RUN, ANYMETAL_CACHE_DIR=str(shared.parent))
     assert done.stdout == "15.0\n"
     assert not trace.exists()
     assert done.stderr.count("Warning:") == 1
@@ -558,7 +558,7 @@ def test_functions_that_no_kernel_needs_are_left_out(device, folder):
 
 
 def test_the_folder_for_want_of_another(monkeypatch):
-    monkeypatch.setenv("MPSREF_CACHE_DIR", "/proc/nowhere")
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", "/proc/nowhere")
     with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):
         assert cache.directory().is_relative_to(tempfile.gettempdir())
 
@@ -567,11 +567,11 @@ def test_the_folder_for_want_of_another(monkeypatch):
 
 
 def test_reasons_why_it_is_unavailable(monkeypatch):
-    monkeypatch.setenv("MPSREF_CLANG", "/no/such/clang")
-    assert "MPSREF_CLANG='/no/such/clang' is not an executable" in str(clang.unavailable())
-    with pytest.raises(LaunchError, match="MPSREF_CLANG"):
+    monkeypatch.setenv("ANYMETAL_CLANG", "/no/such/clang")
+    assert "ANYMETAL_CLANG='/no/such/clang' is not an executable" in str(clang.unavailable())
+    with pytest.raises(LaunchError, match="ANYMETAL_CLANG"):
         clang.Device()
-    monkeypatch.delenv("MPSREF_CLANG")
+    monkeypatch.delenv("ANYMETAL_CLANG")
     monkeypatch.setattr(toolchain, "wheel", lambda: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
     assert clang.unavailable() == "no clang found: `pip install ziglang`, or put a clang on the PATH"

@@ -214,7 +214,7 @@ MESSAGES = {
 @pytest.mark.parametrize("workers", ["1", "3"])
 @pytest.mark.parametrize("level", ["", "_debug", "_info", "_error", "_fault"])
 def test_messages_are_printed_once(monkeypatch, capfd, level, workers):
-    monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", workers)
+    monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", workers)
     logs = "".join(f"os_log_default.log{level}({message});" for message in MESSAGES)
     source = (
         f"kernel void f(device uint* y, uint i [[thread_position_in_grid]]) {{ y[i] = i; if (i == 3) {{ {logs} }} }}"

@@ -162,8 +162,8 @@ def test_threadgroup_memory_and_isolation(run, monkeypatch):
     line = (*kernel("turn_float", "10"), "--buffer", "x.npy", "--threadgroup", "0:48")
     (x,) = buffers(run(*line, "--isolate", "--seconds", "20", "--json"))
     assert x["changed"] == 10
-    monkeypatch.setenv("MPSREF_LAUNCH_MEMORY", "0")
-    assert "MPSREF_LAUNCH_MEMORY='0' is not a number of MiB" in run(*line, "--isolate").stderr
+    monkeypatch.setenv("ANYMETAL_LAUNCH_MEMORY", "0")
+    assert "ANYMETAL_LAUNCH_MEMORY='0' is not a number of MiB" in run(*line, "--isolate").stderr
     done = run("-D", "BARRIER=", *line)
     assert done.exit_code == 1
     assert "kernel `turn_float` gives a result that depends on the order of its threads" in done.stderr

@@ -18,7 +18,7 @@ from anymetal.frontend.program import checked
 from shared import COPY, REVERSE, SUMS, reversed_in_groups, size
 
 FLOAT, INT = ord("f") * 256 + 4, ord("i") * 256 + 4
-"""The numbers of parameters in `mpsref_about`."""
+"""The numbers of parameters in `anymetal_about`."""
 
 
 @pytest.fixture
@@ -163,16 +163,16 @@ def test_an_old_card(fake_cuda, monkeypatch):
 
 
 def test_no_clang(fake_cuda, monkeypatch):
-    monkeypatch.delenv("MPSREF_CLANG", raising=False)
+    monkeypatch.delenv("ANYMETAL_CLANG", raising=False)
     monkeypatch.setattr(toolchain, "wheel", lambda: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
     assert str(cuda.unavailable()).endswith('"nvidia-nvvm>=13"')
 
 
 def test_no_libdevice(fake_cuda, monkeypatch):
-    monkeypatch.setenv("MPSREF_LIBDEVICE", "/no/such/file")
-    assert "MPSREF_LIBDEVICE='/no/such/file' is not a file" in str(cuda.unavailable())
-    monkeypatch.delenv("MPSREF_LIBDEVICE")
+    monkeypatch.setenv("ANYMETAL_LIBDEVICE", "/no/such/file")
+    assert "ANYMETAL_LIBDEVICE='/no/such/file' is not a file" in str(cuda.unavailable())
+    monkeypatch.delenv("ANYMETAL_LIBDEVICE")
     monkeypatch.setattr(ptx, "_installed_libdevice", lambda: None)
     assert "no libdevice.10.bc" in str(cuda.unavailable())
     with pytest.raises(LaunchError, match="set CUDA_HOME"):
@@ -612,8 +612,8 @@ def test_threadgroup_memory_needs_a_length(device):
 
 def test_ptx_of_exact_grids(compiled):
     text = compiled(REVERSE, is_exact=True).text.decode()
-    assert ".extern .shared .align 16 .b8 mpsref_shared[];" in text
+    assert ".extern .shared .align 16 .b8 anymetal_shared[];" in text
     assert all(f"%{name}.{axis}" in text for name in ("tid", "ntid", "ctaid") for axis in "xy")
-    assert "mpsref_thread_param_2" in text
-    assert "mpsref_thread_param_3" not in text
+    assert "anymetal_thread_param_2" in text
+    assert "anymetal_thread_param_3" not in text
     assert ".extern .shared" not in compiled(COPY, is_exact=True).text.decode()

@@ -228,7 +228,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, place: str, m
         assert disk_cache.private_folder("test") is None
     assert disk_cache.private_folder("test") is None
     named = (tmp_path / place).resolve()
-    assert f"other users can write to the folder '{named}' (mode {mode:04o}); `chmod go-w` it, or set MPSREF" in str(
+    assert f"other users can write to the folder '{named}' (mode {mode:04o}); `chmod go-w` it, or set ANYMETAL" in str(
         caught[0].message
     )
 
@@ -256,7 +256,7 @@ def test_others_may_write_next_to_the_folder_if_they_cannot_replace_it(tmp_path:
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "cache" / "test").mkdir(mode=0o700, parents=True)
     os.chown(tmp_path / place, 12345, -1)
-    with pytest.warns(RuntimeWarning, match=r"belongs to another user \(uid 12345\); set MPSREF_CACHE_DIR"):
+    with pytest.warns(RuntimeWarning, match=r"belongs to another user \(uid 12345\); set ANYMETAL_CACHE_DIR"):
         assert disk_cache.private_folder("test") is None
 
 

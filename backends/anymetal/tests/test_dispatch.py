@@ -248,7 +248,7 @@ def test_an_endless_kernel_stops(device, name):
     f, y = function(device, endless(body)), device.buffer(8)
     message = (
         r"kernel `f` did not end within 0\.1 seconds of processor time: it was stopped in threadgroup \d \(the last "
-        rf"barrier or simdgroup function of the thread: {place}; threads=64 runs 64 .* raise MPSREF_LAUNCH_SECONDS"
+        rf"barrier or simdgroup function of the thread: {place}; threads=64 runs 64 .* raise ANYMETAL_LAUNCH_SECONDS"
     )
     with pytest.raises(LaunchError, match=message):
         f.dispatch(64, y, threadgroup=32, seconds=0.1)
@@ -257,12 +257,12 @@ def test_an_endless_kernel_stops(device, name):
 
 
 def test_the_limit_in_the_environment(device, monkeypatch):
-    monkeypatch.setenv("MPSREF_LAUNCH_SECONDS", "0.05")
+    monkeypatch.setenv("ANYMETAL_LAUNCH_SECONDS", "0.05")
     with pytest.raises(LaunchError, match=r"within 0\.05 seconds"):
         function(device, endless("while (y[0] == 0) y[1] = i;"))(32, device.buffer(8))
     for value in ("0", "-1", "nan", "many", "1e10"):
-        monkeypatch.setenv("MPSREF_LAUNCH_SECONDS", value)
-        with pytest.raises(LaunchError, match=f"MPSREF_LAUNCH_SECONDS='{value}' is not a number of seconds above 0"):
+        monkeypatch.setenv("ANYMETAL_LAUNCH_SECONDS", value)
+        with pytest.raises(LaunchError, match=f"ANYMETAL_LAUNCH_SECONDS='{value}' is not a number of seconds above 0"):
             function(device, COPY).dispatch(1, 4, 4, size(1))
     with pytest.raises(LaunchError, match="seconds=True is not a number"):
         function(device, COPY).dispatch(1, 4, 4, size(1), seconds=True)

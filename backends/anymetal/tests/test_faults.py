@@ -55,7 +55,7 @@ def compared(ran: list[Ran]) -> list[Any]:
 def test_a_fault_is_found_and_its_repair_is_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one process, and in several, which find the same."""
     found = compared(both(HERE, name))
-    monkeypatch.setenv("MPSREF_LAUNCH_WORKERS", "3")
+    monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", "3")
     assert compared(both(HERE, name)) == found
 
 

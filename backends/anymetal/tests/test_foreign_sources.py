@@ -101,7 +101,7 @@ ATTACKS = {
     "a crash": ("#pragma clang __debug crash", "stopped with status|not supported"),
     "a precompiled header": ('#pragma GCC pch_preprocess "SECRET"', "not supported"),
     "a trigraph": ('??=include "SECRET"', "error"),
-    "a macro of the shim": ("MPSREF_LOCAL(0) constant int a = 1;", "`MPSREF_LOCAL` is reserved"),
+    "a macro of the shim": ("ANYMETAL_LOCAL(0) constant int a = 1;", "`ANYMETAL_LOCAL` is reserved"),
     "what a pass has": (
         "#undef __has_feature\nconstant int a = __has_feature(cxx_rtti);", "`__has_feature` is reserved|expected",
     ),
@@ -124,7 +124,7 @@ def test_attacks_are_errors(unloaded, tmp_path, name):
 
 
 OF_THE_WHEEL = pytest.mark.skipif(
-    bool(os.environ.get("MPSREF_CLANG")), reason="other linkers refuse these sources themselves, or in other words"
+    bool(os.environ.get("ANYMETAL_CLANG")), reason="other linkers refuse these sources themselves, or in other words"
 )
 
 
@@ -197,13 +197,13 @@ def test_a_source_is_preprocessed_once():
         macros([*compiler.front, *ptx.FLAGS, *DEFAULTS.definitions]),
     ]
     left = [{name: text for name, text in found.items() if name.split("(")[0] not in shim} for found in passes]
-    left = [{name: text for name, text in found.items() if not name.startswith("MPSREF_")} for found in left]
+    left = [{name: text for name, text in found.items() if not name.startswith("ANYMETAL_")} for found in left]
     assert left[0] == left[1] == left[2]
     assert left[0]["__METAL_VERSION__"] == "230"
 
 
 @pytest.mark.parametrize(
-    "name", ["MPSREF_STRICT", "MPSREF_CUDA", "__OPENCL_CPP_VERSION__", "__x86_64__", "kernel", "float4"]
+    "name", ["ANYMETAL_STRICT", "ANYMETAL_CUDA", "__OPENCL_CPP_VERSION__", "__x86_64__", "kernel", "float4"]
 )
 def test_no_macro_tells_a_pass_from_another(device, name):
     """A text under `#ifndef` reaches each pass or none: one that is illegal MSL is an error, or is never compiled."""
@@ -483,24 +483,24 @@ EXPENSIVE = {  # the source, the body, and the signal that ends clang
 @pytest.mark.parametrize("name", EXPENSIVE)
 def test_compilations_have_limits(unloaded, monkeypatch, name):
     seconds = 1 if name == "time" else 2
-    monkeypatch.setenv("MPSREF_COMPILE_SECONDS", str(seconds))
-    monkeypatch.setenv("MPSREF_COMPILE_MEMORY", "700")
+    monkeypatch.setenv("ANYMETAL_COMPILE_SECONDS", str(seconds))
+    monkeypatch.setenv("ANYMETAL_COMPILE_MEMORY", "700")
     before, body, end = EXPENSIVE[name]
-    preprocessor = {"MPSREF_COMPILE_SECONDS": 5, "MPSREF_COMPILE_MEMORY": 700 if name == "time" else 256}
+    preprocessor = {"ANYMETAL_COMPILE_SECONDS": 5, "ANYMETAL_COMPILE_MEMORY": 700 if name == "time" else 256}
     monkeypatch.setattr(toolchain, "PREPROCESSING", preprocessor)
     with pytest.raises(CompileError) as caught:
         unloaded.kernel(kernel(body, before))
     is_macro = before.startswith("#define")
-    memory = preprocessor["MPSREF_COMPILE_MEMORY"] if is_macro else 700
-    limits = f"may take {seconds} seconds of processor time (MPSREF_COMPILE_SECONDS), {memory} MiB of memory"
+    memory = preprocessor["ANYMETAL_COMPILE_MEMORY"] if is_macro else 700
+    limits = f"may take {seconds} seconds of processor time (ANYMETAL_COMPILE_SECONDS), {memory} MiB of memory"
     assert is_macro == ("a macro expands to too much text" in str(caught.value))
     assert f"stopped with status {-end}. A compilation {limits}" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1e3"])
 def test_limits_are_numbers(monkeypatch, value):
-    monkeypatch.setenv("MPSREF_COMPILE_SECONDS", value)
-    with pytest.raises(CompileError, match=f"MPSREF_COMPILE_SECONDS='{value}' is not a number from 1 to"):
+    monkeypatch.setenv("ANYMETAL_COMPILE_SECONDS", value)
+    with pytest.raises(CompileError, match=f"ANYMETAL_COMPILE_SECONDS='{value}' is not a number from 1 to"):
         clang.Device().kernel(kernel(before=f"// {time.time()}"))
 
 

@@ -47,9 +47,9 @@ struct exchange { uint active; unsigned char value[32][64] __attribute__((aligne
 uint lane, asked, rounds, calls[64][3];
 long found[4];
 void *place[5];
-uint mpsref_thread_index(void) { return lane; }
+uint anymetal_thread_index(void) { return lane; }
 struct site { const char *file; uint line, column; };
-struct exchange *mpsref_exchange_values(const void *value, uint bytes, uint flags, struct site here) {
+struct exchange *anymetal_exchange_values(const void *value, uint bytes, uint flags, struct site here) {
     uint call = asked++;
     if (call < rounds) return &known[call];
     known[call].active |= 1u << lane;
@@ -57,8 +57,8 @@ struct exchange *mpsref_exchange_values(const void *value, uint bytes, uint flag
     calls[call][0] = flags, calls[call][1] = here.line, calls[call][2] = here.column;
     __builtin_longjmp(place, 1);
 }
-void mpsref_barrier(uint flags, struct site here) { found[3] = flags; }
-void mpsref_out_of_bounds(long index, unsigned long length, struct site here) {
+void anymetal_barrier(uint flags, struct site here) { found[3] = flags; }
+void anymetal_out_of_bounds(long index, unsigned long length, struct site here) {
     found[0] = index, found[1] = length, found[2] = here.line, found[3] = here.column;
     __builtin_longjmp(place, 1);
 }
@@ -82,7 +82,7 @@ int thread(void (*entry)(const void *, uint), const void *group, uint t) {
     return 0;
 }
 """
-OWN = [f"-Dmpsref_{name}=test_{name}" for name in ("thread_index", "exchange_values", "barrier", "out_of_bounds")]
+OWN = [f"-Danymetal_{name}=test_{name}" for name in ("thread_index", "exchange_values", "barrier", "out_of_bounds")]
 """Names that the launcher of the runtime, in the same process, does not have."""
 PRELUDE = """
 using namespace metal;
@@ -99,7 +99,7 @@ namespace source { // functions that a source defines beside those of the librar
 template <class T> T sign(T x) { return x + T(40); }
 }
 template <class V> V take(V v) { return v; }
-template <class V, class... A> V make(A... a) { return mpsref::construct<V>(a...); }
+template <class V, class... A> V make(A... a) { return anymetal::construct<V>(a...); }
 template <class A, class F> auto on(F f) { A a{{7}}; return f((device A *)&a); }
 template <class A, class R> R on(R (*f)(volatile threadgroup A *)) { A a{{7}}; return f((threadgroup A *)&a); }
 #define RELAXED memory_order_relaxed
@@ -177,16 +177,16 @@ vectors:
     packed_half3(half(v(2.0f)), 3, 4)[v(1)] -> f2 3
     [] { packed_short3 p(1, 2, v(short(3))); p += short3{1, 1, 1}; p[0] = 9; return p; }() -> i2 [9, 3, 4]
     float4{v(1.0f), 2, 3, 4}.wzyx.yz -> f4 [3, 2]
-    take<float4>(mpsref::braces(1, v(2.0f), make<float2>(3))) -> f4 [1, 2, 3, 3]
-    [] { struct pair { int a; float b; }; return take<pair>(mpsref::braces(v(1), 2.5f)).b; }() -> f4 2.5
-    mpsref::cast<int>(v(2.7f)) -> i4 2
-    mpsref::cast<bfloat>(half(v(2.5f))) -> u2 16416
-    mpsref::castto<uint>() ->* mpsref::castto<int>() ->* v(-1.5f) -> u4 4294967295
-    mpsref::castto<float4>() ->* v(3) -> f4 [3, 3, 3, 3]
-    mpsref::castto<uchar>() ->* v(300) + 1 -> i4 45
-    [] { float4 x = v(2.0f); return mpsref::cast<int>(x.y) + (mpsref::castto<int>() ->* x[v(2)]); }() -> i4 4
-    [] { float x = v(2.0f); mpsref::cast<thread float &>(x) = 5; return x; }() -> f4 5
-    [] { enum class e : uint { a = 7 }; return mpsref::cast<uint>(e::a) + uint(mpsref::cast<e>(v(2))); }() -> u4 9
+    take<float4>(anymetal::braces(1, v(2.0f), make<float2>(3))) -> f4 [1, 2, 3, 3]
+    [] { struct pair { int a; float b; }; return take<pair>(anymetal::braces(v(1), 2.5f)).b; }() -> f4 2.5
+    anymetal::cast<int>(v(2.7f)) -> i4 2
+    anymetal::cast<bfloat>(half(v(2.5f))) -> u2 16416
+    anymetal::castto<uint>() ->* anymetal::castto<int>() ->* v(-1.5f) -> u4 4294967295
+    anymetal::castto<float4>() ->* v(3) -> f4 [3, 3, 3, 3]
+    anymetal::castto<uchar>() ->* v(300) + 1 -> i4 45
+    [] { float4 x = v(2.0f); return anymetal::cast<int>(x.y) + (anymetal::castto<int>() ->* x[v(2)]); }() -> i4 4
+    [] { float x = v(2.0f); anymetal::cast<thread float &>(x) = 5; return x; }() -> f4 5
+    [] { enum class e : uint { a = 7 }; return anymetal::cast<uint>(e::a) + uint(anymetal::cast<e>(v(2))); }() -> u4 9
     as_type<uint>(v(1.0f)) -> u4 1065353216
     as_type<half2>(v(0xc0003c00u)) -> f2 [1, -2]
     as_type<ushort>(bfloat(v(1.0f))) -> u2 16256
@@ -380,7 +380,7 @@ MATRIX = {
     """simdgroup_float8x8 a, r; simdgroup_bfloat8x8 b(2.0f); simdgroup_load(a, A);
        simdgroup_multiply_accumulate(r, a, b, a);""": 3 * a,
     """float t[64] = {}; simdgroup_float8x8 a, r; simdgroup_load(a, A); simdgroup_store(a, t, 8, 0, true);
-       const ulong first = mpsref::matrix_column(lane) * 8 + mpsref::matrix_row(lane);
+       const ulong first = anymetal::matrix_column(lane) * 8 + anymetal::matrix_row(lane);
        r.thread_elements() = float2{t[first], t[first + 8]};""": a,
 }  # fmt: skip
 
@@ -445,17 +445,18 @@ FUNCTION void fast(void *out) {
 }
 template <class T, int N>
 void scaled(device T *out, const device T *in, constant float &by, threadgroup uint2 *, uint3 p, ushort lane) {
-    MPSREF_THREADS(N * 8) static MPSREF_LOCAL threadgroup int s[N];
+    ANYMETAL_THREADS(N * 8) static ANYMETAL_LOCAL threadgroup int s[N];
     s[lane] = 3;
     threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
     threadgroup int *q = s + lane;
     atomic_thread_fence(mem_flags::mem_device, memory_order_acq_rel);
     out[p.y] = T(in[p.x] * by) + *q;
 }
-MPSREF_ENTRY((void *x, void *y, void *z), MPSREF_LIST(x, y, z), 0,
-    scaled<half, 5>(mpsref::pointer{g->buffers[0]}, mpsref::pointer{g->buffers[1]},
-    mpsref::pointer{g->buffers[2]}, mpsref::pointer{g->locals[0]}, mpsref::index{t, t + 1, 0}, mpsref::index{t, 0, 0}))
-MPSREF_ABOUT((&scaled<half, 5>), 0, true, 1, true, 2, false, 0, true)
+ANYMETAL_ENTRY((void *x, void *y, void *z), ANYMETAL_LIST(x, y, z), 0,
+    scaled<half, 5>(anymetal::pointer{g->buffers[0]}, anymetal::pointer{g->buffers[1]},
+    anymetal::pointer{g->buffers[2]}, anymetal::pointer{g->locals[0]}, anymetal::index{t, t + 1, 0},
+    anymetal::index{t, 0, 0}))
+ANYMETAL_ABOUT((&scaled<half, 5>), 0, true, 1, true, 2, false, 0, true)
 """
 
 
@@ -478,7 +479,7 @@ def source() -> str:
         body = f"out[i] = i % 2 ? {name}(in[i]) : precise::{name}(float3{{in[i]}}).x;"
         parts += [f"FUNCTION void float_{name}(ARRAYS(float, float)) {{ for (uint i = 0; i < n; i++) {body} }}"]
     for to, of in CONVERSIONS:
-        body = f"out[i] = mpsref::cast<{to}>(in[i]);"
+        body = f"out[i] = anymetal::cast<{to}>(in[i]);"
         parts += [f"FUNCTION void {to}_of_{of}(ARRAYS({of}, {to})) {{ for (uint i = 0; i < n; i++) {body} }}"]
     parts += [ENTRY]
     return "\n".join(parts)
@@ -646,31 +647,31 @@ def test_precise_functions_with_fast_math(tmp_path: Path) -> None:
 
 
 class Group(ctypes.Structure):
-    """``mpsref_group`` of abi.h as far as the entry reads it."""
+    """``anymetal_group`` of abi.h as far as the entry reads it."""
 
     _fields_ = (("buffers", ctypes.c_void_p), ("locals", ctypes.c_void_p), ("rest", ctypes.c_uint32 * 20))
 
 
 def test_the_entry(library: ctypes.CDLL) -> None:
-    about = (ctypes.c_uint32 * 25).in_dll(library, "mpsref_about")
+    about = (ctypes.c_uint32 * 25).in_dll(library, "anymetal_about")
     print(list(about))
     halves, floats, uints = ord("f") * 256 + 2, ord("f") * 256 + 4, ord("u") * 256 + 4
     rows = [*(2, 2, 1, 0, halves, 1), *(2, 2, 0, 0, halves, 1), *(4, 4, 0, 1, floats, 1), *(8, 8, 1, 0, uints, 1)]
     assert list(about) == [25, *rows]
-    first, end = (ctypes.c_uint64 * 2).in_dll(library, "mpsref_local")
+    first, end = (ctypes.c_uint64 * 2).in_dll(library, "anymetal_local")
     assert end - first == 20
-    bindings = (ctypes.c_uint32 * 8).in_dll(library, "mpsref_bindings")
+    bindings = (ctypes.c_uint32 * 8).in_dll(library, "anymetal_bindings")
     assert list(bindings) == [0, 1, 1, 1, 2, 0, 0, 1]
-    named, _ = (ctypes.c_uint64 * 2).in_dll(library, "mpsref_named")
+    named, _ = (ctypes.c_uint64 * 2).in_dll(library, "anymetal_named")
     assert ctypes.c_uint32.from_address(named).value == 40
     out, values, by = np.zeros(8, np.float16), np.arange(8, dtype=np.float16), np.full(1, 2, np.float32)
     buffers = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (out, values, by)))
     group = Group(ctypes.addressof(buffers), ctypes.addressof(buffers))
-    assert library.thread(library.mpsref_thread, ctypes.byref(group), 4) == 0
+    assert library.thread(library.anymetal_thread, ctypes.byref(group), 4) == 0
     assert out.tolist() == [0, 0, 0, 0, 0, 11, 0, 0]
     assert ctypes.string_at(first + 16, 4) == b"\3\0\0\0"
     assert ctypes.c_int64.in_dll(library, "found").value == 0
-    assert library.thread(library.mpsref_thread, ctypes.byref(group), 7) == 1
+    assert library.thread(library.anymetal_thread, ctypes.byref(group), 7) == 1
     assert list((ctypes.c_int64 * 4).in_dll(library, "found"))[:2] == [7, 5]
 
 
@@ -678,7 +679,7 @@ def test_the_entry(library: ctypes.CDLL) -> None:
 def test_all_passes_parse_the_headers(version: str) -> None:
     assert CLANG is not None
     options = (f"-D__METAL_VERSION__={version}", "-fsyntax-only", "-")
-    run(*CLANG.front, *RUNNING, *HOST, *options, text="MPSREF_ENTRY((), MPSREF_LIST(), 0, (void)0)")
+    run(*CLANG.front, *RUNNING, *HOST, *options, text="ANYMETAL_ENTRY((), ANYMETAL_LIST(), 0, (void)0)")
     extensions = toolchain.STRICT_EXTENSIONS + (toolchain.FUNCTION_POINTERS if int(version) >= 310 else "")
     strict = *toolchain.STRICT_FLAGS, "-D__METAL__=1", extensions, "-include", str(toolchain.LIBRARY_HEADER)
     headers = {path.name: path.read_text() for path in (toolchain.SHIM / "metal").glob("metal_*")}
@@ -701,7 +702,7 @@ def test_kernels_compile_to_ptx(tmp_path: Path) -> None:
         "sm_80",
         "-target-feature",
         "+ptx70",
-        "-DMPSREF_CUDA",
+        "-DANYMETAL_CUDA",
         "-O3",
     )
     text = (
@@ -712,8 +713,8 @@ def test_kernels_compile_to_ptx(tmp_path: Path) -> None:
     run(*CLANG.front, *RUNNING, *target, "-D__METAL_VERSION__=320", "-S", "-o", tmp_path / "k.ptx", "-", text=text)
     ptx = (tmp_path / "k.ptx").read_text()
     for pattern in (
-        r"\.entry mpsref_thread\(",
-        r"\.b8 mpsref_about\[100\] = \{25,",
+        r"\.entry anymetal_thread\(",
+        r"\.b8 anymetal_about\[100\] = \{25,",
         r"\.shared [^\n]*\[20\]",
         r"bar\.sync",
         r"shfl\.sync",

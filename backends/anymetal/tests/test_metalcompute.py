@@ -305,7 +305,7 @@ def test_without_a_gpu_it_says_so(fake: ModuleType, monkeypatch: pytest.MonkeyPa
 def test_a_promised_gpu_must_be_there(
     monkeypatch: pytest.MonkeyPatch, promise: str, outcome: type[BaseException]
 ) -> None:
-    monkeypatch.setenv("MPSREF_REQUIRE_METAL", promise)
+    monkeypatch.setenv("ANYMETAL_REQUIRE_METAL", promise)
     anymetal_fixtures.demand_apple_gpu(None)
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="no GPU here") as caught:
         anymetal_fixtures.demand_apple_gpu("no GPU here")

@@ -146,7 +146,7 @@ def test_structs_of_pytorch(tmp_path):
 def test_pytorch_without_a_checkout(monkeypatch, tmp_path):
     torch = pytest.importorskip("mpsref_torch.metal_kernels")
     pytest.importorskip("torch")
-    monkeypatch.setenv("MPSREF_COLLECTIONS", str(tmp_path))
+    monkeypatch.setenv("ANYMETAL_COLLECTIONS", str(tmp_path))
     assert re.search("a checkout of PyTorch with aten/src", torch.backend.unavailable())
 
 
@@ -283,8 +283,8 @@ def test_a_collection_is_one_module():
 
 
 def test_a_missing_collection_says_so(monkeypatch, tmp_path):
-    monkeypatch.setenv("MPSREF_COLLECTIONS", str(tmp_path))
-    expected = "the files of small are not here: nothing, in a folder that MPSREF_COLLECTIONS or --checkout names"
+    monkeypatch.setenv("ANYMETAL_COLLECTIONS", str(tmp_path))
+    expected = "the files of small are not here: nothing, in a folder that ANYMETAL_COLLECTIONS or --checkout names"
     assert missing(Small) == expected
 
 

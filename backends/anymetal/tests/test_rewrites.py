@@ -38,7 +38,7 @@ ROWS = {
     "array_data": [
         (
             "auto p = q.x.data(); int *r = q->data(), n = q.data(1);",
-            "auto p = q.x.mpsref_elements; int *r = q->mpsref_elements, n = q.data(1);",
+            "auto p = q.x.anymetal_elements; int *r = q->anymetal_elements, n = q.data(1);",
         ),
         ("struct A { int *data(); }; int *p = a.data();", "struct A { int *data(); }; int *p = a.data();"),
     ],
@@ -49,12 +49,12 @@ ROWS = {
     "bools_in_memory": [
         (
             "kernel void f(constant bool2 &a, device bool4 *c) { device const metal::bool3 *b = 0; bool2 d = a; }",
-            "kernel void f(constant mpsref::bool2_in_buffer &a, device mpsref::bool4_in_buffer *c) "
-            "{ device const mpsref::bool3_in_buffer *b = 0; bool2 d = a; }",
+            "kernel void f(constant anymetal::bool2_in_buffer &a, device anymetal::bool4_in_buffer *c) "
+            "{ device const anymetal::bool3_in_buffer *b = 0; bool2 d = a; }",
         ),
         (
             "struct A { bool4 a, b; vec<bool, 2> c; bool4 f(bool4 x); }; bool4 g;",
-            "struct A { mpsref::bool4_in_buffer a, b; mpsref::bool2_in_buffer c; bool4 f(bool4 x); }; bool4 g;",
+            "struct A { anymetal::bool4_in_buffer a, b; anymetal::bool2_in_buffer c; bool4 f(bool4 x); }; bool4 g;",
         ),
         ("void f(thread bool2 &a, threadgroup bool2 *b) {}", "void f(thread bool2 &a, threadgroup bool2 *b) {}"),
     ],
@@ -68,7 +68,7 @@ ROWS = {
         (
             "template <int N> [[kernel, max_total_threads_per_threadgroup(N * 2)]] void f(device int* x) { x[0] = N; }",
             "template <int N> [[kernel, max_total_threads_per_threadgroup(N * 2)]] void f(device int* x) "
-            "{ MPSREF_THREADS(N * 2) x[0] = N; }",
+            "{ ANYMETAL_THREADS(N * 2) x[0] = N; }",
         ),
     ],
     "render_functions": [
@@ -82,7 +82,7 @@ ROWS = {
     "function_constants": [
         (
             "constant int n [[function_constant(0)]]; int m = is_function_constant_defined(n) ? n : 4;",
-            "constexpr constant int n = mpsref::construct<int>(3); int m = true ? n : 4;",
+            "constexpr constant int n = anymetal::construct<int>(3); int m = true ? n : 4;",
         ),
         (
             "constant bool b [[function_constant(1)]]; bool c = is_function_constant_defined(b);",
@@ -92,13 +92,13 @@ ROWS = {
     "locals_of_threadgroups": [
         (
             "void f() { threadgroup float a[8], b; constant int w[] = {1}; }",
-            "void f() { MPSREF_ZONE static MPSREF_LOCAL threadgroup float a[8]"
-            "; MPSREF_ZONE static MPSREF_LOCAL threadgroup float b; static constant int w[] = {1}; }",
+            "void f() { ANYMETAL_ZONE static ANYMETAL_LOCAL threadgroup float a[8]"
+            "; ANYMETAL_ZONE static ANYMETAL_LOCAL threadgroup float b; static constant int w[] = {1}; }",
         ),
         (
             "void f() { if (x) { threadgroup Tile<float, 2 * 4> t; } for (;;) threadgroup int q; }",
-            "void f() { if (x) { MPSREF_ZONE static MPSREF_LOCAL threadgroup Tile<float, 2 * 4> t; } "
-            "for (;;) static MPSREF_LOCAL threadgroup int q; }",
+            "void f() { if (x) { ANYMETAL_ZONE static ANYMETAL_LOCAL threadgroup Tile<float, 2 * 4> t; } "
+            "for (;;) static ANYMETAL_LOCAL threadgroup int q; }",
         ),
         (
             "void f() { threadgroup int* p = a; constant int& z = *w; using T = threadgroup int; g((device T*)p); }",
@@ -106,8 +106,9 @@ ROWS = {
         ),
         (
             "void f() { alignas(16) threadgroup T a[2 * N]; threadgroup vec<T, 4> v[2], w; }",
-            "void f() { MPSREF_ZONE static MPSREF_LOCAL alignas(16) threadgroup T a[2 * N]; MPSREF_ZONE static "
-            "MPSREF_LOCAL threadgroup vec<T, 4> v[2]; MPSREF_ZONE static MPSREF_LOCAL threadgroup vec < T , 4 > w; }",
+            "void f() { ANYMETAL_ZONE static ANYMETAL_LOCAL alignas(16) threadgroup T a[2 * N]; ANYMETAL_ZONE static "
+            "ANYMETAL_LOCAL threadgroup vec<T, 4> v[2]; ANYMETAL_ZONE static ANYMETAL_LOCAL threadgroup vec < T , 4 > "
+            "w; }",
         ),
     ],
     "private_variables": [
@@ -117,35 +118,36 @@ ROWS = {
         ),
         (
             "void f() { float a[8], b, c[2][N]; vec<T, 2> d[2]; if (x) { thread T e[M]; } }",
-            "void f() { MPSREF_ALIGNED(float) float a[8], b, c[2][N]; MPSREF_UNSET(a, 0) MPSREF_UNSET_ONE(b, 0) "
-            "MPSREF_UNSET(c, 0) MPSREF_ALIGNED(vec < T , 2 >) vec<T, 2> d[2]; "
-            "MPSREF_UNSET(d, 0) if (x) { MPSREF_ALIGNED(thread T) thread T e[M]; MPSREF_UNSET(e, 0) } }",
+            "void f() { ANYMETAL_ALIGNED(float) float a[8], b, c[2][N]; ANYMETAL_UNSET(a, 0) ANYMETAL_UNSET_ONE(b, 0) "
+            "ANYMETAL_UNSET(c, 0) ANYMETAL_ALIGNED(vec < T , 2 >) vec<T, 2> d[2]; "
+            "ANYMETAL_UNSET(d, 0) if (x) { ANYMETAL_ALIGNED(thread T) thread T e[M]; ANYMETAL_UNSET(e, 0) } }",
         ),
         (
             "float2 f() { float2 v; S s; v.x = a.v; v[i] += v.x; g(v, &s); f(v); return v; }",
-            "float2 f() { float2 v; MPSREF_COMPONENTS(v) S s; MPSREF_UNSET(s, 0) MPSREF_SET(v, 1).x = a.v; "
-            "v[MPSREF_USED_AT(v, i)] += MPSREF_USED(v, 1).x; g(MPSREF_USED(v, 15), &s); f(MPSREF_SET(v, 15)); "
-            "return MPSREF_USED(v, 15); }",
+            "float2 f() { float2 v; ANYMETAL_COMPONENTS(v) S s; ANYMETAL_UNSET(s, 0) ANYMETAL_SET(v, 1).x = a.v; "
+            "v[ANYMETAL_USED_AT(v, i)] += ANYMETAL_USED(v, 1).x; g(ANYMETAL_USED(v, 15), &s); f(ANYMETAL_SET(v, 15)); "
+            "return ANYMETAL_USED(v, 15); }",
         ),
         (
             "void f() { half4 v; thread half4 &w = v; S s; return s; }",
-            "void f() { half4 v; MPSREF_UNSET_ONE(v, 0) thread half4 &w = v; S s; MPSREF_UNSET_ONE(s, 1) return s; }",
+            "void f() { half4 v; ANYMETAL_UNSET_ONE(v, 0) thread half4 &w = v; S s; ANYMETAL_UNSET_ONE(s, 1) return s; "
+            "}",
         ),
         (
             "void f() { struct S s; uint a, b = g(1), c; g(a, &c); if (x) T<int> d; N::T e; }",
-            "void f() { struct S s; MPSREF_UNSET_ONE(s, 0) uint a, b = g(1), c; MPSREF_UNSET(a, 0) MPSREF_UNSET(c, 0) "
-            "g(a, &c); if (x) T<int> d; N::T e; MPSREF_UNSET_ONE(e, 0) }",
+            "void f() { struct S s; ANYMETAL_UNSET_ONE(s, 0) uint a, b = g(1), c; ANYMETAL_UNSET(a, 0) "
+            "ANYMETAL_UNSET(c, 0) g(a, &c); if (x) T<int> d; N::T e; ANYMETAL_UNSET_ONE(e, 0) }",
         ),
         (
             "void f() { int a[2]; switch (n) { case 0: { int b[2]; } } }",
-            "void f() { MPSREF_ALIGNED(int) int a[2]; MPSREF_UNSET(a, 0) switch (n) { case 0: { "
-            "MPSREF_ALIGNED(int) int b[2]; MPSREF_UNSET(b, 0) } } }",
+            "void f() { ANYMETAL_ALIGNED(int) int a[2]; ANYMETAL_UNSET(a, 0) switch (n) { case 0: { "
+            "ANYMETAL_ALIGNED(int) int b[2]; ANYMETAL_UNSET(b, 0) } } }",
         ),
         *(
             (text, text)
             for text in (
-                "void f() { MPSREF_ALIGNED(float) float a[2] = {}; int *c[2]; int (*d)[2]; "
-                "MPSREF_ALIGNED(int) int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
+                "void f() { ANYMETAL_ALIGNED(float) float a[2] = {}; int *c[2]; int (*d)[2]; "
+                "ANYMETAL_ALIGNED(int) int e[] = {1}; a[1] = 2; x.y[2]; g(a[1]); }",
                 "void f() { struct S; float a = 1, b(2), c{3}; using namespace N; typedef int I; T x = {}; f(a); }",
                 "void f() { struct S { float a[2]; }; constexpr int b[2]; threadgroup T c[2]; return a[0]; }",
                 "void f() { switch (n) { case 0: float a[2]; default: break; } for (int i[2]; ;) float b[2]; }",
@@ -173,82 +175,85 @@ ROWS = {
     ],
     "bool_vectors": [
         ("void f(vec<bool, 2> v);", "void f(vec<int , 2> v);"),
-        ("typedef metal::vec<T, 2> V;", "typedef typename mpsref::storable<metal::vec<T, 2>>::type V;"),
-        ("using V = vec<T, 2>;", "using V = typename mpsref::storable<vec<T, 2>>::type;"),
+        ("typedef metal::vec<T, 2> V;", "typedef typename anymetal::storable<metal::vec<T, 2>>::type V;"),
+        ("using V = vec<T, 2>;", "using V = typename anymetal::storable<vec<T, 2>>::type;"),
         (
             "template <class T> using V = vec<T, 2>; V<bool> v; typedef typename A<U, 3>::template V<U> W;",
             "template <class T> using V = vec<T, 2>; V<int > v; "
-            "typedef typename mpsref::storable<typename A<U, 3>::template V<U>>::type W;",
+            "typedef typename anymetal::storable<typename A<U, 3>::template V<U>>::type W;",
         ),
         ("template <class T, int N> void f(vec<T, N> v);", "template <class T, int N> void f(vec<T, N> v);"),
     ],
     "truths": [
-        ("void f() { g(float4(a > b)); }", "void f() { g(float4(mpsref::zero_or_one(a > b))); }"),
-        ("void f() { g((float4)(a != b)); }", "void f() { g((float4)(mpsref::zero_or_one(a != b))); }"),
-        ("void f() { bool4 b; g(int4(b)); }", "void f() { bool4 b; g(int4(mpsref::zero_or_one(b))); }"),
+        ("void f() { g(float4(a > b)); }", "void f() { g(float4(anymetal::zero_or_one(a > b))); }"),
+        ("void f() { g((float4)(a != b)); }", "void f() { g((float4)(anymetal::zero_or_one(a != b))); }"),
+        ("void f() { bool4 b; g(int4(b)); }", "void f() { bool4 b; g(int4(anymetal::zero_or_one(b))); }"),
         ("void f() { bool4 b; int4 a(b); }", "void f() { bool4 b; int4 a(b); }"),
-        ("void f() { g(int4((a < b) & !c)); }", "void f() { g(int4(mpsref::zero_or_one((a < b) & !c))); }"),
+        ("void f() { g(int4((a < b) & !c)); }", "void f() { g(int4(anymetal::zero_or_one((a < b) & !c))); }"),
         ("void f() { g(int4(a << b)); }", "void f() { g(int4(a << b)); }"),
         ("void f() { g(int4(a < b ? c : d)); }", "void f() { g(int4(a < b ? c : d)); }"),
         ("void f() { g(bool4(a < b)); }", "void f() { g(bool4(a < b)); }"),
     ],
     "lanes": [
-        ("void f(int2 a) { b = k*a + c; }", "void f(int2 a) { b = k MPSREF_LANES(*) a  MPSREF_LANES(+)  c; }"),
-        ("void f(uint2 a) { a.xy <<= 2; x >> a.x; }", "void f(uint2 a) { a.xy  MPSREF_LANES(<<=)  2; x >> a.x; }"),
-        ("void f() { x = p->n * int2(1, 2); }", "void f() { x = p->n  MPSREF_LANES(*)  int2(1, 2); }"),
+        ("void f(int2 a) { b = k*a + c; }", "void f(int2 a) { b = k ANYMETAL_LANES(*) a  ANYMETAL_LANES(+)  c; }"),
+        ("void f(uint2 a) { a.xy <<= 2; x >> a.x; }", "void f(uint2 a) { a.xy  ANYMETAL_LANES(<<=)  2; x >> a.x; }"),
+        ("void f() { x = p->n * int2(1, 2); }", "void f() { x = p->n  ANYMETAL_LANES(*)  int2(1, 2); }"),
         (
             "void f(vec<short, 2> a[2]) { a[1] -= -a[0]; }",
-            "void f(vec<short, 2> a[2]) { a[1]  MPSREF_LANES(-=)  -a[0]; }",
+            "void f(vec<short, 2> a[2]) { a[1]  ANYMETAL_LANES(-=)  -a[0]; }",
         ),
         (
             "void f(float2 a) { int2 b; a * b; g<a, b>(c); *b; (int2)-b; }",
-            "void f(float2 a) { int2 b; a  MPSREF_LANES(*)  b; g<a, b>(c); *b; (int2)-b; }",
+            "void f(float2 a) { int2 b; a  ANYMETAL_LANES(*)  b; g<a, b>(c); *b; (int2)-b; }",
         ),
     ],
     "components": [
-        ("void f() { a = b.c[i].x; d.y = e[0]; }", "void f() { a = MPSREF_LVALUE(b.c[i]).x; d.y = e[0]; }"),
-        ("void f() { ((T *)p)->xy = q->n->x; }", "void f() { MPSREF_LVALUE(*((T *)p)).xy = MPSREF_LVALUE(*q->n).x; }"),
+        ("void f() { a = b.c[i].x; d.y = e[0]; }", "void f() { a = ANYMETAL_LVALUE(b.c[i]).x; d.y = e[0]; }"),
+        (
+            "void f() { ((T *)p)->xy = q->n->x; }",
+            "void f() { ANYMETAL_LVALUE(*((T *)p)).xy = ANYMETAL_LVALUE(*q->n).x; }",
+        ),
         ("void f() { if (a) (p)[1].x = 2; g<T>(b)[1].x; }", "void f() { if (a) (p)[1].x = 2; g<T>(b)[1].x; }"),
     ],
     "constructors": [
-        ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(mpsref::construct<float4>(1, a.xy, 2)); }"),
-        ("void f() { return metal::half2(1); }", "void f() { return mpsref::construct<metal::half2>(1); }"),
-        ("void f() { a = vec<T, 4>(b); }", "void f() { a = mpsref::construct<vec<T, 4>>(b); }"),
-        ("using V = float4; void f() { a = V(b); }", "using V = float4; void f() { a = mpsref::construct<V>(b); }"),
+        ("void f() { g(float4(1, a.xy, 2)); }", "void f() { g(anymetal::construct<float4>(1, a.xy, 2)); }"),
+        ("void f() { return metal::half2(1); }", "void f() { return anymetal::construct<metal::half2>(1); }"),
+        ("void f() { a = vec<T, 4>(b); }", "void f() { a = anymetal::construct<vec<T, 4>>(b); }"),
+        ("using V = float4; void f() { a = V(b); }", "using V = float4; void f() { a = anymetal::construct<V>(b); }"),
         ("typedef half4 V; V f(int a);", "typedef half4 V; V f(int a);"),
         (
             "template <class T> T f(T x) { return T(x); } void g() { T(x); }",
-            "template <class T> T f(T x) { return mpsref::construct<T>(x); } void g() { T(x); }",
+            "template <class T> T f(T x) { return anymetal::construct<T>(x); } void g() { T(x); }",
         ),
-        ("void f() { float4 v(1, 2), w; }", "void f() { float4 v = mpsref::construct<float4>(1, 2), w; }"),
+        ("void f() { float4 v(1, 2), w; }", "void f() { float4 v = anymetal::construct<float4>(1, 2), w; }"),
         ("struct A { float4 v(float4 b); };", "struct A { float4 v(float4 b); };"),
         ("float4 (*p)(int);", "float4 (*p)(int);"),
         ("struct A { operator float4() const; };", "struct A { operator float4() const; };"),
         (
             "using B = A; struct C : B { C(float2 x) : B(x), y(float2(0)) {} };",
-            "using B = A; struct C : B { C(float2 x) : B(x), y(mpsref::construct<float2>(0)) {} };",
+            "using B = A; struct C : B { C(float2 x) : B(x), y(anymetal::construct<float2>(0)) {} };",
         ),
     ],
     "casts": [
-        ("void f() { a = (half4)b; }", "void f() { a = mpsref::castto<half4>() ->* b; }"),
-        ("void f() { a = (float4)-b; }", "void f() { a = mpsref::castto<float4>() ->* -b; }"),
+        ("void f() { a = (half4)b; }", "void f() { a = anymetal::castto<half4>() ->* b; }"),
+        ("void f() { a = (float4)-b; }", "void f() { a = anymetal::castto<float4>() ->* -b; }"),
         ("void f() { a = (b) * 2 + sizeof(float4) * 2; }", "void f() { a = (b) * 2 + sizeof(float4) * 2; }"),
         (
             "void f() { static_cast<T>(b); static_cast<device T*>(b); }",
-            "void f() { mpsref::cast<T>(b); static_cast<device T*>(b); }",
+            "void f() { anymetal::cast<T>(b); static_cast<device T*>(b); }",
         ),
         ("struct A { T f(float4) const; };", "struct A { T f(float4) const; };"),
     ],
     "braces": [
         ("void f() { a = ({ auto b = c; b; }); }", "void f() { a = ({ auto b = c; b; }); }"),
-        ("void f() { g({1, 2}, {}); }", "void f() { g(mpsref::braces(1, 2), {}); }"),
+        ("void f() { g({1, 2}, {}); }", "void f() { g(anymetal::braces(1, 2), {}); }"),
         ("void f() { S s = {1, 2}; g(S{1, 2}); }", "void f() { S s = {1, 2}; g(S{1, 2}); }"),
     ],
     "conditionals": [
-        ("void f() { a = c ? x[i] : y; }", "void f() { a = c ? mpsref::loaded(x[i]) : y; }"),
-        ("void f() { a = c ? p->q[i][j] : 0; }", "void f() { a = c ? mpsref::loaded(p->q[i][j]) : 0; }"),
+        ("void f() { a = c ? x[i] : y; }", "void f() { a = c ? anymetal::loaded(x[i]) : y; }"),
+        ("void f() { a = c ? p->q[i][j] : 0; }", "void f() { a = c ? anymetal::loaded(p->q[i][j]) : 0; }"),
         ("void f() { a = c ? x[i] + 1 : &x[i]; }", "void f() { a = c ? x[i] + 1 : &x[i]; }"),
-        ("void f() { a = c ? g(x[i]) : op.init; }", "void f() { a = c ? g(x[i]) : mpsref::loaded(op.init); }"),
+        ("void f() { a = c ? g(x[i]) : op.init; }", "void f() { a = c ? g(x[i]) : anymetal::loaded(op.init); }"),
         ("void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }", "void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }"),
     ],
     "strings": [
@@ -258,9 +263,10 @@ ROWS = {
     "shared_references": [
         (
             "void f() { alignas(16) threadgroup T a[N == 2 ? 1 : N][4], b; threadgroup int *p = c; }",
-            "void f() { MPSREF_SHARED(a, T [(N == 2 ? 1 : N)][(4)]); MPSREF_SHARED(b, T ); threadgroup int *p = c; }",
+            "void f() { ANYMETAL_SHARED(a, T [(N == 2 ? 1 : N)][(4)]); ANYMETAL_SHARED(b, T ); threadgroup int *p = c; "
+            "}",
         ),
-        ("void f() { threadgroup float a[8] = {0}; }", "void f() { MPSREF_SHARED(a, float [(8)]); }"),
+        ("void f() { threadgroup float a[8] = {0}; }", "void f() { ANYMETAL_SHARED(a, float [(8)]); }"),
     ],
     "template_kernels": [
         ("[[kernel]] void f() {}", "kernel [[kernel]] void f() {}"),

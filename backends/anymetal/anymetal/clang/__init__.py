@@ -15,7 +15,7 @@ See :class:`Device` for an example. A launch has these properties:
   that of a parameter is guarded like a buffer.
 - Barriers and simdgroup functions (32 threads) synchronize threads. A barrier that some threads of a threadgroup do not
   reach is an error.
-- A launch that takes more than 60 seconds of processor time (``MPSREF_LAUNCH_SECONDS``) is stopped, and so is one in
+- A launch that takes more than 60 seconds of processor time (``ANYMETAL_LAUNCH_SECONDS``) is stopped, and so is one in
   the main thread at an interrupt from the keyboard.
 - Sources are checked for rules of Apple's compiler: address spaces, no ``double``, and what the version of MSL lacks.
 
@@ -26,7 +26,7 @@ functions of a source are ignored.
 
 Launches from several Python threads run concurrently, except those of a kernel with threadgroup variables. Concurrent
 launches that write the same buffer race, as on a GPU. A child of fork can launch kernels. Compiled kernels are cached
-in ``MPSREF_CACHE_DIR``; ``MPSREF_CLANG`` selects the clang.
+in ``ANYMETAL_CACHE_DIR``; ``ANYMETAL_CLANG`` selects the clang.
 
 Tested on Linux on x86-64; intended for macOS and arm64 as well.
 """

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..environment import variable
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program
 from ..frontend.signature import (
@@ -56,7 +57,7 @@ MAX_BYTES = 1 << 46  # larger than the address space of a process
 MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
 LARGEST_LIMIT = 999_999_999
 SECONDS = 60
-"""Limit of the processor time of a launch; ``MPSREF_LAUNCH_SECONDS`` is another one."""
+"""Limit of the processor time of a launch; ``ANYMETAL_LAUNCH_SECONDS`` is another one."""
 MOST_WORKERS = 250
 """``MOST_WORKERS`` of spread.h."""
 DENORMALS = ("keep", "flush")
@@ -182,12 +183,12 @@ class Handle:
 
 def launch_seconds(value: Any) -> float:
     """Return the limit of the processor time of a launch; ``None`` is that of the environment."""
-    return positive("MPSREF_LAUNCH_SECONDS" if value is None else "seconds", value, SECONDS, "seconds")
+    return positive("ANYMETAL_LAUNCH_SECONDS" if value is None else "seconds", value, SECONDS, "seconds")
 
 
 def positive(name: str, value: Any, default: float, unit: str) -> float:
     """Return a limit: a value, or for ``None`` that of an environment variable, or the default."""
-    given = os.environ.get(name) or default if value is None else value
+    given = variable(name) or default if value is None else value
     try:
         number = math.nan if isinstance(given, (bool, np.bool_)) else float(given)
     except (TypeError, ValueError, OverflowError):
@@ -200,13 +201,13 @@ def positive(name: str, value: Any, default: float, unit: str) -> float:
 def launch_workers() -> tuple[int, bool]:
     """Return how many processes the threadgroups of a launch may be spread over, and whether from the first one on.
 
-    ``MPSREF_LAUNCH_WORKERS`` is their number; without it, those of a long launch have one for each core.
+    ``ANYMETAL_LAUNCH_WORKERS`` is their number; without it, those of a long launch have one for each core.
     """
-    given = os.environ.get("MPSREF_LAUNCH_WORKERS")
+    given = variable("ANYMETAL_LAUNCH_WORKERS")
     if not given:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, False
     if not given.isdecimal() or not 1 <= int(given) <= MOST_WORKERS:
-        raise LaunchError(f"MPSREF_LAUNCH_WORKERS={shorten(given)} is not a number from 1 to {MOST_WORKERS}")
+        raise LaunchError(f"ANYMETAL_LAUNCH_WORKERS={shorten(given)} is not a number from 1 to {MOST_WORKERS}")
     return int(given), True
 
 
@@ -217,10 +218,10 @@ class Function:
         """Returned by :meth:`Kernel.function`."""
         kernel, library = find_kernel(name, source.program.kernels), source.library(name, constants)
         self.device, self._library = device, library
-        about = library.numbers("mpsref_about", 1 + 6 * len(kernel.bindings))
-        bindings = library.numbers("mpsref_bindings", 2 * len(kernel.bindings))
+        about = library.numbers("anymetal_about", 1 + 6 * len(kernel.bindings))
+        bindings = library.numbers("anymetal_bindings", 2 * len(kernel.bindings))
         count = sum(len(known.members) for known in kernel.bindings)
-        members = library.numbers("mpsref_members", 7 * count) if count else []
+        members = library.numbers("anymetal_members", 7 * count) if count else []
         self.signature = signature = Signature.of(kernel, library.threads, about, bindings, members)
         signature.check_local(library.variable_bytes)
         self._record = LaunchRecord(
@@ -277,7 +278,7 @@ class Function:
         local : mapping of int to int, optional
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
-            Limit of the processor time of the launch. The default is in ``MPSREF_LAUNCH_SECONDS``, else 60.
+            Limit of the processor time of the launch. The default is in ``ANYMETAL_LAUNCH_SECONDS``, else 60.
 
         Raises
         ------

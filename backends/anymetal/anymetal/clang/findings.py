@@ -20,7 +20,7 @@ from ..interface import LaunchError
 from .lines import Place, lines_of
 
 MOST_BUFFERS = 64
-"""``MPSREF_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
+"""``ANYMETAL_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
 LEVELS = ("error", "warning", "note", "off")
 
 KINDS = {
@@ -60,10 +60,10 @@ NUMBERED = (
     *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
     *("float-cast", "division", "divergent-barrier"),
 )
-"""The kinds in the order of ``mpsref_kind`` of abi.h."""
+"""The kinds in the order of ``anymetal_kind`` of abi.h."""
 NO_BUFFER, VARIABLES = -1, -2
 OUTSIDE_VARIABLE = 12
-"""``MPSREF_PRIVATE``, the second kind of an access out of bounds."""
+"""``ANYMETAL_PRIVATE``, the second kind of an access out of bounds."""
 UNKNOWN = 0xFFFFFFFF
 MOST_FINDINGS = 64
 FIRST_PAGE = 4096
@@ -199,7 +199,7 @@ def suppressions(file: str | os.PathLike[str] | None) -> tuple[Suppression, ...]
 
 
 class Site(ctypes.Structure):
-    """``mpsref_site`` of abi.h."""
+    """``anymetal_site`` of abi.h."""
 
     _fields_ = (("file", ctypes.c_char_p), ("line", ctypes.c_uint32), ("column", ctypes.c_uint32))
 
@@ -214,7 +214,7 @@ class Site(ctypes.Structure):
 
 
 class FindingRecord(ctypes.Structure):
-    """``mpsref_finding`` of abi.h."""
+    """``anymetal_finding`` of abi.h."""
 
     _fields_ = (
         ("at", Site),
@@ -234,13 +234,13 @@ class FindingRecord(ctypes.Structure):
 
 
 class VariableRecord(ctypes.Structure):
-    """``mpsref_variable`` of abi.h."""
+    """``anymetal_variable`` of abi.h."""
 
     _fields_ = (("at", ctypes.c_uint32), ("bytes", ctypes.c_uint32))
 
 
 class ChecksRecord(ctypes.Structure):
-    """``mpsref_checks`` of abi.h."""
+    """``anymetal_checks`` of abi.h."""
 
     _fields_ = (
         ("findings", ctypes.POINTER(FindingRecord)),

@@ -29,7 +29,7 @@ FAST_MATH = (
 # For the processor itself; the second triple is needed for __bf16.
 LANGUAGE_FLAGS = (
     *("-cc1", "-triple", TRIPLE, "-aux-triple", TRIPLE, *RUNNING_FLAGS),
-    *(("-DMPSREF_APPLE",) if IS_MAC else ()),
+    *(("-DANYMETAL_APPLE",) if IS_MAC else ()),
 )
 # Most kernels run for less time than they compile. A large frame touches each page, so that it meets the guard page.
 MODEL = ("-O1", "-fstack-clash-protection", "-mrelocation-model", "pic", "-pic-level", "2")
@@ -52,7 +52,7 @@ CHECK_FLAGS = (
         for name in ("func-entry-exit=0", "atomics=0", "read-before-write=1")
         for part in ("-mllvm", f"-tsan-instrument-{name}")
     ),
-    *("-mllvm", "-tsan-compound-read-before-write=0", "-DMPSREF_CHECKED"),
+    *("-mllvm", "-tsan-compound-read-before-write=0", "-DANYMETAL_CHECKED"),
     *("-Wuninitialized", "-Wconditional-uninitialized"),
     # Bounds of a private array are those of a function and what is inlined in it.
     *("-finline-functions", "-mllvm", "-inline-threshold=1000"),

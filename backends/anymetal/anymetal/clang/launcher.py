@@ -43,7 +43,7 @@ IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # maximum number of free blocks of a size
 
 
 class BufferRecord(ctypes.Structure):
-    """``mpsref_buffer`` of abi.h."""
+    """``anymetal_buffer`` of abi.h."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -60,7 +60,7 @@ class BufferRecord(ctypes.Structure):
 
 
 class LinkRecord(ctypes.Structure):
-    """``mpsref_link`` of abi.h."""
+    """``anymetal_link`` of abi.h."""
 
     _fields_ = (
         ("offset", ctypes.c_uint64),
@@ -71,13 +71,13 @@ class LinkRecord(ctypes.Structure):
 
 
 class LocalRecord(ctypes.Structure):
-    """``mpsref_local_memory`` of abi.h."""
+    """``anymetal_local_memory`` of abi.h."""
 
     _fields_ = (("pages", ctypes.c_void_p), ("bytes", ctypes.c_uint64))
 
 
 class LaunchRecord(ctypes.Structure):
-    """``mpsref_launch`` of abi.h."""
+    """``anymetal_launch`` of abi.h."""
 
     _fields_ = (
         ("buffers", ctypes.POINTER(BufferRecord)),
@@ -105,7 +105,7 @@ class LaunchRecord(ctypes.Structure):
 
 
 class FaultReport(ctypes.Structure):
-    """``mpsref_report`` of abi.h."""
+    """``anymetal_report`` of abi.h."""
 
     _fields_ = (
         ("offset", ctypes.c_int64),
@@ -131,25 +131,25 @@ class NativeLauncher:
                 ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # functions that kernels call, see flags.LIBRARIES
         self.path = path
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        found, own = (ctypes.cast(one.mpsref_barrier, ctypes.c_void_p).value for one in (ctypes.CDLL(None), library))
+        found, own = (ctypes.cast(one.anymetal_barrier, ctypes.c_void_p).value for one in (ctypes.CDLL(None), library))
         if found != own:
             raise LaunchError(
                 "another installation of anymetal runs kernels in this process: use one installation, or two processes"
             )
-        self.run = library.mpsref_run
+        self.run = library.anymetal_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(FaultReport))
         self.run.restype = None
-        library.mpsref_arena_choose.argtypes = ()
-        library.mpsref_arena_choose.restype = ctypes.c_uint64
-        self.arena_bytes = library.mpsref_arena_choose()
+        library.anymetal_arena_choose.argtypes = ()
+        library.anymetal_arena_choose.restype = ctypes.c_uint64
+        self.arena_bytes = library.anymetal_arena_choose()
         """Address space that a launch with checks reserves; 0 if the process has too little."""
-        self._map = library.mpsref_map
+        self._map = library.anymetal_map
         self._map.argtypes = (ctypes.c_uint64,)
         self._map.restype = ctypes.c_void_p
-        self._unmap = library.mpsref_unmap
+        self._unmap = library.anymetal_unmap
         self._unmap.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
         self._unmap.restype = None
-        self._place = library.mpsref_place
+        self._place = library.anymetal_place
         self._place.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
         self._place.restype = ctypes.c_void_p
         self._idle: dict[int, list[int]] = {}
@@ -239,13 +239,13 @@ class Library:
         self.path, self.image = path, about["image"]
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))
-        self.entry = ctypes.cast(self._library.mpsref_thread, ctypes.c_void_p).value
+        self.entry = ctypes.cast(self._library.anymetal_thread, ctypes.c_void_p).value
         self.synchronizes, self.has_atomics = about["synchronizes"], about["atomics"]
-        self.local, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_local")
+        self.local, end = (ctypes.c_uint64 * 2).in_dll(self._library, "anymetal_local")
         self.local_bytes = end - self.local
         self.variable_bytes = sum(row[1] for row in self.image["variables"]) if self.image else self.local_bytes
         """Those of ``local_bytes`` that variables take."""
-        first, end = (ctypes.c_uint64 * 2).in_dll(self._library, "mpsref_named")
+        first, end = (ctypes.c_uint64 * 2).in_dll(self._library, "anymetal_named")
         self.threads = ctypes.c_uint32.from_address(first).value if end > first else None
         """The attribute ``max_total_threads_per_threadgroup``."""
 
@@ -306,9 +306,9 @@ class Checks:
         return merged([*found, *map(reader.unset, self._library.image["unset"])])
 
 
-WATCHED = "#undef MPSREF_UNSET_ONE\n#define MPSREF_UNSET_ONE MPSREF_UNSET\n"
+WATCHED = "#undef ANYMETAL_UNSET_ONE\n#define ANYMETAL_UNSET_ONE ANYMETAL_UNSET\n"
 """What precedes the C++ of a kernel with numbers of which the compiler does not know whether they are set."""
-SYNCHRONIZING = frozenset(("mpsref_barrier", "mpsref_exchange_values"))
+SYNCHRONIZING = frozenset(("anymetal_barrier", "anymetal_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
 
@@ -359,13 +359,13 @@ def with_odd_accesses(text: str) -> str:
         if size % 8 or size in (8, 16, 32, 64, 128):
             return access[0]
         does = "read" if access["read"] else "write"
-        call = f"  call void @mpsref_{does}_range(ptr {access['address']}, i64 {size // 8}){access['line']}"
+        call = f"  call void @anymetal_{does}_range(ptr {access['address']}, i64 {size // 8}){access['line']}"
         return f"{call}\n{access[0]}"
 
     checked = set(re.findall(r"^attributes (#\d+) = .*\bsanitize_thread\b", text, re.M))
     found = FUNCTION.sub(lambda one: ODD_ACCESS.sub(told, one[0]) if one[1] in checked else one[0], text)
-    calls = [name for name in ("read", "write") if f"@mpsref_{name}_range" in found]
-    return "".join((found, *(f"\ndeclare void @mpsref_{name}_range(ptr, i64)\n" for name in calls)))
+    calls = [name for name in ("read", "write") if f"@anymetal_{name}_range" in found]
+    return "".join((found, *(f"\ndeclare void @anymetal_{name}_range(ptr, i64)\n" for name in calls)))
 
 
 def build_kernel(

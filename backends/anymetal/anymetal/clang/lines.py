@@ -44,16 +44,16 @@ def image(path: Path) -> dict[str, Any]:
     """
     with path.open("rb") as file:
         elf = _elf(file)
-        section = elf.get_section_by_name("mpsref_locals")
+        section = elf.get_section_by_name("anymetal_locals")
         start, end = (section["sh_addr"], section["sh_addr"] + section["sh_size"]) if section else (0, 0)
         symbols = list(elf.get_section_by_name(".symtab").iter_symbols())
         size = max(one["p_vaddr"] + one["p_memsz"] for one in elf.iter_segments() if one["p_type"] == "PT_LOAD")
         flags, blocks = (elf.get_section_by_name(f"__sancov_{name}") for name in ("bools", "pcs"))
         cover = [flags["sh_addr"], flags["sh_size"], blocks["sh_addr"]] if flags else [0, 0, 0]
-    entry = next(one["st_value"] for one in symbols if one.name == "mpsref_thread")
+    entry = next(one["st_value"] for one in symbols if one.name == "anymetal_thread")
     found = {(one["st_value"] - start, one["st_size"], one.name) for one in symbols if start <= one["st_value"] < end}
     named = [[at, size, _variable(name)] for at, size, name in sorted(found) if size]
-    variables = [one for one in named if not one[2].startswith("mpsref_zone_")]
+    variables = [one for one in named if not one[2].startswith("anymetal_zone_")]
     return {"entry": entry, "bytes": size, "variables": variables, "blocks": cover}
 
 

@@ -15,7 +15,7 @@ FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, STOPPED, NO_TIMER, FOUND = range
 STACK = 2
 """The offset of a fault at the end of the stack."""
 STACK_KIB = 256
-"""``MPSREF_STACK_BYTES`` of abi.h."""
+"""``ANYMETAL_STACK_BYTES`` of abi.h."""
 
 
 def explain(
@@ -88,7 +88,7 @@ def explain(
             return f"{start}was interrupted {where}"
         return (
             f"{start}did not end within {seconds:g} seconds of processor time: it was stopped {where}. If it is not "
-            "endless, raise MPSREF_LAUNCH_SECONDS"
+            "endless, raise ANYMETAL_LAUNCH_SECONDS"
         )
     reason = "the system gave it no timer" if report.kind == NO_TIMER else "no memory"
     return f"{start}could not run: {reason} ({grid})"

@@ -19,8 +19,8 @@ Not detected, in contrast to the clang runtime: accesses outside a buffer but in
 divergent barriers (which do not return). Run kernels in the clang runtime first.
 
 Threads can launch concurrently. A child of fork can use CUDA only if its parent has not used it; otherwise it raises.
-Compiled kernels are cached in ``MPSREF_CACHE_DIR``; ``MPSREF_CLANG`` selects the clang, ``MPSREF_LIBDEVICE`` the file
-of libdevice.
+Compiled kernels are cached in ``ANYMETAL_CACHE_DIR``; ``ANYMETAL_CLANG`` selects the clang, ``ANYMETAL_LIBDEVICE`` the
+file of libdevice.
 """
 
 from __future__ import annotations

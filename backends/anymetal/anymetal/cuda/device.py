@@ -147,7 +147,7 @@ class Function:
             device, name, threads = self.device, self.name, self.signature.threads
             with device.active(), Explained(device.context, "kernel `{}` cannot be loaded", name):
                 code = driver.core().ObjectCode.from_ptx(self._compiled(is_exact).text)
-                kernel = code.get_kernel("mpsref_thread")
+                kernel = code.get_kernel("anymetal_thread")
                 form = Form(kernel, kernel.attributes.max_threads_per_block, kernel.attributes.shared_size_bytes)
             self.signature.check_local(form.shared)
             if self._is_fixed and threads > form.most:

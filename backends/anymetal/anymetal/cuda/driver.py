@@ -8,6 +8,7 @@ import re
 import sys
 from typing import Any, NoReturn
 
+from ..environment import variable
 from ..frontend import toolchain
 from ..interface import LaunchError
 from .ptx import OLDEST, libdevice
@@ -81,9 +82,9 @@ def unavailable() -> str | None:
     if reason:
         return f"{reason}, or {EXTRA}"
     if libdevice() is None:
-        named = os.environ.get("MPSREF_LIBDEVICE")
+        named = variable("ANYMETAL_LIBDEVICE")
         if named:
-            return f"MPSREF_LIBDEVICE={named!r} is not a file: name libdevice.10.bc or unset the variable"
+            return f"ANYMETAL_LIBDEVICE={named!r} is not a file: name libdevice.10.bc or unset the variable"
         return (
             f"no libdevice.10.bc (NVIDIA's device functions) found: {EXTRA}, or set CUDA_HOME to an installed toolkit"
         )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..environment import variable
 from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
@@ -42,7 +43,7 @@ OLDEST = min(ARCHITECTURES)
 
 FLAGS = (
     *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu"),
-    *(*RUNNING_FLAGS, "-DMPSREF_CUDA", "-O3", "-ffp-contract=fast"),
+    *(*RUNNING_FLAGS, "-DANYMETAL_CUDA", "-O3", "-ffp-contract=fast"),
     "-faddress-space-map-mangling=no",  # `device` and `constant` are one address space in PTX, and two types
     *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
 )
@@ -65,10 +66,10 @@ class Compiled(NamedTuple):
 def libdevice() -> Path | None:
     """Return the path of libdevice, from the wheel ``nvidia-nvvm`` or an installed toolkit, or None.
 
-    The search order is: the file in ``MPSREF_LIBDEVICE``, then what ``cuda-pathfinder`` finds in the wheels, in
+    The search order is: the file in ``ANYMETAL_LIBDEVICE``, then what ``cuda-pathfinder`` finds in the wheels, in
     Conda's folders and under ``CUDA_HOME``, then ``/usr/local/cuda``.
     """
-    named = os.environ.get("MPSREF_LIBDEVICE")
+    named = variable("ANYMETAL_LIBDEVICE")
     if named:
         return Path(named) if Path(named).is_file() else None
     return _installed_libdevice()
@@ -105,7 +106,7 @@ def compile_kernel(
     """
     processor, version = ARCHITECTURES[architecture(capability)]
     target = "-target-cpu", processor, "-target-feature", version
-    flags = *FLAGS, *options.definitions, *target, *(("-DMPSREF_EXACT",) * is_exact)
+    flags = *FLAGS, *options.definitions, *target, *(("-DANYMETAL_EXACT",) * is_exact)
     command = *toolchain.front, *flags
     fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
 
@@ -121,10 +122,10 @@ def compile_kernel(
         text = output.read_text()
         if declared := EXTERNAL.search(text):
             raise undefined(declared[1] or declared[2], cpp)
-        named = re.search(r"\.\w+ \w*mpsref_threads\w* = (\d+);", text)
+        named = re.search(r"\.\w+ \w*anymetal_threads\w* = (\d+);", text)
         threads = int(named[1]) if named else None
         output.write_text(_bounded(text, threads))
-        arrays = {name: numbers(text, f"mpsref_{name}") for name in ("about", "bindings")}
+        arrays = {name: numbers(text, f"anymetal_{name}") for name in ("about", "bindings")}
         return {"threads": threads, **arrays}
 
     known = cache.key("ptx", fingerprint, program.text, kernel.name, *sorted(values.items()))
@@ -146,4 +147,4 @@ def _bounded(ptx: str, threads: int | None) -> str:
     if not threads:
         return ptx
     bounds = f"\\1\n.maxntid {threads}, 1, 1\n.minnctapersm {-(-RESIDENT // threads)}"
-    return re.sub(r"(\.visible \.entry mpsref_thread\([^)]*\))", bounds, ptx)
+    return re.sub(r"(\.visible \.entry anymetal_thread\([^)]*\))", bounds, ptx)

@@ -53,7 +53,7 @@ def directory() -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    folder, process = Path(tempfile.mkdtemp(prefix="mpsref-msl-")), os.getpid()
+    folder, process = Path(tempfile.mkdtemp(prefix="anymetal-")), os.getpid()
 
     def remove() -> None:
         if os.getpid() == process:  # not in a forked child

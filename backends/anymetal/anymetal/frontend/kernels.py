@@ -19,8 +19,8 @@ VECTORS = (*SCALARS, "uint2", "uint3", "ushort2", "ushort3")
 
 # attribute: (C++ expression of the group `g`, the thread `t` and the axis {0}, whether vectors are legal)
 ATTRIBUTES: dict[str, tuple[str, bool]] = {
-    "thread_position_in_grid": ("g->origin[{0}] + mpsref::place(g, t, {0})", True),
-    "thread_position_in_threadgroup": ("mpsref::place(g, t, {0})", True),
+    "thread_position_in_grid": ("g->origin[{0}] + anymetal::place(g, t, {0})", True),
+    "thread_position_in_threadgroup": ("anymetal::place(g, t, {0})", True),
     "threadgroup_position_in_grid": ("g->position[{0}]", True),
     "threads_per_threadgroup": ("g->extent[{0}]", True),
     "dispatch_threads_per_threadgroup": ("g->width[{0}]", True),
@@ -55,7 +55,7 @@ LINKED = ("visible", "stitchable")
 NO_DATA = ("using", "typedef", "static", "friend", "template", "enum")
 """First words of members that are no data."""
 
-TENSOR = ("mpsref_data", "mpsref_extents.mpsref_sizes", "mpsref_strides")
+TENSOR = ("anymetal_data", "anymetal_extents.anymetal_sizes", "anymetal_strides")
 """The members of a tensor in tensor.h."""
 
 Structs: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -125,15 +125,15 @@ class Kernel:
         for known in self.parameters:
             if known.kind == "value":
                 # Without y and z the position in the group is t, which saves a division.
-                value = known.value if self.axes > 1 else known.value.replace("mpsref::place(g, t, {0})", "t")
+                value = known.value if self.axes > 1 else known.value.replace("anymetal::place(g, t, {0})", "t")
                 components = (f"uint32_t({value.format(axis)})" for axis in range(known.axes))
-                parts.append(f"mpsref::index{{{', '.join(components)}}}")
+                parts.append(f"anymetal::index{{{', '.join(components)}}}")
             elif known.members == TENSOR:
-                parts.append(f"mpsref::value{{g->buffers[{known.value}]}}")
+                parts.append(f"anymetal::value{{g->buffers[{known.value}]}}")
             else:
                 table = "buffers" if known.kind == "buffer" else "locals"
                 item = f"g->{table} + {known.value}" if known.is_array else f"g->{table}[{known.value}]"
-                parts.append(f"mpsref::pointer{'s' if known.is_array else ''}{{{item}}}")
+                parts.append(f"anymetal::pointer{'s' if known.is_array else ''}{{{item}}}")
         return ", ".join(parts)
 
     def _count(self, kind: str) -> int:
@@ -152,16 +152,16 @@ class Kernel:
         names = [f"b{i}" for i in range(self.slots)]
         parameters, buffers = ", ".join(f"void *{name}" for name in names), ", ".join(names)
         call = (
-            f"MPSREF_ENTRY(({parameters}), MPSREF_LIST({buffers}), {self._count('threadgroup')}, "
+            f"ANYMETAL_ENTRY(({parameters}), ANYMETAL_LIST({buffers}), {self._count('threadgroup')}, "
             f"{self.call}({self.arguments()}))"
         )
         members = [
-            f"MPSREF_MEMBER(({self.call}), {place}, {name})"
+            f"ANYMETAL_MEMBER(({self.call}), {place}, {name})"
             for place, known in enumerate(self.parameters)
             for name in known.members
         ]
-        more = f" MPSREF_MEMBERS({len(members)}, {', '.join(members)})" if members else ""
-        return f"{call} MPSREF_ABOUT(({self.call}), {rows}){more}"
+        more = f" ANYMETAL_MEMBERS({len(members)}, {', '.join(members)})" if members else ""
+        return f"{call} ANYMETAL_ABOUT(({self.call}), {rows}){more}"
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ def threads(source: Source) -> Iterator[Edit]:
     for one in source.bodies:
         number = one.attributes.get("max_total_threads_per_threadgroup")
         if number and is_kernel(source.syntax, one):
-            yield source.append(one.opening, f" MPSREF_THREADS({number})")
+            yield source.append(one.opening, f" ANYMETAL_THREADS({number})")
 
 
 def render_functions(source: Source) -> Iterator[Edit]:
@@ -274,7 +274,7 @@ def function_constants(source: Source) -> Iterator[Edit]:
 def _constant(one: Constant, value: str | None) -> str:
     if value is None:
         return f"extern constant {one.type} {one.name};"
-    return f"constexpr constant {one.type} {one.name} = mpsref::construct<{one.type}>({value});"
+    return f"constexpr constant {one.type} {one.name} = anymetal::construct<{one.type}>({value});"
 
 
 def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
@@ -286,7 +286,7 @@ def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
     for i in range(s.size):
         if s[i] in ("threadgroup", "constant") and source.in_body[i] and (first := _declares(s, i)) is not None:
             is_local, is_alone = s[i] == "threadgroup", s[first - 1] == ")"
-            start = f"{'MPSREF_ZONE ' * (is_local and not is_alone)}static {'MPSREF_LOCAL ' * is_local}"
+            start = f"{'ANYMETAL_ZONE ' * (is_local and not is_alone)}static {'ANYMETAL_LOCAL ' * is_local}"
             yield source.insert(first, start)
             last = next((k for k in s.top(i, s.size) if s[k] == ";"), i)
             commas = [k for k in s.top(i, last) if s[k] == ","] if is_local and not is_alone else []
@@ -308,7 +308,7 @@ def shared_references(source: Source) -> Iterator[Edit]:
         for at in (name, *(k + 1 for k in s.top(name, last) if s[k] == ",")):
             end = next(k for k in s.top(at, last + 1) if s[k] in ("=", ",", ";"))
             size = " ".join(s.text[s.words[at].end : s.words[end].at].split())
-            made.append(f"MPSREF_SHARED({s[at]}, {kind} {size.replace('[', '[(').replace(']', ')]')});")
+            made.append(f"ANYMETAL_SHARED({s[at]}, {kind} {size.replace('[', '[(').replace(']', ')]')});")
         yield source.remove(first, last, " ".join(made))
 
 
@@ -332,12 +332,12 @@ def private_variables(source: Source) -> Iterator[Edit]:
             if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_list(s, i):
                 marks, last, kind, is_array = _uninitialized(s, i, one.last)
                 if is_array:
-                    yield source.insert(i, f"MPSREF_ALIGNED({kind}) ")
+                    yield source.insert(i, f"ANYMETAL_ALIGNED({kind}) ")
                 elif LONE.search(kind):
                     for k, mark in enumerate(marks):
                         name = re.split(r"[(,]", mark)[1]
                         if uses := _component_uses(source, last, name):
-                            marks[k] = f"MPSREF_COMPONENTS({name})"
+                            marks[k] = f"ANYMETAL_COMPONENTS({name})"
                             yield from uses
                 if marks:
                     yield source.append(last, "".join(f" {mark}" for mark in marks))
@@ -371,7 +371,7 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
         used |= {s[k] for k in parts}
     returned = {s[k] for k in rest if (s[k - 1], s[k + 1]) == ("return", ";")}
     marks = [
-        f"MPSREF_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"
+        f"ANYMETAL_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"
         for k in unset
     ]
     is_array = any(s[k + 1] == "[" and not s.is_attribute(k + 1) for k in parts)
@@ -402,7 +402,7 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
             return None
         is_argument = around and s[i - 1] in ("(", ",") and s[i + 1] in (",", ")")
         if is_argument and s[around[-1] - 1] in own:
-            edits.append(source.edit(i, i, f"MPSREF_SET({name}, 15)"))
+            edits.append(source.edit(i, i, f"ANYMETAL_SET({name}, 15)"))
             continue
         end, bits = i + 1, 15
         if s[end] == "." and set(s[end + 1]) <= COMPONENTS:
@@ -411,9 +411,9 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
             end = s.partner[end] + 1
         does = "SET" if s[end] == "=" and s[end + 1] != "=" else "USED"
         if s[i + 1] == "[":
-            edits += (source.append(i + 1, f"MPSREF_{does}_AT({name}, "), source.insert(end - 1, ")"))
+            edits += (source.append(i + 1, f"ANYMETAL_{does}_AT({name}, "), source.insert(end - 1, ")"))
         else:
-            edits.append(source.edit(i, i, f"MPSREF_{does}({name}, {bits})"))
+            edits.append(source.edit(i, i, f"ANYMETAL_{does}({name}, {bits})"))
     return edits
 
 
@@ -533,7 +533,7 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
         elif name and s[first - 4] == ">":
             templates.add(name)
         elif (name or s[first - 1] == "typedef") and (last := s.angle(i + 1)) is not None:
-            yield source.insert(first, "typename mpsref::storable<")
+            yield source.insert(first, "typename anymetal::storable<")
             yield source.append(last, ">::type")
 
 
@@ -562,7 +562,7 @@ def bools_in_memory(source: Source) -> Iterator[Edit]:
         is_pointer = s[end + 1] in ("*", "&") and {"device", "constant"} & set(s.texts(first, end + 1))
         if i in places or is_pointer:
             start = i - 2 if s[i - 2] == "metal" and s[i - 1] == "::" else i
-            yield source.remove(start, last, f"mpsref::bool{s[i + 4] if is_generic else s[i][-1]}_in_buffer")
+            yield source.remove(start, last, f"anymetal::bool{s[i + 4] if is_generic else s[i][-1]}_in_buffer")
 
 
 def _is_data(s: Syntax, one: Declaration) -> bool:
@@ -594,7 +594,7 @@ def constructors(source: Source) -> Iterator[Edit]:
             continue
         if s[last + 1] == "(" and not _follows_type(s, first) and not _is_pointer_to_function(s, last + 1):
             function = "construct_bool" if _is_bool_vector(s, last) else "construct"
-            yield source.edit(first, first, f"mpsref::{function}<{s[first]}")
+            yield source.edit(first, first, f"anymetal::{function}<{s[first]}")
             yield source.append(last, ">")
         elif s.words[last + 1].is_name and source.in_body[first] and _is_statement(s, first):
             name, function = (
@@ -604,7 +604,7 @@ def constructors(source: Source) -> Iterator[Edit]:
             end = next((k for k in s.top(last, s.size) if s[k] == ";" or s[k] in CLOSING), last)
             for k in (last, *(k for k in s.top(last, end) if s[k] == ",")):  # `float4 v(a, b), w(c);`
                 if s[k + 2] == "(" and s[s.partner[k + 2] + 1] in (";", ",") and _are_values(source, k + 2):
-                    yield source.append(k + 1, f" = mpsref::{function}<{name}>")
+                    yield source.append(k + 1, f" = anymetal::{function}<{name}>")
 
 
 def _is_greater(s: Syntax, i: int) -> bool:
@@ -628,12 +628,12 @@ def truths(source: Source) -> Iterator[Edit]:
     }
     for i in range(1, s.size):
         if s[i] == "(" and i > 1 and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
-            yield source.append(i, "mpsref::zero_or_one(")
+            yield source.append(i, "anymetal::zero_or_one(")
             yield source.insert(s.partner[i], ")")
         elif (s[i] == "=" and i - 1 in known and s[i + 1] != "=") or i in returns:  # of half they have vectors of short
             end = next((k for k in s.top(i + 1, s.size) if s[k] in (",", ";") or s[k] in CLOSING), i)
             if _is_truth(source, i + 1, end, known):
-                yield source.append(i, " mpsref::bools(")
+                yield source.append(i, " anymetal::bools(")
                 yield source.insert(end, ")")
         elif (s[i] == "." and s[i + 1] in COMPONENTS) or (s[i] == "[" and not s.is_attribute(i)):
             yield from _component(source, i, known)
@@ -655,7 +655,7 @@ def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Ed
         first = name + 1
     else:
         return
-    yield source.insert(first, "mpsref::bool_component(")
+    yield source.insert(first, "anymetal::bool_component(")
     yield source.append(last, ")")
 
 
@@ -734,7 +734,7 @@ def lanes(source: Source) -> Iterator[Edit]:
         behind = _chain(s, first)
         behind = s.partner[behind + 1] if _is_integer_vector(s, behind) and s[behind + 1] == "(" else behind
         if is_operand and not is_cast and (_is_known(s, i - 1, known) or _is_known(s, behind, known)):
-            yield source.edit(i, first - 1, f" MPSREF_LANES({''.join(s.texts(i, first))}) ")
+            yield source.edit(i, first - 1, f" ANYMETAL_LANES({''.join(s.texts(i, first))}) ")
 
 
 def _is_integer_vector(s: Syntax, last: int) -> bool:
@@ -832,7 +832,7 @@ def casts(source: Source) -> Iterator[Edit]:
         if s[i] == "static_cast" and s[i + 1] == "<":
             end = s.angle(i + 1)
             if end is not None and not {"*", "&"} & set(s.texts(i + 2, end)):
-                yield source.edit(i, i, "mpsref::cast")
+                yield source.edit(i, i, "anymetal::cast")
         elif s[i] == "(":
             yield from _cast(source, i)
 
@@ -859,7 +859,7 @@ def _cast(source: Source, i: int) -> Iterator[Edit]:
         or after.text[:1] == "."
     ):
         name = " ".join(s.texts(first, close))
-        yield source.remove(i, close, f"mpsref::castto<{name}>() ->* ")
+        yield source.remove(i, close, f"anymetal::castto<{name}>() ->* ")
 
 
 def braces(source: Source) -> Iterator[Edit]:
@@ -872,7 +872,7 @@ def braces(source: Source) -> Iterator[Edit]:
             close = s.partner[i]
             is_list = s[i + 1] != "." and all(s[k] != ";" for k in s.top(i + 1, close))  # no designators, no statements
             if close > i + 1 and s[close + 1] in (",", ")") and is_list and source.in_body[i]:
-                yield source.edit(i, i, "mpsref::braces(")
+                yield source.edit(i, i, "anymetal::braces(")
                 yield source.edit(close, close, ")")
         if text and text in "([{":
             around.append(i)
@@ -888,13 +888,13 @@ def conditionals(source: Source) -> Iterator[Edit]:
             continue
         last = _chain(s, i + 1)
         if s[last] == "]" and s[last + 1] == ":":
-            yield source.insert(i + 1, "mpsref::loaded(")
+            yield source.insert(i + 1, "anymetal::loaded(")
             yield source.append(last, ")")
         colon = next((k for k in s.top(i, s.size) if s[k] in (":", ";") or s[k] in CLOSING), i)
         if s[colon] == ":" and s[colon - 1] in ("]", ")"):
             last = _chain(s, colon + 1)
             if last > colon + 1 and s[last + 1] in (";", ",", ")", "]", "}"):
-                yield source.insert(colon + 1, "mpsref::loaded(")
+                yield source.insert(colon + 1, "anymetal::loaded(")
                 yield source.append(last, ")")
 
 
@@ -918,7 +918,7 @@ def components(source: Source) -> Iterator[Edit]:
         last = i - 3 if is_arrow else i - 2
         if not (is_arrow or (s[i - 1] == "." and s[last] == "]")) or (first := _postfix(s, last)) is None:
             continue
-        yield source.insert(first, "MPSREF_LVALUE(*" if is_arrow else "MPSREF_LVALUE(")
+        yield source.insert(first, "ANYMETAL_LVALUE(*" if is_arrow else "ANYMETAL_LVALUE(")
         if is_arrow:
             yield source.edit(i - 2, i - 1, ").")
         else:
@@ -963,7 +963,7 @@ def array_data(source: Source) -> Iterator[Edit]:
     s = source.syntax
     calls = [i for i in range(1, s.size - 2) if s[i] == "data" and s[i + 1] == "("]
     if all(s[i - 1] == "." or s[i - 2] + s[i - 1] == "->" for i in calls):  # no class of the source has such a function
-        yield from (source.edit(i, i + 2, "mpsref_elements") for i in calls if s[i + 2] == ")")
+        yield from (source.edit(i, i + 2, "anymetal_elements") for i in calls if s[i + 2] == ")")
 
 
 REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (

@@ -47,7 +47,7 @@ WRONG_SPACE = re.compile(
     rf"adjusted type '(?:const )?(?!\2 )(?:{MEMORY}) [^']*\*'"
     rf"|cannot bind a reference in address space '\w+' to an object in '(?:{MEMORY})'"
     rf"|would make '(?:const )?(?:({MEMORY}) )?[^']*' equal '(?:const )?(?!\3 )(?:{MEMORY}) "
-    rf"|no type named 'type' in 'mpsref::(?:atomic_of|memory)<(?!(?:{MEMORY}) ))"
+    rf"|no type named 'type' in 'anymetal::(?:atomic_of|memory)<(?!(?:{MEMORY}) ))"
 )
 """A candidate of a call that takes a pointer or a reference into another address space."""
 OTHER_SPACE = ": an argument is in another address space"
@@ -75,7 +75,7 @@ ATTRIBUTES = frozenset(
 )
 """Attributes of clang that a source may have; others place code and data, run functions, or name symbols."""
 RESERVED = re.compile(
-    r"MPSREF_\w*|_Pragma|__(?:BASE_)?FILE(?:_NAME)?__|__(?:LINE|DATE|TIME|TIMESTAMP|COUNTER|INCLUDE_LEVEL|MODULE|VA_OPT)__"
+    r"ANYMETAL_\w*|_Pragma|__(?:BASE_)?FILE(?:_NAME)?__|__(?:LINE|DATE|TIME|TIMESTAMP|COUNTER|INCLUDE_LEVEL|MODULE|VA_OPT)__"
     r"|__has_(?:include|include_next|embed|feature|extension|(?:constexpr_)?builtin|(?:cpp_|c_|declspec_)?attribute|warning)"
     r"|__is_(?:identifier|target_\w+)|__building_module|__identifier|__FLT_EVAL_METHOD__"
 )
@@ -118,7 +118,7 @@ def check(
     if len(found) < len(errors) and not is_last:  # C++ for OpenCL may lack it: ask the language that kernels run in
         found += diagnostics(toolchain.parse(rewritten(known.varied(known.constants)), options))
     found = with_sources((found or spaces)[:MOST_ERRORS], files)
-    included = files.keys() - {NAME} | {str(path) for path in (SHIM / "mpsref").iterdir()}
+    included = files.keys() - {NAME} | {str(path) for path in (SHIM / "anymetal").iterdir()}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
     if found:
         raise CompileError("\n".join(found))
@@ -197,7 +197,7 @@ def _without_shim(block: list[str]) -> list[str]:
         if PLACE.match(line):
             is_shim = ": note: " in line and line.startswith((str(SHIM), "<scratch space>"))
         if not is_shim:
-            kept.append(re.sub(r"\bmpsref_(atomic_\w+)", r"\1", line))
+            kept.append(re.sub(r"\banymetal_(atomic_\w+)", r"\1", line))
     if (missing := MISSING.search(kept[0])) and missing[1] in SINCE:
         kept[0] = f"{kept[0][: missing.end(1) + 1]}; it needs version={SINCE[missing[1]]!r} or later"
         kept = kept[:3]  # without "did you mean ...?"

@@ -1,6 +1,6 @@
 """Search and execution of clang.
 
-The search order is: the executable in ``MPSREF_CLANG``, the wheel ``ziglang`` (clang with a linker and the headers of
+The search order is: the executable in ``ANYMETAL_CLANG``, the wheel ``ziglang`` (clang with a linker and the headers of
 the C library), ``clang`` on the ``PATH``.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..environment import variable
 from ..fork_safe import importing
 from ..interface import CompileError
 from . import cache
@@ -31,7 +32,7 @@ from .options import Options
 FRONTEND = Path(__file__).parent
 SHIM = FRONTEND / "shim"
 """The headers of the Metal standard library in C++."""
-LIBRARY_HEADER = SHIM / "mpsref" / "library.h"
+LIBRARY_HEADER = SHIM / "anymetal" / "library.h"
 
 # The only pass that sees the macros of a source, with the same result on all machines.
 PREPROCESS_FLAGS = (
@@ -65,7 +66,7 @@ PARSING_FLAGS = (
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
     *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-Wno-elaborated-enum-base"),
-    *("-DMPSREF_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
+    *("-DANYMETAL_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
 )
 # Instances of templates that the headers use are made once, not at the end of each source.
 PRECOMPILE_FLAGS = ("-emit-pch", "-fno-pch-timestamp", "-fpch-instantiate-templates")
@@ -79,10 +80,10 @@ def strict_flags(options: Options) -> tuple[str, ...]:
     return *STRICT_FLAGS, extensions, *options.definitions
 
 
-LIMITS = {"MPSREF_COMPILE_SECONDS": 30, "MPSREF_COMPILE_MEMORY": 2048}
+LIMITS = {"ANYMETAL_COMPILE_SECONDS": 30, "ANYMETAL_COMPILE_MEMORY": 2048}
 """Environment variables with the processor time in seconds and the memory in MiB of a compilation; the defaults."""
 
-PREPROCESSING = {"MPSREF_COMPILE_SECONDS": 5, "MPSREF_COMPILE_MEMORY": 256}
+PREPROCESSING = {"ANYMETAL_COMPILE_SECONDS": 5, "ANYMETAL_COMPILE_MEMORY": 256}
 """What they are at most for the preprocessor, which macros can keep busy without end."""
 
 LARGEST_TEXT, LARGEST_FILE = 4, 64
@@ -95,7 +96,7 @@ EXHAUSTED = re.compile(r"^(?:[\w.]+: )?error: .*(?:out ?of ?memory|file too larg
 
 def limit(name: str) -> int:
     """Return a limit of a compilation."""
-    text = os.environ.get(name) or str(LIMITS[name])
+    text = variable(name) or str(LIMITS[name])
     if not re.fullmatch("[1-9][0-9]{0,8}", text):
         raise CompileError(f"{name}={text!r} is not a number from 1 to 999999999; the default is {LIMITS[name]}")
     return int(text)
@@ -213,8 +214,9 @@ class Toolchain:
         if status < 0 or status >= 128 or (status and EXHAUSTED.search(message)):
             raise cache.BuildError(
                 f"{self.name} stopped with status {status}. A compilation may take {seconds} seconds of processor time "
-                f"(MPSREF_COMPILE_SECONDS), {memory} MiB of memory (MPSREF_COMPILE_MEMORY) and write {largest} MiB: "
-                f"simplify the source{'' if most else ', or set these variables to larger numbers'}\n{message[-500:]}"
+                f"(ANYMETAL_COMPILE_SECONDS), {memory} MiB of memory (ANYMETAL_COMPILE_MEMORY) and write {largest} "
+                f"MiB: simplify the source{'' if most else ', or set these variables to larger numbers'}\n"
+                f"{message[-500:]}"
             )
         return status, written, message
 
@@ -249,7 +251,7 @@ def _stored(text: str) -> Path:
 
 def find() -> Toolchain | None:
     """Return the first clang in search order, or None."""
-    named = os.environ.get("MPSREF_CLANG")
+    named = variable("ANYMETAL_CLANG")
     if named:
         path = shutil.which(named)
         return Toolchain(path, (path,), (path,)) if path else None
@@ -287,9 +289,9 @@ def missing() -> str | None:
     """Return None if there is a clang, else the reason and a remedy."""
     if find() is not None:
         return None
-    named = os.environ.get("MPSREF_CLANG")
+    named = variable("ANYMETAL_CLANG")
     if named:
-        return f"MPSREF_CLANG={named!r} is not an executable: name a clang or unset the variable"
+        return f"ANYMETAL_CLANG={named!r} is not an executable: name a clang or unset the variable"
     return "no clang found: `pip install ziglang`, or put a clang on the PATH"
 
 

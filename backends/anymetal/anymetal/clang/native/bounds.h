@@ -2,7 +2,7 @@
 // inlined (inlined.c).
 #pragma once
 
-enum { SLOTS = MPSREF_MAX_BUFFERS + MPSREF_MAX_LOCALS };
+enum { SLOTS = ANYMETAL_MAX_BUFFERS + ANYMETAL_MAX_LOCALS };
 
 // Slots of an arena, and for each where its memory begins and where an access of 1, 2, 4, 8 or 16 bytes may begin: below
 // so many bytes behind it. 0 if the access has to be recorded.

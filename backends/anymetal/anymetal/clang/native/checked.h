@@ -12,15 +12,15 @@ static uint64_t place_behind(const run *r, const void *back) {
 }
 
 // The start of a finding of the thread that runs.
-static mpsref_finding by_thread(const run *r, uint32_t kind) {
-    return (mpsref_finding){.kind = kind, .group = r->group.index, .thread_index = r->thread, .buffer = MPSREF_NO_BUFFER};
+static anymetal_finding by_thread(const run *r, uint32_t kind) {
+    return (anymetal_finding){.kind = kind, .group = r->group.index, .thread_index = r->thread, .buffer = ANYMETAL_NO_BUFFER};
 }
 
 // Adds a finding: one for each kind, pair of places, and buffer.
-static void find(run *r, mpsref_finding found) {
-    mpsref_checks *c = r->launch->checks;
+static void find(run *r, anymetal_finding found) {
+    anymetal_checks *c = r->launch->checks;
     for (uint32_t i = 0; i < c->count; i++) {
-        mpsref_finding *f = &c->findings[i];
+        anymetal_finding *f = &c->findings[i];
         if (f->kind == found.kind && f->place == found.place && f->other == found.other && f->buffer == found.buffer &&
             !compare(&f->at, &found.at)) {
             f->count++;
@@ -28,8 +28,8 @@ static void find(run *r, mpsref_finding found) {
         }
     }
     found.count = 1;
-    if (c->count < MPSREF_MAX_FINDINGS) c->findings[c->count++] = found;
-    if (r->worker) r->report->kind = MPSREF_FOUND; // the parent finds it, too
+    if (c->count < ANYMETAL_MAX_FINDINGS) c->findings[c->count++] = found;
+    if (r->worker) r->report->kind = ANYMETAL_FOUND; // the parent finds it, too
 }
 
 static inline uint8_t *unset_bytes(const run *r, const volatile void *p) {
@@ -44,19 +44,19 @@ static inline int is_on_stack(const run *r, const volatile void *p) {
 // A class that it copies, it may read and write as an integer: its copy is not set, either.
 static void settle_vector(run *r) {
     shadow *s = r->shadow;
-    const mpsref_finding found = s->vector.found;
+    const anymetal_finding found = s->vector.found;
     uint32_t first = 0, end = found.bytes;
     if (!found.bytes) return;
     s->vector.found.bytes = 0;
     for (uint32_t i = 0; i < s->vector.copy_count; i++) {
         const uint8_t *copy = s->vector.copies[i];
         if (memcmp(copy, s->vector.before, found.bytes)) continue;
-        memset(unset_bytes(r, copy), MPSREF_OF_CLASS, found.bytes);
+        memset(unset_bytes(r, copy), ANYMETAL_OF_CLASS, found.bytes);
         return;
     }
     while (s->vector.is_stored && first < end && s->vector.at[first] == s->vector.before[first]) first++;
     while (s->vector.is_stored && first < end && s->vector.at[end - 1] == s->vector.before[end - 1]) end--;
-    const uint32_t size = s->vector.what > MPSREF_OF_VECTORS ? s->vector.what - MPSREF_OF_VECTORS : found.bytes;
+    const uint32_t size = s->vector.what > ANYMETAL_OF_VECTORS ? s->vector.what - ANYMETAL_OF_VECTORS : found.bytes;
     const uint32_t most = found.bytes % 3 ? found.bytes / 2 : found.bytes / 3 * 2; // of a swizzle
     uint32_t same = 0; // components; several may be stored at once
     for (uint32_t i = 0; i < found.bytes; i += size) same += !memcmp(s->vector.at + i, s->vector.before + i, size);
@@ -74,31 +74,31 @@ static void settle_vector(run *r) {
 static void settle(run *r) {
     shadow *s = r->shadow;
     settle_vector(r);
-    mpsref_finding found = s->pending.found;
+    anymetal_finding found = s->pending.found;
     if (!found.bytes) return;
     s->pending.found.bytes = 0;
-    if (!memcmp(s->pending.at, s->pending.before, found.bytes)) found.kind = MPSREF_SAME_VALUE;
+    if (!memcmp(s->pending.at, s->pending.before, found.bytes)) found.kind = ANYMETAL_SAME_VALUE;
     find(r, found);
 }
 
 static void stop_thread(run *r) {
-    r->report->kind = MPSREF_FOUND;
+    r->report->kind = ANYMETAL_FOUND;
     abandon(r);
 }
 
-static void stop_at(run *r, mpsref_finding found) {
+static void stop_at(run *r, anymetal_finding found) {
     find(r, found);
     stop_thread(r);
 }
 
-static mpsref_finding access_finding(const run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
+static anymetal_finding access_finding(const run *r, const region *m, const uint8_t *p, uint32_t bytes, uint32_t access,
                                      uint64_t place, uint32_t kind) {
-    mpsref_finding found = by_thread(r, kind);
+    anymetal_finding found = by_thread(r, kind);
     found.place = place << 2, found.bytes = bytes, found.is_write = access & IS_WRITE;
     if (!m) return found; // private memory
     const int64_t number = m - r->shadow->regions;
     found.offset = p - m->data;
-    found.buffer = number == VARIABLES ? MPSREF_VARIABLES : (int32_t)number;
+    found.buffer = number == VARIABLES ? ANYMETAL_VARIABLES : (int32_t)number;
     return found;
 }
 
@@ -107,15 +107,15 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
     shadow *s = r->shadow;
     const int is_mixed = !(access & IS_ATOMIC) != !(flags_of(q) & ATOMIC);
     // Two lanes that write one place by one instruction: in step, they do so at the same time.
-    if (kind == MPSREF_LOCKSTEP && was_write && access & IS_WRITE && place_of(q) == place) kind = MPSREF_RACE;
-    if (is_mixed && kind == MPSREF_RACE) kind = MPSREF_MIXED;
-    mpsref_finding found = access_finding(r, m, p, bytes, access, place, kind);
+    if (kind == ANYMETAL_LOCKSTEP && was_write && access & IS_WRITE && place_of(q) == place) kind = ANYMETAL_RACE;
+    if (is_mixed && kind == ANYMETAL_RACE) kind = ANYMETAL_MIXED;
+    anymetal_finding found = access_finding(r, m, p, bytes, access, place, kind);
     found.other = place_of(q) << 2, found.was_write = was_write, found.other_thread = thread_of(q);
     if (thread_of(q) == r->thread && group_of(q) == s->group) found.other_thread = UINT32_MAX; // one of several readers
     found.other_group = m->is_local ? r->group.index : group_of(q);
     if (!m->is_local && r->group.groups[0] * r->group.groups[1] * r->group.groups[2] > MOST_GROUP)
         found.other_group = group_of(q) == s->group ? r->group.index : UINT32_MAX; // more than a record can tell apart
-    const uint32_t i = r->thread / MPSREF_SIMD_WIDTH;
+    const uint32_t i = r->thread / ANYMETAL_SIMD_WIDTH;
     found.barrier = s->barrier[i].at, found.barrier_flags = s->barrier[i].flags;
     if (!(access & IS_WRITE) || !was_write || is_mixed || s->pending.found.bytes || bytes > sizeof s->pending.before) {
         find(r, found);
@@ -128,21 +128,21 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
 // The memory that a kernel uses beside its buffers and threadgroup memory: its stack, and the data of its library.
 __attribute__((noinline)) static void touch_elsewhere(run *r, const uint8_t *p, uint32_t bytes, uint32_t access,
                                                       uint64_t place) {
-    const mpsref_checks *c = r->launch->checks;
+    const anymetal_checks *c = r->launch->checks;
     if (p >= (const uint8_t *)r->pool && p < r->pool->stacks) return;
     if (p >= (const uint8_t *)r && p < (const uint8_t *)(r + 1)) return;
     if ((uint64_t)p - c->code < c->code_bytes && !(access & IS_WRITE)) return;
     const region *m = &r->shadow->regions[VARIABLES];
     if (m->bytes && (uint64_t)(p - m->data) < m->bytes + page_size()) { // behind the last variable
-        stop_at(r, access_finding(r, m, p, bytes, access, place, MPSREF_OUTSIDE));
+        stop_at(r, access_finding(r, m, p, bytes, access, place, ANYMETAL_OUTSIDE));
         return;
     }
-    mpsref_finding found = by_thread(r, MPSREF_OUTSIDE);
+    anymetal_finding found = by_thread(r, ANYMETAL_OUTSIDE);
     found.place = place << 2, found.offset = (int64_t)p, found.bytes = bytes, found.is_write = access & IS_WRITE;
     stop_at(r, found);
 }
 
-static inline int is_in_variable(shadow *s, const mpsref_checks *c, uint64_t at, uint32_t bytes) {
+static inline int is_in_variable(shadow *s, const anymetal_checks *c, uint64_t at, uint32_t bytes) {
     for (uint32_t n = 0, i = s->variable; n < c->variable_count; n++, i = i + 1 < c->variable_count ? i + 1 : 0) {
         const uint64_t from = at - c->variables[i].at;
         if (from >= c->variables[i].bytes) continue;
@@ -159,7 +159,7 @@ __attribute__((noinline)) static void touch_outside(run *r, const region *m, con
         touch_elsewhere(r, p, bytes, access, place);
         return;
     }
-    stop_at(r, access_finding(r, m, p, bytes, access, place, MPSREF_OUTSIDE));
+    stop_at(r, access_finding(r, m, p, bytes, access, place, ANYMETAL_OUTSIDE));
 }
 
 __attribute__((noinline)) static void report_access(run *r, const region *m, const uint8_t *p, uint32_t bytes,
@@ -170,8 +170,8 @@ __attribute__((noinline)) static void report_access(run *r, const region *m, con
 __attribute__((noinline)) static void report_unwritten(run *r, const region *m, const uint8_t *p, uint32_t i, uint32_t bytes,
                                                       uint32_t access, uint64_t place, uint32_t what) {
     shadow *s = r->shadow;
-    const mpsref_finding found = access_finding(r, m, p + i, bytes, access, place, MPSREF_UNINITIALIZED);
-    if ((m ? bytes < 8 && bytes % 3 : what == MPSREF_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
+    const anymetal_finding found = access_finding(r, m, p + i, bytes, access, place, ANYMETAL_UNINITIALIZED);
+    if ((m ? bytes < 8 && bytes % 3 : what == ANYMETAL_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
         find(r, found);
         return;
     }
@@ -184,14 +184,14 @@ __attribute__((noinline)) static void report_unwritten(run *r, const region *m, 
 static inline void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint32_t access) {
     shadow *s = r->shadow;
     if (s->vector.found.bytes) {
-        const mpsref_finding *found = &s->vector.found;
+        const anymetal_finding *found = &s->vector.found;
         const int is_write = access == IS_WRITE && bytes == found->bytes && found->thread_index == r->thread;
         // Only the component, if the compiler has read the vector for its next stores.
         const int is_part = access == IS_WRITE && bytes < found->bytes && found->thread_index == r->thread &&
                             (uint64_t)(p - s->vector.at) < found->bytes;
         if ((is_part || (is_write && p == s->vector.at)) && !s->vector.is_stored && !s->vector.copy_count)
             s->vector.is_stored = 1;
-        else if (is_write && p != s->vector.at && s->vector.what == MPSREF_OF_CLASS && s->vector.copy_count < 4 &&
+        else if (is_write && p != s->vector.at && s->vector.what == ANYMETAL_OF_CLASS && s->vector.copy_count < 4 &&
                  is_on_stack(r, p))
             s->vector.copies[s->vector.copy_count++] = p;
         else
@@ -209,16 +209,16 @@ __attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint
     if (access & IS_WRITE) memset(unset, 0, bytes);
     if (access & (IS_WRITE | IS_NO_USE)) return;
     while (i < bytes && !unset[i]) i += bytes < 4 ? 1 : 4;
-    if (i >= bytes || (unset[i] == MPSREF_OF_CLASS && memchr(unset, 0, bytes))) return;
+    if (i >= bytes || (unset[i] == ANYMETAL_OF_CLASS && memchr(unset, 0, bytes))) return;
     report_unwritten(r, NULL, p, i, bytes, access, place, unset[i]);
 }
 
-void mpsref_unset_component(void) {
-    if (current->shadow) report_access(current, NULL, NULL, 0, 0, place_behind(current, BACK) >> 2, MPSREF_UNINITIALIZED);
+void anymetal_unset_component(void) {
+    if (current->shadow) report_access(current, NULL, NULL, 0, 0, place_behind(current, BACK) >> 2, ANYMETAL_UNINITIALIZED);
 }
 
 // Gives it a value of which arithmetic changes most bytes, and the store of a component few.
-void mpsref_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
+void anymetal_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
     run *r = current;
     if (!r->shadow || !is_on_stack(r, variable)) return;
     settle_vector(r);
@@ -242,7 +242,7 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
     shadow *s = r->shadow;
     const uint8_t *p = m->data + at;
     if (m == &s->regions[VARIABLES] && !is_in_variable(s, r->launch->checks, at, bytes)) {
-        report_access(r, m, p, bytes, access, place, MPSREF_OUTSIDE);
+        report_access(r, m, p, bytes, access, place, ANYMETAL_OUTSIDE);
         stop_thread(r);
         return;
     }
@@ -334,7 +334,7 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
     if (__builtin_expect(at >= m->bytes || m->bytes - at < bytes, 0))
         touch_outside(r, m, p, bytes, access, place);
     else if (access & IS_WRITE && !m->is_writable)
-        report_access(r, m, p, bytes, access, place, MPSREF_READ_ONLY);
+        report_access(r, m, p, bytes, access, place, ANYMETAL_READ_ONLY);
     else if (m->writers && (access > IS_WRITE || !touch_unit(r, m, at, bytes, access, place))) // else nobody writes it
         touch_units(r, m, at, bytes, access, place);
 }
@@ -347,8 +347,8 @@ __attribute__((noinline)) static void touch_shared(const void *p, uint32_t bytes
 #define ACCESS(NAME, BYTES, ACCESS) void NAME##BYTES(void *p) { touch(p, BYTES, ACCESS, BACK); }
 #define SHARED(NAME, BYTES, ACCESS) void NAME##BYTES(void *p) { touch_shared(p, BYTES, ACCESS, BACK); }
 #define ACCESSES(BYTES) \
-    ACCESS(mpsref_read, BYTES, 0) ACCESS(__tsan_write, BYTES, IS_WRITE) \
-    SHARED(__tsan_read, BYTES, 0) SHARED(__tsan_unaligned_read, BYTES, 0) SHARED(mpsref_unaligned_read, BYTES, 0) \
+    ACCESS(anymetal_read, BYTES, 0) ACCESS(__tsan_write, BYTES, IS_WRITE) \
+    SHARED(__tsan_read, BYTES, 0) SHARED(__tsan_unaligned_read, BYTES, 0) SHARED(anymetal_unaligned_read, BYTES, 0) \
     SHARED(__tsan_unaligned_write, BYTES, IS_WRITE)
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
@@ -364,8 +364,8 @@ static void touch_range(const void *start, uint64_t bytes, uint32_t access, void
 }
 // Vectors of a size that the compiler's instrumentation leaves out (launcher.py). A read of a large one may belong to the
 // store of a component.
-void mpsref_read_range(void *p, uint64_t bytes) { touch_range(p, bytes, bytes > 16 ? IS_NO_USE : 0, BACK); }
-void mpsref_write_range(void *p, uint64_t bytes) { touch_range(p, bytes, IS_WRITE, BACK); }
+void anymetal_read_range(void *p, uint64_t bytes) { touch_range(p, bytes, bytes > 16 ? IS_NO_USE : 0, BACK); }
+void anymetal_write_range(void *p, uint64_t bytes) { touch_range(p, bytes, IS_WRITE, BACK); }
 // A struct may have bytes that nobody writes: copying it is no use of them. Other memory keeps no such marks.
 static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
     run *r = current;
@@ -378,8 +378,8 @@ static void touch_copy(void *to, const void *from, uint64_t bytes, void *back) {
         memmove(unset_bytes(r, to), unset, bytes);
         return;
     }
-    while (i < bytes && (!unset[i] || unset[i] == MPSREF_OF_CLASS)) i++;
-    if (i < bytes) report_access(r, NULL, from, 1, 0, place_behind(r, back) >> 2, MPSREF_UNINITIALIZED);
+    while (i < bytes && (!unset[i] || unset[i] == ANYMETAL_OF_CLASS)) i++;
+    if (i < bytes) report_access(r, NULL, from, 1, 0, place_behind(r, back) >> 2, ANYMETAL_UNINITIALIZED);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) {
     touch_copy(to, from, bytes, BACK);
@@ -394,30 +394,30 @@ void *__tsan_memset(void *to, int value, size_t bytes) {
     return memset(to, value, bytes);
 }
 
-void mpsref_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order) {
+void anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order) {
     run *r = current;
     shadow *s = r->shadow;
     if (!s) return;
     shadow_order(s, r->thread, order);
     if (is_write) r->launch->checks->has_atomics = 1;
-    s->is_shared |= (uint64_t)((const volatile uint8_t *)address - s->arena) >> s->bounds.slot_bits < MPSREF_MAX_BUFFERS;
+    s->is_shared |= (uint64_t)((const volatile uint8_t *)address - s->arena) >> s->bounds.slot_bits < ANYMETAL_MAX_BUFFERS;
     touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), BACK);
     if (s->polled != address) s->polls = 0;
     s->polled = is_write ? NULL : address;
     if (!is_write && ++s->polls > MOST_POLLS) {
-        mpsref_finding found = by_thread(r, MPSREF_WAITS);
+        anymetal_finding found = by_thread(r, ANYMETAL_WAITS);
         found.place = place_behind(r, BACK);
         stop_at(r, found);
     }
 }
 
-void mpsref_fence(uint32_t order) {
+void anymetal_fence(uint32_t order) {
     if (current->shadow) shadow_order(current->shadow, current->thread, order);
 }
 
-void mpsref_missing_lane(uint32_t lane, mpsref_site here) {
+void anymetal_missing_lane(uint32_t lane, anymetal_site here) {
     if (!current->shadow) return;
-    mpsref_finding found = by_thread(current, MPSREF_MISSING_LANE);
+    anymetal_finding found = by_thread(current, ANYMETAL_MISSING_LANE);
     found.offset = lane, found.at = here;
     found.place = place_behind(current, BACK); // it knows of inlined functions, too
     find(current, found);
@@ -425,44 +425,44 @@ void mpsref_missing_lane(uint32_t lane, mpsref_site here) {
 
 // What the compiler calls for undefined arithmetic; the data of each begins with the place.
 typedef struct {
-    mpsref_site at;
+    anymetal_site at;
     const struct { uint16_t kind, info; char name[]; } *types[2]; // of the operands or the result
 } typed_place;
 
-static mpsref_finding of_place(const typed_place *d, uint32_t kind, uint32_t type, const void *back) {
-    mpsref_finding found = by_thread(current, kind);
+static anymetal_finding of_place(const typed_place *d, uint32_t kind, uint32_t type, const void *back) {
+    anymetal_finding found = by_thread(current, kind);
     found.at = d->at, found.type = d->types[type]->name, found.place = place_behind(current, back);
     return found;
 }
 
 #define ARITHMETIC(NAME, KIND, TYPE) \
     void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) find(current, of_place(d, KIND, TYPE, BACK)); }
-ARITHMETIC(add_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(sub_overflow, MPSREF_OVERFLOW, 0)
-ARITHMETIC(mul_overflow, MPSREF_OVERFLOW, 0) ARITHMETIC(negate_overflow, MPSREF_OVERFLOW, 0)
-ARITHMETIC(shift_out_of_bounds, MPSREF_SHIFT, 0) ARITHMETIC(float_cast_overflow, MPSREF_FLOAT_CAST, 1)
-ARITHMETIC(implicit_conversion, MPSREF_TRUNCATION, 1)
+ARITHMETIC(add_overflow, ANYMETAL_OVERFLOW, 0) ARITHMETIC(sub_overflow, ANYMETAL_OVERFLOW, 0)
+ARITHMETIC(mul_overflow, ANYMETAL_OVERFLOW, 0) ARITHMETIC(negate_overflow, ANYMETAL_OVERFLOW, 0)
+ARITHMETIC(shift_out_of_bounds, ANYMETAL_SHIFT, 0) ARITHMETIC(float_cast_overflow, ANYMETAL_FLOAT_CAST, 1)
+ARITHMETIC(implicit_conversion, ANYMETAL_TRUNCATION, 1)
 
 // After these the processor would stop.
 #define FATAL(NAME, KIND) \
     void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) stop_at(current, of_place(d, KIND, 0, BACK)); }
-FATAL(divrem_overflow, MPSREF_DIVISION)
+FATAL(divrem_overflow, ANYMETAL_DIVISION)
 
 // An address is not aligned, or a variable ends before it. In place of a second type is the alignment's logarithm.
 void __ubsan_handle_type_mismatch_v1(const typed_place *d, uint64_t address) {
     const int is_aligned = !(address & ((1u << *(const uint8_t *)&d->types[1]) - 1));
-    if (current->shadow) stop_at(current, of_place(d, is_aligned ? MPSREF_PRIVATE : MPSREF_MISALIGNED, 0, BACK));
+    if (current->shadow) stop_at(current, of_place(d, is_aligned ? ANYMETAL_PRIVATE : ANYMETAL_MISALIGNED, 0, BACK));
 }
 
 void __ubsan_handle_local_out_of_bounds_abort(void) {
     run *r = current;
-    mpsref_finding found = by_thread(r, MPSREF_PRIVATE);
+    anymetal_finding found = by_thread(r, ANYMETAL_PRIVATE);
     found.place = place_behind(r, BACK);
     stop_at(r, found);
 }
 
 // The result of a function without a `return`: the place is that of the function.
-void __ubsan_handle_missing_return(const mpsref_site *function) {
-    mpsref_finding found = by_thread(current, MPSREF_UNINITIALIZED);
+void __ubsan_handle_missing_return(const anymetal_site *function) {
+    anymetal_finding found = by_thread(current, ANYMETAL_UNINITIALIZED);
     found.at = *function;
     stop_at(current, found);
 }

@@ -2,7 +2,7 @@
 // pass starts at one; the bytes of its pages that are left over before and after it hold a pattern that is checked later.
 #pragma once
 
-#define MPSREF_GUARD (1u << 20) // protected bytes before and after: address space only, no memory
+#define ANYMETAL_GUARD (1u << 20) // protected bytes before and after: address space only, no memory
 
 static inline uint64_t page_size(void) {
     static uint64_t size; // every thread would store the same value
@@ -73,11 +73,11 @@ static void touched(void *at, uint64_t bytes) {
 
 // Pages between two guards, for one buffer at a time; NULL when there is no memory.
 static uint8_t *guarded_map(uint64_t accessible) {
-    uint8_t *base = mmap(NULL, accessible + 2 * MPSREF_GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    uint8_t *base = mmap(NULL, accessible + 2 * ANYMETAL_GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANON, -1, 0);
     if (base == MAP_FAILED) return NULL;
-    uint8_t *first = base + MPSREF_GUARD;
+    uint8_t *first = base + ANYMETAL_GUARD;
     if (mprotect(first, accessible, PROT_READ | PROT_WRITE)) {
-        munmap(base, accessible + 2 * MPSREF_GUARD);
+        munmap(base, accessible + 2 * ANYMETAL_GUARD);
         return NULL;
     }
     large_pages(first, accessible);
@@ -85,7 +85,7 @@ static uint8_t *guarded_map(uint64_t accessible) {
 }
 
 static void guarded_unmap(uint8_t *first, uint64_t accessible) {
-    munmap(first - MPSREF_GUARD, accessible + 2 * MPSREF_GUARD);
+    munmap(first - ANYMETAL_GUARD, accessible + 2 * ANYMETAL_GUARD);
 }
 
 // Where a buffer lies in its pages: at their end, aligned to 16 bytes, or 32 where the size allows such vectors.

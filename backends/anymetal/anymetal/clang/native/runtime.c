@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mpsref/abi.h"
+#include "anymetal/abi.h"
 #include "fibre.h"
 #include "memory.h"
 #include "watch.h"
@@ -27,8 +27,8 @@ enum { READY, AT_SIMD, AT_BARRIER, DONE };
 typedef struct {
     void *stack_pointer;
     uint32_t state, bytes, flags;
-    mpsref_site at; // where it waits, or waited last
-    uint8_t post[MPSREF_SIMD_BYTES]; // the value this lane brings to a simdgroup function
+    anymetal_site at; // where it waits, or waited last
+    uint8_t post[ANYMETAL_SIMD_BYTES]; // the value this lane brings to a simdgroup function
 } fibre;
 
 typedef struct {
@@ -38,21 +38,21 @@ typedef struct {
 // Records and, behind them, stacks for every thread of a threadgroup; kept between launches, because mapping them takes
 // a millisecond.
 typedef struct {
-    fibre fibres[MPSREF_MAX_THREADS];
-    mpsref_exchange exchanges[MPSREF_MAX_THREADS / MPSREF_SIMD_WIDTH];
+    fibre fibres[ANYMETAL_MAX_THREADS];
+    anymetal_exchange exchanges[ANYMETAL_MAX_THREADS / ANYMETAL_SIMD_WIDTH];
     uint8_t signal_stack[65536];
     uint8_t *stacks;
 } pool;
 
 typedef struct {
-    const mpsref_launch *launch;
-    mpsref_report *report;
+    const anymetal_launch *launch;
+    anymetal_report *report;
     pool *pool;
     void *host; // stack pointer of the launching thread while a fibre runs
-    mpsref_group group;
-    uint8_t *buffers[MPSREF_MAX_BUFFERS]; // the memory of this pass
-    uint8_t *locals[MPSREF_MAX_LOCALS];
-    void *bound[MPSREF_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
+    anymetal_group group;
+    uint8_t *buffers[ANYMETAL_MAX_BUFFERS]; // the memory of this pass
+    uint8_t *locals[ANYMETAL_MAX_LOCALS];
+    void *bound[ANYMETAL_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
     shadow *shadow; // in a pass with checks
     uint32_t running, thread, pass, at; // the fibre, the thread of its threadgroup, and how many of these are done
     uint32_t workers, worker, has_failed; // see spread.h; worker: 0 for the parent
@@ -60,11 +60,11 @@ typedef struct {
     uint64_t common_bytes;
     int children[250];
     uint32_t child_count;
-    uint8_t *pages[MPSREF_MAX_BUFFERS], *claims[MPSREF_MAX_BUFFERS], *reached;
+    uint8_t *pages[ANYMETAL_MAX_BUFFERS], *claims[ANYMETAL_MAX_BUFFERS], *reached;
     uint64_t began, deadline; // in processor time of the thread: this pass, the launch
     volatile sig_atomic_t is_due; // whether it is time to look whether the launch is long
     volatile sig_atomic_t ended; // the signal that ended the launch, or 0
-    uint64_t trace[8]; // where in the kernel it was then, see mpsref_report
+    uint64_t trace[8]; // where in the kernel it was then, see anymetal_report
 } run;
 
 #ifdef __GLIBC__ // checks read it at each access
@@ -73,7 +73,7 @@ typedef struct {
 #define NEAR
 #endif
 static _Thread_local NEAR run *current;
-_Thread_local NEAR const bounds *mpsref_bounds;
+_Thread_local NEAR const bounds *anymetal_bounds;
 static const bounds no_bounds; // of a pass without checks: all reads are told, and ignored
 
 static inline int has_ended(const run *r) { return r->report->kind || r->ended; }
@@ -114,15 +114,15 @@ static inline uint32_t following(order o, uint32_t item) {
 
 static pool *_Atomic idle[16];
 
-static inline uint64_t stack_pitch(void) { return MPSREF_STACK_BYTES + page_size(); }
+static inline uint64_t stack_pitch(void) { return ANYMETAL_STACK_BYTES + page_size(); }
 
-static uint64_t pool_bytes(void) { return round_up(sizeof(pool), page_size()) + stack_pitch() * MPSREF_MAX_THREADS; }
+static uint64_t pool_bytes(void) { return round_up(sizeof(pool), page_size()) + stack_pitch() * ANYMETAL_MAX_THREADS; }
 
 static pool *pool_new(void) {
     pool *p = mmap(NULL, pool_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return NULL;
     p->stacks = (uint8_t *)p + round_up(sizeof *p, page_size());
-    for (uint32_t t = 0; t < MPSREF_MAX_THREADS; t++) mprotect(p->stacks + t * stack_pitch(), page_size(), PROT_NONE);
+    for (uint32_t t = 0; t < ANYMETAL_MAX_THREADS; t++) mprotect(p->stacks + t * stack_pitch(), page_size(), PROT_NONE);
     return p;
 }
 
@@ -171,7 +171,7 @@ static void fibre_main(void) {
 static void fibre_start(run *r, uint32_t t) {
     fibre *f = &r->pool->fibres[t];
     f->state = READY;
-    f->at = (mpsref_site){0};
+    f->at = (anymetal_site){0};
     f->stack_pointer = fibre_prepare(r->pool->stacks + (t + 1) * stack_pitch(), fibre_main);
 }
 
@@ -182,7 +182,7 @@ static void abandon(run *r) {
 }
 
 // The order of two places in the source; 0 for the same. The files of a library are strings of their own.
-static int compare(const mpsref_site *a, const mpsref_site *b) {
+static int compare(const anymetal_site *a, const anymetal_site *b) {
     if (a->line != b->line) return a->line < b->line ? -1 : 1;
     if (a->column != b->column) return a->column < b->column ? -1 : 1;
     return a->file == b->file ? 0 : a->file < b->file ? -1 : 1;
@@ -190,7 +190,7 @@ static int compare(const mpsref_site *a, const mpsref_site *b) {
 
 #include "checked.h"
 
-static void wait_at(uint32_t state, mpsref_site here) {
+static void wait_at(uint32_t state, anymetal_site here) {
     run *r = current;
     if (r->shadow) settle(r);
     fibre *f = &r->pool->fibres[r->running];
@@ -199,37 +199,37 @@ static void wait_at(uint32_t state, mpsref_site here) {
     to_host();
 }
 
-void mpsref_barrier(uint32_t flags, mpsref_site here) {
+void anymetal_barrier(uint32_t flags, anymetal_site here) {
     current->pool->fibres[current->running].flags = flags;
     wait_at(AT_BARRIER, here);
 }
 
-uint32_t mpsref_thread_index(void) { return current->thread; }
+uint32_t anymetal_thread_index(void) { return current->thread; }
 
-const mpsref_exchange *mpsref_exchange_values(const void *value, uint32_t bytes, uint32_t flags, mpsref_site here) {
+const anymetal_exchange *anymetal_exchange_values(const void *value, uint32_t bytes, uint32_t flags, anymetal_site here) {
     run *r = current;
     fibre *f = &r->pool->fibres[r->running];
     f->bytes = bytes;
     f->flags = flags;
     memcpy(f->post, value, bytes);
     wait_at(AT_SIMD, here);
-    return &r->pool->exchanges[r->running / MPSREF_SIMD_WIDTH];
+    return &r->pool->exchanges[r->running / ANYMETAL_SIMD_WIDTH];
 }
 
-void mpsref_out_of_bounds(int64_t index, uint64_t length, mpsref_site here) {
+void anymetal_out_of_bounds(int64_t index, uint64_t length, anymetal_site here) {
     run *r = current;
-    mpsref_report found = {.kind = MPSREF_ARRAY, .offset = index, .count = (uint32_t)length, .at = here};
+    anymetal_report found = {.kind = ANYMETAL_ARRAY, .offset = index, .count = (uint32_t)length, .at = here};
     *r->report = found;
     abandon(r);
 }
 
 // A record has few bits for clocks: a launch ends before one of them overflows.
-static int has_clocks_left(run *r, uint32_t simdgroup, const mpsref_site *place) {
+static int has_clocks_left(run *r, uint32_t simdgroup, const anymetal_site *place) {
     if (r->shadow->clock[simdgroup] < MOST_CLOCK) return 1;
-    mpsref_finding found = by_thread(r, MPSREF_MANY_BARRIERS);
+    anymetal_finding found = by_thread(r, ANYMETAL_MANY_BARRIERS);
     found.at = *place;
     find(r, found);
-    r->report->kind = MPSREF_FOUND;
+    r->report->kind = ANYMETAL_FOUND;
     return 0;
 }
 
@@ -237,17 +237,17 @@ static int has_clocks_left(run *r, uint32_t simdgroup, const mpsref_site *place)
 // furthest behind in the source go first, as they would on hardware that reconverges. Returns whether any did.
 static int simd_release(run *r, uint32_t first) {
     fibre *f = r->pool->fibres;
-    uint32_t end = first + MPSREF_SIMD_WIDTH < r->group.size ? first + MPSREF_SIMD_WIDTH : r->group.size;
-    const mpsref_site *place = NULL;
+    uint32_t end = first + ANYMETAL_SIMD_WIDTH < r->group.size ? first + ANYMETAL_SIMD_WIDTH : r->group.size;
+    const anymetal_site *place = NULL;
     uint32_t bytes = 0, flags = 0;
     for (uint32_t t = first; t < end; t++) {
         if (f[t].state == AT_SIMD && (!place || compare(&f[t].at, place) <= 0))
             place = &f[t].at, bytes = f[t].bytes > bytes ? f[t].bytes : bytes;
     }
     if (!place) return 0;
-    mpsref_exchange *x = &r->pool->exchanges[first / MPSREF_SIMD_WIDTH];
+    anymetal_exchange *x = &r->pool->exchanges[first / ANYMETAL_SIMD_WIDTH];
     x->active = 0;
-    for (uint32_t t = first; t < first + MPSREF_SIMD_WIDTH; t++) {
+    for (uint32_t t = first; t < first + ANYMETAL_SIMD_WIDTH; t++) {
         if (t >= end || f[t].state != AT_SIMD || compare(&f[t].at, place)) {
             memset(x->value[t - first], 0xff, bytes); // what an inactive lane holds is undefined
             continue;
@@ -257,15 +257,15 @@ static int simd_release(run *r, uint32_t first) {
         f[t].state = READY;
         flags = f[t].flags;
     }
-    if (!r->shadow || !(flags & MPSREF_IS_BARRIER)) return 1;
+    if (!r->shadow || !(flags & ANYMETAL_IS_BARRIER)) return 1;
     const uint32_t here = (uint32_t)__builtin_popcount(x->active);
-    shadow_simd_barrier(r->shadow, first / MPSREF_SIMD_WIDTH, flags, *place);
+    shadow_simd_barrier(r->shadow, first / ANYMETAL_SIMD_WIDTH, flags, *place);
     if (here < end - first) {
-        mpsref_finding found = by_thread(r, MPSREF_LANES_DIVERGED);
+        anymetal_finding found = by_thread(r, ANYMETAL_LANES_DIVERGED);
         found.offset = here, found.bytes = end - first, found.at = *place;
         find(r, found);
     }
-    return has_clocks_left(r, first / MPSREF_SIMD_WIDTH, place);
+    return has_clocks_left(r, first / ANYMETAL_SIMD_WIDTH, place);
 }
 
 // All threads must stand at the same barrier. Returns whether they may go on: not if all are done, or after a report.
@@ -283,7 +283,7 @@ static int barrier_release(run *r) {
     }
     if (!at) return 0;
     if (waiting < n) {
-        mpsref_report found = {.kind = MPSREF_DIVERGENCE, .group = r->group.index, .count = waiting, .at = at->at,
+        anymetal_report found = {.kind = ANYMETAL_DIVERGENCE, .group = r->group.index, .count = waiting, .at = at->at,
                                .others = elsewhere, .other = other ? other->at : at->at};
         *r->report = found;
         return 0;
@@ -298,12 +298,12 @@ static int barrier_release(run *r) {
 
 // Prints a message to stderr, in the first pass: vectors (%v4f) are so many numbers, and a value of another kind than
 // its conversion is printed as what it is.
-void mpsref_log(uint32_t level, const char *format, const mpsref_item *items, uint32_t count) {
+void anymetal_log(uint32_t level, const char *format, const anymetal_item *items, uint32_t count) {
     static const char *const names[] = {"", " debug", " info", " error", " fault"};
     char text[1024], one[32];
     size_t at = 0;
     run *r = current;
-    if (r->worker) r->report->kind = MPSREF_FOUND; // the parent runs it, too, and prints
+    if (r->worker) r->report->kind = ANYMETAL_FOUND; // the parent runs it, too, and prints
     if (r->worker || r->pass) return;
     for (uint32_t k = 0; *format && at < sizeof text - 1;) {
         if (*format != '%' || format[1] == '%') {
@@ -320,7 +320,7 @@ void mpsref_log(uint32_t level, const char *format, const mpsref_item *items, ui
         const char given = *format ? *format++ : 'd', kind = strchr("diouxXceEfFgGaAs", given) ? given : 'd';
         const char as = strchr("eEfFgGaA", kind) ? 'f' : kind == 's' ? 's' : 'd';
         for (uint32_t i = 0; i < lanes && at < sizeof text - 1; i++) {
-            const mpsref_item none = {.text = "(missing)", .kind = 's'}, item = k < count ? items[k] : none;
+            const anymetal_item none = {.text = "(missing)", .kind = 's'}, item = k < count ? items[k] : none;
             const char shown = item.kind == (uint32_t)as ? kind : item.kind == 'f' ? 'g' : (char)item.kind;
             k++;
             snprintf(one + size, sizeof one - size, "%s%c", item.kind == 'd' && shown != 'c' ? "ll" : "", shown);
@@ -334,15 +334,15 @@ void mpsref_log(uint32_t level, const char *format, const mpsref_item *items, ui
         }
     }
     text[at] = 0;
-    const mpsref_group *g = &r->group;
+    const anymetal_group *g = &r->group;
     fprintf(stderr, "log%s, thread %u of threadgroup %u: %s\n", names[level], r->thread, g->index, text);
 }
 
 // ---------------------------------------------------------------------------------------------- groups
 
 // The first buffer with the memory of buffer i: a launch may bind one several times.
-static const mpsref_buffer *memory_of(const mpsref_launch *l, uint32_t i) {
-    const mpsref_buffer *b = l->buffers;
+static const anymetal_buffer *memory_of(const anymetal_launch *l, uint32_t i) {
+    const anymetal_buffer *b = l->buffers;
     while (b->data != l->buffers[i].data) b++;
     return b;
 }
@@ -361,8 +361,8 @@ static uint64_t group_seed(const run *r) {
 }
 
 static void group_begin(run *r, uint32_t index) {
-    const mpsref_launch *l = r->launch;
-    mpsref_group *g = &r->group;
+    const anymetal_launch *l = r->launch;
+    anymetal_group *g = &r->group;
     g->index = index;
     g->size = 1;
     for (uint32_t i = 0, rest = index; i < 3; rest /= l->groups[i], i++) {
@@ -400,7 +400,7 @@ static void plain_groups(run *r) {
 // A simdgroup runs to its next threadgroup barrier before the next one starts. Nothing else orders two simdgroups, so a
 // barrier of a simdgroup does not either.
 static void fibre_group(run *r) {
-    const uint32_t n = r->group.size, width = MPSREF_SIMD_WIDTH;
+    const uint32_t n = r->group.size, width = ANYMETAL_SIMD_WIDTH;
     const order simdgroups = make_order(group_seed(r), (n + width - 1) / width, r->pass);
     const order full = make_order(group_seed(r), width, r->pass);
     const order last = make_order(group_seed(r), (n - 1) % width + 1, r->pass);
@@ -422,10 +422,10 @@ static void fibre_group(run *r) {
 
 // Threadgroup memory of a parameter ends at a protected page in the first pass, and begins at one in the second.
 static void place_memory(run *r) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->bound[i] = r->buffers[i] + l->buffers[i].offset;
     for (uint32_t i = 0; i < l->local_count && !r->shadow; i++) {
-        const mpsref_local_memory *m = &l->locals[i];
+        const anymetal_local_memory *m = &l->locals[i];
         if (!m->bytes) continue;
         r->locals[i] = m->pages;
         if (r->pass)
@@ -438,14 +438,14 @@ static void place_memory(run *r) {
 // The pointers in buffers, which are null outside of a pass.
 static void set_links(run *r, int are_set) {
     for (uint32_t i = 0; i < r->launch->link_count; i++) {
-        const mpsref_link *l = &r->launch->links[i];
+        const anymetal_link *l = &r->launch->links[i];
         uint8_t *address = are_set ? r->buffers[l->target] + l->at : NULL;
         memcpy(r->buffers[l->buffer] + l->offset, &address, sizeof address);
     }
 }
 
 static void run_groups(run *r) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     if (!l->synchronizes) {
         fibre_start(r, 0);
         do to_fibre(r, 0); while (r->pool->fibres[0].state == READY && !spread(r, r->at));
@@ -492,15 +492,15 @@ static int is_misaligned(const siginfo_t *info) {
 }
 
 static int is_near(const uint8_t *address, const uint8_t *data, uint64_t bytes) {
-    return data && address >= data - MPSREF_GUARD && address < data + bytes + MPSREF_GUARD;
+    return data && address >= data - ANYMETAL_GUARD && address < data + bytes + ANYMETAL_GUARD;
 }
 
 // Finds the return addresses into the kernel on the stack of the fibre that was interrupted, at most 8; returns whether
 // it was one.
 static int trace(const run *r, const void *context, uint64_t *found) {
     const uint8_t *at = interrupted_at(context), *stacks = r->pool->stacks;
-    const mpsref_checks *c = r->launch->checks;
-    const int is_fibre = at >= stacks && at < stacks + stack_pitch() * MPSREF_MAX_THREADS;
+    const anymetal_checks *c = r->launch->checks;
+    const int is_fibre = at >= stacks && at < stacks + stack_pitch() * ANYMETAL_MAX_THREADS;
     if (!c) return is_fibre;
     const uint8_t *stack = stacks + (is_fibre ? (uint64_t)(at - stacks) / stack_pitch() * stack_pitch() : 0);
     const uint8_t *end = is_fibre ? stack + stack_pitch() : at;
@@ -514,9 +514,9 @@ static int trace(const run *r, const void *context, uint64_t *found) {
 
 static void report_fault(run *r, int number, const siginfo_t *info, void *context) {
     const uint8_t *address = info->si_addr;
-    mpsref_report found = {.kind = MPSREF_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
+    anymetal_report found = {.kind = ANYMETAL_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
     const uint64_t behind = (uint64_t)(address - r->pool->stacks);
-    if (behind < stack_pitch() * MPSREF_MAX_THREADS && behind % stack_pitch() < page_size()) found.offset = 2;
+    if (behind < stack_pitch() * ANYMETAL_MAX_THREADS && behind % stack_pitch() < page_size()) found.offset = 2;
     if (is_misaligned(info)) found.offset = 1, address = NULL;
     trace(r, context, found.trace);
     for (uint32_t i = 0; i < r->launch->buffer_count; i++)
@@ -524,7 +524,7 @@ static void report_fault(run *r, int number, const siginfo_t *info, void *contex
             found.buffer = (int32_t)i, found.offset = address - r->buffers[i];
     for (uint32_t i = 0; i < r->launch->local_count; i++)
         if (is_near(address, r->locals[i], r->launch->locals[i].bytes))
-            found.buffer = (int32_t)(MPSREF_MAX_BUFFERS + i), found.offset = address - r->locals[i];
+            found.buffer = (int32_t)(ANYMETAL_MAX_BUFFERS + i), found.offset = address - r->locals[i];
     *r->report = found;
     abandon(r);
 }
@@ -593,25 +593,25 @@ static void release_interrupt(void) {
 static void check_guard(run *r, int32_t number, uint8_t *data, uint64_t bytes) {
     int64_t at;
     if (!data || !guard_damaged(data, bytes, &at)) return;
-    mpsref_report found = {.kind = MPSREF_GUARD_DAMAGED, .buffer = number, .offset = at};
+    anymetal_report found = {.kind = ANYMETAL_GUARD_DAMAGED, .buffer = number, .offset = at};
     if (!r->report->kind) *r->report = found;
     guard_repair(data, bytes);
 }
 
 static void check_guards(run *r) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     for (uint32_t i = 0; i < l->buffer_count; i++) // what is behind the end of a file on its last page is no guard
         if (l->buffers[i].file < 0) check_guard(r, (int32_t)i, r->buffers[i], l->buffers[i].bytes);
     for (uint32_t i = 0; i < l->local_count; i++)
-        check_guard(r, (int32_t)(MPSREF_MAX_BUFFERS + i), r->locals[i], l->locals[i].bytes);
+        check_guard(r, (int32_t)(ANYMETAL_MAX_BUFFERS + i), r->locals[i], l->locals[i].bytes);
 }
 
 // Copies the buffers into the arena of a shadow; 0 when there is no memory.
 static int watch_memory(run *r) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     shadow *s = r->shadow;
     for (uint32_t i = 0; i < l->buffer_count; i++) {
-        const mpsref_buffer *b = &l->buffers[i], *first = memory_of(l, i);
+        const anymetal_buffer *b = &l->buffers[i], *first = memory_of(l, i);
         region *m = &s->regions[first - l->buffers];
         if (!b->data) continue; // not bound
         if (b == first) {
@@ -626,11 +626,11 @@ static int watch_memory(run *r) {
     }
     for (uint32_t i = 0; i < l->local_count; i++) {
         if (!l->locals[i].bytes) continue;
-        if (!region_open(s, MPSREF_MAX_BUFFERS + i, l->locals[i].bytes, -1)) return 0;
-        r->locals[i] = s->regions[MPSREF_MAX_BUFFERS + i].data;
+        if (!region_open(s, ANYMETAL_MAX_BUFFERS + i, l->locals[i].bytes, -1)) return 0;
+        r->locals[i] = s->regions[ANYMETAL_MAX_BUFFERS + i].data;
     }
     s->regions[VARIABLES] = (region){.data = l->local, .bytes = l->local_bytes, .is_writable = 1, .unit_bits = 2};
-    for (uint32_t i = MPSREF_MAX_BUFFERS; i < REGIONS; i++) {
+    for (uint32_t i = ANYMETAL_MAX_BUFFERS; i < REGIONS; i++) {
         region *m = &s->regions[i];
         m->is_local = m->is_undefined = 1;
         if (m->bytes && !region_watch(m)) return 0;
@@ -641,22 +641,22 @@ static int watch_memory(run *r) {
 
 // Runs the kernel with checks on copies of the buffers, which become its results if it runs to its end.
 static void run_checked(run *r) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     shadow *s = r->shadow = calloc(1, sizeof *s);
-    const uint64_t stacks = stack_pitch() * MPSREF_MAX_THREADS;
+    const uint64_t stacks = stack_pitch() * ANYMETAL_MAX_THREADS;
     if (s) s->unset = untouched(stacks), s->code = l->checks->code;
     if (s && arena_open(s) && s->unset && watch_memory(r)) {
-        mpsref_bounds = &s->bounds;
+        anymetal_bounds = &s->bounds;
         run_pass(r);
-        mpsref_bounds = &no_bounds;
+        anymetal_bounds = &no_bounds;
         settle(r);
     } else {
-        r->report->kind = MPSREF_MEMORY;
+        r->report->kind = ANYMETAL_MEMORY;
     }
     r->shadow = NULL;
     for (uint32_t i = 0; i < l->local_count; i++) r->locals[i] = NULL; // it was in the arena
     for (uint32_t i = 0; i < l->buffer_count; i++) {
-        mpsref_buffer *b = &l->buffers[i];
+        anymetal_buffer *b = &l->buffers[i];
         r->buffers[i] = b->data;
         if (b != memory_of(l, i) || has_ended(r) || b->file >= 0 || !s->regions[i].writers) continue;
         memcpy(b->data, s->regions[i].data, b->bytes);
@@ -686,9 +686,9 @@ static void run_once(run *r) {
 // Runs the kernel in an order and, on copies of the buffers, in its opposite; results that differ depend on the order.
 // A buffer lies at the end of its pages and its copy at their start, so that an access on either side is a fault.
 static void run_both_ways(run *r) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     for (uint32_t i = 0; i < l->buffer_count; i++) {
-        const mpsref_buffer *b = memory_of(l, i);
+        const anymetal_buffer *b = memory_of(l, i);
         if (b != &l->buffers[i]) continue;
         memcpy(b->copy, b->data, b->bytes);
         guard_repair(b->copy, b->bytes);
@@ -705,18 +705,18 @@ static void run_both_ways(run *r) {
         if (!l->buffers[i].writable || !memcmp(first, second, l->buffers[i].bytes)) continue;
         int64_t at = 0;
         while (first[at] == second[at]) at++;
-        mpsref_report found = {.kind = MPSREF_ORDER, .buffer = (int32_t)i, .offset = at};
+        anymetal_report found = {.kind = ANYMETAL_ORDER, .buffer = (int32_t)i, .offset = at};
         *r->report = found;
     }
 }
 
-void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
+void anymetal_run(const anymetal_launch *launch, anymetal_report *report) {
     memset(report, 0, sizeof *report);
     if (launch->checks) launch->checks->count = launch->checks->has_atomics = 0;
     run r = {.launch = launch, .report = report, .pool = pool_take()};
-    if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
+    if (!r.pool) { report->kind = ANYMETAL_MEMORY; return; }
     for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;
-    r.group = (mpsref_group){.buffers = r.bound, .locals = (void *const *)r.locals};
+    r.group = (anymetal_group){.buffers = r.bound, .locals = (void *const *)r.locals};
     for (uint32_t i = 0; i < 3; i++) {
         r.group.width[i] = launch->width[i];
         r.group.grid[i] = (uint32_t)launch->grid[i];
@@ -728,7 +728,7 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     const uint64_t mode = floating_mode();
     r.began = processor_time(), r.deadline = r.began + launch->nanoseconds;
     current = &r;
-    mpsref_bounds = &no_bounds;
+    anymetal_bounds = &no_bounds;
     const int has_interrupt = catch_signals();
     watch ticks;
     if (watch_begin(&ticks)) {
@@ -741,22 +741,22 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
         set_floating_mode(mode); // a signal handler that is left has other bits, too
         watch_end(&ticks);
     } else {
-        report->kind = MPSREF_NO_TIMER;
+        report->kind = ANYMETAL_NO_TIMER;
     }
     if (has_interrupt) release_interrupt();
     current = NULL;
     sigaltstack(&theirs, NULL);
     if (r.ended && !report->kind) {
         const fibre *f = &r.pool->fibres[r.running];
-        mpsref_report found = {.kind = MPSREF_STOPPED, .group = r.group.index, .count = (uint32_t)r.ended, .at = f->at};
+        anymetal_report found = {.kind = ANYMETAL_STOPPED, .group = r.group.index, .count = (uint32_t)r.ended, .at = f->at};
         memcpy(found.trace, r.trace, sizeof found.trace);
         *report = found;
     }
     pool_give(r.pool);
 }
 
-void *mpsref_map(uint64_t accessible) { return guarded_map(accessible); }
+void *anymetal_map(uint64_t accessible) { return guarded_map(accessible); }
 
-void mpsref_unmap(void *first, uint64_t accessible) { guarded_unmap(first, accessible); }
+void anymetal_unmap(void *first, uint64_t accessible) { guarded_unmap(first, accessible); }
 
-void *mpsref_place(void *first, uint64_t accessible, uint64_t bytes) { return guarded_place(first, accessible, bytes); }
+void *anymetal_place(void *first, uint64_t accessible, uint64_t bytes) { return guarded_place(first, accessible, bytes); }

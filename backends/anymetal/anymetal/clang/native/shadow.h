@@ -54,18 +54,18 @@ typedef struct {
     uint32_t variable; // the last variable that was found
     uint32_t group, has_acquired, is_shared; // has_acquired: this threadgroup; is_shared: device memory had atomics
     uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
-    struct { mpsref_site at; uint32_t flags; } barrier[32]; // the last ones
+    struct { anymetal_site at; uint32_t flags; } barrier[32]; // the last ones
     struct { // a conflict of a write whose effect is not known yet
         const uint8_t *at;
         uint8_t before[16];
-        mpsref_finding found; // of 0 bytes: none
+        anymetal_finding found; // of 0 bytes: none
     } pending;
     struct { // a read of a vector that nothing wrote, which may belong to a store of one component, or to a copy
         const uint8_t *at, *copies[4];
         uint8_t before[16];
         uint32_t is_stored, what, copy_count;
         uint8_t unset[16];
-        mpsref_finding found; // of 0 bytes: none
+        anymetal_finding found; // of 0 bytes: none
     } vector;
     const volatile void *polled; // by atomic loads in a row
     uint64_t polls;
@@ -88,7 +88,7 @@ static int arena_open(shadow *s) {
 }
 
 // Chooses the size of slots for all launches, and returns the address space that they take.
-uint64_t mpsref_arena_choose(void) {
+uint64_t anymetal_arena_choose(void) {
     for (slot_bits = MOST_SLOT_BITS; slot_bits >= LEAST_SLOT_BITS; slot_bits--) {
         uint8_t *trial = arena_map();
         if (!trial) continue;
@@ -166,11 +166,11 @@ static void region_bound(shadow *s, uint32_t slot) {
 // ---------------------------------------------------------------------------------------------- order
 
 static inline void shadow_thread(shadow *s, uint32_t thread) {
-    s->me = (uint64_t)thread << 34 | (uint64_t)s->clock[thread / MPSREF_SIMD_WIDTH] << 17 | s->group << 4;
+    s->me = (uint64_t)thread << 34 | (uint64_t)s->clock[thread / ANYMETAL_SIMD_WIDTH] << 17 | s->group << 4;
 }
 
 // Each simdgroup of the threadgroup passes a barrier.
-static void shadow_barrier(shadow *s, uint32_t flags, mpsref_site at) {
+static void shadow_barrier(shadow *s, uint32_t flags, anymetal_site at) {
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t now = ++s->clock[i];
         s->met[i] = s->simd_met[i] = now;
@@ -180,7 +180,7 @@ static void shadow_barrier(shadow *s, uint32_t flags, mpsref_site at) {
     }
 }
 
-static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, mpsref_site at) {
+static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, anymetal_site at) {
     const uint32_t now = s->simd_met[simdgroup] = ++s->clock[simdgroup];
     s->barrier[simdgroup].at = at, s->barrier[simdgroup].flags = flags;
     if (flags & 2) s->simd_local[simdgroup] = now;
@@ -191,7 +191,7 @@ static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, m
 static void shadow_order(shadow *s, uint32_t thread, uint32_t order) {
     if (order == __ATOMIC_ACQUIRE || order >= __ATOMIC_ACQ_REL) s->has_acquired = 1;
     if (order < __ATOMIC_RELEASE) return;
-    const uint32_t simdgroup = thread / MPSREF_SIMD_WIDTH;
+    const uint32_t simdgroup = thread / ANYMETAL_SIMD_WIDTH;
     if (s->clock[simdgroup] < MOST_CLOCK) s->clock[simdgroup]++;
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t before = i == simdgroup ? s->clock[i] : s->group_device[i];
@@ -203,41 +203,41 @@ static void shadow_order(shadow *s, uint32_t thread, uint32_t order) {
 // How an earlier access of another thread is unordered before one of `thread`: 0 if it is not.
 static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
     if (!is_local && group_of(q) != s->group) {
-        const uint32_t before = s->released[group_of(q)][thread_of(q) / MPSREF_SIMD_WIDTH];
-        return s->has_acquired && clock_of(q) < before ? 0 : MPSREF_RACE;
+        const uint32_t before = s->released[group_of(q)][thread_of(q) / ANYMETAL_SIMD_WIDTH];
+        return s->has_acquired && clock_of(q) < before ? 0 : ANYMETAL_RACE;
     }
     if (thread_of(q) == thread) return 0;
-    const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH, clock = clock_of(q);
-    const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
+    const uint32_t i = thread_of(q) / ANYMETAL_SIMD_WIDTH, clock = clock_of(q);
+    const int is_lane = i == thread / ANYMETAL_SIMD_WIDTH;
     const uint32_t *ordered = is_lane ? is_local ? s->simd_local : s->simd_device
                                       : is_local ? s->group_local : s->group_device;
     if (clock < ordered[i]) return 0;
-    return clock < (is_lane ? s->simd_met : s->met)[i] ? MPSREF_FENCE : is_lane ? MPSREF_LOCKSTEP : MPSREF_RACE;
+    return clock < (is_lane ? s->simd_met : s->met)[i] ? ANYMETAL_FENCE : is_lane ? ANYMETAL_LOCKSTEP : ANYMETAL_RACE;
 }
 
 // Whether an access is by the same thread, or one of the same threadgroup that is ordered before.
 static inline int is_before(const shadow *s, record q, record me, uint32_t is_local) {
     if (is_same(q, me)) return 1;
     if (!is_local && (q ^ me) >> 4 & MOST_GROUP) return 0;
-    const uint32_t i = thread_of(q) / MPSREF_SIMD_WIDTH;
-    const int is_lane = i == thread_of(me) / MPSREF_SIMD_WIDTH;
+    const uint32_t i = thread_of(q) / ANYMETAL_SIMD_WIDTH;
+    const int is_lane = i == thread_of(me) / ANYMETAL_SIMD_WIDTH;
     return clock_of(q) < (is_local ? is_lane ? s->simd_local : s->group_local : is_lane ? s->simd_device : s->group_device)[i];
 }
 
 // Whether all that may conflict with an access is past. Nothing orders the other threadgroups.
 static inline int is_over(const shadow *s, record q, uint32_t is_local) {
-    return is_local && clock_of(q) < s->group_local[thread_of(q) / MPSREF_SIMD_WIDTH];
+    return is_local && clock_of(q) < s->group_local[thread_of(q) / ANYMETAL_SIMD_WIDTH];
 }
 
 // The same for all readers that a record stands for.
 static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
-    const uint32_t found = conflict(s, q, thread, is_local), i = thread_of(q) / MPSREF_SIMD_WIDTH;
-    if (found && found != MPSREF_LOCKSTEP) return found;
+    const uint32_t found = conflict(s, q, thread, is_local), i = thread_of(q) / ANYMETAL_SIMD_WIDTH;
+    if (found && found != ANYMETAL_LOCKSTEP) return found;
     if (group_of(q) != s->group && !is_local) return found;
     const uint32_t *group = is_local ? s->group_local : s->group_device;
     const uint32_t *simd = is_local ? s->simd_local : s->simd_device;
-    if (flags_of(q) & SIMDGROUPS && clock_of(q) >= group[i]) return clock_of(q) < s->met[i] ? MPSREF_FENCE : MPSREF_RACE;
-    if (flags_of(q) & LANES && clock_of(q) >= simd[i]) return clock_of(q) < s->simd_met[i] ? MPSREF_FENCE : MPSREF_LOCKSTEP;
+    if (flags_of(q) & SIMDGROUPS && clock_of(q) >= group[i]) return clock_of(q) < s->met[i] ? ANYMETAL_FENCE : ANYMETAL_RACE;
+    if (flags_of(q) & LANES && clock_of(q) >= simd[i]) return clock_of(q) < s->simd_met[i] ? ANYMETAL_FENCE : ANYMETAL_LOCKSTEP;
     return found;
 }
 
@@ -247,10 +247,10 @@ static record with_reader(const shadow *s, record before, record me, uint32_t is
     const uint32_t both = ~(uint32_t)ATOMIC | (flags_of(me) & ATOMIC), flags = flags_of(before) & both;
     if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) // of a plain and an atomic one, the plain one conflicts with more
         return flags_of(me) & ~flags_of(before) & ATOMIC ? before : (me & ~(record)15) | flags;
-    const uint32_t thread = thread_of(me), i = thread_of(before) / MPSREF_SIMD_WIDTH;
+    const uint32_t thread = thread_of(me), i = thread_of(before) / ANYMETAL_SIMD_WIDTH;
     if (group_of(before) != group_of(me) && !is_local)
         return conflict(s, before, thread, is_local) ? (before & ~(record)15) | flags : me;
-    const int is_lane = i == thread / MPSREF_SIMD_WIDTH;
+    const int is_lane = i == thread / ANYMETAL_SIMD_WIDTH;
     if (conflict(s, before, thread, is_local)) return (before & ~(record)15) | flags | (is_lane ? LANES : SIMDGROUPS);
     uint32_t kept = 0;
     if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) kept |= SIMDGROUPS;
@@ -266,5 +266,5 @@ static void shadow_group(shadow *s, uint32_t index) {
         s->clock[i] = 1;
         s->met[i] = s->simd_met[i] = s->group_local[i] = s->group_device[i] = s->simd_local[i] = s->simd_device[i] = 1;
     }
-    for (uint32_t i = MPSREF_MAX_BUFFERS; i < REGIONS; i++) region_forget(&s->regions[i]);
+    for (uint32_t i = ANYMETAL_MAX_BUFFERS; i < REGIONS; i++) region_forget(&s->regions[i]);
 }

@@ -16,7 +16,7 @@ enum { MOST_WORKERS = 250, SPREAD_COST = 30000000, CHILD_COST = 1000000 }; // a 
 
 // What the children share, before the pages of the buffers, a claim for each of their bytes, and the blocks that ran.
 struct common {
-    uint64_t written[MPSREF_MAX_BUFFERS];
+    uint64_t written[ANYMETAL_MAX_BUFFERS];
     uint32_t claimed, has_atomics; // claimed: children that have claimed all they wrote
 };
 
@@ -27,7 +27,7 @@ static void pause_shortly(void) { nanosleep(&(struct timespec){0, 300000}, NULL)
 
 // The pages of a buffer that the kernel writes; none for the others, and where it is bound again.
 static extent written_pages(const run *r, uint32_t i) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     uint32_t is_written = 0;
     if (!l->buffers[i].data || memory_of(l, i) != &l->buffers[i]) return (extent){0};
     for (uint32_t j = i; j < l->buffer_count; j++) is_written |= l->buffers[j].writable && memory_of(l, j) == &l->buffers[i];
@@ -86,7 +86,7 @@ static void worker_begin(run *r, uint32_t number, int parent, uint64_t nanosecon
 // Ends a worker, with the status 0 if the results may be used.
 static void worker_end(run *r) {
     struct common *c = r->common;
-    const mpsref_checks *checks = r->launch->checks;
+    const anymetal_checks *checks = r->launch->checks;
     if (r->shadow) settle(r); else check_guards(r);
     if (has_ended(r)) _exit(1);
     if (r->shadow) {
@@ -105,8 +105,8 @@ static void worker_end(run *r) {
 
 // Whether nothing but the order of a pass may order its threadgroups, as far as is known.
 static int is_independent(const run *r) {
-    const mpsref_launch *l = r->launch;
-    const mpsref_checks *c = l->checks;
+    const anymetal_launch *l = r->launch;
+    const anymetal_checks *c = l->checks;
     if (!c) return !l->check_order && !l->has_atomics;
     if (c->count) return 0;
     return r->shadow ? !r->shadow->is_shared : !c->has_atomics && l->groups[0] * l->groups[1] * l->groups[2] <= MOST_GROUP;
@@ -142,7 +142,7 @@ static int await(run *r) {
 
 // Takes the results of the children; whether it could.
 static int join(run *r) {
-    mpsref_checks *c = r->launch->checks;
+    anymetal_checks *c = r->launch->checks;
     const int is_well = await(r) && (!r->shadow || keeps_claims(r, MOST_WORKERS + 1));
     for (uint32_t i = 0; i < r->launch->buffer_count && is_well; i++) {
         const extent e = written_pages(r, i);
@@ -160,14 +160,14 @@ static int join(run *r) {
 // The second pass of a launch, in a child beside the first.
 static void run_second(run *r) {
     r->pass = 1;
-    mpsref_bounds = &no_bounds;
+    anymetal_bounds = &no_bounds;
     for (uint32_t i = 0; i < r->launch->local_count; i++) r->locals[i] = NULL;
     run_pass(r);
 }
 
 // Maps what the children share, with the buffers as they are; 0 when there is no memory.
 static int share(run *r, uint64_t bytes, int has_claims) {
-    const mpsref_checks *c = r->launch->checks;
+    const anymetal_checks *c = r->launch->checks;
     r->common_bytes = bytes + (c ? c->block_count : 0);
     uint8_t *at = mmap(NULL, r->common_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANON | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return 0;
@@ -187,7 +187,7 @@ static int share(run *r, uint64_t bytes, int has_claims) {
 // beside the first where threadgroups may depend on each other. Returns whether the pass is done. It returns in a child,
 // too, which runs the threadgroups that are its own (is_others).
 static int spread(run *r, uint32_t k) {
-    const mpsref_launch *l = r->launch;
+    const anymetal_launch *l = r->launch;
     const uint32_t all = l->groups[0] * l->groups[1] * l->groups[2], is_second = !is_independent(r);
     const uint32_t most = is_second ? 1 + (l->check_order && !r->pass) : all - k < MOST_WORKERS ? all - k : MOST_WORKERS;
     const uint64_t now = processor_time(), left = r->deadline > now ? r->deadline - now : 0;
@@ -205,7 +205,7 @@ static int spread(run *r, uint32_t k) {
     if (!l->spreads_at_once && (expected >= left || gain < SPREAD_COST + (double)bytes)) return 0;
     if (bytes > (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page_size() / 4) return 0;
 
-    uint8_t *buffers[MPSREF_MAX_BUFFERS];
+    uint8_t *buffers[ANYMETAL_MAX_BUFFERS];
     memcpy(buffers, r->buffers, sizeof buffers);
     if (is_second) take_copies(r), r->workers = 1;
     const int is_shared = share(r, bytes, r->shadow && !is_second), parent = getpid();

@@ -2,7 +2,7 @@
 // the processor time, the stack pointer that was interrupted. Beside it the modes of floating-point arithmetic.
 #pragma once
 
-#define MPSREF_TICK 20000000 // nanoseconds
+#define ANYMETAL_TICK 20000000 // nanoseconds
 
 static uint64_t processor_time(void) {
     struct timespec t;
@@ -50,7 +50,7 @@ static int watch_begin(watch *w) {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGXCPU};
     event.sigev_notify_thread_id = (int)syscall(SYS_gettid);
     if (syscall(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, &event, w)) return 0;
-    const struct itimerspec ticks = {{0, MPSREF_TICK}, {0, MPSREF_TICK}};
+    const struct itimerspec ticks = {{0, ANYMETAL_TICK}, {0, ANYMETAL_TICK}};
     syscall(SYS_timer_settime, *w, 0, &ticks, NULL);
     return 1;
 }
@@ -81,7 +81,7 @@ static void *watching(void *argument) {
     while (!w->is_over) {
         struct timespec at;
         clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += MPSREF_TICK;
+        at.tv_nsec += ANYMETAL_TICK;
         if (at.tv_nsec >= 1000000000) at.tv_sec++, at.tv_nsec -= 1000000000;
         if (pthread_cond_timedwait(&w->over, &w->lock, &at) == ETIMEDOUT) pthread_kill(w->watched, SIGXCPU);
     }

@@ -14,26 +14,26 @@ constexpr constant size_t dynamic_extent = size_t(-1);
 template <class Index, size_t... Lengths> struct extents {
     typedef Index index_type;
     typedef Index size_type;
-    Index mpsref_sizes[sizeof...(Lengths)] = {Index(Lengths)...};
+    Index anymetal_sizes[sizeof...(Lengths)] = {Index(Lengths)...};
     extents() = default;
     // All lengths, or those that are dynamic.
     template <class... Given> constexpr extents(Given... sizes) {
         const Index given[] = {Index(sizes)...};
         for (size_t i = 0, k = 0; i < sizeof...(Lengths); i++)
             if (sizeof...(Given) == sizeof...(Lengths) || static_extent(i) == dynamic_extent)
-                mpsref_sizes[i] = given[k++];
+                anymetal_sizes[i] = given[k++];
     }
     static constexpr size_t rank() { return sizeof...(Lengths); }
     static constexpr size_t static_extent(size_t i) {
         const size_t all[] = {Lengths...};
         return all[i];
     }
-    constexpr Index extent(size_t i) const { return mpsref_sizes[i]; }
+    constexpr Index extent(size_t i) const { return anymetal_sizes[i]; }
 };
 
 } // namespace metal
 
-namespace mpsref {
+namespace anymetal {
 
 template <size_t> constexpr constant size_t dynamic = metal::dynamic_extent;
 template <class Index, class Sequence> struct all_dynamic;
@@ -41,12 +41,12 @@ template <class Index, size_t... Numbers> struct all_dynamic<Index, metal::integ
     typedef metal::extents<Index, dynamic<Numbers>...> type;
 };
 
-} // namespace mpsref
+} // namespace anymetal
 
 namespace metal {
 
 template <class Index, size_t Rank>
-using dextents = typename mpsref::all_dynamic<Index, make_index_sequence<Rank>>::type;
+using dextents = typename anymetal::all_dynamic<Index, make_index_sequence<Rank>>::type;
 
 struct tensor_handle {};
 struct tensor_offset {};
@@ -60,62 +60,62 @@ template <class Element, class Extents, class Kind = tensor_handle, class... Tag
     typedef Extents extents_type;
     typedef typename Extents::index_type index_type;
     typedef Element *data_handle_type;
-    typedef void mpsref_is_tensor;
-    Element *mpsref_data;
-    Extents mpsref_extents;
-    long mpsref_strides[Extents::rank()];
+    typedef void anymetal_is_tensor;
+    Element *anymetal_data;
+    Extents anymetal_extents;
+    long anymetal_strides[Extents::rank()];
 
-    tensor(Element *data, Extents sizes) : mpsref_data(data), mpsref_extents(sizes) {
+    tensor(Element *data, Extents sizes) : anymetal_data(data), anymetal_extents(sizes) {
         long step = 1;
-        for (size_t i = 0; i < Extents::rank(); step *= long(sizes.extent(i)), i++) mpsref_strides[i] = step;
+        for (size_t i = 0; i < Extents::rank(); step *= long(sizes.extent(i)), i++) anymetal_strides[i] = step;
     }
     template <class Step> tensor(Element *data, Extents sizes, array<Step, Extents::rank()> strides)
-        : mpsref_data(data), mpsref_extents(sizes) {
-        for (size_t i = 0; i < Extents::rank(); i++) mpsref_strides[i] = long(strides[i]);
+        : anymetal_data(data), anymetal_extents(sizes) {
+        for (size_t i = 0; i < Extents::rank(); i++) anymetal_strides[i] = long(strides[i]);
     }
-    static constexpr bool mpsref_is_dynamic() {
+    static constexpr bool anymetal_is_dynamic() {
         for (size_t i = 0; i < Extents::rank(); i++)
             if (Extents::static_extent(i) != dynamic_extent) return false;
         return true;
     }
     static constexpr size_t get_rank() { return Extents::rank(); }
     static constexpr size_t get_static_extent(size_t i) { return Extents::static_extent(i); }
-    index_type get_extent(size_t i) const { return mpsref_extents.extent(i); }
-    Extents get_extents() const { return mpsref_extents; }
-    long get_stride(size_t i) const { return mpsref_strides[i]; }
-    Element *get_data_handle() const { return mpsref_data; }
+    index_type get_extent(size_t i) const { return anymetal_extents.extent(i); }
+    Extents get_extents() const { return anymetal_extents; }
+    long get_stride(size_t i) const { return anymetal_strides[i]; }
+    Element *get_data_handle() const { return anymetal_data; }
 
     // From the offsets on: to the end of the tensor, or with lengths of its own.
     template <class... Given> auto slice(Given... offsets) const {
-        return mpsref_slice<dextents<index_type, Extents::rank()>>(offsets...);
+        return anymetal_slice<dextents<index_type, Extents::rank()>>(offsets...);
     }
     template <size_t First, size_t... Lengths, class... Given> auto slice(Given... offsets) const {
-        return mpsref_slice<extents<index_type, First, Lengths...>>(offsets...);
+        return anymetal_slice<extents<index_type, First, Lengths...>>(offsets...);
     }
-    template <class Sizes, class... Given> auto mpsref_slice(Given... offsets) const {
+    template <class Sizes, class... Given> auto anymetal_slice(Given... offsets) const {
         static_assert(sizeof...(Given) == Extents::rank(), "a slice has an offset for each dimension");
         const long at[] = {long(offsets)...};
-        Element *data = mpsref_data;
+        Element *data = anymetal_data;
         Sizes sizes;
         array<long, Extents::rank()> strides;
         for (size_t i = 0; i < Extents::rank(); i++) {
-            data += at[i] * mpsref_strides[i];
-            strides[i] = mpsref_strides[i];
-            if (Sizes::static_extent(i) == dynamic_extent) sizes.mpsref_sizes[i] = index_type(get_extent(i) - at[i]);
+            data += at[i] * anymetal_strides[i];
+            strides[i] = anymetal_strides[i];
+            if (Sizes::static_extent(i) == dynamic_extent) sizes.anymetal_sizes[i] = index_type(get_extent(i) - at[i]);
         }
         return tensor<Element, Sizes, tensor_inline>(data, sizes, strides);
     }
 
     template <class Index> Element &operator[](array<Index, Extents::rank()> place) const {
         long at = 0;
-        for (size_t i = 0; i < Extents::rank(); i++) at += long(place[i]) * mpsref_strides[i];
-        return mpsref_data[at];
+        for (size_t i = 0; i < Extents::rank(); i++) at += long(place[i]) * anymetal_strides[i];
+        return anymetal_data[at];
     }
-    bool mpsref_has(long column, long row) const {
+    bool anymetal_has(long column, long row) const {
         return column >= 0 && row >= 0 && column < long(get_extent(0)) && row < long(get_extent(1));
     }
-    METAL_FUNC Element &mpsref_at(long column, long row) const {
-        return mpsref_data[column * mpsref_strides[0] + row * mpsref_strides[1]];
+    METAL_FUNC Element &anymetal_at(long column, long row) const {
+        return anymetal_data[column * anymetal_strides[0] + row * anymetal_strides[1]];
     }
 };
 template <class Element, class Index, size_t... Lengths>
@@ -125,17 +125,17 @@ tensor(Element *, extents<Index, Lengths...>, array<Step, sizeof...(Lengths)>)
     -> tensor<Element, extents<Index, Lengths...>, tensor_inline>;
 
 template <int Count> struct execution_threads {
-    static constexpr int mpsref_threads() { return Count; }
+    static constexpr int anymetal_threads() { return Count; }
 };
 template <int Count> struct execution_simdgroups {
-    static constexpr int mpsref_threads() { return 32 * Count; }
+    static constexpr int anymetal_threads() { return 32 * Count; }
 };
 using execution_thread = execution_threads<1>;
 using execution_simdgroup = execution_simdgroups<1>;
 
 } // namespace metal
 
-namespace mpsref {
+namespace anymetal {
 
 // Where the elements of a matrix lie in the registers of threads. Apple leaves it open; sources (MLX) rely on this one:
 // fragments of 16 rows and 16 columns, row by row, of which each simdgroup has the same number in a row. A lane has
@@ -161,7 +161,7 @@ template <int Rows, int Columns, int Threads> struct fragments {
     static uint self() { return thread_index() % uint(Threads); }
 };
 
-} // namespace mpsref
+} // namespace anymetal
 
 namespace metal {
 
@@ -172,28 +172,28 @@ template <class Element, class Extents, class Layout> struct cooperative_tensor 
     typedef Extents extents_type;
     typedef typename Extents::index_type index_type;
     typedef Layout layout;
-    Element mpsref_elements[Layout::capacity()] = {};
+    Element anymetal_elements[Layout::capacity()] = {};
 
     struct iterator {
-        thread cooperative_tensor *mpsref_of;
-        int mpsref_i;
-        thread Element &operator*() const { return mpsref_of->mpsref_elements[mpsref_i]; }
+        thread cooperative_tensor *anymetal_of;
+        int anymetal_i;
+        thread Element &operator*() const { return anymetal_of->anymetal_elements[anymetal_i]; }
         thread iterator &operator++() thread {
-            mpsref_i++;
+            anymetal_i++;
             return *this;
         }
-        bool operator!=(iterator other) const { return mpsref_i != other.mpsref_i; }
-        bool operator==(iterator other) const { return mpsref_i == other.mpsref_i; }
-        auto get_multidimensional_index() const { return mpsref_of->get_multidimensional_index(mpsref_i); }
-        bool is_valid_element() const { return mpsref_of->is_valid_element(mpsref_i); }
+        bool operator!=(iterator other) const { return anymetal_i != other.anymetal_i; }
+        bool operator==(iterator other) const { return anymetal_i == other.anymetal_i; }
+        auto get_multidimensional_index() const { return anymetal_of->get_multidimensional_index(anymetal_i); }
+        bool is_valid_element() const { return anymetal_of->is_valid_element(anymetal_i); }
     };
 
     static constexpr ushort get_capacity() { return ushort(Layout::capacity()); }
     static constexpr size_t rank() { return 2; }
     static constexpr size_t get_rank() { return 2; }
     static constexpr size_t get_static_extent(size_t i) { return Extents::static_extent(i); }
-    thread Element &operator[](int i) thread { return mpsref_elements[i]; }
-    Element operator[](int i) const { return mpsref_elements[i]; }
+    thread Element &operator[](int i) thread { return anymetal_elements[i]; }
+    Element operator[](int i) const { return anymetal_elements[i]; }
     iterator begin() thread { return {this, 0}; }
     iterator end() thread { return {this, Layout::capacity()}; }
     bool is_valid_element(int i) const { return Layout::has(Layout::place(Layout::self(), i)); }
@@ -207,18 +207,18 @@ template <class Element, class Extents, class Layout> struct cooperative_tensor 
     METAL_FUNC void load(tensor<Other, Lengths, Tags...> from) {
         for (int i = 0; i < Layout::capacity(); i++) {
             const int2 at = Layout::place(Layout::self(), i);
-            const bool is_inside = Layout::has(at) && from.mpsref_has(at.y, at.x);
-            mpsref_elements[i] = Element(0);
+            const bool is_inside = Layout::has(at) && from.anymetal_has(at.y, at.x);
+            anymetal_elements[i] = Element(0);
             if (is_inside)
-                mpsref_elements[i] = mpsref::scalar<Element>(remove_cvref_t<Other>(from.mpsref_at(at.y, at.x)));
+                anymetal_elements[i] = anymetal::scalar<Element>(remove_cvref_t<Other>(from.anymetal_at(at.y, at.x)));
         }
     }
     template <class Other, class Lengths, class... Tags>
     METAL_FUNC void store(tensor<Other, Lengths, Tags...> to) const {
         for (int i = 0; i < Layout::capacity(); i++) {
             const int2 at = Layout::place(Layout::self(), i);
-            if (Layout::has(at) && to.mpsref_has(at.y, at.x))
-                to.mpsref_at(at.y, at.x) = mpsref::scalar<remove_cvref_t<Other>>(mpsref_elements[i]);
+            if (Layout::has(at) && to.anymetal_has(at.y, at.x))
+                to.anymetal_at(at.y, at.x) = anymetal::scalar<remove_cvref_t<Other>>(anymetal_elements[i]);
         }
     }
 };

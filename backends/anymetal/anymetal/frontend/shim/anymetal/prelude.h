@@ -1,12 +1,12 @@
 // What MSL knows before any include: the qualifiers, the scalar, vector and packed types, and their constructors.
 //
-// Read by two passes. The strict pass (MPSREF_STRICT) is C++ for OpenCL, whose address spaces are those of Metal; it
+// Read by two passes. The strict pass (ANYMETAL_STRICT) is C++ for OpenCL, whose address spaces are those of Metal; it
 // only checks. The running pass is C++ in clang's SYCL device mode for the processor, or for an NVIDIA GPU
-// (MPSREF_CUDA). Its address spaces are types as well: templates and overloads see them. All of them convert to the
+// (ANYMETAL_CUDA). Its address spaces are types as well: templates and overloads see them. All of them convert to the
 // default one, so structs can be copied and members called.
 #pragma once
 
-#ifdef MPSREF_STRICT
+#ifdef ANYMETAL_STRICT
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #if __METAL_VERSION__ >= 310
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
@@ -16,13 +16,13 @@
 #define constant __constant
 #define threadgroup __local
 #define thread __private
-#define global mpsref_name_global // words that OpenCL reserves and MSL does not
-#define local mpsref_name_local
-#define generic mpsref_name_generic
-#define pipe mpsref_name_pipe
-#define read_only mpsref_name_read_only
-#define write_only mpsref_name_write_only
-#define read_write mpsref_name_read_write
+#define global anymetal_name_global // words that OpenCL reserves and MSL does not
+#define local anymetal_name_local
+#define generic anymetal_name_generic
+#define pipe anymetal_name_pipe
+#define read_only anymetal_name_read_only
+#define write_only anymetal_name_write_only
+#define read_write anymetal_name_read_write
 #else
 #define device __attribute__((opencl_global))
 #define constant __attribute__((opencl_global_host)) const
@@ -32,16 +32,16 @@
 #define coherent(...) // a cache that other threads do not see is none here
 
 // A loop over components: -O1 alone unrolls none.
-#define MPSREF_UNROLLED _Pragma("clang loop unroll(full)")
+#define ANYMETAL_UNROLLED _Pragma("clang loop unroll(full)")
 // A function that accesses memory on behalf of a kernel, beside its arguments: checks name the line of its caller.
-#ifdef MPSREF_CHECKED
-#define MPSREF_TOUCHES __attribute__((always_inline)) inline
-#define MPSREF_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
-#define MPSREF_UNTOLD __attribute__((address_space(1))) // memory with accesses that the sanitizer leaves alone
+#ifdef ANYMETAL_CHECKED
+#define ANYMETAL_TOUCHES __attribute__((always_inline)) inline
+#define ANYMETAL_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
+#define ANYMETAL_UNTOLD __attribute__((address_space(1))) // memory with accesses that the sanitizer leaves alone
 #else
-#define MPSREF_TOUCHES inline
-#define MPSREF_UNCHECKED inline
-#define MPSREF_UNTOLD
+#define ANYMETAL_TOUCHES inline
+#define ANYMETAL_UNCHECKED inline
+#define ANYMETAL_UNTOLD
 #endif
 
 typedef char int8_t;
@@ -53,36 +53,36 @@ typedef unsigned int uint, uint32_t;
 typedef long int64_t, ptrdiff_t, intptr_t;
 typedef unsigned long ulong, uint64_t, size_t, uintptr_t;
 
-namespace mpsref {
-#ifdef MPSREF_STRICT
+namespace anymetal {
+#ifdef ANYMETAL_STRICT
 typedef _Float16 bfloat; // a type of its own with the arithmetic of half, which this pass has: it never runs it
 #else
 typedef __bf16 bfloat;
 #endif
-} // namespace mpsref
+} // namespace anymetal
 
 // C++ reserves the suffixes H, bf and BF: the front end writes _H, _bf and _BF.
-#ifndef MPSREF_STRICT
+#ifndef ANYMETAL_STRICT
 typedef _Float16 half;
 constexpr half operator""h(long double x) { return half(x); }
 constexpr half operator""_H(long double x) { return half(x); }
 #endif
 #if __METAL_VERSION__ >= 310
-typedef mpsref::bfloat bfloat;
-#ifndef MPSREF_STRICT
+typedef anymetal::bfloat bfloat;
+#ifndef ANYMETAL_STRICT
 constexpr bfloat operator""_bf(long double x) { return bfloat(x); }
 constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
 #endif
-#define MPSREF_BFLOAT(M) M(bfloat)
+#define ANYMETAL_BFLOAT(M) M(bfloat)
 #else
-#define MPSREF_BFLOAT(M)
+#define ANYMETAL_BFLOAT(M)
 #endif
-#define MPSREF_INTEGERS(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong)
-#define MPSREF_NUMBERS(M) MPSREF_INTEGERS(M) M(half) M(float) MPSREF_BFLOAT(M)
+#define ANYMETAL_INTEGERS(M) M(char) M(uchar) M(short) M(ushort) M(int) M(uint) M(long) M(ulong)
+#define ANYMETAL_NUMBERS(M) ANYMETAL_INTEGERS(M) M(half) M(float) ANYMETAL_BFLOAT(M)
 
 // In the strict pass a member has one `this` for each address space that its result is in.
-#ifdef MPSREF_STRICT
-#define MPSREF_ACCESS(RESULT, MEMBER, VALUE) \
+#ifdef ANYMETAL_STRICT
+#define ANYMETAL_ACCESS(RESULT, MEMBER, VALUE) \
     thread RESULT MEMBER __private { return VALUE; } \
     threadgroup RESULT MEMBER __local { return VALUE; } \
     device RESULT MEMBER __global { return VALUE; } \
@@ -90,34 +90,34 @@ constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
     const threadgroup RESULT MEMBER const __local { return VALUE; } \
     const device RESULT MEMBER const __global { return VALUE; } \
     const constant RESULT MEMBER const __constant { return VALUE; }
-#define MPSREF_CONST(MEMBER, ...) MEMBER const __VA_ARGS__ MEMBER const __constant __VA_ARGS__
-#define MPSREF_OF_CONSTANT __constant
-#define MPSREF_OF_THREAD __private
+#define ANYMETAL_CONST(MEMBER, ...) MEMBER const __VA_ARGS__ MEMBER const __constant __VA_ARGS__
+#define ANYMETAL_OF_CONSTANT __constant
+#define ANYMETAL_OF_THREAD __private
 #else
-#define MPSREF_ACCESS(RESULT, MEMBER, VALUE) \
+#define ANYMETAL_ACCESS(RESULT, MEMBER, VALUE) \
     constexpr RESULT MEMBER { return VALUE; } \
     constexpr const RESULT MEMBER const { return VALUE; }
-#define MPSREF_CONST(MEMBER, ...) MEMBER const __VA_ARGS__
-#define MPSREF_OF_CONSTANT
-#define MPSREF_OF_THREAD
+#define ANYMETAL_CONST(MEMBER, ...) MEMBER const __VA_ARGS__
+#define ANYMETAL_OF_CONSTANT
+#define ANYMETAL_OF_THREAD
 #endif
-#define MPSREF_SUBSCRIPT(TYPE, INDEX, ELEMENT) MPSREF_ACCESS(TYPE &, operator[](INDEX i), ELEMENT)
+#define ANYMETAL_SUBSCRIPT(TYPE, INDEX, ELEMENT) ANYMETAL_ACCESS(TYPE &, operator[](INDEX i), ELEMENT)
 
-#define MPSREF_VECTOR(ELEMENT, NAME) \
+#define ANYMETAL_VECTOR(ELEMENT, NAME) \
     typedef ELEMENT NAME##2 __attribute__((ext_vector_type(2))); \
     typedef ELEMENT NAME##3 __attribute__((ext_vector_type(3))); \
     typedef ELEMENT NAME##4 __attribute__((ext_vector_type(4)));
-#define MPSREF_VECTORS(T) MPSREF_VECTOR(T, T)
-MPSREF_NUMBERS(MPSREF_VECTORS)
-MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and anything else for true
+#define ANYMETAL_VECTORS(T) ANYMETAL_VECTOR(T, T)
+ANYMETAL_NUMBERS(ANYMETAL_VECTORS)
+ANYMETAL_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and anything else for true
 
-namespace mpsref {
+namespace anymetal {
 
-#ifdef MPSREF_STRICT
+#ifdef ANYMETAL_STRICT
 // A variable in threadgroup memory, for a function that may have none.
 template <class T> using same = T;
 template <class T> threadgroup T &somewhere();
-#define MPSREF_SHARED(NAME, ...) threadgroup mpsref::same<__VA_ARGS__> &NAME = mpsref::somewhere<__VA_ARGS__>()
+#define ANYMETAL_SHARED(NAME, ...) threadgroup anymetal::same<__VA_ARGS__> &NAME = anymetal::somewhere<__VA_ARGS__>()
 #endif
 
 template <bool, class T> struct only {};
@@ -127,36 +127,36 @@ template <bool C, class T = int> using enable = typename only<C, T>::type;
 template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
 // The vector that a name of `vec<T, N>` stands for: bool has vectors of int, as above. It cannot be deduced.
 template <class V> struct storable { typedef V type; };
-#ifndef MPSREF_STRICT // which has no vectors of bool
+#ifndef ANYMETAL_STRICT // which has no vectors of bool
 template <int N> struct storable<vector<bool, N>> { typedef vector<int, N> type; };
 #endif
 
-#ifndef MPSREF_STRICT
+#ifndef ANYMETAL_STRICT
 // Vectors of bool as memory has them. As values true is -1, as in comparisons.
-#define MPSREF_BOOL_OPERATOR(SIGN) \
-    friend constexpr whole operator SIGN(mpsref_bools a, mpsref_bools b) { return whole(a) SIGN whole(b); }
-#define MPSREF_BOOLS(N, BYTES, ...) \
+#define ANYMETAL_BOOL_OPERATOR(SIGN) \
+    friend constexpr whole operator SIGN(anymetal_bools a, anymetal_bools b) { return whole(a) SIGN whole(b); }
+#define ANYMETAL_BOOLS(N, BYTES, ...) \
     struct alignas(BYTES) bool##N##_in_buffer { \
-        typedef bool##N##_in_buffer mpsref_bools; \
+        typedef bool##N##_in_buffer anymetal_bools; \
         typedef vector<int, N> whole; \
         bool __VA_ARGS__; \
         bool##N##_in_buffer() = default; \
         template <class... B, class = enable<sizeof...(B) == N>> constexpr bool##N##_in_buffer(B... b) { \
             const bool all[] = {bool(b)...}; \
-            MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = all[i]; \
+            ANYMETAL_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = all[i]; \
         } \
-        constexpr bool##N##_in_buffer(bool v) { MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v; } \
+        constexpr bool##N##_in_buffer(bool v) { ANYMETAL_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v; } \
         template <class V, class = decltype(V().x)> constexpr bool##N##_in_buffer(V v) { \
-            MPSREF_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v[i] != 0; \
+            ANYMETAL_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v[i] != 0; \
         } \
         constexpr operator whole() const { return -whole{__VA_ARGS__}; } \
         bool &operator[](int i) { return (&x)[i]; } \
         bool operator[](int i) const { return (&x)[i]; } \
-        friend constexpr whole operator!(mpsref_bools a) { return !whole(a); } \
-        MPSREF_BOOL_OPERATOR(&) MPSREF_BOOL_OPERATOR(|) MPSREF_BOOL_OPERATOR(^) MPSREF_BOOL_OPERATOR(&&) \
-        MPSREF_BOOL_OPERATOR(||) MPSREF_BOOL_OPERATOR(==) MPSREF_BOOL_OPERATOR(!=) \
+        friend constexpr whole operator!(anymetal_bools a) { return !whole(a); } \
+        ANYMETAL_BOOL_OPERATOR(&) ANYMETAL_BOOL_OPERATOR(|) ANYMETAL_BOOL_OPERATOR(^) ANYMETAL_BOOL_OPERATOR(&&) \
+        ANYMETAL_BOOL_OPERATOR(||) ANYMETAL_BOOL_OPERATOR(==) ANYMETAL_BOOL_OPERATOR(!=) \
     };
-MPSREF_BOOLS(2, 2, x, y) MPSREF_BOOLS(3, 4, x, y, z) MPSREF_BOOLS(4, 4, x, y, z, w)
+ANYMETAL_BOOLS(2, 2, x, y) ANYMETAL_BOOLS(3, 4, x, y, z) ANYMETAL_BOOLS(4, 4, x, y, z, w)
 #endif
 
 // A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
@@ -167,14 +167,14 @@ template <class T> struct packed3 {
     constexpr packed3(T all) : x(all), y(all), z(all) {}
     constexpr packed3(T a, T b, T c) : x(a), y(b), z(c) {}
     constexpr packed3(vec v) : x(v.x), y(v.y), z(v.z) {}
-    MPSREF_CONST(constexpr operator vec(), { return vec{x, y, z}; })
-    MPSREF_SUBSCRIPT(T, uint, (&x)[i])
-#define MPSREF_OPERATOR(SIGN) \
+    ANYMETAL_CONST(constexpr operator vec(), { return vec{x, y, z}; })
+    ANYMETAL_SUBSCRIPT(T, uint, (&x)[i])
+#define ANYMETAL_OPERATOR(SIGN) \
     friend constexpr vec operator SIGN(packed3 a, packed3 b) { return vec(a) SIGN vec(b); } \
     friend constexpr vec operator SIGN(packed3 a, vec b) { return vec(a) SIGN b; } \
     friend constexpr vec operator SIGN(vec a, packed3 b) { return a SIGN vec(b); } \
     packed3 &operator SIGN##=(packed3 b) { return *this = packed3(*this SIGN b); }
-    MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/)
+    ANYMETAL_OPERATOR(+) ANYMETAL_OPERATOR(-) ANYMETAL_OPERATOR(*) ANYMETAL_OPERATOR(/)
     friend constexpr vec operator-(packed3 a) { return -vec(a); }
 };
 
@@ -189,7 +189,7 @@ template <class T, int N> struct shape<T __attribute__((ext_vector_type(N)))> {
     enum { size = N, is_vector = 1 };
 };
 template <class T> struct shape<packed3<T>> : shape<vector<T, 3>> {};
-#ifndef MPSREF_STRICT
+#ifndef ANYMETAL_STRICT
 template <> struct shape<bool2_in_buffer> : shape<bool2> {};
 template <> struct shape<bool3_in_buffer> : shape<bool3> {};
 template <> struct shape<bool4_in_buffer> : shape<bool4> {};
@@ -246,7 +246,7 @@ template <class A> constexpr auto bool_component(A a) {
 }
 
 template <class V, class A> constexpr void append(thread V &v, thread int &at, A part) {
-    MPSREF_UNROLLED for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
+    ANYMETAL_UNROLLED for (int i = 0; i < shape<A>::size; i++) v[at++] = lane<element<V>>(part, i);
 }
 
 // float4(a, b.xyz), float4(0), float4(int4), T(x), T(a, b), ...: a vector from parts, from one scalar, or by
@@ -264,10 +264,10 @@ template <class V, class A> constexpr V construct(A a) {
         return construct<V>(construct<vector<float, shape<A>::size>>(a));
     } else {
         static_assert(int(shape<A>::size) == int(shape<V>::size), "a vector is converted from one of the same size");
-#ifdef MPSREF_CHECKED // of each component whether it is in range
+#ifdef ANYMETAL_CHECKED // of each component whether it is in range
         if constexpr (is_floating<element<A>> && __is_integral(element<V>)) {
             V v{};
-            MPSREF_UNROLLED for (int i = 0; i < shape<V>::size; i++) v[i] = lane<element<V>>(a, i);
+            ANYMETAL_UNROLLED for (int i = 0; i < shape<V>::size; i++) v[i] = lane<element<V>>(a, i);
             return v;
         }
 #endif
@@ -317,15 +317,15 @@ template <class T> constexpr auto integer(T x) {
         return bits<ushort>(x);
 }
 
-} // namespace mpsref
+} // namespace anymetal
 
-#define MPSREF_PACKED(T) \
+#define ANYMETAL_PACKED(T) \
     typedef T packed_##T##2 __attribute__((ext_vector_type(2), aligned(sizeof(T)))); \
-    typedef mpsref::packed3<T> packed_##T##3; \
+    typedef anymetal::packed3<T> packed_##T##3; \
     static_assert(sizeof(packed_##T##3) == 3 * sizeof(T)); /* parameters of kernels are of complete types */ \
     typedef T packed_##T##4 __attribute__((ext_vector_type(4), aligned(sizeof(T))));
-MPSREF_NUMBERS(MPSREF_PACKED)
+ANYMETAL_NUMBERS(ANYMETAL_PACKED)
 
-#ifndef MPSREF_STRICT
+#ifndef ANYMETAL_STRICT
 #include "casts.h"
 #endif

@@ -2,7 +2,7 @@
 // any overload of a source comes before. Packed vectors and scalars among the arguments are converted.
 #pragma once
 
-namespace mpsref {
+namespace anymetal {
 
 // The type of the result: that of the arguments that are no scalars.
 template <class... A> struct composite_of {};
@@ -32,21 +32,21 @@ template <class R, class T> inline void set(thread R &r, int i, T value) {
         r = scalar<R>(value);
 }
 
-} // namespace mpsref
+} // namespace anymetal
 
-#define MPSREF_EACH(R, ...) \
+#define ANYMETAL_EACH(R, ...) \
     { \
-        typedef typename mpsref::computed<V>::type T; \
+        typedef typename anymetal::computed<V>::type T; \
         R r; \
-        MPSREF_UNROLLED for (int i = 0; i < mpsref::shape<V>::size; i++) mpsref::set(r, i, __VA_ARGS__); \
+        ANYMETAL_UNROLLED for (int i = 0; i < anymetal::shape<V>::size; i++) anymetal::set(r, i, __VA_ARGS__); \
         return r; \
     }
-#define MPSREF_TEMPLATE_1(NAME, R) /* less special than a template of a source with one parameter: that is chosen */ \
-    template <class A, class... None, class V = mpsref::composite<A>, mpsref::enable<sizeof...(None) == 0> = 0> \
-    inline R NAME(A a, None...) MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i)))
-#define MPSREF_TEMPLATE_2(NAME, R) \
-    template <class A, class B, class V = mpsref::composite<A, B>> inline R NAME(A a, B b) \
-    MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i), mpsref::lane<T>(b, i)))
-#define MPSREF_TEMPLATE_3(NAME, R) \
-    template <class A, class B, class C, class V = mpsref::composite<A, B, C>> inline R NAME(A a, B b, C c) \
-    MPSREF_EACH(R, NAME(mpsref::lane<T>(a, i), mpsref::lane<T>(b, i), mpsref::lane<T>(c, i)))
+#define ANYMETAL_TEMPLATE_1(NAME, R) /* less special than a template of a source with one parameter: that is chosen */ \
+    template <class A, class... None, class V = anymetal::composite<A>, anymetal::enable<sizeof...(None) == 0> = 0> \
+    inline R NAME(A a, None...) ANYMETAL_EACH(R, NAME(anymetal::lane<T>(a, i)))
+#define ANYMETAL_TEMPLATE_2(NAME, R) \
+    template <class A, class B, class V = anymetal::composite<A, B>> inline R NAME(A a, B b) \
+    ANYMETAL_EACH(R, NAME(anymetal::lane<T>(a, i), anymetal::lane<T>(b, i)))
+#define ANYMETAL_TEMPLATE_3(NAME, R) \
+    template <class A, class B, class C, class V = anymetal::composite<A, B, C>> inline R NAME(A a, B b, C c) \
+    ANYMETAL_EACH(R, NAME(anymetal::lane<T>(a, i), anymetal::lane<T>(b, i), anymetal::lane<T>(c, i)))

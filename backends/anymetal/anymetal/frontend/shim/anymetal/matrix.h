@@ -8,32 +8,32 @@ template <class T, int C, int R> struct matrix {
 
     matrix() = default;
     constexpr explicit matrix(T diagonal) : columns{} {
-        MPSREF_UNROLLED for (int i = 0; i < C && i < R; i++) {
+        ANYMETAL_UNROLLED for (int i = 0; i < C && i < R; i++) {
             vec<T, R> column = T(0); // a column is stored as a whole: 12 bytes would not be instrumented
             column[i] = diagonal;
             columns[i] = column;
         }
     }
-    template <class... A, class = mpsref::enable<sizeof...(A) == C && (mpsref::shape<A>::is_vector && ...)>>
+    template <class... A, class = anymetal::enable<sizeof...(A) == C && (anymetal::shape<A>::is_vector && ...)>>
     constexpr matrix(A... of_columns) : columns{vec<T, R>(of_columns)...} {}
     template <
-        class... A, class = mpsref::enable<sizeof...(A) == C * R && (mpsref::is_number<A> && ...)>, class = void
+        class... A, class = anymetal::enable<sizeof...(A) == C * R && (anymetal::is_number<A> && ...)>, class = void
     >
     constexpr matrix(A... components) : columns{} {
         const T values[] = {T(components)...};
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) {
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) {
             vec<T, R> column = T(0);
-            MPSREF_UNROLLED for (int j = 0; j < R; j++) column[j] = values[i * R + j];
+            ANYMETAL_UNROLLED for (int j = 0; j < R; j++) column[j] = values[i * R + j];
             columns[i] = column;
         }
     }
-    template <class U, class = mpsref::enable<!__is_same(T, U)>>
+    template <class U, class = anymetal::enable<!__is_same(T, U)>>
     constexpr explicit matrix(matrix<U, C, R> other) : columns{} {
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) columns[i] = mpsref::construct<vec<T, R>>(other.columns[i]);
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) columns[i] = anymetal::construct<vec<T, R>>(other.columns[i]);
     }
 
-    typedef vec<T, R> mpsref_column;
-    MPSREF_SUBSCRIPT(mpsref_column, int, columns[i])
+    typedef vec<T, R> anymetal_column;
+    ANYMETAL_SUBSCRIPT(anymetal_column, int, columns[i])
 
     constexpr matrix &operator+=(matrix b) { return *this = *this + b; }
     constexpr matrix &operator-=(matrix b) { return *this = *this - b; }
@@ -43,35 +43,35 @@ template <class T, int C, int R> struct matrix {
 
     friend constexpr matrix operator-(matrix a) { return a * T(-1); }
     friend constexpr matrix operator+(matrix a, matrix b) {
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] += b.columns[i];
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) a.columns[i] += b.columns[i];
         return a;
     }
     friend constexpr matrix operator-(matrix a, matrix b) {
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] -= b.columns[i];
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) a.columns[i] -= b.columns[i];
         return a;
     }
     friend constexpr matrix operator*(matrix a, T b) {
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] *= b;
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) a.columns[i] *= b;
         return a;
     }
     friend constexpr matrix operator*(T a, matrix b) { return b * a; }
     friend constexpr matrix operator/(matrix a, T b) {
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) a.columns[i] /= b;
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) a.columns[i] /= b;
         return a;
     }
     friend constexpr vec<T, R> operator*(matrix a, vec<T, C> b) {
         vec<T, R> sum = a.columns[0] * b[0];
-        MPSREF_UNROLLED for (int i = 1; i < C; i++) sum += a.columns[i] * b[i];
+        ANYMETAL_UNROLLED for (int i = 1; i < C; i++) sum += a.columns[i] * b[i];
         return sum;
     }
     friend constexpr vec<T, C> operator*(vec<T, R> a, matrix b) {
         vec<T, C> r{};
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) r[i] = dot(a, b.columns[i]);
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) r[i] = dot(a, b.columns[i]);
         return r;
     }
     friend constexpr bool operator==(matrix a, matrix b) {
         bool are_equal = true;
-        MPSREF_UNROLLED for (int i = 0; i < C; i++) are_equal &= all(a.columns[i] == b.columns[i]);
+        ANYMETAL_UNROLLED for (int i = 0; i < C; i++) are_equal &= all(a.columns[i] == b.columns[i]);
         return are_equal;
     }
     friend constexpr bool operator!=(matrix a, matrix b) { return !(a == b); }
@@ -79,13 +79,13 @@ template <class T, int C, int R> struct matrix {
 
 template <class T, int C, int R, int K> constexpr matrix<T, K, R> operator*(matrix<T, C, R> a, matrix<T, K, C> b) {
     matrix<T, K, R> r(T(0));
-    MPSREF_UNROLLED for (int i = 0; i < K; i++) r.columns[i] = a * b.columns[i];
+    ANYMETAL_UNROLLED for (int i = 0; i < K; i++) r.columns[i] = a * b.columns[i];
     return r;
 }
 
 template <class T, int C, int R> constexpr matrix<T, R, C> transpose(matrix<T, C, R> a) {
     matrix<T, R, C> r(T(0));
-    MPSREF_UNROLLED for (int i = 0; i < C * R; i++) r.columns[i % R][i / R] = a.columns[i / R][i % R];
+    ANYMETAL_UNROLLED for (int i = 0; i < C * R; i++) r.columns[i % R][i / R] = a.columns[i / R][i % R];
     return r;
 }
 
@@ -95,9 +95,9 @@ template <class T, int N> constexpr T determinant(matrix<T, N, N> a) {
         return a.columns[0][0] * a.columns[1][1] - a.columns[1][0] * a.columns[0][1];
     } else {
         T sum = T(0);
-        MPSREF_UNROLLED for (int row = 0; row < N; row++) {
+        ANYMETAL_UNROLLED for (int row = 0; row < N; row++) {
             matrix<T, N - 1, N - 1> minor(T(0));
-            MPSREF_UNROLLED for (int i = 0; i < (N - 1) * (N - 1); i++) {
+            ANYMETAL_UNROLLED for (int i = 0; i < (N - 1) * (N - 1); i++) {
                 const int j = i % (N - 1);
                 minor.columns[i / (N - 1)][j] = a.columns[1 + i / (N - 1)][j < row ? j : j + 1];
             }
@@ -108,14 +108,14 @@ template <class T, int N> constexpr T determinant(matrix<T, N, N> a) {
     }
 }
 
-#define MPSREF_MATRICES(T, C) \
+#define ANYMETAL_MATRICES(T, C) \
     typedef matrix<T, C, 2> T##C##x2; \
     typedef matrix<T, C, 3> T##C##x3; \
     typedef matrix<T, C, 4> T##C##x4; \
     static_assert(sizeof(T##C##x2) + sizeof(T##C##x3) + sizeof(T##C##x4) == C * 10 * sizeof(T));
-#define MPSREF_MATRICES_OF(T) MPSREF_MATRICES(T, 2) MPSREF_MATRICES(T, 3) MPSREF_MATRICES(T, 4)
-MPSREF_MATRICES_OF(half)
-MPSREF_MATRICES_OF(float)
-MPSREF_BFLOAT(MPSREF_MATRICES_OF)
+#define ANYMETAL_MATRICES_OF(T) ANYMETAL_MATRICES(T, 2) ANYMETAL_MATRICES(T, 3) ANYMETAL_MATRICES(T, 4)
+ANYMETAL_MATRICES_OF(half)
+ANYMETAL_MATRICES_OF(float)
+ANYMETAL_BFLOAT(ANYMETAL_MATRICES_OF)
 
 } // namespace metal

@@ -3,27 +3,27 @@
 #pragma once
 
 // A function of the C library; on an NVIDIA GPU of libdevice.
-#ifdef MPSREF_CUDA
-#define MPSREF_C(NAME) __nv_##NAME
-#define MPSREF_RSQRT(A) __nv_rsqrtf(A)
-#define MPSREF_DECLARE_1(NAME) float __nv_##NAME(float);
-#define MPSREF_DECLARE_2(NAME) float __nv_##NAME(float, float);
+#ifdef ANYMETAL_CUDA
+#define ANYMETAL_C(NAME) __nv_##NAME
+#define ANYMETAL_RSQRT(A) __nv_rsqrtf(A)
+#define ANYMETAL_DECLARE_1(NAME) float __nv_##NAME(float);
+#define ANYMETAL_DECLARE_2(NAME) float __nv_##NAME(float, float);
 extern "C" {
-MPSREF_DECLARE_1(acosf) MPSREF_DECLARE_1(acoshf) MPSREF_DECLARE_1(asinf) MPSREF_DECLARE_1(asinhf)
-MPSREF_DECLARE_1(atanf) MPSREF_DECLARE_1(atanhf) MPSREF_DECLARE_1(cosf) MPSREF_DECLARE_1(coshf)
-MPSREF_DECLARE_1(expf) MPSREF_DECLARE_1(exp2f) MPSREF_DECLARE_1(logf) MPSREF_DECLARE_1(log10f)
-MPSREF_DECLARE_1(log2f) MPSREF_DECLARE_1(roundf) MPSREF_DECLARE_1(sinf) MPSREF_DECLARE_1(sinhf)
-MPSREF_DECLARE_1(rsqrtf) MPSREF_DECLARE_1(tanf) MPSREF_DECLARE_1(tanhf)
-MPSREF_DECLARE_2(atan2f) MPSREF_DECLARE_2(fmodf) MPSREF_DECLARE_2(powf) MPSREF_DECLARE_2(nextafterf)
+ANYMETAL_DECLARE_1(acosf) ANYMETAL_DECLARE_1(acoshf) ANYMETAL_DECLARE_1(asinf) ANYMETAL_DECLARE_1(asinhf)
+ANYMETAL_DECLARE_1(atanf) ANYMETAL_DECLARE_1(atanhf) ANYMETAL_DECLARE_1(cosf) ANYMETAL_DECLARE_1(coshf)
+ANYMETAL_DECLARE_1(expf) ANYMETAL_DECLARE_1(exp2f) ANYMETAL_DECLARE_1(logf) ANYMETAL_DECLARE_1(log10f)
+ANYMETAL_DECLARE_1(log2f) ANYMETAL_DECLARE_1(roundf) ANYMETAL_DECLARE_1(sinf) ANYMETAL_DECLARE_1(sinhf)
+ANYMETAL_DECLARE_1(rsqrtf) ANYMETAL_DECLARE_1(tanf) ANYMETAL_DECLARE_1(tanhf)
+ANYMETAL_DECLARE_2(atan2f) ANYMETAL_DECLARE_2(fmodf) ANYMETAL_DECLARE_2(powf) ANYMETAL_DECLARE_2(nextafterf)
 float __nv_ldexpf(float, int);
 }
 #else
-#define MPSREF_C(NAME) __builtin_##NAME
-#define MPSREF_RSQRT(A) (1.0f / __builtin_sqrtf(A))
+#define ANYMETAL_C(NAME) __builtin_##NAME
+#define ANYMETAL_RSQRT(A) (1.0f / __builtin_sqrtf(A))
 #endif
-#define MPSREF_PI 3.14159265358979323846f
+#define ANYMETAL_PI 3.14159265358979323846f
 
-namespace mpsref {
+namespace anymetal {
 
 #pragma float_control(precise, on, push)
 // Angles in units of pi: the same one, and one from -0.5 to 0.5 with the same sine. Both are exact.
@@ -44,26 +44,26 @@ inline float fused(float a, float b, float c) {
 }
 #pragma float_control(pop)
 
-} // namespace mpsref
+} // namespace anymetal
 
 namespace metal {
 
-#define MPSREF_FLOAT_1(NAME, ...) \
+#define ANYMETAL_FLOAT_1(NAME, ...) \
     inline float NAME(float a) { typedef float T; return __VA_ARGS__; } \
     inline half NAME(half x) { typedef half T; const float a = x; return half(__VA_ARGS__); } \
-    MPSREF_TEMPLATE_1(NAME, V)
-#define MPSREF_FLOAT_2(NAME, ...) \
+    ANYMETAL_TEMPLATE_1(NAME, V)
+#define ANYMETAL_FLOAT_2(NAME, ...) \
     inline float NAME(float a, float b) { return __VA_ARGS__; } \
     inline half NAME(half x, half y) { const float a = x, b = y; return half(__VA_ARGS__); } \
-    MPSREF_TEMPLATE_2(NAME, V)
-#define MPSREF_FLOAT_3(NAME, ...) \
+    ANYMETAL_TEMPLATE_2(NAME, V)
+#define ANYMETAL_FLOAT_3(NAME, ...) \
     inline float NAME(float a, float b, float c) { typedef float T; return __VA_ARGS__; } \
     inline half NAME(half x, half y, half z) { \
         typedef half T; \
         const float a = x, b = y, c = z; \
         return half(__VA_ARGS__); \
     } \
-    MPSREF_TEMPLATE_3(NAME, V)
+    ANYMETAL_TEMPLATE_3(NAME, V)
 #include "functions.h"
 namespace precise {
 #pragma float_control(precise, on, push)
@@ -71,10 +71,10 @@ namespace precise {
 #pragma float_control(pop)
 } // namespace precise
 
-inline float ldexp(float x, int e) { return MPSREF_C(ldexpf)(x, e); }
-inline half ldexp(half x, int e) { return half(MPSREF_C(ldexpf)(float(x), e)); }
-template <class A, class E, class V = mpsref::composite<A>>
-inline V ldexp(A a, E e) MPSREF_EACH(V, ldexp(mpsref::lane<T>(a, i), mpsref::lane<int>(e, i)))
+inline float ldexp(float x, int e) { return ANYMETAL_C(ldexpf)(x, e); }
+inline half ldexp(half x, int e) { return half(ANYMETAL_C(ldexpf)(float(x), e)); }
+template <class A, class E, class V = anymetal::composite<A>>
+inline V ldexp(A a, E e) ANYMETAL_EACH(V, ldexp(anymetal::lane<T>(a, i), anymetal::lane<int>(e, i)))
 
 template <class T> inline T sincos(T x, thread T &cosine) {
     cosine = cos(x);
@@ -85,19 +85,19 @@ template <class T> inline T modf(T x, thread T &whole) { // of an infinity the f
     return select(copysign(x - whole, x), copysign(T(0.0f), x), x == whole);
 }
 inline float frexp(float x, thread int &exponent) { // x = fraction * 2^exponent, 0.5 <= |fraction| < 1
-    uint bits = mpsref::bits<uint>(x);
+    uint bits = anymetal::bits<uint>(x);
     exponent = 0;
     if ((bits & 0x7fffffff) == 0 || (bits & 0x7f800000) == 0x7f800000) return x;
     if ((bits & 0x7f800000) == 0) { // subnormal
-        bits = mpsref::bits<uint>(x * 0x1p24f);
+        bits = anymetal::bits<uint>(x * 0x1p24f);
         exponent = -24;
     }
     exponent += int(bits >> 23 & 255) - 126;
-    return mpsref::bits<float>((bits & 0x807fffff) | 0x3f000000);
+    return anymetal::bits<float>((bits & 0x807fffff) | 0x3f000000);
 }
 inline half frexp(half x, thread int &exponent) { return half(frexp(float(x), exponent)); }
 template <class T, int N> inline vec<T, N> frexp(vec<T, N> x, thread vec<int, N> &exponent) {
-    MPSREF_UNROLLED for (int i = 0, e; i < N; i++) {
+    ANYMETAL_UNROLLED for (int i = 0, e; i < N; i++) {
         x[i] = frexp(x[i], e);
         exponent[i] = e;
     }
@@ -106,52 +106,52 @@ template <class T, int N> inline vec<T, N> frexp(vec<T, N> x, thread vec<int, N>
 
 inline int ilogb(float x) { // INT_MIN of 0, INT_MAX of infinity and NaN
     int exponent;
-    const bool is_zero = (mpsref::bits<uint>(x) & 0x7fffffff) == 0;
-    const bool is_finite = (mpsref::bits<uint>(x) & 0x7f800000) != 0x7f800000;
+    const bool is_zero = (anymetal::bits<uint>(x) & 0x7fffffff) == 0;
+    const bool is_finite = (anymetal::bits<uint>(x) & 0x7f800000) != 0x7f800000;
     frexp(x, exponent);
     return is_zero ? INT_MIN : is_finite ? exponent - 1 : INT_MAX;
 }
 inline int ilogb(half x) { return ilogb(float(x)); }
 template <class T, int N> inline vec<int, N> ilogb(vec<T, N> x) {
     vec<int, N> r;
-    MPSREF_UNROLLED for (int i = 0; i < N; i++) r[i] = ilogb(x[i]);
+    ANYMETAL_UNROLLED for (int i = 0; i < N; i++) r[i] = ilogb(x[i]);
     return r;
 }
 
 #if __METAL_VERSION__ >= 310
-template <class T, class U> inline T mpsref_next(T a, T b) {
+template <class T, class U> inline T anymetal_next(T a, T b) {
     if (a != a || b != b) return a + b;
     if (a == b) return b;
-    if (a == T(0.0f)) return b > a ? mpsref::bits<T>(U(1)) : -mpsref::bits<T>(U(1));
-    const U n = mpsref::bits<U>(a);
-    return mpsref::bits<T>(U((a < b) == (a > T(0.0f)) ? n + 1 : n - 1));
+    if (a == T(0.0f)) return b > a ? anymetal::bits<T>(U(1)) : -anymetal::bits<T>(U(1));
+    const U n = anymetal::bits<U>(a);
+    return anymetal::bits<T>(U((a < b) == (a > T(0.0f)) ? n + 1 : n - 1));
 }
-inline float nextafter(float a, float b) { return mpsref_next<float, uint>(a, b); }
-inline half nextafter(half a, half b) { return mpsref_next<half, ushort>(a, b); }
-MPSREF_TEMPLATE_2(nextafter, V)
+inline float nextafter(float a, float b) { return anymetal_next<float, uint>(a, b); }
+inline half nextafter(half a, half b) { return anymetal_next<half, ushort>(a, b); }
+ANYMETAL_TEMPLATE_2(nextafter, V)
 #endif
 
-#undef MPSREF_FLOAT_1
-#undef MPSREF_FLOAT_2
-#undef MPSREF_FLOAT_3
-#undef MPSREF_C
-#undef MPSREF_RSQRT
-#define MPSREF_FLOAT_1(NAME, ...) using metal::NAME;
-#define MPSREF_FLOAT_2(NAME, ...) using metal::NAME;
-#define MPSREF_FLOAT_3(NAME, ...) using metal::NAME;
-#define MPSREF_ALSO(M) M(ilogb) M(ldexp) M(frexp) M(modf) M(sincos)
-#define MPSREF_USING(NAME) using metal::NAME;
+#undef ANYMETAL_FLOAT_1
+#undef ANYMETAL_FLOAT_2
+#undef ANYMETAL_FLOAT_3
+#undef ANYMETAL_C
+#undef ANYMETAL_RSQRT
+#define ANYMETAL_FLOAT_1(NAME, ...) using metal::NAME;
+#define ANYMETAL_FLOAT_2(NAME, ...) using metal::NAME;
+#define ANYMETAL_FLOAT_3(NAME, ...) using metal::NAME;
+#define ANYMETAL_ALSO(M) M(ilogb) M(ldexp) M(frexp) M(modf) M(sincos)
+#define ANYMETAL_USING(NAME) using metal::NAME;
 namespace fast {
 #include "functions.h"
-MPSREF_ALSO(MPSREF_USING)
+ANYMETAL_ALSO(ANYMETAL_USING)
 } // namespace fast
 namespace precise {
-MPSREF_ALSO(MPSREF_USING)
+ANYMETAL_ALSO(ANYMETAL_USING)
 } // namespace precise
-#undef MPSREF_FLOAT_1
-#undef MPSREF_FLOAT_2
-#undef MPSREF_FLOAT_3
-#undef MPSREF_ALSO
-#undef MPSREF_USING
+#undef ANYMETAL_FLOAT_1
+#undef ANYMETAL_FLOAT_2
+#undef ANYMETAL_FLOAT_3
+#undef ANYMETAL_ALSO
+#undef ANYMETAL_USING
 
 } // namespace metal

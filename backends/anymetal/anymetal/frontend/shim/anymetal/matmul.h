@@ -24,7 +24,7 @@ struct matmul2d_descriptor {
 } // namespace tensor_ops
 } // namespace mpp
 
-namespace mpsref {
+namespace anymetal {
 
 // Functions that access tensors are inlined: the checks name the line of the source that calls them.
 
@@ -34,7 +34,7 @@ template <class Number, class Element> struct factor {
     factor(Element from, site) : from(from) {}
     METAL_FUNC Number at(long column, long row) const {
         typedef metal::remove_cvref_t<typename Element::element_type> element;
-        return from.mpsref_has(column, row) ? scalar<Number>(element(from.mpsref_at(column, row))) : Number(0);
+        return from.anymetal_has(column, row) ? scalar<Number>(element(from.anymetal_at(column, row))) : Number(0);
     }
 };
 template <class Element, int Count> struct elements {
@@ -49,7 +49,7 @@ struct factor<Number, metal::cooperative_tensor<Element, Extents, Layout>> {
         for (int first = 0; first < Layout::capacity(); first += part) {
             elements<Element, part> mine;
             for (int i = 0; i < part && first + i < Layout::capacity(); i++)
-                mine.all[i] = from.mpsref_elements[first + i];
+                mine.all[i] = from.anymetal_elements[first + i];
             if constexpr (Layout::threads() == 1) {
                 keep(mine, 0, first);
             } else {
@@ -67,65 +67,65 @@ struct factor<Number, metal::cooperative_tensor<Element, Extents, Layout>> {
     Number at(long column, long row) const { return all[row][column]; }
 };
 
-} // namespace mpsref
+} // namespace anymetal
 
 namespace mpp {
 namespace tensor_ops {
 
 template <ulong Descriptor, class Scope, class... Arguments> struct matmul2d {
-    static constexpr int mpsref_m() { return int(Descriptor & 0xffff); }
-    static constexpr int mpsref_n() { return int(Descriptor >> 16 & 0xffff); }
-    static constexpr int mpsref_k() { return int(Descriptor >> 32 & 0xffffff); } // 0: dynamic
-    static constexpr bool mpsref_flag(int i) { return Descriptor >> (56 + i) & 1; }
+    static constexpr int anymetal_m() { return int(Descriptor & 0xffff); }
+    static constexpr int anymetal_n() { return int(Descriptor >> 16 & 0xffff); }
+    static constexpr int anymetal_k() { return int(Descriptor >> 32 & 0xffffff); } // 0: dynamic
+    static constexpr bool anymetal_flag(int i) { return Descriptor >> (56 + i) & 1; }
     template <class Element, int Rows, int Columns> using matrix = metal::cooperative_tensor<
         Element, metal::extents<int, size_t(Columns), size_t(Rows)>,
-        mpsref::fragments<Rows, Columns, Scope::mpsref_threads()>>;
+        anymetal::fragments<Rows, Columns, Scope::anymetal_threads()>>;
 
     template <class Left, class Right, class Target> auto get_left_input_cooperative_tensor() const {
-        static_assert(mpsref_k() > 0, "a cooperative tensor as a factor needs a length of K");
-        return matrix<Left, mpsref_flag(0) ? mpsref_k() : mpsref_m(), mpsref_flag(0) ? mpsref_m() : mpsref_k()>();
+        static_assert(anymetal_k() > 0, "a cooperative tensor as a factor needs a length of K");
+        return matrix<Left, anymetal_flag(0) ? anymetal_k() : anymetal_m(), anymetal_flag(0) ? anymetal_m() : anymetal_k()>();
     }
     template <class Left, class Right, class Target> auto get_right_input_cooperative_tensor() const {
-        static_assert(mpsref_k() > 0, "a cooperative tensor as a factor needs a length of K");
-        return matrix<Right, mpsref_flag(1) ? mpsref_n() : mpsref_k(), mpsref_flag(1) ? mpsref_k() : mpsref_n()>();
+        static_assert(anymetal_k() > 0, "a cooperative tensor as a factor needs a length of K");
+        return matrix<Right, anymetal_flag(1) ? anymetal_n() : anymetal_k(), anymetal_flag(1) ? anymetal_k() : anymetal_n()>();
     }
     template <class Left, class Right, class Target> auto get_destination_cooperative_tensor() const {
-        return matrix<Target, mpsref_m(), mpsref_n()>();
+        return matrix<Target, anymetal_m(), anymetal_n()>();
     }
 
     // Sums are of float, or of int, from the first term to the last. Each thread computes the elements that it holds.
     template <class Left, class Right, class Target>
     METAL_FUNC void run(const thread Left &left, const thread Right &right, Target &&destination,
-                        mpsref::site here = mpsref::here()) const {
+                        anymetal::site here = anymetal::here()) const {
         typedef metal::remove_cvref_t<Target> target;
         typedef metal::remove_cvref_t<typename target::element_type> element;
         typedef metal::conditional_t<metal::is_integral_v<element>, int, float> number;
-        typedef mpsref::fragments<mpsref_m(), mpsref_n(), Scope::mpsref_threads()> layout;
-        const mpsref::factor<number, Left> a(left, here);
-        const mpsref::factor<number, Right> b(right, here);
-        long terms = mpsref_k();
-        if constexpr (mpsref_k() == 0) terms = long(left.get_extent(mpsref_flag(0) ? 1 : 0));
+        typedef anymetal::fragments<anymetal_m(), anymetal_n(), Scope::anymetal_threads()> layout;
+        const anymetal::factor<number, Left> a(left, here);
+        const anymetal::factor<number, Right> b(right, here);
+        long terms = anymetal_k();
+        if constexpr (anymetal_k() == 0) terms = long(left.get_extent(anymetal_flag(0) ? 1 : 0));
         for (int i = 0; i < layout::capacity(); i++) {
             const int2 at = layout::place(layout::self(), i);
             if (!layout::has(at)) continue;
             if constexpr (metal::is_cooperative_tensor_v<target>) {
-                mpsref_add(a, b, at, terms, destination.mpsref_elements[i]);
-            } else if (destination.mpsref_has(at.y, at.x)) {
-                element sum = mpsref_flag(2) ? element(destination.mpsref_at(at.y, at.x)) : element(0);
-                mpsref_add(a, b, at, terms, sum);
-                destination.mpsref_at(at.y, at.x) = sum;
+                anymetal_add(a, b, at, terms, destination.anymetal_elements[i]);
+            } else if (destination.anymetal_has(at.y, at.x)) {
+                element sum = anymetal_flag(2) ? element(destination.anymetal_at(at.y, at.x)) : element(0);
+                anymetal_add(a, b, at, terms, sum);
+                destination.anymetal_at(at.y, at.x) = sum;
             }
         }
     }
     template <class Number, class FactorA, class FactorB, class Element>
-    METAL_FUNC static void mpsref_add(const thread mpsref::factor<Number, FactorA> &a,
-                                      const thread mpsref::factor<Number, FactorB> &b, int2 at, long terms,
+    METAL_FUNC static void anymetal_add(const thread anymetal::factor<Number, FactorA> &a,
+                                      const thread anymetal::factor<Number, FactorB> &b, int2 at, long terms,
                                       thread Element &result) {
-        Number sum = mpsref_flag(2) ? mpsref::scalar<Number>(result) : Number(0);
+        Number sum = anymetal_flag(2) ? anymetal::scalar<Number>(result) : Number(0);
         for (long k = 0; k < terms; k++)
-            sum += a.at(mpsref_flag(0) ? at.x : k, mpsref_flag(0) ? k : at.x) *
-                   b.at(mpsref_flag(1) ? k : at.y, mpsref_flag(1) ? at.y : k);
-        result = mpsref::scalar<Element>(sum);
+            sum += a.at(anymetal_flag(0) ? at.x : k, anymetal_flag(0) ? k : at.x) *
+                   b.at(anymetal_flag(1) ? k : at.y, anymetal_flag(1) ? at.y : k);
+        result = anymetal::scalar<Element>(sum);
     }
 };
 

@@ -2,7 +2,7 @@
 // the order of the specification.
 #pragma once
 #include "prelude.h"
-#ifdef MPSREF_CHECKED // arithmetic of these functions is not that of the kernel
+#ifdef ANYMETAL_CHECKED // arithmetic of these functions is not that of the kernel
 #pragma clang attribute push( \
     __attribute__((no_sanitize("signed-integer-overflow", "shift", "implicit-conversion", "float-cast-overflow"))), \
     apply_to = function)
@@ -22,9 +22,9 @@
 #include "log.h"
 #include "simdgroup_matrix.h"
 #include "builtins.h"
-#ifndef MPSREF_STRICT
+#ifndef ANYMETAL_STRICT
 #include "entry.h"
 #endif
-#ifdef MPSREF_CHECKED
+#ifdef ANYMETAL_CHECKED
 #pragma clang attribute pop
 #endif

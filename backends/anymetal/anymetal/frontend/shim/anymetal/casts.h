@@ -3,7 +3,7 @@
 // vector: arguments are copied, but those of casts to references.
 #pragma once
 
-namespace mpsref {
+namespace anymetal {
 
 template <class T, class U> constexpr T convert(U x) {
     if constexpr (!is_object<U> && (shape<T>::is_vector || is_narrow<T>))
@@ -55,14 +55,14 @@ struct each_lane {};
 template <class A> struct left {
     A value;
 };
-#define MPSREF_OPERATOR(SIGN) \
+#define ANYMETAL_OPERATOR(SIGN) \
     template <class A> constexpr left<A> operator SIGN(A a, each_lane) { return {a}; } \
     template <class B> constexpr left<B> operator SIGN##=(each_lane, B b) { return {b}; } \
     template <class A, class B> constexpr auto operator SIGN(left<A> a, B b) { \
         typedef decltype(a.value SIGN b) R; \
         if constexpr (shape<R>::is_vector && __is_integral(element<R>)) { \
             R r{}; \
-            MPSREF_UNROLLED for (int i = 0; i < shape<R>::size; i++) \
+            ANYMETAL_UNROLLED for (int i = 0; i < shape<R>::size; i++) \
                 r[i] = lane<element<R>>(a.value, i) SIGN lane<element<R>>(b, i); \
             return r; \
         } else { \
@@ -72,18 +72,18 @@ template <class A> struct left {
     template <class A, class B> constexpr A &operator SIGN##=(A &a, left<B> b) { \
         return a = left<__typeof__(a SIGN b.value)>{a} SIGN b.value; \
     }
-MPSREF_OPERATOR(+) MPSREF_OPERATOR(-) MPSREF_OPERATOR(*) MPSREF_OPERATOR(/) MPSREF_OPERATOR(%)
-MPSREF_OPERATOR(<<) MPSREF_OPERATOR(>>)
-#undef MPSREF_OPERATOR
+ANYMETAL_OPERATOR(+) ANYMETAL_OPERATOR(-) ANYMETAL_OPERATOR(*) ANYMETAL_OPERATOR(/) ANYMETAL_OPERATOR(%)
+ANYMETAL_OPERATOR(<<) ANYMETAL_OPERATOR(>>)
+#undef ANYMETAL_OPERATOR
 
 template <class T> constexpr T &&lvalue(T &&x) { return (T &&)x; }
 
-} // namespace mpsref
+} // namespace anymetal
 
-#ifdef MPSREF_CHECKED
-#define MPSREF_LANES(SIGN) SIGN mpsref::each_lane() SIGN
-#define MPSREF_LVALUE(...) mpsref::lvalue(__VA_ARGS__)
+#ifdef ANYMETAL_CHECKED
+#define ANYMETAL_LANES(SIGN) SIGN anymetal::each_lane() SIGN
+#define ANYMETAL_LVALUE(...) anymetal::lvalue(__VA_ARGS__)
 #else
-#define MPSREF_LANES(SIGN) SIGN
-#define MPSREF_LVALUE(...) (__VA_ARGS__)
+#define ANYMETAL_LANES(SIGN) SIGN
+#define ANYMETAL_LVALUE(...) (__VA_ARGS__)
 #endif
