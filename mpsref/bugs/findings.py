@@ -39,6 +39,11 @@ def _strided_statistics(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return not (given.mean.flags.c_contiguous and given.variance.flags.c_contiguous)
 
 
+def _strided_scale(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    gamma = problem.named(inputs).gamma
+    return gamma is not None and not gamma.flags.c_contiguous
+
+
 def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Also where the result is wider than a pixel: an adapter may crop a result."""
     channels = problem.output_channels if problem.operation.method == "gradient_data" else problem.source_shape[3]
@@ -207,6 +212,23 @@ FINDINGS = (
         EAGER,
         ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient"),
         _strided_statistics,
+    ),
+    Finding(
+        "torch_batch_norm_weight_strided",
+        "torch",
+        ("2.13.0",),
+        "The gradient of batch_norm reads a weight with strides as contiguous, if the image is channels_last.",
+        "BatchNormalization.gradient:n1h1w1c2,gamma,float32,exact,memory=nhwc+nhwc+nhwc+nhwc+nhwc-gap,seed=0",
+        EAGER,
+        ("BatchNormalization.gradient",),
+        _strided_scale,
+    ),
+    Finding(
+        "torch_batch_norm_tokens",
+        "torch",
+        ("2.13.0",),
+        "The gradient of BatchNorm2d is wrong for a batch of 1 that is read as tokens: the source gradient lies in "
+        "memory as channels_last, but for the stride of the batch axis.",
     ),
     Finding(
         "torch_conv2d_one_channel",
