@@ -20,7 +20,7 @@ import mpsref.mps
 from mpsref.mps import graph
 from mpsref.mps.core.properties import Alias, Property
 from mpsref.mps.not_built import NotBuilt
-from mpsref_mps.fake import snake
+from mpsref_apple.fake import snake
 
 HEADERS = Path(mpsref.mps.__file__).with_name("headers.json")
 BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeuralNetworkTypes.h", "MPSMatrixTypes.h"

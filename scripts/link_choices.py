@@ -1,14 +1,14 @@
 """Link each statement of the documentation that is tagged *choice*, *obs* or *design* to the page "open choices".
 
-Run ``python scripts/link_choices.py`` after a change of the declarations in ``backends/mpsref_mps/probe``.
+Run ``python scripts/link_choices.py`` after a change of the declarations in ``backends/mpsref_apple/probe``.
 """
 
 import re
 import sys
 from pathlib import Path
 
-from mpsref_mps.probe import choices
-from mpsref_mps.probe.declare import Choice
+from mpsref_apple.probe import choices
+from mpsref_apple.probe.declare import Choice
 
 DOCS = Path(__file__).parent.parent / "docs"
 TAG = r"\[([^\]\[]*\b{tag}\b[^\]\[]*)\](?!\()"

@@ -14,20 +14,20 @@ import pytest
 from typer.testing import CliRunner
 
 import mpsref
-import mpsref_mps
+import mpsref_apple
 from mpsref import cli, registry
 from mpsref.conformance import checker
 from mpsref.conformance.case import operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.errors import UnsupportedError
 from mpsref.operations import operations
-from mpsref_mps import fake_kernels, normalization, over_fake, runtime, training, weighted, windows
-from mpsref_mps.fake import NO_CLIP, Fake, NSObject, Refusal, Selector, headers
-from mpsref_mps.fake_kernels import device
-from mpsref_mps.probe.run import replay
+from mpsref_apple import fake_kernels, normalization, over_fake, runtime, training, weighted, windows
+from mpsref_apple.fake import NO_CLIP, Fake, NSObject, Refusal, Selector, headers
+from mpsref_apple.fake_kernels import device
+from mpsref_apple.probe.run import replay
 from tests import few
 
-BACKEND = replace(mpsref_mps.backend, distinct_problems=4)
+BACKEND = replace(mpsref_apple.backend, distinct_problems=4)
 SUPPORTED = [str(operation) for operation in operations() if operation in BACKEND.implementations]
 RUNS = [name for name in SUPPORTED if not name.startswith("Dropout")]
 
@@ -440,7 +440,7 @@ def test_the_fake_is_not_taken_for_apples_kernels(monkeypatch: pytest.MonkeyPatc
     assert info.available
     assert info.device == "a fake of Metal Performance Shaders, computed by the reference"
     assert "mps:fake" in registry.named_only()
-    assert mpsref_mps.backend.name == "mps"
+    assert mpsref_apple.backend.name == "mps"
     with pytest.raises(UnsupportedError, match="objects of MPS"):
         replay("graph-order", 0, over_fake.backend)
     monkeypatch.setattr(registry, "_names", lambda: ["reference", "mps:fake"])

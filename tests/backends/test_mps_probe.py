@@ -18,8 +18,8 @@ from mpsref import PoolingAverage, PoolingMax, UpsamplingBilinear, cli
 from mpsref.conformance import golden, golden_entries
 from mpsref.errors import UnsupportedError
 from mpsref.registry import get_backend
-from mpsref_mps.probe import choice, choices, run
-from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem, agrees, operation, row
+from mpsref_apple.probe import choice, choices, run
+from mpsref_apple.probe.declare import Choice, Machine, ProbeProblem, agrees, operation, row
 from tests.subjects import unlisted_rules
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -126,7 +126,7 @@ def test_every_tagged_statement_has_an_identifier() -> None:
         for line in prose(page)
         if UNLINKED.search(line) and not line.startswith(explained) and "the tag *[" not in line
     ]
-    assert unlinked == [], "declare the choice in backends/mpsref_mps/probe, then run scripts/link_choices.py"
+    assert unlinked == [], "declare the choice in backends/mpsref_apple/probe, then run scripts/link_choices.py"
 
 
 def test_tags_in_the_code_name_choices() -> None:
@@ -208,8 +208,8 @@ def test_problems_with_objects_of_mps_run_on_that_backend_only() -> None:
 
 OVER_THE_FAKE = """
 import os, runpy, sys
-from mpsref_mps import fake_kernels, runtime
-from mpsref_mps.probe import run
+from mpsref_apple import fake_kernels, runtime
+from mpsref_apple.probe import run
 with runtime.using(fake_kernels.device().runtime()):
     if ", 1, " in sys.argv[1]:
         os.abort()

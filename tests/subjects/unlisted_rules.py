@@ -22,8 +22,8 @@ from mpsref.conformance.case import operation_named
 from mpsref.conformance.mutants import computed, correct, of_input, of_result, of_spec
 from mpsref.mps.yolo_loss import Boxes, YOLOLoss
 from mpsref.registry import Backend, Implementation, OperationKey, get_backend
-from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem
-from mpsref_mps.probe.run import Results, fake, result_of
+from mpsref_apple.probe.declare import Choice, Machine, ProbeProblem
+from mpsref_apple.probe.run import Results, fake, result_of
 
 Writes: TypeAlias = Callable[[Any, Any], ArrayLike]
 """``writes(values, given)`` returns what a kernel writes in place of ``values``."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mpsref_mps.probe import Choice, choice, choices, run
+from mpsref_apple.probe import Choice, choice, choices, run
 
 app = typer.Typer(add_completion=False)
 

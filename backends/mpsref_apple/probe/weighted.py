@@ -6,7 +6,7 @@ import numpy as np
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
-from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, row
+from mpsref_apple.probe.declare import Choice, ProbeProblem, operation, row
 
 X, G = row(1, 2, 3, 4, 5), row(1, 2, 3)
 W = np.array([1, 10, 100], np.float32).reshape(1, 1, 3, 1)

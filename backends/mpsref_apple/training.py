@@ -10,8 +10,8 @@ import numpy as np
 from mpsref import Adam, Dropout, Loss, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
-from mpsref_mps.runtime import Object, Runtime, Table
-from mpsref_mps.windows import encode_gradient
+from mpsref_apple.runtime import Object, Runtime, Table
+from mpsref_apple.windows import encode_gradient
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
 

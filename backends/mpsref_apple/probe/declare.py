@@ -28,7 +28,7 @@ class Machine:
 
     backend: Backend
     apple: Any
-    """The module :mod:`mpsref_mps.probe.objects`, whose functions use objects of MPS directly."""
+    """The module :mod:`mpsref_apple.probe.objects`, whose functions use objects of MPS directly."""
 
     def call(self, spec: Spec, method: str, *arrays: object, **options: object) -> Any:
         """Call an operation on the backend."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
-from mpsref_mps.probe.declare import Choice, ProbeProblem, image, operation, row
+from mpsref_apple.probe.declare import Choice, ProbeProblem, image, operation, row
 
 L2 = 1 / np.sqrt(np.array([34.0, 41.0]))
 N = 1 / np.sqrt(np.array([34.0, 29.0, 24.0]))

@@ -1,6 +1,6 @@
 """The probe: problems that show what Apple's kernels do where their documentation does not say it.
 
->>> from mpsref_mps.probe import choice
+>>> from mpsref_apple.probe import choice
 >>> tie = choice("max-tie")
 >>> tie.chosen, list(tie.alternatives)
 ('first', ['first', 'last', 'shared', 'all'])
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 
 from mpsref.arguments.text import shown
-from mpsref_mps.probe.declare import Choice
+from mpsref_apple.probe.declare import Choice
 
 __all__ = ["Choice", "choice", "choices"]
 
@@ -19,7 +19,7 @@ __all__ = ["Choice", "choice", "choices"]
 @functools.cache
 def choices() -> tuple[Choice, ...]:
     """Return all declarations, in the order of the page."""
-    from mpsref_mps.probe import normalization, placement, pointwise, pooling, training, weighted
+    from mpsref_apple.probe import normalization, placement, pointwise, pooling, training, weighted
 
     found = tuple(
         one for family in (pooling, weighted, normalization, pointwise, training, placement) for one in family.CHOICES

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Backend
 from mpsref.errors import UnsupportedError
-from mpsref_mps import backend as mps_backend
-from mpsref_mps import fake_kernels, runtime
-from mpsref_mps.probe import choice, choices, objects
-from mpsref_mps.probe.declare import Choice, Machine, ProbeProblem
+from mpsref_apple import backend as mps_backend
+from mpsref_apple import fake_kernels, runtime
+from mpsref_apple.probe import choice, choices, objects
+from mpsref_apple.probe.declare import Choice, Machine, ProbeProblem
 
 NONE = "none of the alternatives"
 
@@ -106,7 +106,7 @@ def in_processes(chosen: Sequence[Choice], done: Callable[[Results], None]) -> l
 def _in_process(id: str, number: int) -> Array | str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.npy"
-        code = f"from mpsref_mps.probe.run import child; child({id!r}, {number}, {str(file)!r})"
+        code = f"from mpsref_apple.probe.run import child; child({id!r}, {number}, {str(file)!r})"
         try:
             ended = subprocess.run(
                 [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False

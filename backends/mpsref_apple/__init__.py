@@ -1,9 +1,9 @@
 """Apple's kernels as a backend: the classes of Metal Performance Shaders, called through PyObjC.
 
 It has never run on a Mac so far. What can be tested without one is tested over a fake of the Objective-C runtime,
-:mod:`mpsref_mps.fake`, which refuses every selector, argument and enumeration that Apple's headers do not have.
+:mod:`mpsref_apple.fake`, which refuses every selector, argument and enumeration that Apple's headers do not have.
 
-A function is called as ``(runtime, problem, *inputs, out)``; ``runtime`` is a :class:`mpsref_mps.runtime.Runtime`.
+A function is called as ``(runtime, problem, *inputs, out)``; ``runtime`` is a :class:`mpsref_apple.runtime.Runtime`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from mpsref import Backend
 from mpsref.backend import Implementation
 from mpsref.operations import Problem
-from mpsref_mps import normalization, pointwise, training, weighted, windows
-from mpsref_mps.runtime import described, in_use, unavailable
+from mpsref_apple import normalization, pointwise, training, weighted, windows
+from mpsref_apple.runtime import described, in_use, unavailable
 
 __all__ = ["backend"]
 

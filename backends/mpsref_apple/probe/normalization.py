@@ -13,7 +13,7 @@ from mpsref import (
     SpatialNormalization,
 )
 from mpsref.arguments.arrays import Array
-from mpsref_mps.probe.declare import Choice, ProbeProblem, image, operation, pixel, row
+from mpsref_apple.probe.declare import Choice, ProbeProblem, image, operation, pixel, row
 
 ONE = np.ones(1, np.float32)
 ZERO = np.zeros(1, np.float32)

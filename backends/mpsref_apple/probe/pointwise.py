@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import Arithmetic, Neuron, UpsamplingBilinear
-from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
+from mpsref_apple.probe.declare import Choice, ProbeProblem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"

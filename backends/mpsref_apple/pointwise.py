@@ -9,8 +9,8 @@ import numpy as np
 
 from mpsref import Arithmetic, LogSoftMax, Neuron, SoftMax
 from mpsref.arguments.arrays import Array
-from mpsref_mps.runtime import Images, Object, Runtime, Table
-from mpsref_mps.windows import binary_batch, encode_gradient, forward_batch, gradient_batch
+from mpsref_apple.runtime import Images, Object, Runtime, Table
+from mpsref_apple.windows import binary_batch, encode_gradient, forward_batch, gradient_batch
 
 
 def neuron_descriptor(run: Runtime, neuron: Neuron) -> Object:

@@ -19,7 +19,7 @@ from mpsref import (
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import UnsupportedError
-from mpsref_mps.runtime import Images, Object, Runtime, Table
+from mpsref_apple.runtime import Images, Object, Runtime, Table
 
 EDGE_MODES = {"zero": "MPSImageEdgeModeZero", "clamp": "MPSImageEdgeModeClamp"}
 

@@ -22,7 +22,7 @@ from mpsref.mps import graph
 from mpsref.mps.core import types
 from mpsref.mps.not_built import NotBuilt
 from mpsref.registry import Backend
-from mpsref_mps.fake import Fake, NSObject, Object, Refusal, VariableList, camel, headers, snake
+from mpsref_apple.fake import Fake, NSObject, Object, Refusal, VariableList, camel, headers, snake
 
 FLOAT32_FORMAT, FLOAT16_FORMAT = 4, 3
 

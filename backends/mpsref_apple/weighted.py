@@ -8,9 +8,9 @@ import numpy as np
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
-from mpsref_mps.pointwise import neuron_descriptor
-from mpsref_mps.runtime import Images, Object, Runtime, Table
-from mpsref_mps.windows import EDGE_MODES, encode_gradient, forward_batch, offset_of
+from mpsref_apple.pointwise import neuron_descriptor
+from mpsref_apple.runtime import Images, Object, Runtime, Table
+from mpsref_apple.windows import EDGE_MODES, encode_gradient, forward_batch, offset_of
 
 CLASSES = {
     Convolution: "MPSCNNConvolution",

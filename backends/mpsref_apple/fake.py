@@ -3,7 +3,7 @@
 The classes, selectors, argument types, structs and enumerations are those of Apple's headers, in ``mps/headers.json``.
 A call of a selector that a class does not have, a wrong number or type of arguments, a number that is no member of an
 enumeration, an argument that PyObjC cannot convert, an image that is read before it was synchronized: all raise
-:class:`Refusal`. Kernels compute with the reference, see :mod:`mpsref_mps.fake_kernels`.
+:class:`Refusal`. Kernels compute with the reference, see :mod:`mpsref_apple.fake_kernels`.
 
 Nothing here is evidence of what Apple's kernels compute.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend
-from mpsref_mps.runtime import Runtime
+from mpsref_apple.runtime import Runtime
 
 UNLIMITED = 2**64 - 1
 NO_CLIP = ((0, 0, 0), (UNLIMITED, UNLIMITED, UNLIMITED))

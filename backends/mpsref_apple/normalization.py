@@ -9,9 +9,9 @@ import numpy as np
 from mpsref import BatchNormalization, GroupNormalization, InstanceNormalization
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
-from mpsref_mps.pointwise import neuron_descriptor
-from mpsref_mps.runtime import Images, Object, Runtime, Table
-from mpsref_mps.windows import encode_gradient, forward_batch
+from mpsref_apple.pointwise import neuron_descriptor
+from mpsref_apple.runtime import Images, Object, Runtime, Table
+from mpsref_apple.windows import encode_gradient, forward_batch
 
 COMMON = {
     "numberOfFeatureChannels": b"Q@:",

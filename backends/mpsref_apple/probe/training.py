@@ -9,7 +9,7 @@ import numpy as np
 
 from mpsref import Adam, Convolution, Dropout, Loss, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
-from mpsref_mps.probe.declare import Choice, ProbeProblem, operation, pixel, row
+from mpsref_apple.probe.declare import Choice, ProbeProblem, operation, pixel, row
 
 FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
 SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()

@@ -10,8 +10,8 @@ import numpy as np
 
 import mpsref
 from mpsref.arguments.arrays import Array, Shape
-from mpsref_mps import normalization, training, weighted, windows
-from mpsref_mps.runtime import Images, Object, Runtime, in_use
+from mpsref_apple import normalization, training, weighted, windows
+from mpsref_apple.runtime import Images, Object, Runtime, in_use
 
 
 def pooling_gradient(spec: Any, g: Array, shape: Shape, kernel_offset: int, primary_offset: int = 0) -> Array:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
-import mpsref_mps
-from mpsref_mps import fake_kernels
-from mpsref_mps.runtime import Runtime, described, using
+import mpsref_apple
+from mpsref_apple import fake_kernels
+from mpsref_apple.runtime import Runtime, described, using
 
 __all__ = ["backend"]
 
@@ -34,9 +34,9 @@ def _over_the_fake(function: Callable[Arguments, Result]) -> Callable[Arguments,
 
 
 backend = replace(
-    mpsref_mps.backend,
+    mpsref_apple.backend,
     name="mps:fake",
-    implementations={key: _over_the_fake(one) for key, one in mpsref_mps.backend.implementations.items()},
+    implementations={key: _over_the_fake(one) for key, one in mpsref_apple.backend.implementations.items()},
     unavailable=lambda: None,
     device=_over_the_fake(described),
 )
