@@ -273,7 +273,7 @@ def _fused(x: Array, mean: Array, variance: Array) -> Any:
     return np.float64(scale) * x + np.float32(-mean * scale)
 
 
-def _normalized(x: Array, epsilon: Array) -> Any:
+def _normalized(x: Array, epsilon: Any) -> Any:
     return (x - x.mean()) / np.sqrt(x.var() + epsilon)
 
 
@@ -401,6 +401,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "max-clamp-outside": (
         reading("PoolingMax", "wrap", "taps outside are those of the other end"),
+        reading("PoolingMax", "reflect", "taps outside are mirrored"),
         kernel(
             "PoolingMax.gradient",
             "the nearest pixel, which has no gradient",
@@ -446,6 +447,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         ),
     ),
     "pooling-kernel-offset": (
+        Rule("it is added, one pixel further", writes=lambda _, a: _moved(_of_two(a.g), -1 - int(a.kernelOffsetX[0]))),
+        Rule("it is added, two pixels back", writes=lambda _, a: _moved(_of_two(a.g), 2 - int(a.kernelOffsetX[0]))),
         Rule("it is subtracted", writes=lambda _, a: _moved(_of_two(a.g), int(a.kernelOffsetX[0]))),
         Rule("it is multiplied by the stride", writes=lambda _, a: _moved(_of_two(a.g), -2 * int(a.kernelOffsetX[0]))),
     ),
@@ -676,6 +679,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "batch-epsilon": (
         Rule("the sum of both", writes=lambda _, a: _normalized(a.x, a.epsilon + a.source)),
         Rule("the larger of both", writes=lambda _, a: _normalized(a.x, np.maximum(a.epsilon, a.source))),
+        Rule("none", writes=lambda _, a: _normalized(a.x, 0)),
     ),
     "instance-variance": (
         kernel(
@@ -809,6 +813,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reduction-nan": (
         kernel("Reduce.forward", "NaN counts as an infinity for an index"),
         kernel("Reduce.forward", "a maximum of NaN alone is NaN"),
+        kernel("Reduce.forward", "a minimum of NaN alone is NaN"),
+        kernel("Reduce.forward", "a NaN counts as 0", of_input("x", lambda x, p: np.where(np.isnan(x), 0, x))),
     ),
     "reduction-shapes": (
         Rule("the axes are reversed", writes=lambda size, a: size[::-1]),
@@ -846,6 +852,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "loss-huber": (
         kernel("Loss.forward", "the quadratic part of Huber is not halved"),
+        Rule(
+            "delta is 1/4",
+            writes=lambda _, a: (
+                np.where(abs(a.y - a.t) < 0.25, (a.y - a.t) ** 2 / 2, 0.25 * abs(a.y - a.t) - 0.25**2 / 2)
+                if a.direction == "forward"
+                else np.clip(a.y - a.t, -0.25, 0.25)
+            ),
+        ),
         Rule(
             "the smooth square root of 1 + e^2",
             writes=lambda _, a: (

@@ -211,7 +211,7 @@ CHOICES = (
     Choice(
         "convolution-correlation",
         "Taps are not flipped.",
-        "Networks trained elsewhere run on Apple devices without flipped weights.",
+        "Networks trained elsewhere run on Apple devices without flipped weights; a test of KataGo has numbers of MPSGraph.",
         {"convolution": "cross-correlation, no flipped taps"},
         {"correlation": "cross-correlation", "flipped": "convolution with flipped taps"},
         operation(
