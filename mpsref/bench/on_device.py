@@ -115,8 +115,8 @@ def measure(
     if theirs is not None and len(problems) == 1:
         found = [difference(_first_images(call()), _first_images(theirs.results)) for call in calls.values()]
         differs = max((one for one in found if one is not None), default=None)
-    block = min(COPIED, moved // 2)
-    source = session.arrays.put(np.zeros((1, block), np.uint8), (moved // 2 // block, block))
+    block = max(1, min(COPIED, moved // 2) // 4)
+    source = session.arrays.put(np.zeros((1, block), np.uint32), (max(1, moved // 8 // block), block))
     timers = [session.arrays.timer(call) for call in (*calls.values(), source.copy, *([theirs.call] if theirs else []))]
     times: list[list[float]] = []
     while len(times) < session.rounds and (len(times) < MINIMAL_ROUNDS or time.perf_counter() < end):

@@ -462,6 +462,13 @@ def test_no_copy_of_such_arrays(device):
         a[::2].copy()
 
 
+def test_more_elements_than_a_kernel_counts(device):
+    a, b = device.array(np.ones(1, np.uint8)), device.array(np.ones(1, np.uint8))
+    repeated = type(a)(a.memory, (2**32,), a.dtype, (0,))
+    with pytest.raises(LaunchError, match=rf"{2**32} elements in one launch: at most {2**32 - 1}; use parts of"):
+        repeated[...] = b
+
+
 def test_exports(device, fake_cuda):
     a = device.array(np.arange(6, dtype=np.float32).reshape(2, 3))
     interface = a.__cuda_array_interface__

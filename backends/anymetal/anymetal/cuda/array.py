@@ -22,6 +22,9 @@ CUDA = 2
 RANK = 6
 """Maximum number of axes of a copy."""
 
+MOST = 2**32 - 1
+"""Most elements that a kernel here counts."""
+
 TYPES = {
     "float16": "half",
     "float32": "float",
@@ -332,7 +335,7 @@ class Array:
         made = self.empty(self.shape, self.dtype)
         kernel = self.device.kernel(_elementwise_source(self.dtype, result))
         values = np.array(numbers or (0,), np.float32)
-        kernel.function("elementwise")(self.size, *operands, made, values, np.uint32(self.size))
+        kernel.function("elementwise")(self.size, *operands, made, values, np.uint32(_counted(self)))
         return made
 
     def fill(self, value: float) -> None:
@@ -429,6 +432,13 @@ kernel void join({arguments}device {name}* y [[buffer({count})]], constant uint*
 """
 
 
+def _counted(array: Array) -> int:
+    """Return the number of elements of a result, for kernels that count them in 32 bits."""
+    if array.size > MOST:
+        raise LaunchError(f"{array.size} elements in one launch: at most {MOST}; use parts of {array!r}")
+    return array.size
+
+
 def _copy_elements(source: Array, target: Array) -> None:
     """Copy arrays of any strides and dtypes with the kernel ``copy``."""
     types = [TYPES.get(array.dtype.name) for array in (source, target)]
@@ -437,7 +447,7 @@ def _copy_elements(source: Array, target: Array) -> None:
             f"no copy on the device from {source!r} to {target!r}: at most {RANK} axes of {', '.join(TYPES)}"
         )
     struct = np.zeros(1, STRUCT)
-    struct["count"], struct["shape"] = target.size, 1
+    struct["count"], struct["shape"] = _counted(target), 1
     struct["shape"][0, RANK - target.ndim :] = target.shape
     whole = []
     for strides, first, array in (("source", "from", source), ("target", "to", target)):
@@ -457,4 +467,4 @@ def _join(parts: Sequence[Array], target: Array) -> None:
         return
     ends = np.cumsum([part.size for part in parts], dtype=np.uint32)
     kernel = target.device.kernel(_join_source(target.dtype, len(parts)))
-    kernel.function("join")(target.size, *parts, target, ends)
+    kernel.function("join")(_counted(target), *parts, target, ends)
