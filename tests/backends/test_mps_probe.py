@@ -67,6 +67,11 @@ def test_rules_belong_to_choices() -> None:
     assert examined == {one.id for one in run.probed()}, "two rules, or a reason, in tests/subjects/unlisted_rules.py"
 
 
+@pytest.mark.slow
+def test_no_mutant_looks_like_an_alternative_that_it_is_not() -> None:
+    assert unlisted_rules.taken_for_alternatives() == unlisted_rules.LISTED
+
+
 @pytest.mark.parametrize(
     ("id", "spec", "x", "alternative"),
     [

@@ -21,9 +21,9 @@ from mpsref.conformance import families
 from mpsref.conformance.case import operation_named
 from mpsref.conformance.mutants import computed, correct, of_input, of_result, of_spec
 from mpsref.mps.yolo_loss import Boxes, YOLOLoss
-from mpsref.registry import Backend, Implementation, OperationKey, get_backend
+from mpsref.registry import Backend, Implementation, Operation, OperationKey, get_backend
 from mpsref_apple.probe.declare import Choice, Machine, ProbeProblem
-from mpsref_apple.probe.run import Results, fake, result_of
+from mpsref_apple.probe.run import NONE, Results, fake, probed, result_of
 
 Writes: TypeAlias = Callable[[Any, Any], ArrayLike]
 """``writes(values, given)`` returns what a kernel writes in place of ``values``."""
@@ -975,11 +975,68 @@ NOT_EXAMINED = {"batch-barrier": "a BOOL has the two values that are listed"}
 """Choices without such rules, and why."""
 
 
+LISTED: dict[tuple[str, str], tuple[str, ...]] = {
+    ("average-clamp", "counted"): ("outside reads 0 in both edge modes",),
+    ("batch-evaluation", "folded"): ("mean and factor are fused in float32",),
+    ("batch-frozen", "batch"): ("frozen statistics have the terms of the batch",),
+    ("channel-divisor", "cut"): ("the divisor shrinks where the window is clipped",),
+    ("channel-gradient", "printed"): ("the formula that Apple prints: 1 / N is missing",),
+    ("contrast-gradient", "printed"): ("the formula that Apple prints",),
+    ("contrast-outside", "shrunk"): ("the divisors shrink at the border",),
+    ("convolution-batch-sum", "mean"): ("the mean over the batch is taken",),
+    ("convolution-correlation", "flipped"): ("the kernel is rotated by 180 degrees",),
+    ("convolution-layout", "OWHI"): ("weights are (out, width, height, in)",),
+    ("convolution-left-edge", "centre"): ("the offset is the left edge",),
+    ("fully-connected-order", "width"): ("weights are (out, width, height, in)",),
+    ("group-order", "interleaved"): ("channel k belongs to group k % G",),
+    ("instance-variance", "M-1"): ("the variance is unbiased",),
+    ("l2-clamp", "shrinks"): ("outside reads 0 in both edge modes",),
+    ("loss-across-softmax", "elements"): ("the mean of softmax is over channels too",),
+    ("loss-divergence", "-t/y"): ("the gradient of the divergence is -t / y",),
+    ("loss-hinge", "unchanged"): ("hinge labels are not mapped to -1 and 1",),
+    ("loss-softmax", "logits"): ("the gradient of softmax is y - t",),
+    ("max-nan", "first"): ("a NaN is selected only at the first tap",),
+    ("max-nan", "kept"): ("a NaN is never selected",),
+    ("max-tie", "all"): ("all equal maxima get the gradient",),
+    ("max-tie", "last"): ("the last of equal maxima is taken",),
+    ("neuron-absolute", "one"): ("the slope of the magnitude at 0 is 1",),
+    ("neuron-gelu", "printed"): ("the slope of GELU is the formula that Apple prints",),
+    ("neuron-nan", "zero"): ("ReLU of a NaN is 0",),
+    ("neuron-relun", "b"): ("ReLUN has the slope b above its clamp",),
+    ("optimizer-l1", "one"): ("the L1 penalty is 1 for negative values too",),
+    ("optimizer-rescale", "both"): ("the gradient is clipped after the penalty", "the penalty is rescaled"),
+    ("spatial-gradient", "printed"): ("the formula that Apple prints",),
+    ("transpose-anchor", "before"): ("an even kernel has its extra tap on the other side",),
+    ("transpose-groups", "interleaved"): ("channel k belongs to group k % G",),
+    ("upsampling-clamp", "zero"): ("past the last pixel it is always 0",),
+    ("upsampling-positions", "half"): ("positions are shifted by half a pixel",),
+    ("window-offset", "bottom-right"): ("an even window has its extra tap on the other side",),
+    ("windowed-even", "bottom-right"): ("even windows extend further to the bottom right",),
+}
+"""The mutants of the conformance suite that are an alternative of a choice; on its problems no others look like one."""
+
+
+def taken_for_alternatives() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Plant all mutants of the operations of problems; return those that problems take for another alternative."""
+    tables = {str(Operation(*key)): table for one in families.load() for key, table in one.mutants.items()}
+    taken: dict[tuple[str, str], tuple[str, ...]] = {}
+    for one in probed():
+        calls = (str(problem.parameters.get("call", "")) for problem in one.problems)
+        names = {f"{call.partition('(')[0]}.{call.rpartition('.')[2]}" for call in calls}
+        own = answered(one, Rule("")).verdict
+        for name in sorted(names & tables.keys()):
+            for text, implementation in tables[name].items():
+                verdict = answered(one, Rule(text, {name: implementation})).verdict
+                if verdict not in (own, NONE):
+                    taken[one.id, verdict] = (*taken.get((one.id, verdict), ()), text)
+    return taken
+
+
 PAGE = """## Rules that are not listed
 
 A problem could take a kernel that follows no alternative for one of them, where both agree on its data by chance. In
-tests the rules below are planted as wrong kernels, and the answer must be "none of the alternatives". Other rules may
-still agree by chance.
+tests the rules below are planted as wrong kernels, and the answer must be "none of the alternatives". No mutant of the
+conformance suite is taken for an alternative that it is not. Other rules may still agree by chance.
 
 | choice | rules |
 |---|---|
