@@ -457,6 +457,14 @@ def test_a_custom_policy_is_followed_or_refused(kind: Any) -> None:
         np.testing.assert_array_equal(forward(node, x, "cpu"), forward(other, x, "cpu"))
 
 
+def test_a_policy_that_leaves_nothing_to_compute_is_refused() -> None:
+    """By nodes; a kernel writes zeros."""
+    for kind in FOLLOWING:
+        node, x = node_of(kind, variants(kind)[0], Custom({}, clip_rect=((0, 99, 0), (1, 1, 2))))
+        with pytest.raises(ShapeError, match=r"clip_rect \(\(0, 99, 0\), \(1, 0, 2\)\), limited .* nothing to compute"):
+            forward(node, x, "cpu")
+
+
 # ---- planted mistakes -----------------------------------------------------------------------------------------------
 
 

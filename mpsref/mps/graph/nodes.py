@@ -784,6 +784,11 @@ def planned(
     sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
     shape, dtype = (result, np.dtype(np.float32)) if result is not None else kernel._infer_padding(sources)
     indices, region = kernel._indices(sources, shape)
+    if 0 in region.size:
+        raise ShapeError(
+            f"the padding policy sets the clip_rect {tuple(map(tuple, region.clip_rect))}, limited to the result "
+            f"{shape}: there is nothing to compute; make both overlap"
+        )
     read = tuple([image[index].shape for image, index in zip(images, indices, strict=True)])
     plan = kernel._plan(read, region.size)
     assert plan is not None
