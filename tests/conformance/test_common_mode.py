@@ -122,7 +122,7 @@ def test_the_masks_are_those_of_the_published_generator() -> None:
     assert philox((ones,) * 4, (ones, ones)) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
     assert philox(*digits) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
     (text,) = (one for one in worked.EXAMPLES if "Dropout.mask" in one and "key" in one)
-    words = [philox((0, 0x85A308D3 + image, *digits[0][2:]), digits[1]) for image in (0, 1)]
+    words = [philox((*digits[0][2:], 0x85A308D3 + image, 0), digits[1]) for image in (0, 1)]
     assert worked.EXAMPLES[text].results[0] == [int(word < 2**31) for image in words for word in image]
 
 
