@@ -3,8 +3,9 @@
 The documentation contains them; ``python scripts/apple_coverage.py`` prints them.
 
 The names are facts from ``mpsref/mps/headers.json``, which ``scripts/apple_headers.py`` writes. A class is covered if
-``mpsref.mps`` or ``mpsref.mps.graph`` has it. A property or method is covered if the class has it in snake_case, an
-initializer if the constructor has its arguments by name and in their order, an encode if ``encode`` has its arguments.
+``mpsref.mps`` or ``mpsref.mps.graph`` has it. A property or method is covered if the class has it in snake_case with
+its arguments and it does not always raise, an initializer if the constructor has its arguments by name and in their
+order, an encode if ``encode`` has its arguments.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ LEFT_OUT = {
     "deprecated by Apple": (
         r"matrixDescriptorWithDimensions:.*|rowBytesFromColumns:.*|initWithDevice:convolutionDescriptor:.*|.*neuronFilter:|neuron|neuronParameter[ABC]|setNeuron.*|neuronType"
         r"|initWithDevice:integerScaleFactor.*|initWithDevice:$|graphWithDevice:resultImage:|initWithDevice:resultImage:"
-        r"|initWithDevice:neuronFilter.*|.*useNestrovMomentum.*"
+        r"|initWithDevice:neuronFilter.*|.*useNestrovMomentum.*|reloadWeightsAndBiasesWithDataSource:"
     ),
     "called before each encode on a GPU; in mpsref the values are properties": r"propertyCallBack|.*CallBack",
     "optional methods of a data source that the application writes, with the names `lookup_table_for_uint8_kernel`, "
@@ -158,7 +159,31 @@ def of_mpsref(kind: type, selector: str, receiver: str) -> str:
         return name if method is not None and set(wanted) <= set(own) else ""
     cut = [re.sub(f"({words}).*", "", first) for words in ("With", "With|For|On")]
     spellings = snake(selector.rstrip(":").replace(":", "_")), *map(snake, (first, *cut)), RENAMED.get(selector, "")
-    return next((name for name in spellings if name and has(kind, name)), "")
+    found = next((name for name in spellings if name and has(kind, name)), "")
+    return found if takes(getattr(kind, found, None), found, selector) else ""
+
+
+def takes(method: Any, name: str, selector: str) -> bool:
+    """Return whether a method has the arguments of a selector that its name does not have: by name, or its ending.
+
+    >>> takes(mpsref.mps.MPSImage.read_bytes, "read_bytes", "readBytes:dataLayout:bytesPerRow:")
+    False
+    """
+    if not callable(method) or isinstance(method, type):
+        return True
+    signature = inspect.signature(method)
+    own = [key for key in signature.parameters if key not in ("self", "command_buffer")]
+    first, *others = (snake(part) for part in selector.rstrip(":").split(":"))
+    if name in (
+        first,
+        "_".join([first, *others]),
+    ):  # the name of the first argument, or of all, is in that of the method
+        wanted = others if name == first else []
+    else:
+        wanted = [re.split("_(?:with|for|on)_", first)[-1], *others] if first.startswith(name) else others
+    given = [one.removesuffix("_batch") for one in wanted if one not in ("device", "command_buffer")]
+    always_raises = signature.return_annotation in ("NoReturn", "Never")
+    return not always_raises and all(any(one.endswith(key) for key in own) for one in given)
 
 
 def has(kind: type, name: str) -> bool:

@@ -137,7 +137,8 @@ class WeightedKernel(ImageKernel):
             For a committed command buffer.
         """
         check_not_a_command_buffer("state", state, "reload_weights_and_biases(state, command_buffer=buffer)")
-        instance_of("state", state, MPSCNNConvolutionWeightsAndBiasesState)
+        legal = "an MPSCNNConvolutionWeightsAndBiasesState; reload_weights_and_biases_from_data_source() reads a data source"
+        instance_of("state", state, MPSCNNConvolutionWeightsAndBiasesState, legal)
         old = self._loaded
         if old.descriptor.batch_normalization is not None:
             raise ValueError(

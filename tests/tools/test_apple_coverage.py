@@ -8,7 +8,7 @@ import sys
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -47,6 +47,28 @@ def test_names_are_found_by_their_arguments(coverage: Any) -> None:
     step = "encodeToCommandBuffer:inputGradientVector:inputValuesVector:inputMomentumVector:resultValuesVector:"
     assert of(mps.MPSNNOptimizerStochasticGradientDescent, step, "instance") == "encode"
     assert of(mps.MPSNNOptimizerRMSProp, step, "instance") == ""
+
+
+def test_a_method_counts_with_its_arguments_alone(coverage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(kind: Any, selector: str) -> str:
+        return str(coverage.of_mpsref(kind, selector, "instance"))
+
+    reload = "reloadWeightsAndBiasesWith"
+    assert of(mps.MPSCNNConvolution, f"{reload}CommandBuffer:state:") == "reload_weights_and_biases"
+    assert of(mps.MPSCNNConvolution, f"{reload}DataSource:") == ""
+    assert of(mps.MPSImage, "readBytes:dataLayout:imageIndex:") == "read_bytes"
+    assert of(mps.MPSImage, "readBytes:dataLayout:bytesPerRow:imageIndex:") == ""
+    temporary = "temporaryImageWithCommandBuffer:"
+    assert of(mps.MPSTemporaryImage, f"{temporary}imageDescriptor:") == "temporary_image_with_command_buffer"
+    assert of(mps.MPSTemporaryImage, f"{temporary}textureDescriptor:") == ""
+    update = "updateGammaAndBetaWithInstanceNormalizationStateBatch:"
+    assert of(mps.InstanceNormalizationDataSource, update) == "update_gamma_and_beta"
+
+    def unavailable(self: Any, state: Any, command_buffer: Any = None) -> NoReturn:
+        raise NotImplementedError
+
+    monkeypatch.setattr(mps.MPSCNNConvolution, "reload_weights_and_biases", unavailable)
+    assert of(mps.MPSCNNConvolution, f"{reload}CommandBuffer:state:") == ""
 
 
 def test_read_only_properties_are_found(coverage: Any) -> None:
