@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from mpsref.arguments.parameters import Pair, PairLike, choice, flag, integer, pair
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import Suggesting, shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div, tdiv2
 
@@ -47,7 +47,7 @@ Y, X = 0, 1  # the axes, in array order
 AnyFunction = TypeVar("AnyFunction", bound="Callable[..., Placement]")
 
 
-class PaddingMethod(enum.IntFlag, boundary=enum.KEEP):
+class PaddingMethod(enum.IntFlag, boundary=enum.KEEP, metaclass=Suggesting):
     """The bits of a padding policy. Source: ``MPSNNPaddingMethod`` in ``MPSNeuralNetworkTypes.h`` [doc]."""
 
     AlignCentered = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import importlib
 import re
 import reprlib
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 LONGEST = 400
 """Most characters of a value in a message."""
@@ -52,19 +55,66 @@ _ILLEGIBLE = re.compile(
 )
 
 
+class Suggesting(enum.EnumMeta):
+    """The metaclass of enumerations whose errors for a name that is no member suggest one."""
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        """Raise ``AttributeError``."""
+        raise Missing(f"{cls.__name__} has no member {name!r}", name, cls, lambda: did_you_mean(cls.like(name)))
+
+    def like(cls, name: str) -> str:
+        """Return the name of the member that is like a name, or nothing."""
+        return nearest(name, cls.__members__)
+
+
+class Missing(AttributeError):
+    """The error for an attribute that does not exist, with a hint that is made when the message is read."""
+
+    def __init__(self, text: str, name: str, obj: object, hint: Callable[[], str]) -> None:
+        super().__init__(text, name=name, obj=obj)
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}{self._hint()}"
+
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
+        return AttributeError, (str(self),)
+
+
+def no_such_name(module: str, name: str, other: str) -> Missing:
+    """Return the error for a name that a module lacks; the ``other`` module may have it."""
+
+    def hint() -> str:
+        if name in importlib.import_module(other).__all__:
+            return f": it is in {other}"
+        return near(name, importlib.import_module(module).__all__)
+
+    return Missing(f"module {module!r} has no attribute {name!r}", name, sys.modules[module], hint)
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """Return ": did you mean ...?" with the known name that is like a name, in Swift's spelling too; or nothing.
 
     >>> near("edgeMode", ["edge_mode", "offset"]), near("PoolingAvg", ["PoolingAverage"]), near("x", ["offset"])
     (': did you mean edge_mode?', ': did you mean PoolingAverage?', '')
     """
+    return did_you_mean(nearest(name, known))
+
+
+def did_you_mean(name: str) -> str:
+    """Return the end of a message that suggests a name; nothing for none."""
+    return f": did you mean {name}?" if name else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is like a name, in Swift's spelling too; or nothing."""
     from difflib import get_close_matches  # of errors only
 
     names = {one.lower(): one for one in known if not one.startswith("_")}
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     for part in (name.lower(), snake, re.split("_(?:with|to|from)_", snake)[0]):  # a selector begins with the name
         if found := get_close_matches(part, names, 1, 0.75):
-            return f": did you mean {names[found[0]]}?"
+            return names[found[0]]
     return ""
 
 

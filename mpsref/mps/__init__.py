@@ -12,6 +12,18 @@ Names are those of MPS in snake_case. There is no device; ``backend`` selects wh
 ``mpsref`` through the registry.
 """
 
-from anymetal.fork_safe import lazy
+from typing import Any
 
-__getattr__, __dir__, __all__ = lazy(__name__, __file__)
+from anymetal.fork_safe import lazy
+from mpsref.arguments.text import no_such_name
+
+_get, __dir__, __all__ = lazy(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _get(name)
+    except AttributeError:
+        if name in __all__:
+            raise
+    raise no_such_name(__name__, name, f"{__name__}.graph")

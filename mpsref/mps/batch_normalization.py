@@ -42,7 +42,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Never, NoReturn
 
 import numpy as np
 
@@ -66,7 +66,7 @@ from mpsref.mps.core.image_arguments import (
     is_list_of_arrays,
 )
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, constructed
-from mpsref.mps.core.properties import Alias, Argument, Property, instance_of, optional
+from mpsref.mps.core.properties import Alias, Argument, Property, instance_of, optional, unknown_keyword
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     BufferState,
@@ -393,6 +393,7 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
         batch_normalization_state: StateLike,
         *,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> None:
         """Add the pixels of ``source_images`` to the statistics in the state.
 
@@ -403,6 +404,8 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
         batch_normalization_state : MPSCNNBatchNormalizationState
             The state of the batch. If its statistics were used, a new batch starts.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode_batch, unknown)
         check_encodable(command_buffer)
         chunks = chunks_of("source_images", source_images, command_buffer)
         state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks), command_buffer)
@@ -473,6 +476,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Normalize ``source_image`` (N, H, W, C); return the destination, of the kind that was passed in.
 
@@ -494,6 +498,8 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         OrderError
             Without statistics, and for a committed command buffer.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         if return_state or destination_state is not None:
             raise unavailable(self, "encode with a destination state", "make one with result_state_for_source_image()")
         chunks = chunks_of("source_image", source_image, command_buffer)
@@ -697,6 +703,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKer
         *,
         gradient_states: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> None:
         """Add the sums over ``source_gradients`` to the state.
 
@@ -715,6 +722,8 @@ class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKer
         OrderError
             Without statistics, and for a committed command buffer.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode_batch, unknown)
         if gradient_states is not None or destination_gradients is not None:
             raise unavailable(self, "encode_batch with gradient states or destinations", f"use {self._form}")
         gradients, sources, state = self._arguments(
@@ -747,6 +756,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         *,
         gradient_state: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> ImageResult:
         """Return the gradient for ``source_image``, of the kind that ``source_gradient`` is.
 
@@ -768,6 +778,8 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         OrderError
             Without statistics or with incomplete sums, and for a committed command buffer.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         if batch_normalization_state is not None and gradient_state is not None:
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
         given_state = batch_normalization_state if gradient_state is None else gradient_state

@@ -400,7 +400,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     Raises
     ------
     TypeError, ValueError
-        For another dtype, and for buffers that are too short or overlap.
+        For another dtype, and for buffers that are too short.
 
     Examples
     --------
@@ -454,7 +454,6 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
                 "weights_offset and biases_offset need a cnn_convolution_descriptor, which says how many numbers follow"
             )
         self._weights, self._biases = Buffer.of(weights, w), None if b is None else Buffer.of(biases, b)
-        check_buffers(weights=self._weights, biases=self._biases)
 
     @property
     def _buffers(self) -> ConvolutionBuffers:
@@ -508,7 +507,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
         ShapeError, TypeError
             For arrays that do not fit. No error changes the state.
         ValueError
-            For biases if the state has none.
+            For biases if the state has none, and for shared buffers that overlap.
         OrderError
             For a committed command buffer.
         """
@@ -521,6 +520,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
                 raise ValueError("biases are to be written, but the state has none; pass biases=None")
             new = _written("biases", biases, before.biases)
         values = _written("weights", weights, before.weights)
+        check_buffers(weights=self._weights, biases=self._biases)
         self._weights = self._weights.written(values)
         if self._biases is not None and new is not None:
             self._biases = self._biases.written(new)

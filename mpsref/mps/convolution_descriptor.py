@@ -38,7 +38,7 @@ from mpsref.mps.core.properties import (
     initialize,
 )
 from mpsref.mps.core.serialization import Descriptor, SecureCoding, secure_coding
-from mpsref.mps.core.types import Enumeration
+from mpsref.mps.core.types import Enumeration, OfApple
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
 
 
@@ -67,7 +67,7 @@ class MPSNNConvolutionAccumulatorPrecisionOption(Enumeration):
     Float = 1
 
 
-class MPSCNNConvolutionGradientOption(enum.IntFlag):
+class MPSCNNConvolutionGradientOption(enum.IntFlag, metaclass=OfApple):
     """Which gradients a gradient kernel computes."""
 
     GradientWithData = 1

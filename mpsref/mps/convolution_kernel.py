@@ -137,7 +137,10 @@ class WeightedKernel(ImageKernel):
             For a committed command buffer.
         """
         check_not_a_command_buffer("state", state, "reload_weights_and_biases(state, command_buffer=buffer)")
-        legal = "an MPSCNNConvolutionWeightsAndBiasesState; reload_weights_and_biases_from_data_source() reads a data source"
+        legal = (
+            "an MPSCNNConvolutionWeightsAndBiasesState; a data source is read by "
+            "reload_weights_and_biases_from_data_source()"
+        )
         instance_of("state", state, MPSCNNConvolutionWeightsAndBiasesState, legal)
         old = self._loaded
         if old.descriptor.batch_normalization is not None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import choice, integer, number
@@ -41,7 +41,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.kernel import constructed
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix, instance_of, optional
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix, instance_of, optional, unknown_keyword
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -205,6 +205,7 @@ class MPSNNReshape(WholeImageKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Return ``source_image`` (N, H, W, C) in the new shape.
 
@@ -218,6 +219,8 @@ class MPSNNReshape(WholeImageKernel):
         ShapeError
             For another number of elements.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
         height, width, channels = (integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items())

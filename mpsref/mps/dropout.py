@@ -22,7 +22,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, constructed
-from mpsref.mps.core.properties import Argument, Property, fix
+from mpsref.mps.core.properties import Argument, Property, fix, unknown_keyword
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
@@ -146,6 +146,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Drop elements of an image and return the destination, of the kind of ``source_image``.
 
@@ -163,6 +164,8 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         require_defaults(self, *IMAGE)
         drop, shape = self.function, source.array.shape

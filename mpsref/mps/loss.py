@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,6 +53,7 @@ from mpsref.mps.core.properties import (
     fix,
     initialize,
     instance_of,
+    unknown_keyword,
 )
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.serialization import Descriptor, secure_coding
@@ -499,6 +500,7 @@ class LabelledLoss(MPSCNNKernel):
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> ImageResult:
         """Compute the loss and return its gradient for the predictions.
 
@@ -521,6 +523,8 @@ class LabelledLoss(MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         targets = labels_of_batch("labels", labels, source.array.shape[0])
         require_defaults(self, *IMAGE)
@@ -562,6 +566,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         destination_state: DestinationState = None,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Return the loss image, (N, 1, 1, 1) or for the reduction NONE (N, H, W, C).
 
@@ -577,6 +582,8 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         require_defaults(self, *IMAGE)
         given, targets = _targets(labels, weights, validate, command_buffer)
@@ -622,6 +629,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> ImageResult:
         """Return the gradient for the predictions, or with ``compute_label_gradients`` for the labels.
 
@@ -636,6 +644,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         validate : bool, default False
             As in :meth:`mpsref.Loss.gradient`.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         sources = (
             image_arguments.source("source_gradient", source_gradient, command_buffer=command_buffer),
             image_arguments.source("source_image", source_image, command_buffer=command_buffer),

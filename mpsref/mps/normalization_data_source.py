@@ -92,11 +92,10 @@ class NormalizationPairState(SynchronizedState):
     def __init__(self, first: ArrayLike, second: ArrayLike) -> None:
         """Share arrays that may be written, and copy others.
 
-        Raises ``TypeError`` unless they are numbers, ``ShapeError`` for unequal lengths, ``ValueError`` for an overlap.
+        Raises ``TypeError`` unless they are numbers, ``ShapeError`` for unequal lengths.
         """
         checked = self._checked(first, second)
         self._pair = [_shared(given, vector) for given, vector in zip((first, second), checked, strict=True)]
-        check_buffers(**dict(zip(self.names, self._pair, strict=True)))
         self._readable_version = self._version
 
     @property
@@ -158,12 +157,14 @@ class NormalizationPairState(SynchronizedState):
         """Write the results of a kernel that is encoded now; ``second=None`` keeps that vector.
 
         Raises ``ShapeError`` for another length than that of the state, ``TypeError`` for other types than numbers,
-        ``OrderError`` for a committed command buffer. No error changes the state.
+        ``OrderError`` for a committed command buffer, ``ValueError`` for shared vectors that overlap. No error changes
+        the state.
         """
         check_encodable(command_buffer)
         self._check_usable(command_buffer)
         second = self._vectors[1] if second is None else second
         new = self._checked(first, second, self.number_of_feature_channels)
+        check_buffers(**dict(zip(self.names, self._pair, strict=True)))
         self._pair = [one.written(values) for one, values in zip(self._pair, new, strict=True)]
         self.written()
 

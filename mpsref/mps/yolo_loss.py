@@ -31,7 +31,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Never, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +54,7 @@ from mpsref.mps.core.properties import (
     fix,
     initialize,
     instance_of,
+    unknown_keyword,
 )
 from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.types import member
@@ -403,12 +404,15 @@ class MPSCNNYOLOLoss(LabelledLoss):
         destination_image: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> ImageResult:
         """Compute the loss and return its gradient for the predictions.
 
         Parameters, results and errors are those of :meth:`MPSCNNLoss.encode`. The channels are those of boxes, see
         :class:`MPSCNNYOLOLossDescriptor`; ``ShapeError`` for others.
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         return super().encode(source_image, labels, destination_image, command_buffer=command_buffer)
 
     encode_batch = batch_form(encode)

@@ -389,7 +389,8 @@ def test_a_pair_state_shares_the_arrays_of_the_caller(kind: Any, names: tuple[st
     copied.device_write([5.0, 6.0], [7.0, 8.0])
     assert flat(second) == [3, 4]
     with pytest.raises(ValueError, match=f"{names[1]} shares memory with {names[0]}"):
-        kind(first, first)
+        kind(first, first).device_write([1.0, 2.0])
+    assert flat(first) == [5, 6]
 
 
 def test_a_negative_variance_in_a_pair_state() -> None:

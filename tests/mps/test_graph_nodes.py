@@ -30,7 +30,7 @@ def test_states_come_from_filter_nodes(name: str) -> None:
 def test_defaults_of_an_image() -> None:
     x = MPSNNImageNode()
     assert (x.handle, x.image_allocator, x.export_from_graph) == (None, None, False)
-    assert x.format is mps.MPSImageFeatureChannelFormat.None_
+    assert x.format is mps.MPSImageFeatureChannelFormat.NONE
     assert (x.synchronize_resource, x.stop_gradient, x.producer, x.name) == (False, False, None, "input")
     exported = MPSNNImageNode.exported_node_with_handle("kept")
     assert exported.export_from_graph

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import pickle
+import re
+from enum import Enum
+from typing import Any
+
 import numpy as np
 import pytest
 
 from mpsref import mps
-from mpsref.mps import PropertyError
+from mpsref.mps import PropertyError, graph
+from mpsref.mps.core.types import HEADERS
 from tests.subjects.classes import MADE, OTHERWISE, arguments, made
 
 OPEN = ("DataSource", "SecureCoding", "MPSNNPadding")
 """Protocols and base classes of the application, which add attributes of their own."""
 
+
+KERNELS = [one for one in MADE if issubclass(one, mps.MPSKernel) and not re.search("Matrix|Optimizer", one.__name__)]
 
 OBJECTS = {
     kind.__name__: made(kind) for kind in MADE if not issubclass(kind, tuple) and not kind.__name__.endswith(OPEN)
@@ -50,3 +60,114 @@ def test_a_keyword_that_is_no_property_raises() -> None:
     for kind in KEYWORDS:
         with pytest.raises(TypeError, match=r"wieght is no property of MPS|unexpected keyword|takes no arguments"):
             kind(**arguments(kind), wieght=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "member"),
+    [
+        (graph.MPSNNTrainingStyle, "UpdateDeviceGPU", "GPU"),
+        (graph.MPSNNTrainingStyle, "updateDeviceNone", "NONE"),
+        (graph.MPSCNNBatchNormalizationFlags, "CalculateStatisticsAutomatic", "Default"),
+        (mps.MPSImageEdgeMode, "clamp", "Clamp"),
+        (mps.MPSCNNNeuronType, "reLU", "ReLU"),
+        (mps.MPSCNNNeuronType, "MPSCNNNeuronTypeReLU", "ReLU"),
+        (mps.MPSImageFeatureChannelFormat, "None_", "NONE"),
+        (mps.MPSNNPaddingMethod, "sizeSame", "SizeSame"),
+    ],
+)
+def test_an_error_for_a_member_suggests_one(kind: Any, name: str, member: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no member '{name}': did you mean {member}\?$"):
+        getattr(kind, name)
+    assert not hasattr(kind, "wieght")
+
+
+ENUMERATIONS = {
+    one.__name__: one
+    for module in (mps, graph)
+    for one in (getattr(module, name) for name in module.__all__)
+    if isinstance(one, type) and issubclass(one, Enum)
+}
+
+
+@pytest.mark.parametrize("kind", ENUMERATIONS.values(), ids=list(ENUMERATIONS))
+def test_each_name_of_apple_leads_to_the_member_of_its_value(kind: Any) -> None:
+    """Also as Swift spells it, with a small first letter; there is one spelling of None."""
+    assert not {"None_", "none", "None"} & kind.__members__.keys()
+    for name, value in json.loads(HEADERS.read_text("utf-8"))["enumerations"].get(kind.__name__, {}).items():
+        cut = name.removeprefix(kind.__name__)
+        known = [key for key, member in kind.__members__.items() if member == value]
+        for spelling in {name, cut, cut[:1].lower() + cut[1:]} - kind.__members__.keys():
+            if known and spelling:
+                with pytest.raises(AttributeError, match=rf"did you mean ({'|'.join(known)})\?"):
+                    getattr(kind, spelling)
+
+
+def test_an_error_for_the_name_of_a_member_suggests_one() -> None:
+    found = (
+        ("Clamp", "did you mean clamp"),
+        (".clamp", "did you mean clamp"),
+        ("xyz", "'xyz'; it"),
+        ("Mirror", "r'; it"),
+    )
+    for name, words in found:
+        with pytest.raises(ValueError, match=words):
+            mps.MPSCNNPoolingMax(2, 2, edge_mode=name)
+    with pytest.raises(ValueError, match="did you mean gpu"):
+        graph.MPSCNNConvolutionNode(graph.MPSNNImageNode(), SOURCE, training_style="UpdateDeviceGPU")
+
+
+def test_a_name_of_the_other_module_says_where_it_is() -> None:
+    for module, name, words in (
+        (mps, "MPSCNNDropoutNode", "it is in mpsref.mps.graph"),
+        (graph, "MPSCNNDropout", "it is in mpsref.mps"),
+        (mps, "MPSCNNPoolingMx", "did you mean MPSCNNPoolingMax"),
+        (graph, "MPSCNNPoolingMxNode", "did you mean MPSCNNPoolingMaxNode"),
+    ):
+        with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute '{name}': {words}"):
+            getattr(module, name)
+
+
+POOL, X = mps.MPSCNNPoolingMaxGradient(1, 1), np.ones((1, 1, 1, 1), np.float32)
+SOURCE = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1), [1.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: mps.MPSCNNPoolingMax(kernelWidth=2, kernelHeight=2), "kernelWidth .* did you mean kernel_width"),
+        (lambda: mps.MPSCNNPoolingMax(2, 2, edgeMode=1), "edgeMode .* did you mean edge_mode"),
+        (lambda: graph.MPSCNNPoolingMaxNode(graph.MPSNNImageNode(), filterSize=2), "filterSize .* mean filter_size"),
+        (lambda: POOL.encode(X, X, gradientState=None), "gradientState .* did you mean gradient_state"),
+        (lambda: POOL.encode(X, X, gradient_image=X), "gradient_image .* did you mean source_gradient"),
+        (lambda: POOL.encode_batch(X, X, commandBuffer=None), "commandBuffer .* did you mean command_buffer"),
+    ],
+)
+def test_an_error_for_a_keyword_suggests_one(call: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+def test_every_encode_refuses_an_unknown_keyword() -> None:
+    for kind in KERNELS:
+        for name in ("encode", "encode_batch"):
+            method = getattr(kind, name, None)
+            if method is None or "command_buffer" not in inspect.signature(method).parameters:
+                continue
+            assert "unknown" not in inspect.signature(method).parameters
+            required = [None for one in inspect.signature(method).parameters.values() if one.default is one.empty]
+            given = {"reshaped_width": 1, "reshaped_height": 1, "reshaped_feature_channels": 1}
+            size = given if kind is mps.MPSNNReshape else {}
+            with pytest.raises(TypeError, match=r"commandBuffer is no argument of \w+.encode\w*: did you mean command"):
+                method(made(kind), *required[1 + len(size) :], **size, commandBuffer=None)
+
+
+def test_a_selector_of_apple_suggests_the_method() -> None:
+    for name in ("encode_to_command_buffer", "encodeToCommandBuffer", "encode_to_command_buffer_source_image"):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}': did you mean encode\?"):
+            getattr(POOL, name)
+    node = graph.MPSCNNSoftMaxNode(graph.MPSNNImageNode())
+    with pytest.raises(AttributeError, match=r"training_graph\(...\) returns an object whose gradient_image\(image\)"):
+        _ = node.gradient_image  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError) as raised:
+        _ = node.resultImage  # type: ignore[attr-defined]
+    assert str(pickle.loads(pickle.dumps(raised.value))).endswith("did you mean result_image?")

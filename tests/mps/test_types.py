@@ -17,7 +17,7 @@ from mpsref.padding import PaddingMethod
 
 ENUMERATIONS: dict[type[Enumeration], dict[str, int]] = {
     mps.MPSImageEdgeMode: {"Zero": 0, "Clamp": 1, "Mirror": 2, "MirrorWithEdge": 3, "Constant": 4},
-    mps.MPSImageFeatureChannelFormat: {"None_": 0, "Unorm8": 1, "Unorm16": 2, "Float16": 3, "Float32": 4},
+    mps.MPSImageFeatureChannelFormat: {"NONE": 0, "Unorm8": 1, "Unorm16": 2, "Float16": 3, "Float32": 4},
     mps.MPSDataLayout: {"HeightxWidthxFeatureChannels": 0, "FeatureChannelsxHeightxWidth": 1},
     mps.MTLCommandBufferStatus: {
         "NotEnqueued": 0,
@@ -66,7 +66,10 @@ def test_a_member_of_another_enumeration_is_a_slip(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [-1, 5, 2**60, "", "Zero", "CLAMP", "mirror_with_edge", "clamp ", "none_"])
 def test_an_unknown_number_or_word_is_no_member(value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^edge_mode is {re.escape(repr(value))}; it must be one of MPSImageEdgeMode"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^edge_mode is {re.escape(repr(value))}(: did you mean \w+\?)?; it must be one of MPSImageEdgeMode",
+    ):
         types.edge_modes(*mps.MPSImageEdgeMode)("edge_mode", value)
 
 

@@ -7,7 +7,7 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Never
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
@@ -20,7 +20,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, ch
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form, expire
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, constructed
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Property, instance_of
+from mpsref.mps.core.properties import Property, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
@@ -60,6 +60,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> ImageResult:
         """Return the gradient for the source image.
 
@@ -96,6 +97,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         >>> mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2).encode(np.ones_like(y), x, state)[0, :, :, 0].tolist()
         [[0.0, 0.0], [0.0, 1.0]]
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         if gradient_state is None:
             self._check_without_state(destination_gradient)
         g = image_arguments.source("source_gradient", source_gradient, self.accepts_lists, command_buffer)

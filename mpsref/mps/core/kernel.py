@@ -17,7 +17,7 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Generic, NamedTuple, Never, ParamSpec, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -48,6 +48,7 @@ from mpsref.mps.core.properties import (
     PropertyHolder,
     at_least,
     backend_like,
+    check_keywords,
     constructor_parameters,
     describe_encode,
     describe_parameters,
@@ -59,6 +60,7 @@ from mpsref.mps.core.properties import (
     multiple_of_four,
     optional,
     properties_of,
+    unknown_keyword,
 )
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.serialization import SecureCoding, import_families, secure_coding
@@ -275,6 +277,7 @@ class _Kept:
             raise TypeError(
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
             )
+        check_keywords(cls, kwargs)
         made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
         made._plans, made._prepared, made._configured_by, made._copy_of = Remembered(), Remembered(), None, None
         return made
@@ -943,6 +946,7 @@ class MPSCNNKernel(ImageKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Run the kernel on an image and return the destination.
 
@@ -979,6 +983,8 @@ class MPSCNNKernel(ImageKernel):
         >>> pool.encode(x, destination_size=(2, 2))[0, :, :, 0].tolist()
         [[5.0, 7.0], [13.0, 15.0]]
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, self.accepts_lists, command_buffer)
         return self._encode(
             (source,), destination_image, destination_size, return_state, destination_state, command_buffer
@@ -1074,6 +1080,7 @@ class MPSCNNBinaryKernel(ImageKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Run the kernel on two images and return the destination.
 
@@ -1099,6 +1106,8 @@ class MPSCNNBinaryKernel(ImageKernel):
         ``encodeToCommandBuffer:primaryImage:secondaryImage:destinationImage:`` and its variants in
         ``MPSCNNKernel.h`` [doc].
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         sources = (
             image_arguments.source("primary_image", primary_image, command_buffer=command_buffer),
             image_arguments.source("secondary_image", secondary_image, command_buffer=command_buffer),
@@ -1200,6 +1209,7 @@ class MPSCNNMultiaryKernel(ImageKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
+        **unknown: Never,
     ) -> Encoded:
         """Run the kernel on ``source_count`` images and return the destination.
 
@@ -1224,6 +1234,8 @@ class MPSCNNMultiaryKernel(ImageKernel):
         -----
         ``encodeToCommandBuffer:sourceImages:destinationImage:`` and its variants in ``MPSCNNKernel.h`` [doc].
         """
+        if unknown:
+            raise unknown_keyword(type(self).encode, unknown)
         if len(source_images) != self.source_count:
             raise ValueError(
                 f"source_images has {len(source_images)} images; the kernel has source_count={self.source_count}"

@@ -16,14 +16,14 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
-from mpsref.arguments.text import near, shown
+from mpsref.arguments.text import Missing, near, shown
 from mpsref.registry import Backend
 
 T = TypeVar("T")
@@ -315,7 +315,9 @@ def describe_encode(method: Callable[..., object]) -> None:
     One without the section "Parameters" is not changed if it has a parameter whose documentation is not known.
     """
     head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", inspect.cleandoc(method.__doc__ or ""))
-    _, *parameters = inspect.signature(method).parameters.values()
+    signature = inspect.signature(method)
+    of_self, *parameters = (one for one in signature.parameters.values() if one.name != "unknown")
+    method.__signature__ = signature.replace(parameters=[of_self, *parameters])  # type: ignore[attr-defined]
     names = {one.name for one in parameters}
     if not any(one.startswith("Parameters") for one in sections) and not names <= CALLS.keys():
         return
@@ -368,15 +370,46 @@ def _sets(attribute: object) -> bool:
     return isinstance(attribute, property) and attribute.fset is not None
 
 
+ELSEWHERE = {
+    "gradient_image": ": graph.training_graph(...) returns an object whose gradient_image(image) is that of an image",
+    "gradientImage": ": graph.training_graph(...) returns an object whose gradient_image(image) is that of an image",
+}
+"""Hints for attributes that other objects have."""
+
+
+def check_keywords(kind: type, given: Iterable[str]) -> None:
+    """Raise ``TypeError`` for an argument of a constructor in Swift's spelling, with that of Python."""
+    for name in given:
+        if name != name.lower():
+            known = [*(one.name for one in constructor_parameters(kind)), *properties_of(kind)]
+            raise TypeError(
+                f"{name} is no argument of {kind.__name__}{near(name, known)}; arguments are in snake_case, see "
+                f"help({kind.__name__})"
+            )
+
+
+def unknown_keyword(method: Callable[..., object], given: Iterable[str]) -> TypeError:
+    """Return the error for a keyword that a method lacks."""
+    name = next(iter(given))
+    parameters = inspect.signature(method).parameters.values()
+    known = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name != "self"]
+    like = ": did you mean source_gradient?" if name in ELSEWHERE and "source_gradient" in known else near(name, known)
+    return TypeError(f"{name} is no argument of {method.__qualname__}{like}; those are: {', '.join(known)}")
+
+
 class Closed:
     """Base class of objects on which no public attribute but a property can be set."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        """Raise ``AttributeError``, for a name in Swift's spelling with that of Python."""
-        like = near(name, dir(type(self))) if name != name.lower() else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{like}", name=name, obj=self)
+        """Raise ``AttributeError`` with the name that is like it, also for a selector in Swift's spelling."""
+        raise Missing(
+            f"{type(self).__name__!r} object has no attribute {name!r}",
+            name,
+            self,
+            lambda: ELSEWHERE.get(name) or near(name, dir(type(self))),
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):

@@ -12,16 +12,21 @@ MPSImageEdgeMode.Clamp
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Container
+import json
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
 from mpsref.arguments.arrays import DType
 from mpsref.arguments.parameters import integer, number
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import Suggesting, did_you_mean, shown
 from mpsref.errors import UnsupportedError
 from mpsref.padding import PaddingMethod
+
+HEADERS = Path(__file__).parents[1] / "headers.json"
+"""The names in Apple's headers."""
 
 
 class MPSOffset(NamedTuple):
@@ -77,7 +82,20 @@ MPSRectNoClip: Final = None
 """The clip rectangle of the whole destination."""
 
 
-class Enumeration(enum.IntEnum):
+class OfApple(Suggesting):
+    """The metaclass of enumerations that Apple's headers have, too."""
+
+    def like(cls, name: str) -> str:
+        """Return the member of a name in the headers, also one that is cut as in Swift, or one with a name like it."""
+        known: dict[str, int] = json.loads(HEADERS.read_text("utf-8"))["enumerations"].get(cls.__name__, {})
+        values = {key.removeprefix(cls.__name__).lower(): value for key, value in known.items()}
+        cut = name.lower().removeprefix(cls.__name__.lower())
+        members: Mapping[str, Any] = cls.__members__
+        found = [key for key, one in members.items() if values.get(cut) == one.value]
+        return found[0] if found else super().like(name)
+
+
+class Enumeration(enum.IntEnum, metaclass=OfApple):
     """An enumeration of Metal; the ``repr`` of a member is Python code."""
 
     def __repr__(self) -> str:
@@ -95,9 +113,9 @@ class MPSImageEdgeMode(Enumeration):
 
 
 class MPSImageFeatureChannelFormat(Enumeration):
-    """Storage of a channel; ``None_`` lets the library choose. Source: ``MPSCoreTypes.h`` [doc]."""
+    """Storage of a channel; ``NONE`` lets the library choose. Source: ``MPSCoreTypes.h`` [doc]."""
 
-    None_ = 0
+    NONE = 0
     Unorm8 = 1
     Unorm16 = 2
     Float16 = 3
@@ -105,7 +123,7 @@ class MPSImageFeatureChannelFormat(Enumeration):
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the pixels; float32 for ``None_`` [design graph-format].
+        """The dtype of the pixels; float32 for ``NONE`` [design graph-format].
 
         Raises ``UnsupportedError`` for the normalized integers, which are limited to [0, 1] and cannot hold gradients.
 
@@ -147,7 +165,7 @@ _E = TypeVar("_E", bound=Enumeration)
 
 
 def member(name: str, value: object, kind: type[_E], legal: Container[_E] | None = None) -> _E:
-    """Return a member of ``kind``, given the member, its number, or its name in lower case without underscore.
+    """Return a member of ``kind``, given the member, its number, or its name in lower case.
 
     ``legal`` restricts the legal members. Raises ``TypeError`` for another type (bool, float, a member of another
     enumeration) and ``ValueError`` for a value that is not a legal member.
@@ -166,12 +184,14 @@ def member(name: str, value: object, kind: type[_E], legal: Container[_E] | None
         number = integer(name, value)
         found = next((item for item in kind if item == number), None)
     if found is None or (legal is not None and found not in legal):
-        raise ValueError(f"{name} is {shown(value)}; it must be {_choices(kind, legal)}")
+        like = kind.like(value) if found is None and isinstance(value, str) else ""
+        like = "" if like and legal is not None and kind[like] not in legal else did_you_mean(like.lower())
+        raise ValueError(f"{name} is {shown(value)}{like}; it must be {_choices(kind, legal)}")
     return found
 
 
 def _word(item: Enumeration) -> str:
-    return item.name.lower().rstrip("_")
+    return item.name.lower()
 
 
 def _choices(kind: type[_E], legal: Container[_E] | None) -> str:

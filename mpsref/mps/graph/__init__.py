@@ -18,6 +18,7 @@ import pathlib
 from typing import Any
 
 from anymetal.fork_safe import importing
+from mpsref.arguments.text import no_such_name
 
 _MODULES = {
     alias.name: "." * node.level + (node.module or "")
@@ -32,7 +33,7 @@ __all__ = sorted(_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_such_name(__name__, name, __name__.rpartition(".")[0])
     with importing:
         value = globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
     return value

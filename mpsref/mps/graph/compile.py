@@ -438,7 +438,7 @@ class CompiledProgram:
         return found
 
     def _dtype_of(self, image: MPSNNImageNode) -> DType:
-        format = self.format if image.format is MPSImageFeatureChannelFormat.None_ else image.format
+        format = self.format if image.format is MPSImageFeatureChannelFormat.NONE else image.format
         return np.dtype(np.float64) if isinstance(format, str) else format.dtype
 
     def _mixed(self) -> dict[MPSNNFilterNode, DType]:

@@ -33,6 +33,7 @@ from mpsref.mps.core.properties import (
     Property,
     PropertyHolder,
     backend_like,
+    check_keywords,
     describe_parameters,
     initialize,
     label_like,
@@ -133,13 +134,13 @@ class MPSNNImageNode(Symbol):
     --------
     >>> x = MPSNNImageNode("pixels")
     >>> x.name, x.producer, x.format
-    ('pixels', None, MPSImageFeatureChannelFormat.None_)
+    ('pixels', None, MPSImageFeatureChannelFormat.NONE)
     """
 
     format: Property[Format] = Property(
         image_format,
-        MPSImageFeatureChannelFormat.None_,
-        'Storage, MPSImageFeatureChannelFormat or ``"float64"``; ``None_``: that of the graph.',
+        MPSImageFeatureChannelFormat.NONE,
+        'Storage, MPSImageFeatureChannelFormat or ``"float64"``; ``NONE``: that of the graph.',
     )
     image_allocator = Property(
         allocator, None, "``(shape, dtype) -> array``; results use the allocator of the graph [doc]."
@@ -394,6 +395,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         """Raise ``TypeError`` for an abstract class."""
         if inspect.isabstract(cls) or vars(cls).get("_abstract", False):
             raise TypeError(f"{cls.__name__} is abstract; make a node of a class that derives from it")
+        check_keywords(cls, kwargs)
         return super().__new__(cls)
 
     def __init__(
