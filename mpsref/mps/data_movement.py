@@ -14,7 +14,7 @@
 ... )
 >>> y[0, :, 0].tolist()
 [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]
->>> MPSNNReshapeGradient().encode(y, x, state).shape
+>>> MPSNNReshapeGradient().encode(np.ones_like(y), x, state).shape
 (1, 2, 3, 2)
 
 >>> MPSNNSlice(offset_y=1, offset_x=1, feature_channel_offset=1).encode(x - 1).ravel().tolist()

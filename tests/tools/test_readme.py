@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_python():
@@ -14,6 +15,16 @@ def test_python():
     shown = [block for block in blocks if "my_package" not in block]
     assert len(shown) >= 3
     exec("\n".join(shown), {"__name__": "readme"})
+
+
+def test_a_source_gradient_is_not_the_forward_result():
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "mpsref/mps").rglob("*.py")]
+    found = [line for file in files for line in file.read_text("utf-8").splitlines() if AS_GRADIENT.search(line)]
+    assert found == []
+
+
+AS_GRADIENT = re.compile(r"(?:[gG]radient(?:\([^()]*\))?|backward|reverse)\.encode\(y\b")
+"""The gradient of a forward result is g in examples, not the result itself."""
 
 
 def test_replay_and_explain():

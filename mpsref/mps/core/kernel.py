@@ -647,12 +647,12 @@ class ImageKernel(MPSKernel):
         >>> y, state = mps.MPSCNNPoolingMax(2, 2, 2, 2, offset=(1, 1, 0)).encode(
         ...     x, destination_size=(2, 3), return_state=True
         ... )
-        >>> gradient = mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2)
-        >>> made = gradient.destination_image_descriptor_for_source_images([y, x], [state])
+        >>> gradient, g = mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2), np.ones_like(y)
+        >>> made = gradient.destination_image_descriptor_for_source_images([g, x], [state])
         >>> made.shape, gradient.secondary_offset
         ((1, 4, 6, 2), MPSOffset(x=1, y=1, z=0))
         >>> dx = np.zeros(made.shape, made.dtype)
-        >>> gradient.encode(y, x, state, dx) is dx
+        >>> gradient.encode(g, x, state, dx) is dx
         True
         """
         legal = (
