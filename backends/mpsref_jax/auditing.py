@@ -7,6 +7,7 @@ Each equation is run by its primitive, compiled alone, so that its operands are 
 from __future__ import annotations
 
 import itertools
+import math
 import sysconfig
 import time
 from collections import Counter
@@ -21,13 +22,17 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.audit import Audit, Check, Row, Step, filled, smallest, without_zeros
+from mpsref.conformance.audit import Audit, Check, Compared, Row, Step, filled, smallest, without_zeros
+from mpsref.conformance.case import Case
+from mpsref.conformance.checker import isolated_runner
+from mpsref.conformance.isolation import IsolatedRunner, Limits, borrowed, kept
 from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref.operations import Problem
 from mpsref_jax import RULES, backend
 from mpsref_jax.custom import Recorder, argument_name, calling
 from mpsref_jax.equations import EQUATIONS, SUMS, Equation, integers, terms
+from mpsref_jax.isolated import EndedError, bind, running
 
 MOVES = """
     bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy debug_callback device_put dynamic_slice
@@ -83,12 +88,33 @@ class _Auditor:
             if inner is not None:
                 results = self.evaluate(inner, operands[len(operands) - len(inner.jaxpr.invars) :], place)
             else:
-                results = _listed(bind(equation, operands))
-                self._compare(equation, place, operands, results)
+                try:
+                    results = _listed(bind(equation, operands))
+                except EndedError as error:
+                    results = self._random(equation)
+                    self._ended(equation, place, operands, str(error))
+                else:
+                    self._compare(equation, place, operands, results)
             known.update(zip(equation.outvars, results, strict=True))
             for one in unread[k]:
                 known.pop(one, None)
         return [read(one) for one in jaxpr.outvars]
+
+    def _random(self, equation: Any) -> list[Tensor]:
+        """Return random numbers, or zeros, in place of the results of an equation that has none."""
+        kinds = [one.aval for one in equation.outvars]
+        return [
+            jnp.asarray(self._rng.standard_normal(one.shape), one.dtype)
+            if jnp.issubdtype(one.dtype, jnp.inexact)
+            else jnp.zeros(one.shape, one.dtype)
+            for one in kinds
+        ]
+
+    def _ended(self, equation: Any, place: str, operands: list[Tensor], how: str) -> None:
+        """Record an equation that ended the process which ran it."""
+        (what, function), shapes = _what(equation), tuple(map(np.shape, operands))
+        step = self.steps.setdefault((place, function, shapes), Step(place, function, (*shapes, ())[0]))
+        step.compared.append(Compared(what, math.inf, f"{how}; what follows it was computed from random numbers"))
 
     def _compare(self, equation: Any, place: str, operands: list[Tensor], results: list[Tensor]) -> None:
         name = equation.primitive.name
@@ -99,8 +125,7 @@ class _Auditor:
         if name not in EQUATIONS or not {*numbers} <= UNITS.keys():
             self.others[place, f"{name} of {', '.join(numbers)}"] += 1
             return
-        what = "gradient" if "transpose" in str(equation.source_info.name_stack) else "result"
-        function = f"{name} (gradient)" if what == "gradient" else name
+        what, function = _what(equation)
         shapes = tuple(map(np.shape, (*operands, *results)))
         new = Step(place, function, shapes[0] or shapes[-1], AUDIT_RULES, number=0)
         step = self.steps.setdefault((place, function, *shapes, *numbers), new)
@@ -155,14 +180,29 @@ def _listed(found: Any) -> list[Tensor]:
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
+def _what(equation: Any) -> tuple[str, str]:
+    """Return whether an equation is of a result or of a gradient, and the name of its row."""
+    name = equation.primitive.name
+    is_gradient = "transpose" in str(equation.source_info.name_stack)
+    return ("gradient", f"{name} (gradient)") if is_gradient else ("result", name)
+
+
 def _row(step: Step) -> Row:
     """Return the row of equations; those of some primitives are searched for a small case."""
     return step.row(_small_case if step.function.partition(" ")[0] in CASES_OF else None)
 
 
 def _small_case(problem: Problem) -> tuple[str, str]:
-    case = smallest(problem, backend, "float32")
+    with borrowed("small cases of an audit", _runner) as runner:
+        case = smallest(problem, backend, "float32", run=lambda case, _: runner(case, True))
     return ("", "") if case is None else (str(case), f"mpsref replay {str(case)!r} -b jax")
+
+
+def _runner() -> IsolatedRunner:
+    """Return what runs cases in an interpreter that has imported JAX, which would count as time of the first search."""
+    runner = isolated_runner(backend, Limits())
+    runner(Case.parse("Neuron.forward:n1h1w1c1,relu"), True)
+    return runner
 
 
 def _unread(jaxpr: Any) -> list[list[Any]]:
@@ -198,11 +238,6 @@ def _place(equation: Any) -> str:
         if not (name.startswith(LIBRARIES) or is_standard):
             return f"{Path(name).name}:{frame.line_num}"
     return ""
-
-
-def bind(equation: Any, operands: list[Tensor]) -> Any:
-    """Return what the primitive of an equation returns."""
-    return equation.primitive.bind(*operands, **equation.params)
 
 
 def audit(
@@ -254,11 +289,14 @@ def audit(
     rng = np.random.default_rng(seed)
     arguments, zeros = (arguments, []) if as_is else _without_zeros(arguments, rng)
     whole = _with_gradient(function, rng) if gradient else function
-    auditor, recorder = _Auditor(rng), Recorder()
+    recorder = Recorder()
     with calling(recorder):
         closed = jax.make_jaxpr(whole)(*arguments)
-    auditor.evaluate(closed, jax.tree.leaves(arguments))
-    rows = tuple(map(_row, (*auditor.steps.values(), *recorder.steps(rng))))
+    with running() as equations:
+        auditor = _Auditor(rng)
+        auditor.evaluate(closed, jax.tree.leaves(arguments))
+    with kept():
+        rows = tuple(map(_row, (*auditor.steps.values(), *recorder.steps(rng, equations.ended))))
     others = tuple((place, name, count) for (place, name), count in auditor.others.items())
     remarks = (filled(zeros),) if zeros else ()
     return Audit(rows, others, backend.device(), seed, AUDIT_RULES, time.perf_counter() - start, remarks)

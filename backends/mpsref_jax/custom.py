@@ -179,8 +179,8 @@ class Recorder:
         if self.count[key] <= CALLS:
             self.calls[key][1].append(arrays)
 
-    def steps(self, rng: np.random.Generator) -> list[Step]:
-        """Compare the gradients of the calls."""
+    def steps(self, rng: np.random.Generator, ended: bool = False) -> list[Step]:
+        """Compare the gradients of the calls, unless an equation ``ended`` the process that ran it."""
         jax.effects_barrier()
         steps = []
         for key, (form, calls) in self.calls.items():
@@ -190,7 +190,9 @@ class Recorder:
                 step.reasons.append("its backward: it was traced, but not called")
             if self.count[key] > CALLS:
                 step.notes.append(f"its backward at the first {CALLS} of {self.count[key]} calls")
-            for arrays in calls:
+            if ended:
+                step.reasons.append("its backward: not called again, as an equation of this audit ends its process")
+            for arrays in calls[: 0 if ended else None]:
                 _check(step, form, arrays, rng)
             steps.append(step)
         self.calls.clear()  # what was traced, and is kept, refers to this object

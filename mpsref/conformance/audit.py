@@ -29,7 +29,7 @@ from mpsref.conformance import comparator, rules
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.rounded import Rounded
-from mpsref.conformance.runner import WRONG, run_case
+from mpsref.conformance.runner import WRONG, Outcome, run_case
 from mpsref.errors import UnsupportedError
 from mpsref.kernels import ConvolutionTranspose
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
@@ -668,7 +668,13 @@ LARGEST = 2**16
 """Elements of the source of a case."""
 
 
-def smallest(problem: Problem, backend: Backend, dtype: str, layouts: tuple[str, ...] = ()) -> Case | None:
+def smallest(
+    problem: Problem,
+    backend: Backend,
+    dtype: str,
+    layouts: tuple[str, ...] = (),
+    run: Callable[[Case, Backend], Outcome] = run_case,
+) -> Case | None:
     """Search for a small case of the kind of a problem in which a backend is wrong.
 
     Parameters
@@ -681,6 +687,8 @@ def smallest(problem: Problem, backend: Backend, dtype: str, layouts: tuple[str,
         Of the images.
     layouts : tuple of str, optional
         Layouts of the inputs, see :mod:`mpsref.arguments.layouts`.
+    run : callable, optional
+        What runs a case on the backend.
 
     Returns
     -------
@@ -692,7 +700,7 @@ def smallest(problem: Problem, backend: Backend, dtype: str, layouts: tuple[str,
     def wrong(problem: Problem) -> Case | None:
         for family, seed in (("exact", 0), ("exact", 1), ("real", 1)):
             case = Case(problem, dtype, family, seed, layouts)  # type: ignore[arg-type]
-            outcome = run_case(case, backend)
+            outcome = run(case, backend)
             if outcome.status == "failed" and outcome.kind == WRONG:
                 return case
         return None

@@ -96,6 +96,10 @@ class Case:
             fitted = (self.layouts + self.layouts[-1:] * number)[:number]
             object.__setattr__(self, "layouts", () if all(layout == PLAIN for layout in fitted) else fitted)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how a case is made again in another process: from its string."""
+        return Case.parse, (str(self),)
+
     def __str__(self) -> str:
         shape, *call = _printed(self.problem)
         family = [] if self.family == "real" else [self.family]

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from mpsref.arguments.parameters import real
 from mpsref.arguments.text import cut
@@ -73,8 +73,8 @@ class Limits:
         real("gib", self.gib, low=0.001)
 
 
-Run: TypeAlias = Callable[[Case, bool], Outcome]
-"""``run(case, of_layer)`` runs a case."""
+Run: TypeAlias = Callable[..., Any]
+"""``run(case, of_layer)`` runs a case; any other function of :meth:`IsolatedRunner.ask`."""
 
 _pipes: set[Connection] = set()
 """The ends of this process, which children close: a child ends when nothing else holds the end of its own pipe."""
@@ -115,20 +115,25 @@ class IsolatedRunner:
 
     def __call__(self, case: Case, of_layer: bool) -> Outcome:
         """Return the outcome of a case; "crashed", "time" and "memory" are kinds of failures."""
+        outcome: Outcome = self.ask(case, of_layer)
+        return outcome
+
+    def ask(self, *arguments: Any) -> Any:
+        """Return what the function returns in the child, or the outcome "failed" if the child did not end it."""
         if self._pipe is not None and not self._count and self._pipe.poll():  # it has died since its last block
             self.close()
         pipe = self._pipe or self._start()
         self._count += 1
         begin = time.monotonic()
         try:
-            pipe.send((str(case), of_layer, self.seconds))
+            pipe.send((arguments, self.seconds))
             while not pipe.poll(INTERVAL):
                 if time.monotonic() > begin + self.seconds:
                     self.close()
                     return Outcome("failed", kind=TIME, message=f"no result after {self.seconds:g} s")
                 if self._has_grown():
                     return self._out_of_memory()
-            outcome: Outcome | Exception = pipe.recv()
+            outcome: Any = pipe.recv()
         except (EOFError, ConnectionError):
             printed = self._new_output()
             return _died(self.close(), printed)
@@ -286,12 +291,12 @@ def _serve(pipe: Connection, run: Run) -> None:
         signal.signal(number, signal.SIG_DFL)
     while True:
         try:
-            text, of_layer, seconds = pipe.recv()
+            arguments, seconds = pipe.recv()
         except (EOFError, ConnectionError):
             return
         signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
         try:
-            outcome: Outcome | Exception = run(Case.parse(text), of_layer)
+            outcome: Any = run(*arguments)
         except Exception as error:
             outcome = error
         signal.alarm(0)

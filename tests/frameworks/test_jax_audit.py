@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -485,3 +486,32 @@ def test_the_example_of_the_page() -> None:
     names: dict[str, Any] = {}
     exec(compile(code, "audit.md", "exec"), names)
     assert names["report"].ok
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.skipif(jax.__version__ != "0.10.2", reason="seen in JAX 0.10.2")
+def test_an_equation_that_ends_its_process_is_named() -> None:
+    """XLA aborts where padding is at least as wide as the kernel, and the image is dilated along the other axis."""
+
+    @jax.custom_vjp
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    double.defvjp(lambda x: (2 * x, None), lambda _, g: (2 * g,))
+
+    def loss(w: Any, x: Any) -> Any:
+        names = ("NHWC", "HWIO", "NHWC")
+        convolved = jax.lax.conv_general_dilated
+        y = convolved(double(x), w, (1, 1), ((0, 0), (2, 3)), lhs_dilation=(2, 1), dimension_numbers=names)
+        return jnp.tanh(convolved(y, w, (1, 1), "SAME", dimension_numbers=names)).sum()
+
+    found = mpsref_jax.audit(loss, normal(2, 3, 1, 1), normal(1, 3, 1, 1))
+    (row,) = found.wrong
+    assert row.function == "conv_general_dilated"
+    assert row.layer.startswith("test_jax_audit.py:")
+    assert "the process that ran it ended by SIGABRT" in row.message
+    assert [row.status for row in rows_of(found, "tanh")] == ["right"]
+    assert [row.status for row in found.rows if row.function == "conv_general_dilated"] == ["wrong", "right"]
+    (own,) = found.unchecked
+    assert "ends its process" in own.reasons[0]
+    assert mpsref_jax.audit(lambda x: jnp.tanh(x).sum(), normal(3)).complete
