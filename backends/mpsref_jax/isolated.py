@@ -133,4 +133,5 @@ def _run(program: bytes, x64: bool, arrays: Sequence[Array]) -> list[Array]:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(program: bytes) -> Callable[..., Any]:
-    return jax.jit(export.deserialize(bytearray(program)).call)
+    found: Callable[..., Any] = jax.jit(export.deserialize(bytearray(program)).call)
+    return found

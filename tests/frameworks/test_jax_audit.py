@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
