@@ -20,7 +20,7 @@ from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.kernels import ConvolutionTranspose, Neuron
+from mpsref.kernels import Convolution, ConvolutionTranspose, Neuron
 from mpsref.mps.convolution import (
     MPSCNNConvolution,
     MPSCNNConvolutionGradientNode,
@@ -350,7 +350,8 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
         kernel = parameters.kernel._to_configure()
         forward, sources = states[0]
         height, width = sources[0][1:3]
-        windows = getattr(forward.spec, "windows", ())  # a fully connected layer has none
+        # a fully connected layer has no windows
+        windows = forward.spec.windows if isinstance(forward.spec, Convolution) else ()
         own = kernel._source_properties(0).windows
         if [(w.kernel, w.stride) for w in windows] != [(w.kernel, w.stride) for w in own]:
             raise ShapeError("the convolution of its state has another kernel size or other strides; use the same")
