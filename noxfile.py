@@ -34,6 +34,12 @@ QUICK = [
 """A cross-section of the layers that runs in less than a minute on two cores."""
 
 ANYMETAL = "backends/anymetal"
+ANYMETAL_QUICK = [
+    "tests/test_disk_cache.py",
+    "tests/test_environment.py",
+    "tests/test_imports.py",
+    "tests/test_readme.py",
+]
 PAGES = (("docs", "docs/_build/html"), (f"{ANYMETAL}/docs", "docs/_build/html/anymetal"))
 """Sources of documentation, and where their pages are: those of mpsref link to those of anymetal, and the reverse."""
 
@@ -60,6 +66,8 @@ def types(session: nox.Session) -> None:
 def test_quick(session: nox.Session) -> None:
     """Run a cross-section of the tests, in less than a minute."""
     python(session, "pytest", "-q", *QUICK, *session.posargs)
+    session.chdir(ANYMETAL)
+    python(session, "pytest", "-q", *ANYMETAL_QUICK, *session.posargs)
 
 
 @nox.session

@@ -27,4 +27,5 @@ def test_example(framework, code):
 def test_the_reference_has_every_public_name(name):
     text = (DOCS / "reference.md").read_text("utf-8")
     shown = re.findall(r"auto(?:function|class|module|data):: anymetal\.(?:interface\.)?(\w+)$", text, re.MULTILINE)
+    assert hasattr(anymetal, name)
     assert name in {*shown, *", ".join(re.findall(r":members: (.+)", text)).split(", ")}
