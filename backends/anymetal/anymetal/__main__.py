@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""``python -m anymetal FILE``: the command ``anymetal``; an editable install of mpsref has it as a script."""
+"""``python -m anymetal FILE``: the command ``anymetal``, of which this is also the script in an editable install."""
 
 from __future__ import annotations
 

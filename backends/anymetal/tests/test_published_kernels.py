@@ -143,13 +143,6 @@ def test_structs_of_pytorch(tmp_path):
     assert (made.nbytes, made["scales"][0].tolist(), made["a"][0]) == (56, [0.5, 1], True)
 
 
-def test_pytorch_without_a_checkout(monkeypatch, tmp_path):
-    torch = pytest.importorskip("mpsref_torch.metal_kernels")
-    pytest.importorskip("torch")
-    monkeypatch.setenv("ANYMETAL_COLLECTIONS", str(tmp_path))
-    assert re.search("a checkout of PyTorch with aten/src", torch.backend.unavailable())
-
-
 def test_positions_of_pytorch():
     """Of 2 elements 4: those of ``torch.nn.functional.interpolate``."""
     nearest = pytorch.positions(2, 4, "nearest2d", align_corners=False)
