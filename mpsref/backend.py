@@ -86,6 +86,9 @@ class Backend:
         Whether a check runs the cases in a process of their own, because they may crash, or never end. If the backend
         is not installed, the process is forked from the one that checks, in which it should not have computed before;
         with ``named_only`` this is done only if the check is told to.
+    is_worn : callable, optional
+        Returns whether this process should run no more calls, because each takes longer than the one before: a check in
+        several processes goes on in a new one.
 
     Raises
     ------
@@ -107,6 +110,7 @@ class Backend:
     distinct_problems: int | None = None
     timing: Timing | None = None
     isolated: bool = False
+    is_worn: Callable[[], bool] = field(default=lambda: False)
 
     def __post_init__(self) -> None:
         """Check the fields."""

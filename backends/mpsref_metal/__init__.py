@@ -20,6 +20,9 @@ from mpsref_metal.launch import APPLE, H200, Gpu, Launcher
 __all__ = ["backend_on", "checked", "clang", "cuda", "metal"]
 
 
+MOST_LAUNCHES = 4096
+"""Launches of a process, if the runtime slows down by each: at the end of the last one it searches a list of them."""
+
 DeviceArray.register(cuda_runtime.Array)
 
 
@@ -38,6 +41,7 @@ def backend_on(
         return reason and str(reason).replace('runtime="clang"', 'backend="metal:clang"')
 
     recorded = getattr(runtime, "recorded", lambda implementation: implementation)
+    launches = getattr(runtime, "launches", lambda: 0)
     return mpsref.Backend(
         name,
         LazyImplementations(__name__, lambda function: recorded(partial(function, launch))),
@@ -46,6 +50,7 @@ def backend_on(
         arrays=getattr(runtime, "arrays", None),
         fast_math=True,
         named_only=named_only,
+        is_worn=lambda: launches() > MOST_LAUNCHES,
     )
 
 

@@ -17,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from anymetal.environment import variable
+from mpsref import registry
 from mpsref.conformance import families
 from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.case import Case
@@ -53,10 +54,10 @@ def check_in_processes(
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 _, task, process = running.pop(future)
                 try:
-                    rows, has_grown = future.result()
+                    rows, is_worn = future.result()
                 except BrokenProcessPool:
-                    rows, has_grown = [_alone(check, task._replace(backends=(name,))) for name in task.backends], True
-                if has_grown:
+                    rows, is_worn = [_alone(check, task._replace(backends=(name,))) for name in task.backends], True
+                if is_worn:
                     process.shutdown()
                 else:
                     idle.append(process)
@@ -74,12 +75,12 @@ _first: int | None = None  # bytes of this process after its first block
 
 
 def _checked(check: CheckTask, task: Task) -> tuple[list[Row], bool]:
-    """Check a block in this process; return its rows, and whether the process has grown too large for another."""
+    """Check a block in this process; return its rows, and whether the process is too large or worn for another."""
     global _first
     rows = check(task, _ignore)
     size = anonymous_memory(os.getpid()) if os.name == "posix" else 0  # not measured on Windows
     _first = size if _first is None else _first
-    return rows, size > _first + GROWTH
+    return rows, size > _first + GROWTH or any(registry.get_backend(name).is_worn() for name in task.backends)
 
 
 def advance(step: Callable[[], None], task: Task) -> None:

@@ -38,6 +38,17 @@ def test_names_its_device(metal: mpsref.Backend, package: ModuleType) -> None:
     assert metal.device() == f"metalcompute.Device({package.get_devices()[0].deviceName})"
 
 
+def test_a_process_is_worn_after_many_launches(metal: mpsref.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package searches all launches of the process at the end of each; see anymetal.metalcompute."""
+    before = metalcompute.launches()
+    POOL.forward(np.ones((1, 4, 4, 1), np.float32), backend=metal)
+    monkeypatch.setattr(mpsref_metal, "MOST_LAUNCHES", before + 1)
+    assert not metal.is_worn()
+    POOL.forward(np.ones((1, 4, 4, 1), np.float32), backend=metal)
+    assert metal.is_worn()
+    assert not mpsref_metal.clang.is_worn()
+
+
 def test_elsewhere_it_names_the_backend_that_runs(fake: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metalcompute, "_machine", lambda: "linux x86_64")
     with pytest.raises(mpsref.UnsupportedError, match=r'needs macOS on Apple silicon.*backend="metal:clang"'):

@@ -375,10 +375,18 @@ class Process:
 
 
 @pytest.mark.parametrize(
-    ("lives", "growth", "started"), [(1 << 30, 1 << 40, 2), (1, 1 << 40, 3), (1 << 30, -(1 << 40), 4)], ids=str
+    ("lives", "growth", "is_worn", "started"),
+    [
+        (1 << 30, 1 << 40, False, 2),
+        (1, 1 << 40, False, 3),
+        (1 << 30, -(1 << 40), False, 4),
+        (1 << 30, 1 << 40, True, 4),
+    ],
+    ids=str,
 )
-def test_processes_that_die_and_grow_are_replaced(monkeypatch, lives, growth, started):
+def test_processes_that_die_grow_and_wear_out_are_replaced(monkeypatch, lives, growth, is_worn, started):
     """A block that could not be handed out is not lost."""
+    monkeypatch.setitem(registry._loaded, "cpu", replace(registry.get_backend("cpu"), is_worn=lambda: is_worn))
     monkeypatch.setattr(Process, "started", 0)
     monkeypatch.setattr(Process, "lives", lives)
     monkeypatch.setattr(processes, "_process", Process)

@@ -26,10 +26,19 @@ This module adds to the package (version 0.2.9):
   NumPy integers are not accepted as lengths: the package reads one as memory and creates a buffer of 8 bytes.
 - Empty buffers and a count of zero are errors. All errors are `CompileError`, `LaunchError` (both ValueError) or
   TypeError.
+- A kernel with more than 32,768 bytes of threadgroup memory, threadgroup memory as a parameter, or an illegal
+  `max_total_threads_per_threadgroup` is refused: where a pipeline fails, the package drops a command encoder that has
+  not ended, and Metal ends the process. The clang runtime tells these numbers; without a clang (`pip install
+  ziglang`), they are not checked.
 
 Limitations: the package does not check the status of a launch, so that after a fault on the GPU an output buffer is
 unchanged. Fill outputs with NaN before a launch to detect this; new buffers are zero. A waiting call holds Python's
-global interpreter lock, and each call leaks a small record of its launch.
+global interpreter lock. A buffer of another device object of the package ends the process, as a pipeline that fails.
+
+The package never removes a launch from its list of command buffers, which belongs to the process and not to a device
+object, and searches all of it when a launch ends: the time of each launch grows with their number (`launches()`), and
+their memory is not returned. Only a new process has an empty list. A check of mpsref goes on in a new process after
+a few thousand launches.
 
 Importing this module does not import the package; `unavailable()` returns whether it can be used.
 """
@@ -38,6 +47,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -62,6 +72,9 @@ MAX_COUNT = 2**32 - 1024
 
 _INSTEAD = 'runtime="clang" runs the same kernels on this machine\'s CPU'
 _one_launch_at_a_time = threading.Lock()
+_process = {"launches": 0}
+LIMITED = re.compile(r"\bthreadgroup\b|\bmax_total_threads_per_threadgroup\b|##")
+"""What a source with threadgroup memory or a number of threads has; macros may join the words."""
 
 
 def unavailable() -> str | None:
@@ -75,6 +88,11 @@ def unavailable() -> str | None:
     if not package.get_devices():
         return f"metalcompute finds no Metal device on this machine; {_INSTEAD}"
     return None
+
+
+def launches() -> int:
+    """Return the number of launches of this process, which the package keeps."""
+    return _process["launches"]
 
 
 class Device:
@@ -176,9 +194,12 @@ class Kernel:
         if not isinstance(name, str):
             raise TypeError(f"name is the name of a kernel function, a str; got {type(name).__name__}")
         try:
-            return Function(self._device, name, _link(self._native, name))
+            native = _link(self._native, name)
         except self._device._package.error as problem:
             raise LaunchError(f"name={shorten(name)}: no kernel function of that name in the source") from problem
+        if LIMITED.search(self._source):
+            _check_limits(self._source, name)
+        return Function(self._device, name, native)
 
 
 class Function:
@@ -198,10 +219,9 @@ class Function:
         arguments = [self._argument(position, value) for position, value in enumerate(buffers)]
         with _one_launch_at_a_time:
             try:
+                _process["launches"] += 1
                 self._native(threads, *arguments)  # the destructor of the handle waits
             except self._device._package.error as problem:
-                # The messages of the package are off by one: a pipeline that cannot be built, for example
-                # because of too much threadgroup memory, is reported as "Cannot create command encoder".
                 raise LaunchError(f"{self._device} did not accept a launch of {self._name}: {problem}") from problem
 
     def dispatch(self, threads: Any, *buffers: Any, threadgroup: Any = None) -> None:
@@ -241,8 +261,8 @@ class ExactFunction:
         what = f"kernel `{self.signature.name}`"
         if seconds is not None:
             raise LaunchError(f"seconds={shorten(seconds)}: metalcompute has no limit of time; {CLANG}")
-        if local or self.signature.locals:
-            raise LaunchError(f"{what} has threadgroup memory as a parameter, which metalcompute cannot bind; {CLANG}")
+        if local:
+            raise LaunchError(f"local={shorten(local)}: metalcompute binds no threadgroup memory; {CLANG}")
         if (grid[1], grid[2]) != (1, 1):
             raise LaunchError(f"threads={grid}: metalcompute dispatches grids of one axis; {CLANG}")
         if not self._names_threads or width != (self.signature.threads, 1, 1) or grid[0] % width[0]:
@@ -323,6 +343,21 @@ def _buffer_type(native_device: Any) -> type:
 @lru_cache(maxsize=256)
 def _compile(native_device: Any, source: str) -> Any:
     return native_device.kernel(source)
+
+
+@lru_cache(maxsize=1024)
+def _check_limits(source: str, name: str) -> None:
+    """Raise for a kernel that no pipeline can have, if there is a clang that reads its source."""
+    if clang.unavailable() is not None:
+        return
+    try:
+        signature = clang.Device(check_order=False).kernel(source).function(name).signature
+    except CompileError:  # the front end of anymetal has not all that Metal has
+        return
+    signature.check_threads()
+    if signature.locals:
+        what = f"kernel `{name}` has threadgroup memory as a parameter"
+        raise LaunchError(f"{what}, which metalcompute cannot bind; {CLANG}")
 
 
 @lru_cache(maxsize=1024)

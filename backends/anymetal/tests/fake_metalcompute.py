@@ -11,8 +11,10 @@ Metal 2.3 accepts (`mc_sw_kern_open` fixes the language version, and fast math).
 Results become visible when the handle of a launch is dropped and not before, so code that forgets to wait
 reads stale data here every time, and not only now and then.
 
-What the package lets through although it ruins the result or the process raises `Misuse` here. `history`
-records what was asked of the device, for tests of caching and waiting; `device_names` is the machine's GPUs.
+What the package lets through although it ruins the result raises `Misuse` here, and what makes Metal or Swift end
+the process raises `Abort`, which no handler of exceptions stops. `history` records what was asked of the device, for
+tests of caching and waiting; `device_names` is the machine's GPUs; `command_buffers` are those of all launches, which
+the package keeps, and `searched` is how many of them its completion handlers have looked at.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from anymetal import CompileError, LaunchError, clang
 __all__ = ["Device", "compile", "error", "get_devices", "init", "release", "rerun", "run"]
 
 history: list[str] = []
+command_buffers: list[int] = []  # mc_cbs, from which nothing is removed: `released` is never set
+searched = 0
 device_names = ["Fake GPU"]
 
 MAX_BUFFERS = 31  # entries of Metal's buffer argument table; a higher index aborts the process
@@ -34,6 +38,10 @@ MAX_BUFFER_LENGTH = 2**33  # what this device can allocate; on a real one it dep
 
 class Misuse(AssertionError):
     """Code under test did what the package accepts in silence and nobody may do."""
+
+
+class Abort(BaseException):
+    """The end of the process."""
 
 
 class error(Exception):  # PyInit_metalcompute: this name, and no base but Exception
@@ -146,9 +154,9 @@ class _Function(_ExtensionType, name="Function"):
         try:
             self._call = kernel._program.function(_c_string(name))
         except LaunchError as problem:
-            if not str(problem).startswith("no kernel"):
-                raise
-            raise error("Function not found") from None  # mc_sw_fn_open
+            if str(problem).startswith("no kernel"):
+                raise error("Function not found") from None  # mc_sw_fn_open
+            self._call = None  # a library has the function, whatever it needs
 
     def __call__(self, *args: Any, **kwargs: Any) -> _Run:
         if kwargs:
@@ -228,11 +236,15 @@ class _Run(_ExtensionType, name="Run"):
         # to_buffer: a Buffer is bound as it is, anything else becomes a temporary copy
         buffers = [arg if type(arg) is _Buffer else _Buffer(device, arg) for arg in args[1:]]
         if len(buffers) > MAX_BUFFERS:
-            raise Misuse(f"{len(buffers)} buffers; Metal aborts the process beyond {MAX_BUFFERS}")
-        # mc_sw_run_open finds buffers by number in the Device object that made them. (It leaves the encoder
-        # open here, which Metal may answer by aborting the process.)
+            raise Abort(f"{len(buffers)} buffers; the argument table has {MAX_BUFFERS}")
+        # mc_sw_run_open returns from here on without endEncoding, which Metal answers by aborting the process: where
+        # the pipeline fails, and for buffers, which it finds by number in the Device object that made them.
+        if function._call is None:
+            raise Abort("failed assertion: Command encoder released without endEncoding (CannotCreatePipelineState)")
+        if function._call.signature.threads < 32:
+            raise Abort("Fatal error: Division by zero")  # h = maxTotalThreadsPerThreadgroup / threadExecutionWidth
         if any(buffer._device is not device for buffer in buffers):
-            raise error("Buffer not found")
+            raise Abort("failed assertion: Command encoder released without endEncoding (BufferNotFound)")
         history.append("launch")
         self._launch = _Launch(function, count, buffers)
         for index, (buffer, argument) in enumerate(zip(buffers, args[1:], strict=True)):
@@ -268,6 +280,8 @@ class _Launch:
         history.append("pipeline")  # mc_sw_run_open builds it anew for every launch
         function._call(count, *(memory[buffer] for buffer in buffers))
         self.results = {buffer: bytes(copy) for buffer, copy in memory.items()}
+        self.number = len(command_buffers)
+        command_buffers.append(self.number)
 
     def _contents(self, buffer: _Buffer) -> bytes:
         """What the GPU finds in a buffer: the queue runs in order, so the last launch that was queued."""
@@ -277,7 +291,10 @@ class _Launch:
 
     def wait(self) -> None:
         """This launch and all that were queued before it have ended."""
+        global searched
         history.append("wait")
         while self in self.queue:
-            for buffer, result in self.queue.pop(0).results.items():
+            ended = self.queue.pop(0)
+            for buffer, result in ended.results.items():
                 memoryview(buffer)[:] = result
+            searched += command_buffers.index(ended.number) + 1

@@ -539,7 +539,8 @@ def test_threadgroup_memory_has_a_limit(device):
 
 @pytest.mark.parametrize("threads", [0, 16, 100, 1025, 1056])
 def test_threads_per_threadgroup_have_a_limit(device, threads):
-    with pytest.raises(
-        LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal values are the multiples of 32"
-    ):
+    legal = (
+        "legal values are the multiples of 32" if 0 < threads < 1024 else "a threadgroup has 1 to 1024 threads: name"
+    )
+    with pytest.raises(LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); {legal}"):
         device.kernel(kernel("out[i] = 1;", threads=threads)).function("f")(32, device.buffer(4096))

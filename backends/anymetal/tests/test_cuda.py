@@ -62,9 +62,11 @@ def test_ptx_of_kernels(compiled):
         "threads": None,
         "about": [19, *(4, 4, 0, 0, FLOAT, 1), *(4, 4, 1, 0, FLOAT, 1), *(8, 4, 0, 1, 0, 1)],
         "bindings": first.about["bindings"],
+        "shared": 0,
     }
     assert first.about["bindings"][:6] == [0, 1, 1, 1, 2, 1]
     assert second.about["threads"] == 128
+    assert second.about["shared"] == 4 * 128
     assert second.about["about"] == [13, *(4, 4, 0, 0, INT, 1), *(4, 4, 1, 0, INT, 1)]
     first, second = first.text.decode(), second.text.decode()
     assert ".maxntid 128" in second
@@ -588,6 +590,32 @@ def test_a_grid_without_whole_threadgroups(device, fake_cuda):
     assert [line.split(" on ")[0] for line in fake_cuda.history if "launch" in line] == [
         "launch copy (1, 1, 1)x(3, 1, 1)"
     ]
+
+
+LIMITS = {
+    "[[max_total_threads_per_threadgroup(1056)]]": r"\(1056\); a threadgroup has 1 to 1024 threads: name at most",
+    "": "kernel `f` has 65540 bytes of threadgroup memory; the maximum is 32768: use smaller arrays",
+}
+
+
+@pytest.mark.parametrize("attribute", LIMITS)
+def test_limits_of_threadgroups_are_checked_before_the_driver_loads_a_kernel(device, fake_cuda, attribute):
+    """Its own limits are others, and its words name neither the kernel nor the number."""
+    length = 8 if attribute else 16384
+    source = f"""#include <metal_stdlib>
+    {attribute} kernel void f(device float* out, uint t [[thread_position_in_threadgroup]]) {{
+        threadgroup float tile[{length}];
+        threadgroup float last;
+        tile[t] = out[t];
+        if (t == 0) last = tile[0];
+        metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+        out[t] = tile[t + 1] + last;
+    }}"""
+    with pytest.raises(LaunchError, match=LIMITS[attribute]):
+        device.kernel(source).function("f")
+    with pytest.raises(LaunchError, match=LIMITS[attribute]):
+        device.kernel(source).function("f", is_exact=True)
+    assert "load" not in " ".join(fake_cuda.history)
 
 
 WRONG_DISPATCHES = {

@@ -218,10 +218,69 @@ def test_refuses_source_and_name_that_are_not_text(fake: ModuleType) -> None:
         metalcompute.Device().kernel(SCALE).function(None)  # type: ignore[arg-type]
 
 
-def test_reports_a_launch_that_the_package_refuses(fake: ModuleType, scale: metalcompute.Function) -> None:
-    foreign = fake.Device().buffer(4)
-    with pytest.raises(LaunchError, match="did not accept a launch of scale: Buffer not found"):
-        scale(4, X, foreign, parameters(4, 1))
+def test_reports_a_launch_that_the_package_refuses(
+    fake: ModuleType, scale: metalcompute.Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise fake.error("Cannot create command buffer")
+
+    monkeypatch.setattr(scale, "_native", refuse)
+    with pytest.raises(LaunchError, match="did not accept a launch of scale: Cannot create command buffer"):
+        scale(4, X, X, parameters(4, 1))
+
+
+TILE = """
+kernel void tiled(device float *y [[buffer(0)]], uint i [[thread_position_in_threadgroup]]) {
+    threadgroup float tile[16384];
+    tile[i] = i;
+    y[i] = tile[i];
+}"""
+BEYOND = {
+    "memory": (TILE, r"kernel `tiled` has 65536 bytes of threadgroup memory; the maximum is 32768: use smaller arrays"),
+    "macro": (
+        TILE.replace("threadgroup float", "JOIN(thread, group) float").replace(
+            "kernel", "#define JOIN(a, b) a##b\nkernel"
+        ),
+        "kernel `tiled` has 65536 bytes",
+    ),
+    "parameter": (
+        TILE.replace("threadgroup float tile[16384];", "").replace(
+            "uint i", "threadgroup float *tile [[threadgroup(0)]], uint i"
+        ),
+        "kernel `tiled` has threadgroup memory as a parameter, which metalcompute cannot bind; use the clang runtime",
+    ),
+    "few threads": (
+        f"[[max_total_threads_per_threadgroup(16)]] {TILE.replace('16384', '16')}",
+        r"kernel `tiled` has max_total_threads_per_threadgroup\(16\); legal values are the multiples of 32 from 32",
+    ),
+    "many threads": (
+        f"[[max_total_threads_per_threadgroup(2048)]] {TILE.replace('16384', '16')}",
+        r"kernel `tiled` has max_total_threads_per_threadgroup\(2048\); a threadgroup has 1 to 1024 threads: name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_refuses_what_no_pipeline_can_have(fake: ModuleType, name: str) -> None:
+    """The package drops an encoder that has not ended, and Metal ends the process."""
+    source, message = BEYOND[name]
+    with pytest.raises(LaunchError, match=message):
+        metalcompute.Device().kernel(source).function("tiled")
+    assert "launch" not in fake.history
+
+
+def test_without_a_clang_nothing_knows_what_a_pipeline_needs(fake: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metalcompute.clang, "unavailable", lambda: "no clang found")
+    function = metalcompute.Device().kernel(TILE).function("tiled")
+    with pytest.raises(fake.Abort):
+        function(4, X)
+
+
+def test_counts_launches(fake: ModuleType) -> None:
+    before = metalcompute.launches()
+    scaled(metalcompute.Device(), X, 2)
+    scaled(metalcompute.Device(), X, 2)
+    assert metalcompute.launches() == before + 2
 
 
 # How it uses the package

@@ -223,7 +223,7 @@ class Function:
         count = sum(len(known.members) for known in kernel.bindings)
         members = library.numbers("anymetal_members", 7 * count) if count else []
         self.signature = signature = Signature.of(kernel, library.threads, about, bindings, members)
-        signature.check_local(library.variable_bytes)
+        signature.check_limits(library.variable_bytes)
         self._record = LaunchRecord(
             run_thread=library.entry,
             synchronizes=library.synchronizes,

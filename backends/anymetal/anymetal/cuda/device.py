@@ -145,6 +145,7 @@ class Function:
         """Return the kernel for whole threadgroups or for exact grids, loaded at its first use."""
         if is_exact not in self._forms:
             device, name, threads = self.device, self.name, self.signature.threads
+            self.signature.check_limits(self._compiled(is_exact).about["shared"])  # the driver's words name no limit
             with device.active(), Explained(device.context, "kernel `{}` cannot be loaded", name):
                 code = driver.core().ObjectCode.from_ptx(self._compiled(is_exact).text)
                 kernel = code.get_kernel("anymetal_thread")
@@ -152,7 +153,8 @@ class Function:
             self.signature.check_local(form.shared)
             if self._is_fixed and threads > form.most:
                 raise LaunchError(
-                    f"kernel `{name}` has max_total_threads_per_threadgroup({threads}); its registers allow {form.most}"
+                    f"kernel `{name}` has max_total_threads_per_threadgroup({threads}); its registers allow "
+                    f"{form.most}: name at most as many"
                 )
             self._forms[is_exact] = form
         return self._forms[is_exact]

@@ -126,7 +126,7 @@ def compile_kernel(
         threads = int(named[1]) if named else None
         output.write_text(_bounded(text, threads))
         arrays = {name: numbers(text, f"anymetal_{name}") for name in ("about", "bindings")}
-        return {"threads": threads, **arrays}
+        return {"threads": threads, "shared": shared_bytes(text), **arrays}
 
     known = cache.key("ptx", fingerprint, program.text, kernel.name, *sorted(values.items()))
     compiled = cache.fetch(known, build, ".ptx")
@@ -140,6 +140,12 @@ def numbers(ptx: str, name: str) -> list[int]:
         raise CompileError(f"the PTX has no {name}: the format of constants of this clang is unknown")
     written = bytes(map(int, found[2].split(",")))
     return list(map(int, np.frombuffer(written.ljust(int(found[1]), b"\0"), "<u4")))
+
+
+def shared_bytes(ptx: str) -> int:
+    """Return the bytes of the threadgroup variables of a kernel, without those that align them."""
+    found = re.findall(r"\.shared \.align \d+ \.[a-z](\d+) [^\s\[;]+(?:\[(\d+)\])?;", ptx)
+    return sum(int(bits) // 8 * int(length or 1) for bits, length in found)
 
 
 def _bounded(ptx: str, threads: int | None) -> str:

@@ -151,12 +151,21 @@ class Signature(NamedTuple):
                 "legal values are the multiples of 32 from 32 to 1024"
             )
 
+    def check_limits(self, nbytes: int) -> None:
+        """Raise if no pipeline can have the threadgroup variables of a kernel, or the threads that it names."""
+        self.check_local(nbytes)
+        if not 1 <= self.threads <= MOST_THREADS:
+            raise LaunchError(
+                f"kernel `{self.name}` has max_total_threads_per_threadgroup({self.threads}); a threadgroup has 1 to "
+                f"{MOST_THREADS} threads: name at most as many"
+            )
+
     def check_local(self, nbytes: int, parts: str = "") -> None:
         """Raise if a kernel has more threadgroup memory than Metal provides."""
         if nbytes > MOST_LOCAL_BYTES:
             raise LaunchError(
                 f"kernel `{self.name}` has {shorten(nbytes)} bytes of threadgroup memory{parts}; "
-                f"the maximum is {MOST_LOCAL_BYTES}"
+                f"the maximum is {MOST_LOCAL_BYTES}: use smaller arrays, or more threadgroups with a part each"
             )
 
     def check_lengths(self, static: int, local: Mapping[int, int]) -> None:
@@ -233,7 +242,10 @@ class Signature(NamedTuple):
         chosen = _extent("threadgroup", threadgroup)
         most = min(self.threads, MOST_THREADS)
         if math.prod(chosen) > most:
-            raise LaunchError(f"threadgroup={chosen}: a threadgroup of kernel `{self.name}` has at most {most} threads")
+            raise LaunchError(
+                f"threadgroup={chosen}: a threadgroup of kernel `{self.name}` has at most {most} threads; use smaller "
+                "ones"
+            )
         if self.axes == 1 and math.prod(grid) != grid[0]:
             raise LaunchError(
                 f"threads={grid}: kernel `{self.name}` has thread positions of one component, for grids of one axis"
