@@ -188,7 +188,7 @@ def node_of(kind: Any) -> Any:
 
 def with_another(kind: Any, name: str) -> Any:
     """Return a node with another legal value of a property."""
-    for value in (((0, 0, 0), (2, 2, 2)), mps.MPSNNDefaultPadding(mps.MPSNNPaddingMethod.SizeFull), *VALUES):
+    for value in (0.25, ((0, 0, 0), (2, 2, 2)), mps.MPSNNDefaultPadding(mps.MPSNNPaddingMethod.SizeFull), *VALUES):
         node = node_of(kind)
         before = getattr(node, name)
         with contextlib.suppress(ValueError, TypeError, AttributeError):
