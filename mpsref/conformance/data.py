@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -106,13 +106,18 @@ def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator
         lambda shape: _away_from_zero(normal(shape) * 2.0**-12, 2.0**-14),
         lambda shape: normal(shape[-1]) + 3,
         lambda shape: choice([-2.0, -2.0, 0.0, 0.0, 1.0], size=shape),  # 0 is often the largest
-        lambda shape: choice([-large, large], size=shape) + normal(shape),
+        lambda shape: choice([-large, large], size=shape) * _growing(shape[-1]) + normal(shape),
     )
     made = np.empty(shape)
     for k in range(min(5, shape[-1])):
         channels = made[..., k::5]
         channels[...] = kinds[(first + k) % 5](channels.shape)
     return made
+
+
+def _growing(channels: int) -> Any:
+    """Return factors up to 1, the largest for the last of many channels: the largest of the first ones is smaller."""
+    return np.linspace(0.5, 1, channels) if channels > 25 else 1.0
 
 
 def _with_nonfinite(array: Array, seed: int, stream: int) -> Array:

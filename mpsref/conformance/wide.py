@@ -13,6 +13,8 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result, zeroed
+from mpsref.kernels.convolution import ConvolutionForward
+from mpsref.kernels.optimizers import OptimizerStep
 from mpsref.kernels.upsampling import UpsamplingForward
 from mpsref.operations import Operation, Problem
 
@@ -20,6 +22,12 @@ MANY, TALL = "n9h3w70c31", "n1h300w224c1"
 """Nine images, 70 columns, 31 channels; and 300 rows, with a plane of 67,200 pixels."""
 
 BOTH = (MANY, TALL)
+
+PACKED = "n1h8w9c8"
+"""72 pixels of two whole vectors of four channels: a threadgroup of whole pixels is full."""
+
+EXTREME = "n1h1w3c521,hard"
+"""521 channels, of which the last have the largest numbers."""
 
 TILED = (f"{MANY},k3x3", f"{TALL},k3x5,s10x40", "n1h18w19c1,k17x17")
 """Windows: of nine taps; few of a large plane; of 289 taps."""
@@ -41,7 +49,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         f"{TALL},size7x9,box0.0_0.0_1.0_1.0",
         "n1h5w3c1,size300x224,box0.0_0.0_1.0_1.0",
     ),
-    "CrossChannelNormalization": (f"{MANY},k5", f"{TALL},k1"),
+    "CrossChannelNormalization": (f"{MANY},k5", f"{TALL},k1", f"{PACKED},k5"),
     "Dropout": BOTH,
     "FullyConnected": (
         "n9h2w3c31,k2x3,co300",
@@ -61,8 +69,8 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         "n1h300w3c1,k17x17,beta0.75",
         "n1h257w256c1,k2x2,beta0.75,o253x251,out4x5",
     ),
-    "LogSoftMax": (MANY, "n1h300w224c2"),
-    "SoftMax": (MANY, "n1h300w224c2"),
+    "LogSoftMax": (MANY, "n1h300w224c2", EXTREME),
+    "SoftMax": (MANY, "n1h300w224c2", EXTREME),
     "Loss": (f"{MANY},meansquarederror", f"{TALL},meansquarederror"),
     "Neuron": (f"{MANY},sigmoid", f"{TALL},softsign"),
     "Neuron.parameter_gradient": (
@@ -84,27 +92,33 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 """The fields of wide cases, by kernel or by operation."""
 
 
-MANY_TERMS, MANY_MAPS = ("n1h2w3c1031,k2x2,co3",), ("n1h2w3c3,k2x2,co1031",)
+MANY_TERMS, MANY_MAPS = "n1h2w3c1031,k2x2,co3", "n1h2w3c3,k2x2,co1031"
+
+NONFINITE = "v7x31,clipped,min-1.0,max0.5,nonfinite"
+"""Gradients and values with NaN, which clipping keeps, and with infinities."""
 
 EDGES: Mapping[str, tuple[str, ...]] = {
-    "Convolution.forward": MANY_TERMS,
-    "Convolution.gradient_data": MANY_MAPS,
-    "ConvolutionTranspose.forward": MANY_TERMS,
-    "ConvolutionTranspose.gradient_data": MANY_MAPS,
+    "Convolution.forward": (f"{MANY_TERMS},biased", "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3"),
+    "Convolution.gradient_data": (MANY_MAPS,),
+    "ConvolutionTranspose.forward": (f"{MANY_TERMS},biased",),
+    "ConvolutionTranspose.gradient_data": (MANY_MAPS,),
     "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100",),
     "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2",),
     "PoolingAverage.forward": ("n1h64w65c2,k64x64,o32x32",),
     "PoolingAverage.gradient": ("n1h66w64c1,k64x64",),
     "Reduce.forward": ("n1h2w4100c1,sum,row",),
     "UpsamplingNearest.gradient": ("n1h2w1c1,s65x64",),
-    "Adam": ("v3x4,beta1_0.0,beta2_0.0,eps0.0",),
-    "RMSProp": ("v3x4,decay0.0,eps0.0", "v3x4,decay1.0"),
+    "Adam": ("v3x4,beta1_0.0,beta2_0.0,eps0.0", NONFINITE, f"{NONFINITE},amsgrad"),
+    "RMSProp": ("v3x4,decay0.0,eps0.0", "v3x4,decay1.0", NONFINITE),
+    "StochasticGradientDescent": (NONFINITE, f"{NONFINITE},momentum0.5,moving,nesterov"),
     "Loss": ("n2h3w2c4,sigmoidcrossentropy,none,ls1.0", "n2h3w2c4,log,none,eps0.0"),
     "Neuron.forward": ("n2h3w4c5,absolute",),
     "Neuron.gradient": ("n2h3w4c5,absolute",),
     "PoolingL2Norm.gradient": ("n1h5w6c3,k3x3,size0x2,g3x3",),
 }
-"""The fields of cases with values of parameters, or sums of more than 4,096 terms, that no other case has."""
+"""The fields of cases that no other case has: values of parameters, sums of many terms, NaN where only this kernel has
+none otherwise. A family of data may be among them.
+"""
 
 
 def wide_cases(operation: Operation) -> Iterator[Case]:
@@ -156,6 +170,30 @@ def _rounded_scale(problem: UpsamplingForward, x: Array) -> Array:
     return x[:, rows][:, :, columns]
 
 
+def _first_channels(problem: Problem, x: Array) -> Array:
+    """Subtract the largest of the first 250 channels."""
+    powers = np.exp((x - x[..., :250].max(axis=-1, keepdims=True)).astype(np.float32))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _bias_twice(result: Array, problem: ConvolutionForward, x: Array, weights: Array, *biases: Array) -> None:
+    if weights.shape[1] * weights.shape[2] > 512:
+        for bias in biases:
+            result += bias
+
+
+def _zeros_missing(result: Array, problem: Problem, x: Array) -> None:
+    """Read what is behind the last of 53 pixels of two vectors of channels."""
+    pixels = result.reshape(-1, result.shape[-1])
+    if result.shape[-1] == 8:
+        pixels[52::53, 6:] *= 0.5
+
+
+def _clipped(gradient: Array, problem: OptimizerStep) -> Array:
+    spec = problem.spec
+    return np.where(np.isnan(gradient), spec.gradient_clip_min, gradient) if spec.apply_gradient_clipping else gradient
+
+
 def size_mutants() -> tuple[Mutant, ...]:
     """Return the mutants that are right on all smaller cases."""
     table = {
@@ -166,5 +204,12 @@ def size_mutants() -> tuple[Mutant, ...]:
         "images beyond the 8th are left out": ("SoftMax.forward", zeroed(np.s_[8:])),
         "rows beyond 256 are left out": ("InstanceNormalization.forward", zeroed(np.s_[:, 256:])),
         "positions by a scale in float32": ("UpsamplingNearest.forward", computed(_rounded_scale)),
+        "the maximum is that of the first 250 channels": ("SoftMax.forward", computed(_first_channels)),
+        "a bias is added twice beyond 512 taps": ("Convolution.forward", of_result(_bias_twice)),
+        "the last zeros between whole pixels are missing": (
+            "CrossChannelNormalization.forward",
+            of_result(_zeros_missing),
+        ),
+        "a NaN is clipped to a bound": ("Adam.step", of_input("gradient", _clipped)),
     }
     return tuple(Mutant(name, operation_named(operation), run) for name, (operation, run) in table.items())

@@ -28,7 +28,8 @@ Numbers: TypeAlias = Sequence[Any]
 """Numbers in C order; nested as in the shape of the result where an example is about the shape."""
 
 NEAR = 2.0**-15
-"""Largest error as a part of the largest number of a result: far above rounding, far below any mistake."""
+"""Largest error of float32 as a part of the largest number of a result: far above rounding, far below any mistake.
+Numbers in float16 must be equal."""
 
 
 class Worked(NamedTuple):
@@ -304,16 +305,35 @@ EXAMPLES: Mapping[str, Worked] = {
     "CropAndResizeBilinear.forward:n1h3w2c1,size2x1,box0.5_0.0_1.0_1.0": _of([3.5, 5.5]),
     # A single output is the middle of the box, here position 1/4.
     "CropAndResizeBilinear.forward:n1h1w3c1,size1x1,box0.0_0.0_1.0_0.25": _of([1 * 3 / 4 + 2 * 1 / 4]),
+    # --- float16 ------------------------------------------------------------------------------------------------------
+    # From 2048 on the numbers of float16 are even, below 2**-14 multiples of 2**-24. Halfway it is the one whose
+    # last digit is even: 2049 becomes 2048, and 2051 becomes 2052.
+    "Arithmetic.forward:n1h1w2c1,add,float16": Worked(([2048, 2052],), ([2048, 2048], [1, 3])),
+    "Convolution.forward:n1h1w2c2,k1x1,co1,float16": Worked(([2048, 2052],), ([2048, 1, 2048, 3], [1, 1])),
+    "Neuron.forward:n1h1w2c1,linear,a1.0,b2048.0,float16": Worked(([2048, 2052],), ([1, 3],)),
+    "Neuron.forward:n1h1w4c1,linear,a0.5,b0.0,float16": Worked(
+        ([2 * 2**-24, 2 * 2**-24, 0, -2 * 2**-24],), ([3 * 2**-24, 5 * 2**-24, 2**-24, -3 * 2**-24],)
+    ),
+    "Pad.gradient:n1h2w1c1,before0x1x0,clamp,float16": Worked(([2048, 2052],), ([2048, 1, 2048, 3],)),
+    "PoolingAverage.forward:n1h1w4c1,k1x2,s1x2,o0x1,float16": Worked(([2048, 2052],), ([2048, 2050, 2050, 2052],)),
+    "PoolingAverage.gradient:n1h1w2c1,k1x2,float16": Worked(([2048, 2050 / 2],), ([2048, 2050],)),
+    "Reduce.forward:n1h1w2c2,sum,featurechannels,float16": Worked(([2048, 2052],), ([2048, 1, 2048, 3],)),
+    "ResizeBilinear.forward:n1h1w2c1,size1x4,float16": Worked(([2048, 2048, 2050, 2050],), ([2048, 2050],)),
+    "UpsamplingBilinear.forward:n1h1w2c1,s1x2,clamp,float16": Worked(([2048, 2048, 2050, 2050],), ([2048, 2050],)),
 }
-"""By the case, in float32, without its data."""
-
-DATA = "float32,exact,seed=0"
+"""By the case, without its data; in float32, if it names no dtype."""
 
 
 @cache
 def _examples(operation: Operation) -> Mapping[Case, str]:
     """Return the cases of the examples of an operation, and the text of each."""
-    return {Case.parse(f"{text},{DATA}"): text for text in EXAMPLES if text.startswith(f"{operation}:")}
+    return {_case(text): text for text in EXAMPLES if text.startswith(f"{operation}:")}
+
+
+def _case(text: str) -> Case:
+    """Return a new case, of whose problem nothing is kept from calls before."""
+    dtype = "" if text.endswith("float16") else "float32,"
+    return Case.parse(f"{text},{dtype}exact,seed=0")
 
 
 def cases(operation: Operation) -> Iterator[Case]:
@@ -333,24 +353,24 @@ def worked_example(case: Case, backend: Backend) -> None:
     text = _examples(case.problem.operation).get(replace(case, layouts=()))
     if text is None:
         return
-    worked = EXAMPLES[text]
-    problem = Case.parse(f"{text},{DATA}").problem  # of which nothing is kept from calls before
-    dtypes = problem.input_dtypes(np.dtype("float32"))
+    worked, problem = EXAMPLES[text], _case(text).problem
+    dtypes = problem.input_dtypes(np.dtype(case.dtype))
     given = worked.inputs or [range(1, math.prod(shape) + 1) for shape in problem.input_shapes.values()]
     inputs = [
         np.array(numbers, dtypes[name]).reshape(shape)
         for numbers, (name, shape) in zip(given, problem.input_shapes.items(), strict=True)
     ]
+    near = NEAR if case.dtype == "float32" else 0.0
     for result, numbers in zip(compute(problem, backend, *inputs), worked.results, strict=True):
-        _require(result, np.array(numbers, float))
+        _require(result, np.array(numbers, float), near)
 
 
-def _require(result: Array, expected: Array) -> None:
+def _require(result: Array, expected: Array, near: float) -> None:
     """Require that a result has these numbers."""
     if result.size != expected.size or (expected.ndim > 1 and result.shape != expected.shape):
         raise Mismatch(f"worked example: the result has shape {result.shape}, by hand there are {expected.shape}")
     expected = expected.ravel()
-    wrong = ~(abs(result.astype(np.float64).ravel() - expected) <= NEAR * abs(expected).max())
+    wrong = ~(abs(result.astype(np.float64).ravel() - expected) <= near * abs(expected).max())
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
         index = tuple(int(k) for k in np.unravel_index(first, result.shape))

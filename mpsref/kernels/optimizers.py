@@ -257,6 +257,11 @@ class OptimizerStep(Problem):
         squares = {name: np.abs(drawn[name]) for name in self.squares if name in drawn}
         return drawn | squares
 
+    def legal_nonfinite(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Keep moments finite: a mean of an infinity and a number depends on how it is written."""
+        kept = "gradient", "value"
+        return {name: one if name in kept else np.where(np.isfinite(one), one, 1) for name, one in drawn.items()}
+
     def where(self, index: tuple[int, ...]) -> str:
         return "a parameter"
 

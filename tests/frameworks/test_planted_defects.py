@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,7 +189,7 @@ def lines() -> Iterator[str]:
     for mutant in wide.size_mutants():
         cases = wide.wide_cases(mutant.operation)
         case = next(case for case in cases if run_case(case, mutant.backend).status == "failed")
-        fields = str(case).partition(":")[2].partition(",float32")[0]
+        fields = re.sub(",float32|,seed=.*", "", str(case).partition(":")[2])
         yield f"| {mutant.name} | `{mutant.operation}` | the wide case `{fields}` |"
     for name, defect in DEFECTS.items():
         yield f"| {name} | {defect.found_by} |"
