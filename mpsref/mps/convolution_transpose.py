@@ -330,10 +330,12 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
     def __init__(
         self,
         source: MPSNNImageNode,
-        convolution_gradient_state: MPSNNStateNode | None,
-        weights: MPSCNNConvolutionDataSource,
+        convolution_gradient_state: MPSNNStateNode | None = None,
+        weights: MPSCNNConvolutionDataSource | None = None,
         **properties: Any,
     ) -> None:
+        if weights is None:
+            raise TypeError(f"{type(self).__name__} lacks weights; pass a data source")
         if convolution_gradient_state is not None and (
             type(convolution_gradient_state) is not MPSCNNConvolutionGradientStateNode
         ):

@@ -238,3 +238,12 @@ def test_weights_are_float32() -> None:
         sub_pixel = mps.MPSCNNSubPixelConvolutionDescriptor(1, 1, 1, 4, sub_pixel_scale_factor=2)
         with pytest.raises(NotImplementedError, match="sub_pixel_scale_factor is 2"):
             kind(mps.ArrayConvolutionDataSource(sub_pixel, np.ones(4)))
+
+
+def test_a_node_without_the_state_of_a_convolution_takes_its_weights_by_name() -> None:
+    image = mps.graph.MPSNNImageNode("x")
+    source = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1), [3.0])
+    node = mps.graph.MPSCNNConvolutionTransposeNode(image, weights=source)
+    assert mps.graph.MPSNNGraph(node.result_image).run([np.ones((1, 1, 1, 1))]).image.item() == 3
+    with pytest.raises(TypeError, match="lacks weights; pass a data source"):
+        mps.graph.MPSCNNConvolutionTransposeNode(image)

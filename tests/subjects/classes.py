@@ -121,6 +121,7 @@ GIVEN = {
     "MPSCNNConvolutionWeightsAndBiasesState": ("cnn_convolution_descriptor",),
     "MPSCNNLossLabels": ("loss_image_size", "labels_image"),
     "MPSNNForwardLossNode": ("labels", "loss_descriptor"),
+    "MPSCNNConvolutionTransposeNode": ("convolution_gradient_state", "weights"),
     "MPSNNGraph": ("result_images",),
     **dict.fromkeys(["MPSMatrix", "MPSVector"], ("descriptor",)),
 }
