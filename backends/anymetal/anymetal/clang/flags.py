@@ -22,8 +22,9 @@ V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 """Features in ``/proc/cpuinfo`` that tell the CPUs of x86-64-v3 from older ones."""
 
 # The components of fast math. A component that clang drops on its own, without -ffast-math, changes no other part.
+# Without -menable-no-infs: a conversion to half may overflow, and with it clang removes conversions to half and bfloat.
 FAST_MATH = (
-    *("-menable-no-infs", "-menable-no-nans", "-ffinite-math-only", "-fapprox-func"),
+    *("-menable-no-nans", "-ffinite-math-only", "-fapprox-func"),
     *("-fno-signed-zeros", "-mreassociate", "-freciprocal-math"),
 )
 # For the processor itself; the second triple is needed for __bf16.
