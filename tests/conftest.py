@@ -49,6 +49,18 @@ def half_backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
+SLOW_WHERE_COMPILED = [
+    pytest.param(name, marks=[] if name.startswith("reference") else [pytest.mark.slow]) for name in AVAILABLE
+]
+
+
+@pytest.fixture(scope="session", params=SLOW_WHERE_COMPILED)
+def encoding_backend(request: pytest.FixtureRequest) -> str:
+    """As ``backend``, for encodes, which run the operations that other tests compare: slow where each is compiled."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="session", params=[name for name in AVAILABLE if not name.startswith("metal")])
 def ieee_backend(request: pytest.FixtureRequest) -> str:
     """The name of each backend whose NaN and infinities follow IEEE 754; fast math of Metal leaves them open."""

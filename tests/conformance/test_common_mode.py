@@ -61,7 +61,7 @@ def test_every_example_belongs_to_an_operation() -> None:
 
 
 @pytest.mark.parametrize("mistake", [one for one in MISTAKES if one.name in NAMED], ids=lambda one: one.name)
-def test_a_check_of_a_backend_fails(mistake: Mistake) -> None:
+def test_a_check_of_a_backend_fails(mistake: Mistake, few_layers: None) -> None:
     """The cases that are drawn agree with the reference: the failure is that of a worked example."""
     with planted(mistake):
         (row,) = checker.check_operation(mistake.operation, [registry.get_backend("cpu")], 1)

@@ -132,13 +132,13 @@ def check_dtype(kind: type[Any], dtype: Any, backend: str, rtol: float) -> None:
 
 
 @every_kernel
-def test_float32_images(kind: type[Any], backend: str) -> None:
-    check_dtype(kind, np.float32, backend, 1e-4)
+def test_float32_images(kind: type[Any], encoding_backend: str) -> None:
+    check_dtype(kind, np.float32, encoding_backend, 1e-4)
 
 
 @every_kernel
-def test_float16_images(kind: type[Any], half_backend: str) -> None:
-    check_dtype(kind, np.float16, half_backend, 2e-2)
+def test_float16_images(kind: type[Any], encoding_backend: str) -> None:
+    check_dtype(kind, np.float16, encoding_backend, 2e-2)
 
 
 @every_kernel

@@ -189,6 +189,7 @@ def test_many_rows_and_long_windows(kind: Any, kernel: int) -> None:
     close(norm.gradient(g, x, backend="cpu"), norm.gradient(g.astype(float), x.astype(float)), 3e-5)
 
 
+@pytest.mark.slow  # sums in float64 are compiled for this test alone
 @pytest.mark.parametrize("kernel", [(3000, 1), (1, 3000)])
 def test_windows_of_many_terms_are_summed_in_float64(kernel: tuple[int, int]) -> None:
     """On equal pixels each float32 addition would be rounded in the same direction: 3e-5 of the result."""

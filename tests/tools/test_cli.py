@@ -484,7 +484,8 @@ own = mpsref.Backend("another name", {(mpsref.SoftMax, "forward"): doubled})
 """
 
 
-def test_a_backend_of_a_module(tmp_path, monkeypatch):
+@pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_backend_of_a_module(tmp_path, monkeypatch, isolated):
     """The replay line of a backend in a file of the current folder can be pasted."""
     (tmp_path / "of_a_user.py").write_text(MODULE)
     monkeypatch.setenv("MPSREF_KNOWN", str(tmp_path / "known"))
@@ -496,13 +497,13 @@ def test_a_backend_of_a_module(tmp_path, monkeypatch):
         return done.returncode, done.stdout
 
     check = ["check", "-b", "of_a_user:own", "-k", "SoftMax.forward", "--cases", "1", "-j", "1"]
-    for run_there, options in ((in_a_process, ["--isolate"]), (run, [])):
-        status, out, *_ = run_there(*check, *options)
-        assert status == 1
-        line = next(line for line in out.splitlines() if line.startswith("  mpsref replay"))
-        status, out, *_ = run_there(*shlex.split(line)[1:], *options)
-        assert status == 1
-        assert "on of_a_user:own (CPU): failed, wrong" in out
+    run_there, options = (in_a_process, ["--isolate"]) if isolated else (run, [])
+    status, out, *_ = run_there(*check, *options)
+    assert status == 1
+    line = next(line for line in out.splitlines() if line.startswith("  mpsref replay"))
+    status, out, *_ = run_there(*shlex.split(line)[1:], *options)
+    assert status == 1
+    assert "on of_a_user:own (CPU): failed, wrong" in out
 
 
 def test_no_backend_of_a_module(tmp_path, monkeypatch):
