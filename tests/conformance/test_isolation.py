@@ -145,11 +145,19 @@ def test_a_crash_that_another_case_may_have_caused_is_called_so(monkeypatch):
 
 
 def test_what_a_case_prints_is_passed_on(capsys):
-    outcome = checker.outcome_of(
-        Case.parse("SoftMax.forward:n1h1w1c6"), fails(lambda: os.write(2, b"a warning\n") and None), isolate=True
-    )
-    assert outcome.status == "passed"
-    assert "a warning\n" in capsys.readouterr().err
+    """With it, not with the crash of a later case."""
+
+    def run(case, of_layer):
+        os.write(2, b"a warning\n")
+        return Outcome("passed") if of_layer else os.abort()
+
+    case, runner = Case.parse("SoftMax.forward:n1h1w1c6"), IsolatedRunner(run, Limits())
+    assert runner(case, True).status == "passed"
+    assert capsys.readouterr().err == "a warning\n"
+    assert runner(case, False).message == "the process that ran it ended by SIGABRT; it printed a warning"
+    assert capsys.readouterr().err == ""
+    assert runner(case, True).status == "passed"
+    runner.close()
 
 
 def test_an_interpreter_serves_several_blocks(monkeypatch):
