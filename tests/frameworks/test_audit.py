@@ -594,6 +594,7 @@ def test_compiled_layers() -> None:
     assert report.ok, str(report)
     assert names(report) == ["AvgPool2d"]
     assert compared(report.rows[0]) == ["result", "gradient for x"]
+    assert not report.rows[0].notes, "it is called again on other numbers"
     assert "layers compiled" in report.runtime
 
 

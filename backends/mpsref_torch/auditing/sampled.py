@@ -70,7 +70,9 @@ class Draw:
         size = math.prod(shape)
         if size <= number:
             return np.unravel_index(np.arange(size), shape) if shape else ()
-        flat = np.unique(np.concatenate([[0, size - 1], self._random.integers(0, size, number - 2)]))
+        ends = np.arange(number + 1) * size // number  # one in each part
+        flat = self._random.integers(ends[:-1], ends[1:])
+        flat[0], flat[-1] = 0, size - 1
         return np.unravel_index(flat, shape)
 
     def blocks(self, size: Sequence[int], pixels: int) -> list[Block]:

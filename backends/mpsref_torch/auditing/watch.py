@@ -182,6 +182,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         mode: Any = self
 
         def forward(*args: Any, **keywords: Any) -> Any:
+            if mode.in_backward:  # a repeated call
+                return compiled(*args, **keywords)
             mode.__exit__(None, None, None)  # what is compiled must not see this mode
             try:
                 return compiled(*args, **keywords)
