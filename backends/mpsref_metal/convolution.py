@@ -332,8 +332,11 @@ class _Product(NamedTuple):
 
 
 def _rows(down: int, across: int) -> int:
-    """Return the number of rows of a tile that a thread computes; it computes 8 columns."""
-    return TALL if down // TALL * (across // 8) >= 32 and down >= 4 * TALL else 8
+    """Return the number of rows of a tile that a thread computes; it computes 8 columns.
+
+    In a threadgroup of 32 threads each reads so much that 16 rows do not fit into its registers.
+    """
+    return TALL if down // TALL * (across // 8) >= 64 and down >= 4 * TALL else 8
 
 
 def _threads(down: int, across: int) -> int:

@@ -28,8 +28,6 @@ OPERATIONS = list(registry.operations())
 IN_MEMORY: dict[str, str] = {}
 """Kernels of which a thread has an array in local memory, and why."""
 SPILLED = {
-    ("products", 32): (228, "128 rows of 32 columns: 128 sums, and eight pixels whose places are read once a tap"),
-    ("weight_products", 32): (12, "128 rows of 32 columns: 128 sums"),
     ("depthwise_sums", 0): (4, "the sums of 25 taps of four channels"),
 }
 """By name and threads: bytes of registers that a thread stores in memory, at most, and what they are."""

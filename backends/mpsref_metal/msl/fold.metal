@@ -1,5 +1,7 @@
 // Sums over rows of an image, in several launches: part k of a sum has the rows k, k + parts, ... There is a thread for
-// each part and pack.
+// each part and pack, which reads READ rows before it adds, so that enough of memory is on its way.
+
+constant constexpr uint READ = 8;
 
 struct Fold {
     uint count;
@@ -22,9 +24,22 @@ kernel void fold(device const Gradient* source [[buffer(0)]],
     uint image = quotient(line, fold.parts);
     uint at = id - line * fold.size.value;
     Index start = Index(image) * fold.rows * fold.size.value + at;
+    uint first = line - image * fold.parts.value;
+    uint rows = first < fold.rows ? (fold.rows - first - 1) / fold.parts.value + 1 : 0;
     Values sum = Values(0.0f);
-    for (uint row = line - image * fold.parts.value; row < fold.rows; row += fold.parts.value) {
-        sum += Values(source[start + Index(row) * fold.size.value]);
+    for (uint k = 0; k < rows; k += READ) {
+        Values read[READ];
+#pragma clang loop unroll(full)
+        for (uint i = 0; i < READ; ++i) {
+            uint row = first + min(k + i, rows - 1) * fold.parts.value;
+            read[i] = Values(source[start + Index(row) * fold.size.value]);
+        }
+#pragma clang loop unroll(full)
+        for (uint i = 0; i < READ; ++i) {
+            if (k + i < rows) {
+                sum += read[i];
+            }
+        }
     }
     sums[id] = neuron_value(sum, at % fold.channels, neuron);
 }
