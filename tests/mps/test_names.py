@@ -127,6 +127,7 @@ def test_a_name_of_the_other_module_says_where_it_is() -> None:
             getattr(module, name)
 
 
+RESULT = graph.MPSCNNSoftMaxNode(graph.MPSNNImageNode()).result_image
 POOL, X = mps.MPSCNNPoolingMaxGradient(1, 1), np.ones((1, 1, 1, 1), np.float32)
 SOURCE = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1), [1.0])
 
@@ -137,6 +138,7 @@ SOURCE = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1,
         (lambda: mps.MPSCNNPoolingMax(kernelWidth=2, kernelHeight=2), "kernelWidth .* did you mean kernel_width"),
         (lambda: mps.MPSCNNPoolingMax(2, 2, edgeMode=1), "edgeMode .* did you mean edge_mode"),
         (lambda: graph.MPSCNNPoolingMaxNode(graph.MPSNNImageNode(), filterSize=2), "filterSize .* mean filter_size"),
+        (lambda: graph.MPSNNGraph(RESULT, resultImageIsNeeded=True), "did you mean result_image_is_needed"),
         (lambda: POOL.encode(X, X, gradientState=None), "gradientState .* did you mean gradient_state"),
         (lambda: POOL.encode(X, X, gradient_image=X), "gradient_image .* did you mean source_gradient"),
         (lambda: POOL.encode_batch(X, X, commandBuffer=None), "commandBuffer .* did you mean command_buffer"),

@@ -212,10 +212,8 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
     for name in values:
         if name not in known or known[name].read_only:
             settable = _settable(instance)
-            raise PropertyError(
-                f"{name} is no property of {kind} that can be set{near(name, settable.split(', '))}; "
-                f"those are: {settable}"
-            )
+            like = near(name, [*settable.split(", "), *(one.name for one in constructor_parameters(type(instance)))])
+            raise PropertyError(f"{name} is no property of {kind} that can be set{like}; those are: {settable}")
     for name, prop in known.items():
         if name in values:
             instance.__dict__[name] = prop.accepted(instance, values[name])
