@@ -37,8 +37,8 @@ global interpreter lock. A buffer of another device object of the package ends t
 
 The package never removes a launch from its list of command buffers, which belongs to the process and not to a device
 object, and searches all of it when a launch ends: the time of each launch grows with their number (`launches()`), and
-their memory is not returned. Only a new process has an empty list: a check of mpsref in several processes, which is
-the default, goes on in new ones after a few thousand launches.
+their memory is not returned. Only a new process has an empty list: a program with many thousands of launches should go
+on in a new one from time to time.
 
 Importing this module does not import the package; `unavailable()` returns whether it can be used.
 """
