@@ -61,8 +61,11 @@ def test_every_example_belongs_to_an_operation() -> None:
 
 
 @pytest.mark.parametrize("mistake", [one for one in MISTAKES if one.name in NAMED], ids=lambda one: one.name)
-def test_a_check_of_a_backend_fails(mistake: Mistake, few_layers: None) -> None:
-    """The cases that are drawn agree with the reference: the failure is that of a worked example."""
+def test_a_check_of_a_backend_fails(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the layers, the first three: they agree with the reference, and the failure is that of a worked example."""
+    named = list(checker.layer_cases(mistake.operation))
+    few = [*named[:3], *(one for one in named if one[0].startswith(checker.WORKED))]
+    monkeypatch.setattr(checker, "layer_cases", lambda operation: few)
     with planted(mistake):
         (row,) = checker.check_operation(mistake.operation, [registry.get_backend("cpu")], 1)
     assert row.status == "failed"
