@@ -16,9 +16,13 @@ from mpsref import Backend, InstanceNormalization, Neuron, UnsupportedError, Ups
 from mpsref.frameworks.adapter import RULES, Framework, Function, Table, Tensor
 from mpsref.frameworks.words import Words
 from mpsref.registry import Problem
-from published.collection import Array, Collection, blank, find, missing
-from published.ggml import Ggml
-from published.mlx import Mlx
+
+try:
+    from published.collection import Array, Collection, blank, find, missing
+    from published.ggml import Ggml
+    from published.mlx import Mlx
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: the published kernels are in a clone of mpsref, and not in its wheel") from None
 
 
 class Published(Framework):

@@ -35,8 +35,12 @@ from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Function, Table, Tensor
 from mpsref_torch import RULES, operations
 from mpsref_torch.run import Torch
-from published.collection import find, missing
-from published.pytorch import Pytorch, pair
+
+try:
+    from published.collection import find, missing
+    from published.pytorch import Pytorch, pair
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: the published kernels are in a clone of mpsref, and not in its wheel") from None
 
 WINDOWS = ("kernel_size", "stride", "padding", "dilation")
 

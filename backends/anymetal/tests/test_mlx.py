@@ -12,7 +12,7 @@ import pytest
 
 from anymetal import CompileError, LaunchError, clang
 
-mx = pytest.importorskip("mlx.core", reason="MLX is not installed (the extra `mlx`)", exc_type=ImportError)
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
 ROOT = Path(__file__).parents[1]

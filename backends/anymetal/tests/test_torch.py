@@ -12,7 +12,7 @@ import pytest
 
 from anymetal import CompileError, LaunchError, clang
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
 SOURCE = """
