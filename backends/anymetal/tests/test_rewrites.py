@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
+import sys
+import time
 
 import pytest
 
@@ -425,3 +429,52 @@ def test_the_walk_over_tokens_ends_with_a_result_or_an_error():
 def test_positions_outside_of_a_source_have_no_text():
     syntax = Syntax("int x;")
     assert [syntax[i] for i in (-8, -1, 0, 2, 3, 10)] == ["", "", "int", ";", "", ""]
+
+
+LONG = {
+    "numbers": ("", "float v{0}; v{0} = y[0]; "),
+    "vectors": ("", "float4 v{0}; v{0}.x = y[0]; "),
+    "integer vectors": ("", "int4 w{0} = v * v + (v << 2); "),
+    "vectors of bool": ("", "b = b && (v < 3); "),
+    "operators": ("", "a <"),
+    "templates": ("template <typename T> T f{0}(T a) {{ T d; d = a; return d; }} ", ""),
+    "classes": ("struct A{0} {{ int a; int at() const device {{ return a; }} }}; ", ""),
+    "kernels": ("kernel void k{0}(device float *y) {{ y[0] = 1; }} ", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_front_end_is_linear_in_the_source(name):
+    def steps(count: int) -> int:
+        before, inside = ("".join(part.format(i) for i in range(count)) for part in LONG[name])
+        text = f"{before} kernel void k(device float *y) {{ int4 v; bool4 b; int a = {inside} a; }}"
+        found = 0
+
+        def trace(*_):
+            nonlocal found
+            found += 1
+            return trace
+
+        former = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            source = Source(Syntax(text))
+            kernels.kernels(source.syntax)
+            rewrites.rewritten(source)
+            rewrites.strictly_rewritten(source)
+        finally:
+            sys.settrace(former)
+        return found
+
+    assert steps(160) < 5 * steps(40)
+
+
+def test_the_front_end_has_the_limit_of_a_compilation(monkeypatch):
+    source = Source(Syntax("kernel void f(device float *y) { float4 a; y[0] = a.x; }"))
+    monkeypatch.setenv("ANYMETAL_COMPILE_SECONDS", "3")
+    monkeypatch.setattr(time, "thread_time", functools.partial(next, itertools.count(0, 2)))
+    wanted = re.escape("the front end took more than 3 seconds of processor time (ANYMETAL_COMPILE_SECONDS)")
+    with pytest.raises(CompileError, match=wanted):
+        rewrites.rewritten(source)
+    with pytest.raises(CompileError, match=wanted):
+        Syntax(" ".join(["a"] * 300))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..interface import CompileError
+from .options import Clock
 
 NAME = "<msl>"
 """Name of the source in diagnostics."""
@@ -127,7 +128,7 @@ def has_named_values(text: str) -> bool:
 
 def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of a preprocessed text, without spaces and directives."""
-    for match in scan(text):
+    for match in Clock().counted(scan(text)):
         kind = match.lastgroup
         if kind not in ("skip", "directive"):
             yield Token(match.group(), match.start(), kind == "name")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shorten
-from typing import Any
+from typing import Any, TypeVar
 
+from ..environment import variable
 from ..interface import CompileError
 
 VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2", "4.0")
@@ -18,7 +20,39 @@ VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2", "4.0")
 ``bfloat`` and parameters that are functions, 3.2 lambda expressions, 4.0
 tensors."""
 
+Item = TypeVar("Item")
+
+LIMITS = {"ANYMETAL_COMPILE_SECONDS": 30, "ANYMETAL_COMPILE_MEMORY": 2048}
+"""Environment variables with the processor time in seconds and the memory in MiB of a pass; the defaults."""
+
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*(?P<mark>[<"])(?P<name>[^>"\n]+)[>"]""", re.MULTILINE)
+
+
+def limit(name: str) -> int:
+    """Return a limit of a compilation."""
+    text = variable(name) or str(LIMITS[name])
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise CompileError(f"{name}={text!r} is not a number from 1 to 999999999; the default is {LIMITS[name]}")
+    return int(text)
+
+
+class Clock:
+    """The processor time of a pass in Python, which has the limit of one in the compiler."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._seconds = limit("ANYMETAL_COMPILE_SECONDS")
+        self._end = time.thread_time() + self._seconds
+
+    def counted(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items; raise CompileError once the limit is exceeded."""
+        for number, item in enumerate(items):
+            if not number % 256 and time.thread_time() > self._end:
+                raise CompileError(
+                    f"the front end took more than {self._seconds} seconds of processor time (ANYMETAL_COMPILE_SECONDS)"
+                    ": simplify the source, or set this variable to a larger number"
+                )
+            yield item
 
 
 @dataclass(frozen=True)

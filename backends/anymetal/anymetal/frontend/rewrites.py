@@ -8,16 +8,19 @@ of the text. ``REWRITES`` lists them in order.
 
 from __future__ import annotations
 
+import bisect
 import copy
 import functools
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .kernels import NO_DATA, Constant, constants, is_instantiation, is_kernel, render_stage, template_of
-from .syntax import CLASSES, CLOSING, SPACES, Declaration, Kind, Syntax
+from .options import Clock
+from .syntax import CLASSES, CLOSING, OPENING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
 LONE = re.compile(r"(?<!\w)(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat)[234]$")
@@ -68,9 +71,10 @@ class Source:
     def edits(self, rewrites: Iterable[Callable[[Source], Iterator[Edit]]]) -> list[Edit]:
         """Return the edits of some rewrites."""
         found = list[Edit]()
+        clock = Clock()
         for rewrite in rewrites:
             if rewrite not in self._made:
-                self._made[rewrite] = list(rewrite(self))
+                self._made[rewrite] = list(clock.counted(rewrite(self)))
             found += self._made[rewrite]
         return found
 
@@ -129,6 +133,34 @@ class Source:
         return scopes
 
     @functools.cached_property
+    def around(self) -> list[int]:
+        """For each token the innermost bracket that is open before it, or -1."""
+        around, opened = list[int](), [-1]
+        for i, text in enumerate(self.syntax):
+            if text and text in CLOSING:
+                opened.pop()
+            around.append(opened[-1])
+            if text and text in OPENING:
+                opened.append(i)
+        return around
+
+    @functools.cached_property
+    def places(self) -> dict[str, list[int]]:
+        """The tokens of each text."""
+        found = dict[str, list[int]]()
+        for i, text in enumerate(self.syntax):
+            found.setdefault(text, []).append(i)
+        return found
+
+    @functools.cached_property
+    def setting(self) -> frozenset[str]:
+        """Functions that may set an argument: those of the source, and of the library."""
+        s = self.syntax
+        own = {s[one.parameters - 1] for one in s.declarations if one.parameters > 0} | {"frexp", "modf", "sincos"}
+        own |= {s[i] for i in range(2, s.size) if s[i - 1] == "auto" or s.texts(i - 2, i) == ["(", "*"]}
+        return frozenset(own)
+
+    @functools.cached_property
     def aliases(self) -> frozenset[str]:
         """The names of ``using name = ...`` and ``typedef ... name``, which may be vectors."""
         s, found = self.syntax, set[str]()
@@ -150,7 +182,7 @@ class Source:
 
     @functools.cached_property
     def parameters(self) -> dict[str, list[tuple[int, int]]]:
-        """Where each name is a type parameter of a template."""
+        """Where each name is a type parameter of a template, as ranges in order, without overlaps."""
         s, found = self.syntax, dict[str, list[tuple[int, int]]]()
         kinds = {"typename", "class", *(s[i + 1] for i in range(s.size) if s[i] == "concept")}
         for i, word in enumerate(s.words):
@@ -160,7 +192,11 @@ class Source:
             last = s.partner[last] if s[last] == "{" else last
             for first, stop in s.split(i + 1):
                 if s[first] in kinds and stop > first + 1:
-                    found.setdefault(s[first + 1], []).append((i, last))
+                    rows = found.setdefault(s[first + 1], [])
+                    if not rows or rows[-1][1] < i:
+                        rows.append((i, last))
+                    elif rows[-1][1] < last:
+                        rows[-1] = (rows[-1][0], last)
         return found
 
     def is_type(self, i: int) -> bool:
@@ -169,7 +205,9 @@ class Source:
         C++ does not convert between these two.
         """
         name = self.syntax[i]
-        return name in self._types or any(first <= i <= last for first, last in self.parameters.get(name, ()))
+        rows = self.parameters.get(name, [])
+        at = bisect.bisect_right(rows, i, key=operator.itemgetter(0)) - 1
+        return name in self._types or (at >= 0 and i <= rows[at][1])
 
     @functools.cached_property
     def _types(self) -> frozenset[str]:
@@ -328,22 +366,48 @@ def private_variables(source: Source) -> Iterator[Edit]:
     for one in source.bodies:
         if "constexpr" in s.texts(one.first, one.opening):  # has no variable with a destructor
             continue
+        uses, lists = Uses.of(s, one), dict[int, bool]()
         for i in range(one.opening + 1, one.last):
-            if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE and not _is_in_list(s, i):
-                marks, last, kind, is_array = _uninitialized(s, i, one.last)
+            if s[i - 1] in ("{", "}", ";") and s.words[i].is_name and s[i] not in NO_TYPE:
+                opening = source.around[i]
+                while opening >= 0 and s[opening] != "{":
+                    opening = source.around[opening]
+                if opening not in lists:
+                    lists[opening] = _opens_list(s, opening)
+                if lists[opening]:
+                    continue
+                marks, last, kind, is_array = _uninitialized(s, i, uses)
                 if is_array:
                     yield source.insert(i, f"ANYMETAL_ALIGNED({kind}) ")
                 elif LONE.search(kind):
                     for k, mark in enumerate(marks):
                         name = re.split(r"[(,]", mark)[1]
-                        if uses := _component_uses(source, last, name):
+                        if edits := _component_uses(source, last, name):
                             marks[k] = f"ANYMETAL_COMPONENTS({name})"
-                            yield from uses
+                            yield from edits
                 if marks:
                     yield source.append(last, "".join(f" {mark}" for mark in marks))
 
 
-def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], int, str, bool]:
+class Uses(NamedTuple):
+    """Where a body last uses each name as an argument or by its address, and returns it, and has a lambda."""
+
+    arguments: Mapping[str, int]
+    returned: Mapping[str, int]
+    captured: int
+
+    @classmethod
+    def of(cls, s: Syntax, one: Declaration) -> Uses:
+        """Read the body of a function."""
+        body = range(one.opening, one.last)
+        return cls(
+            {s[k]: k for k in body if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")},
+            {s[k]: k for k in body if (s[k - 1], s[k + 1]) == ("return", ";")},
+            max((k for k in body if s[k] == "[" and s[k + 1] == "&"), default=-1),
+        )
+
+
+def _uninitialized(s: Syntax, first: int, uses: Uses) -> tuple[list[str], int, str, bool]:
     """Return marks of the variables without a value that a statement declares, its last token, type, and if arrays.
 
     A number that a lambda or an argument may refer to is marked as an array is: the compiler takes it for set.
@@ -365,11 +429,8 @@ def _uninitialized(s: Syntax, first: int, end_of_body: int) -> tuple[list[str], 
         for k, plain in zip(parts, is_plain, strict=True)
         if plain and k > first and s.words[k].is_name and s[k + 1] in ("[", ",", ";") and not s.is_attribute(k + 1)
     ]
-    rest = range(last, end_of_body) if unset else ()
-    used = {s[k] for k in rest if s[k - 1] in ("(", ",", "&") and s[k + 1] in (")", ",")}
-    if any(s[k] == "[" and s[k + 1] == "&" for k in rest):
-        used |= {s[k] for k in parts}
-    returned = {s[k] for k in rest if (s[k - 1], s[k + 1]) == ("return", ";")}
+    used = {s[k] for k in parts if max(uses.arguments.get(s[k], -1), uses.captured) >= last}
+    returned = {s[k] for k in parts if uses.returned.get(s[k], -1) >= last}
     marks = [
         f"ANYMETAL_UNSET{'' if s[k + 1] == '[' or s[k] in used else '_ONE'}({s[k]}, {int(s[k] in returned)})"
         for k in unset
@@ -384,24 +445,19 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
 
     A function of the source may set an argument.
     """
-    s, edits, around = source.syntax, list[Edit](), list[int]()
-    own = {s[one.parameters - 1] for one in s.declarations if one.parameters > 0} | {"frexp", "modf", "sincos"}
-    own |= {s[i] for i in range(2, s.size) if s[i - 1] == "auto" or s.texts(i - 2, i) == ["(", "*"]}
-    for i in range(last, s.size):
-        if s[i] in ("(", "[", "{"):
-            around.append(i)
-        elif s[i] in CLOSING:
-            if not around:
-                break
-            around.pop()
-        if s[i] != name or s[i - 1] in (".", "::") or s[i - 2] + s[i - 1] == "->":
+    s, edits, places = source.syntax, list[Edit](), source.places.get(name, [])
+    end_of_block = s.partner[source.around[last]]
+    for i in places[bisect.bisect_left(places, last) : bisect.bisect_left(places, end_of_block)]:
+        if s[i - 1] in (".", "::") or s[i - 2] + s[i - 1] == "->":
             continue
+        opening = source.around[i]
+        is_inside = opening > last
         is_bound = s[i - 1] == "=" and s[i - 3] == "&"  # to a reference
-        is_only_named = around and s[around[-1] - 1] in ("decltype", "sizeof")
+        is_only_named = is_inside and s[opening - 1] in ("decltype", "sizeof")
         if _follows_type(s, i) or is_bound or is_only_named or s[i - 1] in ("&", ">"):
             return None
-        is_argument = around and s[i - 1] in ("(", ",") and s[i + 1] in (",", ")")
-        if is_argument and s[around[-1] - 1] in own:
+        is_argument = is_inside and s[i - 1] in ("(", ",") and s[i + 1] in (",", ")")
+        if is_argument and s[opening - 1] in source.setting:
             edits.append(source.edit(i, i, f"ANYMETAL_SET({name}, 15)"))
             continue
         end, bits = i + 1, 15
@@ -417,11 +473,9 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
     return edits
 
 
-def _is_in_list(s: Syntax, i: int) -> bool:
-    """Return whether the innermost brace around a token is that of a class, or of a switch: labels may jump over it."""
-    while i and s[i] != "{":
-        i = (s.partner[i] if s[i] and s[i] in CLOSING else i) - 1
-    opening = i
+def _opens_list(s: Syntax, opening: int) -> bool:
+    """Return whether a brace is that of a class, or of a switch: labels may jump over what it declares."""
+    i = opening
     if s[i - 1] == ")" and s[s.partner[i - 1] - 1] == "switch":
         return True
     while s[i - 1] not in ("", ";", "{", "}", ")"):
@@ -525,7 +579,7 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
         while s[first - 1] in ("::", "template", "typename"):  # `typename A<T>::template V<T>`
             first -= 1
             if s[first] == "::" and s[first - 1] == ">":
-                first = next((k for k in range(first - 2, 0, -1) if s.angle(k) == first - 1), first)
+                first = next((k for k in range(first - 2, 0, -1) if s[k] == "<" and s.angle(k) == first - 1), first)
             first -= s[first] in ("::", "<")
         name = s[first - 2] if s[first - 1] == "=" and s[first - 3] == "using" else ""
         if s[i + 2] == "bool":

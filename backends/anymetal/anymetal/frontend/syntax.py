@@ -79,6 +79,7 @@ class Syntax(list[str]):
         end = Token("", len(text), False)
         self.words = (*tokens(text), end, end)
         self.size = len(self.words) - 2
+        self._angles = dict[int, int | None]()
         super().__init__([*(word.text for word in self.words), *[""] * MARGIN])
         self.partner = self._partners()
         self.declarations = list(self._declarations(0, self.size, None))
@@ -133,21 +134,21 @@ class Syntax(list[str]):
 
     def angle(self, opening: int) -> int | None:
         """Return the ``>`` of the template arguments or parameters that ``<`` opens, or None if it is no bracket."""
-        depth, i = 0, opening
-        while i < self.size:
-            text = self.words[i].text
-            if text == "<":
-                depth += 1
-            elif text == ">" and not self._is_arrow(i):
-                depth -= 1
-                if depth == 0:
-                    return i
-            elif text in OPENING:
-                i = self.partner[i]
-            elif text in CLOSING or text == ";":
-                return None
-            i += 1
-        return None
+        if opening not in self._angles:  # one pass tells of all that are opened in it
+            opened, i = [opening], opening + 1
+            while i < self.size and opened:
+                text = self[i]
+                if text == "<":
+                    opened.append(i)
+                elif text == ">" and not self._is_arrow(i):
+                    self._angles[opened.pop()] = i
+                elif text in OPENING:
+                    i = self.partner[i]
+                elif text in CLOSING or text == ";":
+                    break
+                i += 1
+            self._angles.update(dict.fromkeys(opened))
+        return self._angles[opening]
 
     def _is_arrow(self, i: int) -> bool:
         return self[i - 1] == "-" and self.words[i - 1].end == self.words[i].at

@@ -24,10 +24,9 @@ from typing import Any
 
 from ..environment import variable
 from ..fork_safe import importing
-from ..interface import CompileError
 from . import cache
 from .lexer import has_named_values
-from .options import Options
+from .options import LIMITS, Options, limit
 
 FRONTEND = Path(__file__).parent
 SHIM = FRONTEND / "shim"
@@ -80,11 +79,8 @@ def strict_flags(options: Options) -> tuple[str, ...]:
     return *STRICT_FLAGS, extensions, *options.definitions
 
 
-LIMITS = {"ANYMETAL_COMPILE_SECONDS": 30, "ANYMETAL_COMPILE_MEMORY": 2048}
-"""Environment variables with the processor time in seconds and the memory in MiB of a compilation; the defaults."""
-
 PREPROCESSING = {"ANYMETAL_COMPILE_SECONDS": 5, "ANYMETAL_COMPILE_MEMORY": 256}
-"""What they are at most for the preprocessor, which macros can keep busy without end."""
+"""What the limits are at most for the preprocessor, which macros can keep busy without end."""
 
 LARGEST_TEXT, LARGEST_FILE = 4, 64
 """MiB of a source after the preprocessor, and of other files."""
@@ -92,14 +88,6 @@ LARGEST_TEXT, LARGEST_FILE = 4, 64
 # Limits of the child alone. One that cannot be set is lower already, or unknown to macOS.
 LIMITED = """{ ulimit -c 0; ulimit -t "$1"; ulimit -v "$2"; ulimit -f "$3"; } 2>/dev/null; shift 3; exec "$@\""""
 EXHAUSTED = re.compile(r"^(?:[\w.]+: )?error: .*(?:out ?of ?memory|file too large)", re.IGNORECASE | re.MULTILINE)
-
-
-def limit(name: str) -> int:
-    """Return a limit of a compilation."""
-    text = variable(name) or str(LIMITS[name])
-    if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise CompileError(f"{name}={text!r} is not a number from 1 to 999999999; the default is {LIMITS[name]}")
-    return int(text)
 
 
 @dataclass(frozen=True)
