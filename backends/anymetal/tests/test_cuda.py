@@ -91,6 +91,28 @@ def test_device_and_constant_are_two_types(compiled):
     assert ".visible .entry" in compiled(source).text.decode()
 
 
+def test_members_of_address_spaces(compiled):
+    source = """#include <metal_stdlib>
+    struct A {
+        float v;
+        float at() const device { return 3 * v; }
+        float at() const thread { return 5 * v; }
+        threadgroup float& own() threadgroup { return v; }
+        device float& own() device { return v; }
+    };
+    kernel void f(device A* x, uint i [[thread_position_in_grid]]) {
+        threadgroup A t[32];
+        t[i].own() = x[i].at();
+        metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+        x[i].own() = t[31 - i].own();
+    }"""
+    text = compiled(source).text.decode()
+    assert "0f40400000" in text  # 3.0f
+    assert "0f40A00000" not in text
+    assert "st.shared" in text
+    assert "st.global" in text
+
+
 @pytest.mark.parametrize("capability", [(7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 1)])
 def test_ptx_for_each_card(compiled, capability):
     text = compiled(SUMS, capability).text.decode()

@@ -66,7 +66,12 @@ class Program:
         self.name = next(iter(re.findall(r"kernel void (\w+)\(", self.text)), None)
         self.names = {"np": np, "OUT": OUT, "device": device, "contents": contents}
         self.names |= {"f4": np.float32, "i4": np.int32, "u4": np.uint32, "u2": np.uint16}
-        self.names |= {"run": self.run, "refused": self.refused, "changed": self.changed}
+        self.names |= {
+            "run": self.run,
+            "check_accesses": self.check_accesses,
+            "refused": self.refused,
+            "changed": self.changed,
+        }
         self.names |= {"integers": lambda seed, *rest: np.random.default_rng(seed).integers(*rest)}
         self.names |= {"processor_only": lambda: processor_only(device)}
 
@@ -74,6 +79,9 @@ class Program:
         if isinstance(count, tuple) and length is None:
             length = int(np.prod(count))
         return run(self.device, self.text, kernel or self.name, count, *arguments, length=length, **options)
+
+    def check_accesses(self):
+        self.device = clang.Device(sanitize=True)
 
     def refused(self, old, new, words):
         with pytest.raises(CompileError, match=words):

@@ -161,8 +161,9 @@ ROWS = {
     ],
     "member_spaces": [
         (
-            "struct S { float g() const thread { return 1; } float g() const device { return 1; } };",
-            "struct S { float g() const { return 1; } };",
+            "struct S { float g() const thread { return v; } float g() const device { return v; } float v; };",
+            "struct S { float g() const { return v; } "
+            "float g(this const device S &anymetal_object) { return anymetal_object.v; } float v; };",
         ),
         (
             "struct S { S(float a) thread : x{a} {} S(float a) constant : x{a} {} S(int a) {} S(int a) device {} };",
@@ -170,7 +171,73 @@ ROWS = {
         ),
         (
             "struct S { T& operator[](int i) device; const T& operator[](int i) const device; };",
-            "struct S { T& operator[](int i) ; const T& operator[](int i) const ; };",
+            "struct S { T& operator[](this device S &anymetal_object, int i) ; "
+            "const T& operator[](this const device S &anymetal_object, int i) ; };",
+        ),
+        (
+            "template <int N> struct S { float g() constant; float a, b[N], *c = 0; }; "
+            "template <int N> float S<N>::g() constant { return a + b[0] + x.a + *c + N; }",
+            "template <int N> struct S { float g(this constant S &anymetal_object) ; float a, b[N], *c = 0; }; "
+            "template <int N> float S<N>::g(this constant S<N> &anymetal_object) "
+            "{ return anymetal_object.a + anymetal_object.b[0] + x.a + *anymetal_object.c + N; }",
+        ),
+        *(
+            (
+                f"struct S {{ void g({parameters}) device {{ {body} }} float a; union {{ int b; }}; void h(); }};",
+                f"struct S {{ void g(this device S &anymetal_object{', ' * bool(parameters)}{parameters}) "
+                f"{{ {expected} }} float a; union {{ int b; }}; void h(); }};",
+            )
+            for parameters, body, expected in (
+                (
+                    "",
+                    "h(); this->h(); h = b; a;",
+                    "anymetal_object.h(); (&anymetal_object)->h(); h = anymetal_object.b; anymetal_object.a;",
+                ),
+                ("float a", "x = a + this->a;", "x = a + (&anymetal_object)->a;"),
+                ("", "{ int a = 1, b; a = b; } a = 2;", "{ int a = 1, b; a = b; } anymetal_object.a = 2;"),
+                ("", "for (N::T<int> b = 0; b < a; b++) {}", "for (N::T<int> b = 0; b < anymetal_object.a; b++) {}"),
+                ("", "return vec<int, 2>(a, b);", "return vec<int, 2>(anymetal_object.a, anymetal_object.b);"),
+                ("", "for (; x & a;) {}", "for (; x & anymetal_object.a;) {}"),
+                (
+                    "",
+                    "auto f = [&](int b) { return a + b; };",
+                    "auto f = [&](int b) { return anymetal_object.a + b; };",
+                ),
+                ("", "device int *a = x; *a = b;", "device int *a = x; *a = anymetal_object.b;"),
+                ("", "auto &[a, c] = x; return a;", "auto &[a, c] = x; return a;"),
+                (
+                    "",
+                    "if (x * a > 2) c ? a : b;",
+                    "if (x * anymetal_object.a > 2) c ? anymetal_object.a : anymetal_object.b;",
+                ),
+            )
+        ),
+        (
+            "typedef struct { float g() device { return a; } float a; } S;",
+            "typedef struct anymetal_unnamed_2 { float g(this device anymetal_unnamed_2 &anymetal_object) "
+            "{ return anymetal_object.a; } float a; } S;",
+        ),
+        (
+            "struct A { A() = default; ~A() = default; A() threadgroup = default; float g() device { return 1; } };",
+            "struct A { float g(this device A &anymetal_object) { return 1; } };",
+        ),
+        (
+            "struct A { float a; }; struct B : public A { void g(void) device { a = 1; } "
+            "B &operator=(B x) device = default; };",
+            "struct A { float a; }; struct B : public A { void g(this device B &anymetal_object) "
+            "{ anymetal_object.a = 1; } };",
+        ),
+    ],
+    "thread_members": [
+        (
+            "struct S { S(); ~S(); int f() const; int g() { return 1; } int h() device; static int i(); "
+            "static_assert(1); int j, k = f(), (*p)(int); typedef int F(int); friend int l(S s) { return 1; } "
+            "S &operator=(S s) = default; bool operator()() "
+            "const noexcept; }; int S::f() const { return 1; }",
+            "struct S { S(); ~S(); int f() const thread; int g() thread { return 1; } int h() device; static int i(); "
+            "static_assert(1); int j, k = f(), (*p)(int); typedef int F(int); friend int l(S s) { return 1; } "
+            "S &operator=(S s) = default; "
+            "bool operator()() const thread noexcept; }; int S::f() const thread { return 1; }",
         ),
     ],
     "array_parameters": [

@@ -373,6 +373,7 @@ def build_kernel(
 ) -> dict[str, Any]:
     """Write the library of a kernel; return whether it synchronizes threads, and what checks need of it."""
     cpp = program.cpp(toolchain, options, kernel, values)
+    options = program.options(options)
     headers = _headers(toolchain, options)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(cpp)

@@ -105,6 +105,7 @@ def compile_kernel(
     With ``is_exact`` the entry point takes a part of a grid as its last argument, see entry.h. Fast math is never on.
     """
     processor, version = ARCHITECTURES[architecture(capability)]
+    options = program.options(options)
     target = "-target-cpu", processor, "-target-feature", version
     flags = *FLAGS, *options.definitions, *target, *(("-DANYMETAL_EXACT",) * is_exact)
     command = *toolchain.front, *flags

@@ -67,6 +67,8 @@ class Options:
     """Flags that define the macros of the caller."""
     checks: bool = False
     """Whether kernels are compiled with checks of their accesses."""
+    has_objects: bool = False
+    """Whether a source has members for an address space, see :mod:`.members`; their form is C++23."""
 
     @classmethod
     def of(cls, version: Any, include: Any, fast_math: Any, define: Any = None, checks: bool = False) -> Options:
@@ -90,11 +92,11 @@ class Options:
 
     @property
     def definitions(self) -> tuple[str, ...]:
-        """Flags that define the macros of this version."""
+        """Flags that define the macros of this version, and choose that of C++."""
         known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
         known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
         known += ["__HAVE_TENSOR__=1"] if self.number >= 400 else []
-        return tuple(f"-D{macro}" for macro in known)
+        return *(f"-D{macro}" for macro in known), *(("-std=c++23", "-fno-char8_t") if self.has_objects else ())
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any, TypeAlias
@@ -49,13 +49,17 @@ class Program:
         self.text, self.files = text, files
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
-        self._checked = about["checked"]
+        self._checked, self._has_objects = about["checked"], about["objects"]
         if source:
             self._source = source
 
     @functools.cached_property
     def _source(self) -> Source:
         return Source(Syntax(self.text))
+
+    def options(self, options: Options) -> Options:
+        """Return the options with which the C++ of this source is compiled."""
+        return replace(options, has_objects=self._has_objects)
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
@@ -124,7 +128,8 @@ def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled:
         only = next(iter(found.values())).at if len(found) == 1 else -1
         read.append(check(toolchain, syntax, options, files, only, is_last=is_compiled and only >= 0 and not constants))
         output.write_text(text)
-        return {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants, "checked": only}
+        about = {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants}
+        return about | {"checked": only, "objects": read[-1].has_objects}
 
     key = cache.key("source", toolchain.fingerprint(), is_compiled, *options.definitions, *options.texts(source))
     found = cache.fetch(key, build, ".txt")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from . import members
 from .kernels import NO_DATA, Constant, constants, is_instantiation, is_kernel, render_stage, template_of
 from .options import Clock
 from .syntax import CLASSES, CLOSING, OPENING, SPACES, Declaration, Kind, Syntax
@@ -104,6 +105,11 @@ class Source:
         """Return the edit that removes tokens and keeps the columns behind them, if they are in one line."""
         one = self.remove(first, last)
         return one if one.text else one._replace(text=" " * (one.end - one.start))
+
+    @functools.cached_property
+    def has_objects(self) -> bool:
+        """Whether it has a member for objects in an address space."""
+        return any(members.has_object(self.syntax, one) for one in self.syntax.declarations)
 
     @functools.cached_property
     def bodies(self) -> list[Declaration]:
@@ -515,39 +521,89 @@ def _declares(s: Syntax, i: int) -> int | None:
 
 
 def member_spaces(source: Source) -> Iterator[Edit]:
-    """Members for several address spaces, ``T f() const device {...}``: one serves all, the others are removed."""
-    s, known = source.syntax, set[tuple[object, ...]]()
-    plain = {_member(s, one, one.parameters) for one in s.declarations if one.parameters >= 0 and not _spaces(s, one)}
+    """``float at() const device``: a member for an address space has an explicit object; those for threads need none.
+
+    Constructors have no object: the one for threads serves all spaces.
+    """
+    s, known = source.syntax, dict[tuple[object, ...], list[Declaration]]()
     for one in s.declarations:
-        if one.parameters < 0 or not (spaces := _spaces(s, one)):
+        if (found := members.owner_of(s, one)) is None:
             continue
-        key = _member(s, one, one.parameters)
-        if key in known or key in plain:
+        owner, name = found
+        words = members.qualifiers(s, one)
+        spaces = {s[i] for i in words} & SPACES
+        if members.is_constructor(s, one, members.class_name(s, owner)):
+            known.setdefault(_constructor(s, one, owner), []).append(one)
+        elif spaces <= {"thread"}:
+            yield from (source.edit(i, i) for i in words if s[i] == "thread")
+        elif s[one.last - 1] == "default":  # the one that the compiler declares serves all spaces
             yield source.remove(one.first, one.last)
+        else:
+            if not name:
+                name = f"anymetal_unnamed_{owner.opening}"
+                yield source.insert(owner.opening, f"{name} ")
+            rest = s.texts(one.parameters + 1, s.partner[one.parameters])
+            object_ = f"this {' '.join(s[i] for i in words)} {name} &{members.OBJECT}"
+            yield source.append(one.parameters, object_ + (", " if rest and rest != ["void"] else ""))
+            if rest == ["void"]:
+                yield source.edit(one.parameters + 1, one.parameters + 1)
+            yield from (source.edit(i, i) for i in words)
+            yield from (source.edit(i, i, text) for i, text in members.uses(s, one, owner))
+    others = {key[0] for key, same in known.items() if s[same[0].last - 1] != "default"}
+    for key, same in known.items():
+        if source.has_objects and key[0] not in others:  # with one of its own a class is no aggregate in C++20
+            yield from (source.remove(one.first, one.last) for one in same)
+        else:
+            yield from _one_constructor(source, same)
+
+
+def thread_members(source: Source) -> Iterator[Edit]:
+    """``float at() const``: a member without an address space is for objects in thread memory."""
+    s = source.syntax
+    for one in s.declarations:
+        if (found := members.owner_of(s, one)) is None or s[one.last - 1] == "default":
             continue
-        known.add(key)
-        for i in spaces:
-            yield source.edit(i, i)
+        words = members.qualifiers(s, one)
+        is_free = not {"static", "friend"}.isdisjoint(s.texts(one.first, one.parameters))
+        if is_free or members.is_constructor(s, one, members.class_name(s, found[0])) or SPACES & {s[i] for i in words}:
+            continue
+        yield source.append(words[-1] if words else s.partner[one.parameters], " thread")
 
 
-def _spaces(s: Syntax, one: Declaration) -> list[int]:
-    """Return the qualifiers of address spaces behind the parameters of a member function."""
-    found, i = [], s.partner[one.parameters] + 1
-    while s[i] in SPACES or s[i] in ("const", "volatile", "noexcept", "constexpr"):
-        if s[i] in SPACES:
-            found.append(i)
-        i += 1
-    return found if one.owner is not None and one.owner.kind is Kind.CLASS else []
+def _constructor(s: Syntax, one: Declaration, owner: Declaration) -> tuple[object, ...]:
+    """Return what tells two constructors apart in C++: the head without the space behind it."""
+    names = s.texts(one.first, s.partner[one.parameters])
+    return (owner.first, *(word for word in names if word not in ("constexpr", "inline", "METAL_FUNC")))
 
 
-def _member(s: Syntax, one: Declaration, parameters: int) -> tuple[object, ...]:
-    """Return what tells two members of a class apart in C++: the words of the head without the space behind it."""
-    close, end = s.partner[parameters], s.partner[parameters] + 1
-    while s[end] in SPACES or s[end] in ("const", "volatile", "noexcept"):
-        end += 1
-    is_const = "const" in s.texts(close, end)
-    names = [word for word in s.texts(one.first, close) if word not in ("constexpr", "inline", "METAL_FUNC")]
-    return (one.owner and one.owner.first, is_const, *names)
+def _one_constructor(source: Source, same: list[Declaration]) -> Iterator[Edit]:
+    """Yield the edits that leave one of some constructors for several address spaces, that for threads if it exists.
+
+    If another one does something else, no object of its space may be made.
+    """
+    s = source.syntax
+
+    def spaces(one: Declaration) -> set[str]:
+        return {s[i] for i in members.qualifiers(s, one)} & SPACES
+
+    kept = min(same, key=lambda one: not spaces(one) <= {"thread"})
+    for i in members.qualifiers(s, kept):
+        yield source.edit(i, i)
+    for one in same:
+        if one is kept:
+            continue
+        yield source.remove(one.first, one.last)
+        bodies = [[s[i] for i in range(s.partner[c.parameters], c.last) if s[i] not in SPACES] for c in (kept, one)]
+        name = s[one.parameters - 1]
+        for i in range(s.size) if bodies[0] != bodies[1] else ():
+            k = i + 1
+            while s[k] in ("const", "constexpr", "metal", "::"):
+                k += 1
+            if s[i] in spaces(one) and s[k] == name and s[s.behind(k)] not in ("*", "&", "const"):
+                raise s.error(
+                    i, f"an object of `{name}` in {s[i]} memory, with a constructor that differs from that for thread "
+                    "memory, is not supported"
+                )  # fmt: skip
 
 
 def array_parameters(source: Source) -> Iterator[Edit]:
@@ -1051,6 +1107,7 @@ STRICT = (
     render_functions,
     instantiations,
     function_constants,
+    thread_members,
     shared_references,
     array_parameters,
     bool_vectors,

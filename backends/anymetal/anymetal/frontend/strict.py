@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..interface import CompileError
 from .kernels import constants, render_stage
@@ -116,7 +117,8 @@ def check(
         errors = _errors(toolchain, known, options)
     found = [one for one in errors if not _may_be_legal(one)]
     if len(found) < len(errors) and not is_last:  # C++ for OpenCL may lack it: ask the language that kernels run in
-        found += diagnostics(toolchain.parse(rewritten(known.varied(known.constants)), options))
+        plain = known.varied(known.constants)
+        found += diagnostics(toolchain.parse(rewritten(plain), replace(options, has_objects=plain.has_objects)))
     found = with_sources((found or spaces)[:MOST_ERRORS], files)
     included = files.keys() - {NAME} | {str(path) for path in (SHIM / "anymetal").iterdir()}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)

@@ -6,22 +6,35 @@
 namespace anymetal {
 
 template <class T, class U> constexpr T convert(U x) {
-    if constexpr (!is_object<U> && (shape<T>::is_vector || is_narrow<T>))
+    if constexpr (shape<T>::is_vector || is_narrow<T>)
         return construct<T>(x);
     else
         return (T)x;
 }
-template <class T, class U, enable<!__is_reference(T)> = 0> constexpr T cast(U x) { return convert<T>(x); }
+// The conversion of an object may depend on its address space.
+template <class T, class U, enable<!__is_reference(T) && !is_object<U>> = 0> constexpr T cast(U x) {
+    return convert<T>(x);
+}
+template <class T, class U, enable<!__is_reference(T) && is_object_in_memory<U>> = 0> constexpr T cast(U &&x) {
+    return (T)(U &&)x;
+}
 template <class T, class U, enable<__is_reference(T)> = 0> constexpr T cast(U &&x) { return static_cast<T>((U &&)x); }
 
 // castto<T>() ->* x has the precedence of a cast. A chain of them binds from the left: it is collected first.
 template <class T, class... Then> struct castto {};
-template <class T, class... Then, class U, enable<!__is_reference(T)> = 0>
+template <class T, class... Then, class U, enable<!__is_reference(T) && !is_object<U>> = 0>
 constexpr T operator->*(castto<T, Then...>, U x) {
     if constexpr (sizeof...(Then) != 0)
-        return convert<T>(castto<Then...>() ->* x);
+        return cast<T>(castto<Then...>() ->* x);
     else
         return convert<T>(x);
+}
+template <class T, class... Then, class U, enable<!__is_reference(T) && is_object_in_memory<U>> = 0>
+constexpr T operator->*(castto<T, Then...>, U &&x) {
+    if constexpr (sizeof...(Then) != 0)
+        return cast<T>(castto<Then...>() ->* (U &&)x);
+    else
+        return (T)(U &&)x;
 }
 template <class T, class U, enable<__is_reference(T)> = 0> constexpr T operator->*(castto<T>, U &&x) { return (T)x; }
 template <class T, class... Then, class S> constexpr castto<T, Then..., S> operator->*(castto<T, Then...>, castto<S>) {

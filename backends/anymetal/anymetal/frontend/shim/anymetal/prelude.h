@@ -202,7 +202,20 @@ template <class T> constexpr constant bool is_narrow = __is_same(T, half) || __i
 template <class T> constexpr constant bool is_floating = __is_same(T, float) || is_narrow<T>;
 template <class T> constexpr constant bool is_number = __is_integral(T) || is_floating<T>;
 template <class T> constexpr constant bool is_object = __is_class(T) && !shape<T>::is_vector;
-
+// The same of the type of an argument with its address space.
+template <class T> constexpr constant bool is_object_in_memory = is_object<T>;
+template <class T> constexpr constant bool is_object_in_memory<T &> = is_object_in_memory<T>;
+template <class T> constexpr constant bool is_object_in_memory<const T> = is_object_in_memory<T>;
+#define ANYMETAL_IN(SPACE) \
+    template <class T> constexpr constant bool is_object_in_memory<SPACE T> = is_object<T>; \
+    template <class T> constexpr constant bool is_object_in_memory<const SPACE T> = is_object<T>;
+ANYMETAL_IN(device) ANYMETAL_IN(threadgroup)
+#ifdef ANYMETAL_STRICT
+ANYMETAL_IN(constant) ANYMETAL_IN(thread) ANYMETAL_IN(__generic)
+#else
+template <class T> constexpr constant bool is_object_in_memory<constant T> = is_object<T>;
+#endif
+#undef ANYMETAL_IN
 
 // half and bfloat do not convert to each other.
 template <class T, class U> constexpr T scalar(U x) {
@@ -252,7 +265,8 @@ template <class V, class A> constexpr void append(thread V &v, thread int &at, A
 // float4(a, b.xyz), float4(0), float4(int4), T(x), T(a, b), ...: a vector from parts, from one scalar, or by
 // conversion; a scalar or an object of a class.
 template <class V> constexpr V construct() { return V{}; }
-template <class V, class A> constexpr V construct(A a) {
+template <class V, class A, enable<is_object_in_memory<A>> = 0> constexpr V construct(A &&a) { return V((A &&)a); }
+template <class V, class A, enable<!is_object<A>> = 0> constexpr V construct(A a) {
     typedef typename shape<V>::whole whole;
     if constexpr (!shape<V>::is_vector || is_object<A>) {
         return scalar<V>(a);
