@@ -20,6 +20,7 @@ import fake_cuda_core
 import mpsref
 from anymetal import cuda
 from anymetal.cuda import device as cuda_device
+from anymetal_fixtures import demand
 from mpsref import bench, registry
 from mpsref.bench import on_device
 from mpsref.registry import Operation
@@ -98,8 +99,9 @@ def assembler() -> str | None:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
 def test_no_register_is_stored_in_memory(operation: Operation, launched: dict[bytes, str], tmp_path: Path) -> None:
     """As NVIDIA's assembler reports; the driver of a GPU has another version of it."""
-    if (ptxas := assembler()) is None:
-        pytest.skip("no ptxas: pip install nvidia-cuda-nvcc")
+    ptxas = assembler()
+    demand(None if ptxas else "no ptxas: pip install nvidia-cuda-nvcc, or the extra dev", "ANYMETAL_REQUIRE_PTX")
+    assert ptxas is not None
     launch(operation)
     file = tmp_path / "kernel.ptx"
     for ptx, name in launched.items():

@@ -56,10 +56,17 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def demand_apple_gpu(reason: str | None) -> None:
     """Skip with the reason why there is no Apple GPU, or fail where ANYMETAL_REQUIRE_METAL=1 promises one."""
-    _demand(reason, "ANYMETAL_REQUIRE_METAL")
+    demand(reason, "ANYMETAL_REQUIRE_METAL")
 
 
-def _demand(reason: str | None, promise: str) -> None:
+def demand_ptx() -> None:
+    """Skip if kernels cannot be compiled for NVIDIA GPUs here, or fail where ANYMETAL_REQUIRE_PTX=1 promises it."""
+    can = toolchain.missing() is None and ptx.libdevice() is not None
+    demand(None if can else "no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm", "ANYMETAL_REQUIRE_PTX")
+
+
+def demand(reason: str | None, promise: str) -> None:
+    """Skip a test for a reason, or fail where the environment variable ``promise`` is 1."""
     if reason is None:
         return
     if os.environ.get(promise) == "1":
@@ -72,7 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("apple") is not None:
         demand_apple_gpu(metalcompute.unavailable())
     if item.get_closest_marker("nvidia") is not None:
-        _demand(driver.unavailable(), "ANYMETAL_REQUIRE_CUDA")
+        demand(driver.unavailable(), "ANYMETAL_REQUIRE_CUDA")
 
 
 @pytest.fixture
@@ -103,8 +110,7 @@ def device(package: ModuleType) -> metalcompute.Device:
 @pytest.fixture
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The fake cuda.core in the place of the real one, as in a fresh process; clang and libdevice are real."""
-    if toolchain.missing() is not None or ptx.libdevice() is None:
-        pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
+    demand_ptx()
 
     def compile_kernel(compiler: Any, library: Any, program: Any, kernel: Any, *rest: Any) -> Any:
         compiled = ptx.compile_kernel(compiler, library, program, kernel, *rest)

@@ -15,6 +15,7 @@ from anymetal.cuda import driver, ptx
 from anymetal.frontend import toolchain
 from anymetal.frontend.options import DEFAULTS, Options
 from anymetal.frontend.program import checked
+from anymetal_fixtures import demand_ptx
 from shared import COPY, REVERSE, SUMS, reversed_in_groups, size
 
 FLOAT, INT = ord("f") * 256 + 4, ord("i") * 256 + 4
@@ -40,8 +41,7 @@ def floats(out):
 
 @pytest.fixture
 def compiled(request):
-    if toolchain.missing() is not None or ptx.libdevice() is None:
-        pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
+    demand_ptx()
     compiler, library = toolchain.find(), ptx.libdevice()
 
     def compile_one(source, capability=(9, 0), name=None, is_exact=False, **constants):

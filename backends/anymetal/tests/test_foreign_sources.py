@@ -21,6 +21,7 @@ from anymetal.frontend.kernels import kernels
 from anymetal.frontend.options import DEFAULTS
 from anymetal.frontend.rewrites import Source, rewritten
 from anymetal.frontend.syntax import Syntax
+from anymetal_fixtures import demand_ptx
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -404,8 +405,7 @@ def ptx_of(source):
 
 
 def test_literals_on_nvidia():
-    if ptx.libdevice() is None:
-        pytest.skip("no libdevice.10.bc: pip install nvidia-nvvm")
+    demand_ptx()
     before = "template <typename T> float g(T x) { auto y = x * 0.1; return y + sizeof(y); }"
     text = ptx_of(kernel("out[i] = g(out[i]);", before))
     assert b".f64" not in text

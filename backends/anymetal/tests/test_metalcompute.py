@@ -14,6 +14,7 @@ import pytest
 
 import anymetal_fixtures
 from anymetal import CompileError, LaunchError, metalcompute
+from anymetal.cuda import ptx
 from shared import python
 
 SCALE = """
@@ -361,13 +362,18 @@ def test_without_a_gpu_it_says_so(fake: ModuleType, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("promise", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)], ids=["skip", "fail"]
 )
-def test_a_promised_gpu_must_be_there(
+def test_what_is_promised_must_be_there(
     monkeypatch: pytest.MonkeyPatch, promise: str, outcome: type[BaseException]
 ) -> None:
-    monkeypatch.setenv("ANYMETAL_REQUIRE_METAL", promise)
+    for name in ("METAL", "PTX"):
+        monkeypatch.setenv(f"ANYMETAL_REQUIRE_{name}", promise)
     anymetal_fixtures.demand_apple_gpu(None)
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="no GPU here") as caught:
         anymetal_fixtures.demand_apple_gpu("no GPU here")
+    assert caught.type is outcome
+    monkeypatch.setattr(ptx, "libdevice", lambda: None)
+    with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="nvidia-nvvm") as caught:
+        anymetal_fixtures.demand_ptx()
     assert caught.type is outcome
 
 
