@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import time
@@ -194,8 +195,7 @@ class Kernel:
             raise smallest(call, error, self._run) from None
         changed = {}
         for i, array in written.items():
-            differs = memory[position[i]] != done.memory[position[i]]
-            changed[i] = int(differs.reshape(array.size, -1).any(1).sum())
+            changed[i] = differing(memory[position[i]], done.memory[position[i]], array.itemsize)
         for place, after in done.memory.items():
             memory[place][...] = after
         if not self._function.device.checks:
@@ -324,7 +324,17 @@ UNUSED = bytes(16)
 
 
 def _place(array: NDArray[Any]) -> tuple[int, int]:
-    return array.ctypes.data, array.nbytes
+    return array.__array_interface__["data"][0], array.nbytes
+
+
+def differing(before: NDArray[np.uint8], after: NDArray[np.uint8], size: int) -> int:
+    """Return how many elements of a size differ in their bytes, which are compared as words."""
+    word = f"u{math.gcd(size, 8)}"
+    differs = before.view(word) != after.view(word)
+    return int(np.count_nonzero(differs.reshape(before.nbytes // size, -1).any(1) if size not in WORDS else differs))
+
+
+WORDS = (1, 2, 4, 8)
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -356,6 +366,7 @@ class Library:
         """Compile the source."""
         self._request, self._isolate = request, isolate
         self._compiled = request.open()
+        self._functions = dict[str, Kernel]()
 
     @property
     def kernels(self) -> Mapping[str, dict[str, Any]]:
@@ -369,7 +380,10 @@ class Library:
 
     def __getitem__(self, name: str) -> Kernel:
         with refused():
-            return Kernel(self._request, self._request.function(self._compiled, name), self._isolate)
+            if not isinstance(name, str) or name not in self._functions:
+                function = self._request.function(self._compiled, name)
+                self._functions[name] = Kernel(self._request, function, self._isolate)
+            return self._functions[name]
 
     @property
     def declared(self) -> Mapping[str, list[dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,12 +65,18 @@ def check_array(array: Any, known: Parameter, what: str) -> None:
     if known.is_written and isinstance(array, np.ndarray) and not array.flags.writeable:
         raise LaunchError(f"{what}: the kernel may write it, and the array is read-only; pass a copy")
     name, found = known.dtype, array.dtype
-    if name is not None and (found.name not in (name, EQUIVALENT.get(name)) or not found.isnative):
+    if name is not None and (name_of(found) not in (name, EQUIVALENT.get(name)) or not found.isnative):
         raise LaunchError(f"{what}: its elements have the dtype {name}, not {found}")
     if found.fields is not None and found.itemsize != known.nbytes:
         raise LaunchError(f"{what}: its elements have {known.nbytes} bytes, and the dtype {found.itemsize}{LAYOUT}")
     if name is None and 1 < known.nbytes < found.itemsize:  # 1: void, too
         raise LaunchError(f"{what}: its elements have {known.nbytes} bytes, and those of {found} {found.itemsize}")
+
+
+@functools.lru_cache(maxsize=256)
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype, which NumPy composes anew each time."""
+    return dtype.name
 
 
 def record(known: Parameter, value: Any, what: str) -> Record:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from reprlib import repr as shorten
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +34,7 @@ MEMORY = 4096
 GRACE = 60
 """Seconds that a process has to start, to compile, and to transfer its buffers."""
 
-START = "import sys; sys.path[:] = {!r}; from anymetal import isolation; isolation.serve()"
+START = "import sys; sys.path[:] = {!r}; from anymetal import isolation; isolation.serve({})"
 ERRORS = {error.__name__: error for error in (LaunchError, CompileError, TypeError, MemoryError)}
 
 
@@ -123,33 +126,60 @@ def placed(argument: Any, find: Callable[[Any], Any]) -> Any:
 def run(request: Request, name: str, call: Call) -> Results:
     """Run a call of a kernel in a process of its own; raise LaunchError if the process crashes or exceeds a limit."""
     seconds, memory = launch_seconds(call.seconds), positive("ANYMETAL_LAUNCH_MEMORY", None, MEMORY, "MiB")
-    command = [sys.executable, "-c", START.format([os.path.abspath(folder) for folder in sys.path])]
-    try:
-        done = subprocess.run(
-            command, input=pickle.dumps((request, name, call, seconds, memory)), capture_output=True, check=False,
-            timeout=GRACE + 10 * seconds,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise LaunchError(f"kernel `{name}`, in a process of its own, did not end; the process was killed") from None
-    head, _, data = done.stdout.partition(b"\n")
+    with _channel() as channel:  # the process and what it imports may print
+        number = channel.fileno()
+        command = [sys.executable, "-c", START.format([os.path.abspath(folder) for folder in sys.path], number)]
+        try:
+            done = subprocess.run(
+                command, input=pickle.dumps((request, name, call, seconds, memory)), stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, check=False, timeout=GRACE + 10 * seconds, pass_fds=(number,),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            text = f"kernel `{name}`, in a process of its own, did not end; the process was killed"
+            raise LaunchError(text) from None
+        channel.seek(0)
+        head, data = channel.readline(), channel.read()
     if done.returncode:
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit status {done.returncode}"
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise LaunchError(f"kernel `{name}` ended its process with {how}{': ' + said[-1][:500] if said else ''}")
+    try:
+        error, results = _read(head, data, call)
+    except (ValueError, KeyError, TypeError, IndexError) as wrong:
+        raise LaunchError(
+            f"kernel `{name}`, in a process of its own, left no results that can be read ({shorten(str(wrong))}): it "
+            "may have overwritten the memory of its process"
+        ) from None
+    if error:
+        raise error
+    return results
+
+
+def _channel() -> IO[bytes]:
+    """Return a file that a process inherits and writes its results to, in memory if the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("anymetal"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def _read(head: bytes, data: bytes, call: Call) -> tuple[Exception | None, Results]:
+    """Return what a process answered: the error, if it is one, and the results."""
     answer = json.loads(head)
     findings = [Finding.described(row) for row in answer["findings"]]
-    if answer["error"] == LaunchError.__name__:
-        raise found_error(answer["message"], findings)
-    if answer["error"] is not None:
-        raise ERRORS[answer["error"]](answer["message"])
-    ends = np.cumsum([call.memory[position].nbytes for position in call.written])
-    parts = np.split(np.frombuffer(data, np.uint8), ends)
     unreached = [Place(*row) for row in answer["unreached"]]
-    return Results(dict(zip(call.written, parts, strict=False)), findings, answer["written"], unreached)
+    if answer["error"] == LaunchError.__name__:
+        return found_error(answer["message"], findings), Results({}, (), ())
+    if answer["error"] is not None:
+        return ERRORS[answer["error"]](answer["message"]), Results({}, (), ())
+    *ends, end = itertools.accumulate((call.memory[position].nbytes for position in call.written), initial=0)
+    if len(data) != end:
+        raise ValueError(f"{len(data)} bytes of {end}")
+    parts = np.split(np.frombuffer(data, np.uint8), ends[1:])
+    return None, Results(dict(zip(call.written, parts, strict=False)), findings, answer["written"], unreached)
 
 
-def serve() -> None:
-    """Run the call that arrives at the standard input, and write the results to the standard output.
+def serve(channel: int) -> None:
+    """Run the call that arrives at the standard input, and write the results to a file that is open.
 
     The answer is JSON and bytes, since what a kernel has damaged must not be unpickled.
     """
@@ -167,9 +197,10 @@ def serve() -> None:
         name = next(key for key, kind in ERRORS.items() if isinstance(error, kind))
         found = [one.describe() for one in getattr(error, "findings", ())]
         answer |= {"error": name, "message": str(error), "findings": found}
-    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-    for one in results:
-        sys.stdout.buffer.write(one.data)
+    with os.fdopen(channel, "wb") as stream:
+        stream.write(json.dumps(answer).encode() + b"\n")
+        for one in results:
+            stream.write(one.data)
 
 
 def _limit(seconds: float, nbytes: float) -> None:

@@ -13,7 +13,9 @@ import pytest
 
 import anymetal
 from anymetal import CompileError, LaunchError, clang, isolation
+from anymetal.api import differing
 from anymetal.arguments import as_number
+from anymetal.frontend import cache
 from shared import environment
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
@@ -52,6 +54,22 @@ def test_arrays_are_changed_in_place(library):
     library["axpy"].threadgroups((2,), 2, x, y, np.float32(-10))
     np.testing.assert_array_equal(y, 1)
     np.testing.assert_array_equal(x, np.arange(4))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 8, 12, 16])
+def test_elements_that_differ_are_counted_by_their_bytes(size):
+    before = np.random.default_rng(size).integers(0, 256, 60 * size, np.uint8)
+    after = before.copy()
+    after[[0, size - 1, 7 * size, 40 * size + size // 2]] ^= 1 << 7
+    assert differing(before, after, size) == 3
+    assert differing(before, before, size) == 0
+
+
+def test_a_library_compiles_a_kernel_once(library, monkeypatch):
+    first = library["axpy"]
+    monkeypatch.setattr(cache, "key", None)
+    monkeypatch.setattr(isolation.Request, "function", None)
+    assert library["axpy"] is first
 
 
 POINTERS = """
@@ -432,6 +450,28 @@ def test_a_crash_of_the_process(monkeypatch, child, message):
     x, y = arrays()
     with pytest.raises(LaunchError, match=message):
         anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)["axpy"](4, 4, x, y, 10, seconds=0.01)
+    np.testing.assert_array_equal(y, 1)
+
+
+def test_what_the_process_prints_is_no_result(monkeypatch):
+    forged = json.dumps({"error": None, "message": "", "findings": [], "written": [0, 0, 0], "unreached": []})
+    printed = f"print({forged!r}); print('line' * 3000, flush=True)"
+    monkeypatch.setattr(isolation, "START", f"{printed.replace('{', '{{').replace('}', '}}')}; {isolation.START}")
+    x, y = arrays()
+    done = anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)["axpy"](4, 4, x, y, 10)
+    assert done.written == {1: 4}
+    np.testing.assert_array_equal(y, [1, 11, 21, 31])
+
+
+ANSWER = '{{"error": null, "message": "", "findings": [], "written": [0], "unreached": []}}'
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[]", '{{"error": "Other"}}', f"{ANSWER}\n1234"])
+def test_results_that_cannot_be_read(monkeypatch, answer):
+    monkeypatch.setattr(isolation, "START", f"{{0!r}}; import os; os.write({{1}}, {answer.encode()!r})")
+    x, y = arrays()
+    with pytest.raises(LaunchError, match="kernel `axpy`, in a process of its own, left no results that can be read"):
+        anymetal.compile(AXPY, define={"N": 4, "N_TYPE": "uint"}, isolate=True)["axpy"](4, 4, x, y, 10)
     np.testing.assert_array_equal(y, 1)
 
 

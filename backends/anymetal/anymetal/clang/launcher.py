@@ -406,7 +406,7 @@ class Source:
 
     def __init__(self, toolchain: Toolchain, options: Options, program: Program) -> None:
         """Hold a source."""
-        self.program, self.libraries = program, dict[str, Library]()
+        self.program, self.libraries = program, dict[tuple[Any, ...], Library]()
         self._toolchain, self._options = toolchain, options
         if len(program.kernels) == 1 and not program.constants:
             self.library(next(iter(program.kernels)), {})
@@ -419,18 +419,12 @@ class Source:
         def build(output: Path) -> dict[str, Any]:
             return build_kernel(self._toolchain, self._options, program, kernel, values, output)
 
-        key = cache.key(
-            "kernel",
-            fingerprint(self._toolchain),
-            *of_options(self._options),
-            program.text,
-            name,
-            *sorted(values.items()),
-        )
+        key = name, *sorted(values.items())
         with importing, _loading:
             if key not in self.libraries:
                 launcher(self._toolchain)
-                compiled = cache.fetch(key, build)
+                of_toolchain = fingerprint(self._toolchain), *of_options(self._options)
+                compiled = cache.fetch(cache.key("kernel", *of_toolchain, program.text, *key), build)
                 self.libraries[key] = Library(compiled.file, compiled.about)
             return self.libraries[key]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -59,8 +60,13 @@ class Parameter(NamedTuple):
     @property
     def dtype(self) -> str | None:
         """The name of the dtype of the numbers in it; None for another type."""
-        kind, size = chr(self.numbers >> 8), self.numbers & 255
-        return (np.dtype(f"{kind}{size}").name if kind != "V" else "bfloat16") if size else None
+        return _dtype(self.numbers)
+
+
+@functools.cache
+def _dtype(numbers: int) -> str | None:
+    kind, size = chr(numbers >> 8), numbers & 255
+    return (np.dtype(f"{kind}{size}").name if kind != "V" else "bfloat16") if size else None
 
 
 class Member(NamedTuple):
