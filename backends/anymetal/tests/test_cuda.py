@@ -557,7 +557,14 @@ def test_streams(device, copy, fake_cuda):
 def test_options_of_a_kernel_are_those_of_the_clang_runtime(device, tmp_path):
     (tmp_path / "two.h").write_text("#define TWO bfloat(2.0f)\n")
     source = COPY.replace("#include <metal_stdlib>", "#include <metal_stdlib>\n#include <two.h>", 1)
-    device.kernel(source, version="3.1", include=[tmp_path], fast_math=False, define={"THREE": 3})
+
+    def kernel():
+        return device.kernel(source, version="3.1", include=[tmp_path], fast_math=False, define={"THREE": 3})
+
+    first = kernel()
+    assert kernel() is first
+    (tmp_path / "two.h").write_text("#define TWO bfloat(3.0f)\n")
+    assert kernel() is not first
     with pytest.raises(CompileError, match=r"two\.h' file not found"):
         device.kernel(source)
     with pytest.raises(CompileError, match="version='9'"):

@@ -582,7 +582,7 @@ class Device:
                 "(ulimit -v), or use sanitize=False"
             )
         self._toolchain = toolchain
-        self._kernels: dict[tuple[str, Options], Kernel] = {}
+        self._kernels: dict[tuple[Options, tuple[str, ...]], Kernel] = {}
 
     def kernel(
         self,
@@ -612,10 +612,11 @@ class Device:
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
         options = Options.of(version, include, fast_math, define, self.checks)
-        kernel = self._kernels.get((source, options))
+        key = options, options.texts(source)
+        kernel = self._kernels.get(key)
         if kernel is None:
             kernel = Kernel(self, compile_source(self._toolchain, source, options))
-            self._kernels[source, options] = kernel
+            self._kernels[key] = kernel
         return kernel
 
     def buffer(self, length_or_data: Any, /) -> Buffer:

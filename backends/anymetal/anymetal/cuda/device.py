@@ -375,7 +375,7 @@ class Device:
         self.capability, self.name = tuple(native.compute_capability), native.name
         self.context = _contexts.setdefault(self.index, Context())
         self._toolchain, self._library = toolchain, library
-        self._kernels: dict[tuple[str, Options], Kernel] = {}
+        self._kernels: dict[tuple[Options, tuple[str, ...]], Kernel] = {}
         self._streams: dict[int, Any] = {}
         self._pinned, self._tables, self._own = Pinned(), DeviceTables(), threading.local()
 
@@ -604,10 +604,11 @@ class Device:
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
         options = Options.of(version, include, fast_math, define)
-        kernel = self._kernels.get((source, options))
+        key = options, options.texts(source)
+        kernel = self._kernels.get(key)
         if kernel is None:
             program = checked(self._toolchain, source, options)
-            kernel = self._kernels.setdefault((source, options), Kernel(self, program, options))
+            kernel = self._kernels.setdefault(key, Kernel(self, program, options))
         return kernel
 
     def compiled(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import time
@@ -113,7 +112,7 @@ class Options:
         while waiting:
             path = waiting.pop()
             if path not in found:
-                found[path] = _text(path, path.stat().st_mtime_ns)
+                found[path] = path.read_text(errors="replace")  # a file may change without its time stamp
                 waiting += self._named(found[path], path.parent)
         return dict(sorted(found.items()))
 
@@ -148,8 +147,3 @@ def _macros(define: Any) -> Iterator[str]:
         if not re.fullmatch(r"[ -\[\]-~]*", text):
             raise CompileError(f"define={{{name!r}: {shorten(value)}}}: a value is ASCII text in one line without \\")
         yield f"-D{name}={text}"
-
-
-@functools.lru_cache(maxsize=256)
-def _text(path: Path, changed: int) -> str:
-    return path.read_text(errors="replace")
