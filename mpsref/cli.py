@@ -28,6 +28,7 @@ from anymetal.environment import variable
 from mpsref import registry
 from mpsref.arguments.text import near, shown
 from mpsref.conformance import CASES
+from mpsref.errors import loaded
 
 if TYPE_CHECKING:
     from mpsref.conformance.golden import Status, SummaryRow
@@ -68,7 +69,7 @@ class _Commands(TyperGroup):
         """Return a command; import the package that has it only then."""
         known = super().get_command(ctx, cmd_name)
         found = () if known else metadata.entry_points(group=COMMANDS, name=cmd_name)
-        return typer.main.get_command(next(iter(found)).load()) if found else known
+        return typer.main.get_command(loaded(next(iter(found)))) if found else known
 
     def invoke(self, ctx: Any) -> object:  # the Context of click, or of a copy in typer
         """Run a command; Ctrl-C ends it with one line, not a traceback."""
@@ -804,7 +805,7 @@ def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) 
     from mpsref import machine
 
     try:
-        (bugs,) = [point.load() for point in metadata.entry_points(group="mpsref.bugs", name="kernels")]
+        (bugs,) = [loaded(point) for point in metadata.entry_points(group="mpsref.bugs", name="kernels")]
     except ModuleNotFoundError as error:
         raise ValueError(f"{error}: the published kernels are in a clone of mpsref, and not in its wheel") from None
     console = _console()

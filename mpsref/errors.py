@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = [
     "CycleError",
     "DuplicateHandleError",
@@ -19,6 +24,16 @@ __all__ = [
     "install",
     "needs",
 ]
+
+
+def loaded(point: EntryPoint) -> Any:
+    """Return what a package has under an entry point; raise ImportError if its import would end the process."""
+    try:
+        return point.load()
+    except SystemExit as error:
+        raise ImportError(
+            f"{point.group}: {point.name!r} ({point.value}) cannot be loaded: SystemExit: {error}"
+        ) from None
 
 
 class ShapeError(ValueError):

@@ -32,7 +32,7 @@ from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.codecs import parameter
-from mpsref.errors import ShapeError
+from mpsref.errors import ShapeError, loaded
 
 Formula: TypeAlias = Callable[..., Any]
 """``formula(problem, *inputs)`` returns one result or a tuple of them, computed in the dtype of the inputs."""
@@ -441,7 +441,7 @@ def _import_kernels() -> None:
         for module in iter_modules(package.__path__, "mpsref.kernels."):
             import_module(module.name)
         for point in metadata.entry_points(group=KERNELS_GROUP):
-            point.load()
+            loaded(point)
 
 
 def _declared_specs() -> Iterator[type[Spec]]:

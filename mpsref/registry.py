@@ -102,7 +102,7 @@ def _load(name: str) -> Backend:
             loaded = point.load()
         if not isinstance(loaded, Backend):
             raise TypeError(f"{point.value} is a {type(loaded).__name__}, not an mpsref.Backend")
-    except Exception as error:  # an import may raise anything; the other backends stay usable
+    except (Exception, SystemExit) as error:  # an import may raise anything; the other backends stay usable
         reason = f"backend {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
         return Backend(point.name, {}, unavailable=lambda: reason)
     return loaded
@@ -129,6 +129,8 @@ def _of_module(text: str) -> Backend | None:
         if error.name is not None and module.startswith(error.name):
             return None
         raise ValueError(f"backend {text!r} cannot be loaded: {error}") from error
+    except SystemExit as error:
+        raise ValueError(f"backend {text!r} cannot be loaded: SystemExit: {error}") from error
     except AttributeError:
         raise ValueError(f"backend {text!r}: the module {module!r} has no {attribute!r}") from None
     if not isinstance(found, Backend):

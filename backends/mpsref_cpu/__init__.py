@@ -6,6 +6,8 @@ An implementation is a function ``(problem, *inputs, out)``. It takes per-axis t
 its module in ``mpsref.kernels``.
 """
 
+import os
+
 from mpsref import Backend
 from mpsref.backend import LazyImplementations
 from mpsref_cpu.half import in_float32
@@ -19,4 +21,13 @@ def _device() -> str:
     return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-backend = Backend("cpu", LazyImplementations(__name__, in_float32), device=_device, rules=("functions within 2 units",))
+def _unavailable() -> str | None:
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+        return None
+    return "NUMBA_DISABLE_JIT is set, and the kernels of the cpu backend are compiled by numba: unset it"
+
+
+backend = Backend(
+    "cpu", LazyImplementations(__name__, in_float32), unavailable=_unavailable, device=_device,
+    rules=("functions within 2 units",),
+)  # fmt: skip

@@ -38,7 +38,7 @@ import numpy as np
 from mpsref.arguments.text import shown
 from mpsref.conformance import families
 from mpsref.conformance.golden_entries import KINDS, Comparison, Entry, Kind, Tolerance, by_id, load
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, loaded
 from mpsref.registry import Backend, get_available, get_backend
 
 __all__ = [
@@ -151,7 +151,7 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
 
 def _replay_probe(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Run a problem of the probe, which the package that has the probe replays."""
-    (replay,) = [point.load() for point in metadata.entry_points(group="mpsref.golden", name="probe")]
+    (replay,) = [loaded(point) for point in metadata.entry_points(group="mpsref.golden", name="probe")]
     id, number = entry.parameters["probe"], entry.parameters["problem"]
     expected = entry.expected["result"]
     result = replay(id, number, backend)

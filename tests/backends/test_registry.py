@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import mpsref
 from mpsref import Backend, Operation, PoolingAverage, UnsupportedError, registry
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import operations
+from mpsref.errors import loaded
 
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
@@ -256,9 +258,14 @@ def test_an_error_of_a_backend_is_the_callers_to_see() -> None:
         ("mpsref_no_such_module:backend", r"ModuleNotFoundError: No module named 'mpsref_no_such_module'"),
         ("mpsref.geometry:no_such_name", r"AttributeError: .*no_such_name.?"),
         ("mpsref.geometry:Window", r"TypeError: mpsref.geometry:Window is a type, not an mpsref.Backend"),
+        ("module_that_exits:backend", "SystemExit: not here"),
     ],
 )
-def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, value: str, reason: str) -> None:
+def test_a_backend_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str, reason: str
+) -> None:
+    (tmp_path / "module_that_exits.py").write_text("raise SystemExit('not here')")
+    monkeypatch.syspath_prepend(tmp_path)
     registry._loaded.clear()
     broken = EntryPoint("broken", value, registry.ENTRY_POINT_GROUP)
     points = {"broken": broken, **registry._entry_points()}
@@ -269,6 +276,26 @@ def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, value:
         POOL.forward(X, backend="broken")
     assert str(caught.value) == row.reason
     assert np.array_equal(POOL.forward(X), Y)
+
+
+def test_a_module_that_exits_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "module_that_exits.py").write_text("raise SystemExit('not here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"^backend 'module_that_exits:b' cannot be loaded: SystemExit: not here"):
+        POOL.forward(X, backend="module_that_exits:b")
+    point = EntryPoint("exits", "module_that_exits:b", "mpsref.kernels")
+    with pytest.raises(
+        ImportError, match=r"^mpsref.kernels: 'exits' \(module_that_exits:b\) cannot be loaded: SystemExit"
+    ):
+        loaded(point)
+
+
+def test_the_cpu_backend_needs_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    with pytest.raises(UnsupportedError, match=r"NUMBA_DISABLE_JIT is set, .* unset it"):
+        POOL.forward(X, backend="cpu")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
+    np.testing.assert_allclose(POOL.forward(X, backend="cpu"), Y, rtol=1e-6, atol=1e-7)
 
 
 # ---- importing is cheap ---------------------------------------------------------------------------------------------

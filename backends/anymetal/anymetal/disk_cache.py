@@ -170,7 +170,10 @@ def _checked(folder: Path, name: str) -> Path | None:
 
 
 def _risk(folder: Path, name: str) -> str | None:
-    """Return how other users could replace files in a folder, as a sentence, or ``None`` if they cannot."""
+    """Return why a folder cannot be used, as a sentence: other users could replace files in it; else ``None``."""
+    if re.search(r"[\0-\x1f\x7f]", str(folder)):
+        what = "has a control character in its name, which compilers do not read"
+        return f"the folder {str(folder)!r} {what}; set {name} to another"
     if not hasattr(os, "geteuid"):
         return None
     for place in (folder, *folder.parents):

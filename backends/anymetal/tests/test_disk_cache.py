@@ -233,6 +233,14 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, place: str, m
     )
 
 
+def test_a_folder_whose_name_compilers_do_not_read_is_refused(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path / "a\nb"))
+    with pytest.warns(
+        RuntimeWarning, match=r"a\\nb/test' has a control character in its name, .*; set ANYMETAL_CACHE_DIR"
+    ):
+        assert disk_cache.private_folder("test") is None
+
+
 @needs_owners
 def test_a_link_leads_to_the_folder_that_is_checked(tmp_path: Path) -> None:
     (tmp_path / "shared" / "test").mkdir(parents=True)

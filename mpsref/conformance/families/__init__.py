@@ -20,6 +20,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter
 from mpsref.conformance.mutants import Mutant, common_mutants, memory_mutants, nonfinite_mutants
 from mpsref.conformance.runner import Property
+from mpsref.errors import loaded
 from mpsref.registry import Operation, Spec
 
 ENTRY_POINT_GROUP = "mpsref.families"
@@ -52,7 +53,7 @@ def load() -> tuple[Family, ...]:
 @functools.cache
 def _discovered() -> tuple[Family, ...]:
     points = sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
-    installed: list[Family] = [point.load() for point in points]
+    installed: list[Family] = [loaded(point) for point in points]
     modules = (importlib.import_module(f"{__name__}.{name}") for _, name, _ in pkgutil.iter_modules(__path__))
     return (*sorted((module.FAMILY for module in modules), key=lambda family: family.name), *installed)
 
