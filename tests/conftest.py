@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import settings
@@ -12,6 +11,7 @@ from hypothesis import settings
 import mpsref
 from anymetal_fixtures import empty_cache, interruptible, rare_collections
 from mpsref.conformance import checker
+from mpsref.conformance.case import Case
 
 __all__ = ["empty_cache", "interruptible", "rare_collections"]
 
@@ -68,12 +68,19 @@ def ieee_backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def few_of(layers: Iterable[tuple[str, Case]]) -> list[tuple[str, Case]]:
+    """Return two layers of an operation and a worked example; a third layer where there is none."""
+    found = list(layers)
+    examples = [one for one in found if one[0].startswith(checker.WORKED)]
+    return [*found[:2], *(examples[:1] or found[2:3])]
+
+
 @pytest.fixture
 def few_layers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check three layers of each operation, except in tests with processes, which do not see this."""
+    """Check two layers and a worked example of each operation, except in tests with processes, which do not see it."""
     if "all_layers" not in request.fixturenames:
         layers = checker.layer_cases
-        monkeypatch.setattr(checker, "layer_cases", lambda operation: islice(layers(operation), 3))
+        monkeypatch.setattr(checker, "layer_cases", lambda operation: few_of(layers(operation)))
 
 
 @pytest.fixture

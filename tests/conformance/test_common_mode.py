@@ -84,6 +84,14 @@ def test_a_result_of_another_shape_is_no_agreement() -> None:
     assert checker.outcome_of(case, turned).status == "failed"
 
 
+@pytest.mark.usefixtures("few_layers")
+def test_the_few_layers_of_tests_have_an_example() -> None:
+    with_examples = [operation for operation in operations() if any(worked.cases(operation))]
+    assert with_examples
+    for operation in with_examples:
+        assert any(name.startswith(checker.WORKED) for name, _ in checker.layer_cases(operation)), operation
+
+
 def test_a_replayed_example_is_compared_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     text = next(text for text in worked.EXAMPLES if text.startswith("UpsamplingNearest.forward"))
     monkeypatch.setitem(worked.EXAMPLES, text, worked.Worked(([2.0] * 12,)))
