@@ -48,4 +48,5 @@ backend = Backend(
     fast_math=True,
     refuses=_refuses,
     named_only=True,
+    isolated=True,  # an assertion of Metal ends the process; Metal starts in the new interpreter, and is never forked
 )

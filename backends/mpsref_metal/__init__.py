@@ -50,6 +50,8 @@ def backend_on(
         arrays=getattr(runtime, "arrays", None),
         fast_math=True,
         named_only=named_only,
+        # Not isolated, on Metal neither: the process of isolated cases serves all blocks, and does not end when it is
+        # worn, and a copy of the backend would be a fork of a process that may have used Metal. `--isolate` does it.
         is_worn=lambda: launches() > MOST_LAUNCHES,
     )
 

@@ -333,7 +333,10 @@ def test_frameworks_declare_isolation(monkeypatch):
     """A copy of one, which would be a fork of this process, is isolated only if this is demanded."""
     frameworks = [name for name in registry.named_only() if name.partition(":")[0] in FRAMEWORKS]
     assert {name.partition(":")[0] for name in frameworks} == FRAMEWORKS
-    for backend in map(registry.get_backend, frameworks):
+    assert checker._limits(registry.get_backend("mps:fake"), None) is None
+    for backend in map(registry.get_backend, [*frameworks, "mps"]):  # Metal is not forked either
+        with contextlib.closing(checker.isolated_runner(backend, Limits())) as runner:
+            assert runner._new, backend.name
         assert checker._limits(backend, None) == Limits(), backend.name
         assert checker._limits(replace(backend), None) is None
         assert checker._limits(replace(backend), True) == Limits()
