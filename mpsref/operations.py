@@ -288,6 +288,20 @@ class Problem(_Record):
         """Return the length of the axis n, h, w or c of the source image."""
         raise NotImplementedError
 
+    @classmethod
+    def size_field(cls) -> str | None:
+        """Return the field that is height and width of an array with images, by its declared shape, or ``None``.
+
+        >>> from mpsref import PoolingMax, SoftMax
+        >>> PoolingMax.problems["gradient"].size_field(), SoftMax.problems["gradient"].size_field()
+        ('gradient_size', None)
+        """
+        shapes = (_words(one.dims) for one in (*cls.inputs.values(), *cls.results.values()))
+        return next(
+            (size for first, size, *_ in (s for s in shapes if len(s) > 1) if first == "n" and size in cls.field_names),
+            None,
+        )
+
     @property
     def flops(self) -> int:
         """Number of multiplications and additions if these dominate the cost, else 0."""

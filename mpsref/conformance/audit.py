@@ -752,7 +752,8 @@ def _shape(problem: Any) -> tuple[int, int, int, int]:
 
 def _results(problem: Any) -> tuple[int, int]:
     """Return the number of windows, or rows and columns where there are none."""
-    found = getattr(problem, "output_size", None) or getattr(problem, "gradient_size", None) or _shape(problem)[1:3]
+    name = problem.size_field()
+    found = getattr(problem, name) if name else _shape(problem)[1:3]
     return found[0], found[1]
 
 
@@ -780,7 +781,7 @@ def _windows(axis: int, problem: Problem, limit: int) -> Problem | None:
     else:
         shape[1 + axis] -= fewer * stride
     results[axis] -= fewer
-    size = next((name for name in ("output_size", "gradient_size") if hasattr(problem, name)), None)
+    size = problem.size_field()
     if min(shape) < 1:
         return None
     return _changed(problem, source_shape=tuple(shape), **({size: tuple(results)} if size else {}))

@@ -99,10 +99,11 @@ class Layer:
     def grown(self, axis: int, factor: int) -> Self:
         """Return this layer with an axis of its source, and of dependent sizes, multiplied by ``factor``."""
         n, height, width, c = (length * factor if k == axis else length for k, length in enumerate(self.source_shape))
+        names = {problem.size_field() for problem in self.spec.problems.values()}
         sizes = {
             name: tuple(length * factor if k + 1 == axis else length for k, length in enumerate(value))
             for name, value in self.call.items()
-            if name in ("output_size", "gradient_size")
+            if name in names
         }
         return self._fitted(replace(self, source_shape=(n, height, width, c), call={**self.call, **sizes}))
 
