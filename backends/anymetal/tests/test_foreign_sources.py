@@ -422,10 +422,19 @@ def test_literals_on_nvidia():
         ("namespace a { template <class T> T g(T x); }", "out[i] = a::g(1.0f);", "g"),
         ("struct S { float far() const; };", "S s; out[i] = s.far();", "S::far|far"),
         ("static float hidden();", "out[i] = hidden();", "hidden"),
+        ("float metal_stdlib(float x);", "out[i] = metal_stdlib(1);", "metal_stdlib"),  # a word of a path
+        # Variables of the process are none of the source: of the C library, of Python, of the launcher.
+        *(
+            (f"extern constant ulong {name};", f"out[i] = {name};", name)
+            for name in ("environ", "Py_Version", "anymetal_run", "expf", "memcpy")
+        ),
+        ("extern constant float table[4];", "out[i] = table[i];", "table"),
+        ("namespace a { extern constant float x; }", "out[i] = a::x;", "x"),
+        ("template <class T> struct S { static constant T v; };", "out[i] = S<float>::v;", "v"),
     ],
 )
-def test_functions_that_are_not_defined(device, before, body, name):
-    message = rf"<msl>:3:\d+: error: the function `(.*::)?({name})` is declared and used, and not defined"
+def test_what_is_not_defined(device, before, body, name):
+    message = rf"<msl>:3:\d+: error: the (function|variable) `(.*::)?({name})` is declared and used, and not defined"
     with pytest.raises(CompileError, match=message):
         device.kernel(kernel(body, before))
     if ptx.libdevice() is not None:

@@ -18,7 +18,7 @@ from ..fork_safe import importing
 from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
-from ..frontend.program import Constants, Program, checked, undefined
+from ..frontend.program import Constants, Program, checked
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain, find
 from ..interface import LaunchError
@@ -37,7 +37,7 @@ from .flags import (
     unavailable,
 )
 from .lines import Place, image, lines_of, unreached, unset
-from .objects import check_loading
+from .objects import check_loading, undefined
 
 IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # maximum number of free blocks of a size, and maximum size of a free block
 
@@ -308,6 +308,8 @@ class Checks:
 
 WATCHED = "#undef ANYMETAL_UNSET_ONE\n#define ANYMETAL_UNSET_ONE ANYMETAL_UNSET\n"
 """What precedes the C++ of a kernel with numbers of which the compiler does not know whether they are set."""
+HIDDEN = '_Pragma("GCC visibility push(hidden)")\n'
+"""What precedes that C++: names of a source are its own, whatever the process has under the same name."""
 SYNCHRONIZING = frozenset(("anymetal_barrier", "anymetal_exchange_values"))
 """Functions of the launcher for which a thread has to wait."""
 
@@ -376,7 +378,7 @@ def build_kernel(
     options = program.options(options)
     headers = _headers(toolchain, options)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
-    file.write_text(cpp)
+    file.write_text(f"{HIDDEN}{cpp}")
     inlined = _inlined(toolchain) if options.checks and IS_INLINED else None
     first = output.with_suffix(".ll") if options.checks else compiled
     command = compile_command(toolchain, options, headers, "-emit-llvm" if options.checks else "-emit-obj")
@@ -386,16 +388,18 @@ def build_kernel(
 
     found = compiled_unset()
     if options.checks and not all(is_sure for *_, is_sure in found):  # a launch tells
-        file.write_text(f"{WATCHED}{cpp}")
+        file.write_text(f"{WATCHED}{HIDDEN}{cpp}")
         found = [one for one in found if one[-1]] + [one for one in compiled_unset() if not one[-1]]
     if options.checks:
         first.write_text(with_odd_accesses(first.read_text()))
         toolchain.make([*inline_command(toolchain, inlined), str(first), "-o", str(compiled)])
+    for symbol in undefined(compiled.read_bytes()):
+        raise program.undefined(symbol, values)
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
     needed = check_loading(output.read_bytes(), is_checked=options.checks)
     for symbol in needed:
         if not hasattr(ctypes.CDLL(None), symbol):
-            raise undefined(symbol, cpp)
+            raise program.undefined(symbol, values)
     about = image(output) | {"unset": found} if options.checks else None
     synchronizes = not SYNCHRONIZING.isdisjoint(needed)
     return {"synchronizes": synchronizes, "atomics": "atomic" in program.text, "image": about}

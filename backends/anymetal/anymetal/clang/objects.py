@@ -16,10 +16,11 @@ RELOCATIONS, SYMBOLS, DYNAMIC = 4, 11, 6
 RESOLVED = frozenset((37, 1032))
 """Relocations of x86-64 and arm64 with a value that a function of the library computes."""
 GLOBAL, RESOLVER = 1, 10
+OBJECT_SYMBOLS, HIDDEN = 2, 2
 
 MACH_CODE = {0x09: "__mod_init_func", 0x0A: "__mod_term_func", 0x15: "__thread_init", 0x16: "__init_offsets"}
 SYMBOL_TABLE, SEGMENT, ROUTINES = 0x02, 0x19, 0x1A
-EXTERNAL, DEFINED = 0x01, 0x0E
+EXTERNAL, DEFINED, PRIVATE = 0x01, 0x0E, 0x10
 """Bits of the type of a symbol in Mach-O."""
 
 
@@ -29,9 +30,9 @@ def check_loading(data: bytes, *, is_checked: bool = False) -> list[str]:
     A library with checks has two functions of the compiler's sanitizers that run then, and do nothing.
     """
     if data.startswith(b"\x7fELF\x02\x01"):
-        found, needed = list(_elf(data, OWN_BYTES if is_checked else 0)), _needed(data)
+        found, needed = list(_elf(data, OWN_BYTES if is_checked else 0)), _elf_needed(data, SYMBOLS)
     elif data.startswith(b"\xcf\xfa\xed\xfe"):
-        found, needed = list(_mach(data)), list(_mach_needed(data))
+        found, needed = list(_mach(data)), _mach_undefined(data)
     else:
         raise CompileError("the compiler wrote a library of an unknown format")
     if found:
@@ -39,7 +40,16 @@ def check_loading(data: bytes, *, is_checked: bool = False) -> list[str]:
             f"<msl>: error: the source has code that runs when it is loaded ({', '.join(sorted(set(found)))}): "
             "give constants values that are known to the compiler"
         )
-    return needed
+    return [name for name, _ in needed]
+
+
+def undefined(data: bytes) -> list[str]:
+    """Return the symbols of an object file that are hidden, those of its source, and have no definition."""
+    if data.startswith(b"\x7fELF\x02\x01"):
+        found = [name for name, visibility in _elf_needed(data, OBJECT_SYMBOLS) if visibility == HIDDEN]
+    else:
+        found = [name for name, kind in _mach_undefined(data) if kind & PRIVATE]
+    return [name for name in found if name != "__dso_handle"]  # which the linker defines
 
 
 def _sections(data: bytes) -> list[tuple[int, ...]]:
@@ -65,15 +75,15 @@ def _elf(data: bytes, allowed: int) -> Iterator[str]:
             yield from ("ifunc" for row in _records("<IBBHQQ", data, offset, size) if row[1] & 15 == RESOLVER)
 
 
-def _needed(data: bytes) -> list[str]:
-    sections, names = _sections(data), []
+def _elf_needed(data: bytes, kind_of_section: int) -> Iterator[tuple[str, int]]:
+    """Yield the symbols without a definition with their visibility."""
+    sections = _sections(data)
     for kind, offset, size, link in sections:
-        if kind == SYMBOLS:
-            for name, info, _, section, _, _ in _records("<IBBHQQ", data, offset, size):
+        if kind == kind_of_section:
+            for name, info, other, section, _, _ in _records("<IBBHQQ", data, offset, size):
                 if name and not section and info >> 4 == GLOBAL:
                     start = sections[link][1] + name
-                    names.append(data[start : data.index(b"\0", start)].decode(errors="replace"))
-    return names
+                    yield data[start : data.index(b"\0", start)].decode(errors="replace"), other & 3
 
 
 def _commands(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -85,14 +95,15 @@ def _commands(data: bytes) -> Iterator[tuple[int, int, int]]:
         at += size
 
 
-def _mach_needed(data: bytes) -> Iterator[str]:
+def _mach_undefined(data: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the symbols without a definition with the bits of their types."""
     for command, at, _ in _commands(data):
         if command == SYMBOL_TABLE:
             first, count, names = struct.unpack_from("<III", data, at + 8)
             for name, kind, _, _, _ in _records("<IBBHQ", data, first, 16 * count):
                 if kind & EXTERNAL and not kind & DEFINED:
                     start = names + name
-                    yield data[start : data.index(b"\0", start)].decode(errors="replace").removeprefix("_")
+                    yield data[start : data.index(b"\0", start)].decode(errors="replace").removeprefix("_"), kind
 
 
 def _mach(data: bytes) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ..environment import variable
 from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
-from ..frontend.program import Program, undefined
+from ..frontend.program import Program
 from ..frontend.toolchain import RUNNING_FLAGS, Toolchain
 from ..interface import CompileError
 
@@ -122,7 +122,7 @@ def compile_kernel(
         )
         text = output.read_text()
         if declared := EXTERNAL.search(text):
-            raise undefined(declared[1] or declared[2], cpp)
+            raise program.undefined(declared[1] or declared[2], values)
         named = re.search(r"\.\w+ \w*anymetal_threads\w* = (\d+);", text)
         threads = int(named[1]) if named else None
         output.write_text(_bounded(text, threads))

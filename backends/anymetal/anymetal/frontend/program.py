@@ -16,7 +16,7 @@ import numpy as np
 from ..interface import CompileError
 from . import cache, kernels
 from .kernels import Constant, Kernel
-from .lexer import NAME, Places, unified
+from .lexer import NAME, unified
 from .options import Options
 from .rewrites import Edit, Source, rewritten
 from .strict import check, check_instantiation, diagnostics, with_sources
@@ -104,6 +104,20 @@ class Program:
             if missing and any("not known to the compiler" in one for one in found):
                 raise _without_values(missing) from None
             raise CompileError("\n".join(with_sources(found, self.files))) if found else error from None
+
+    def undefined(self, symbol: str, values: Mapping[str, str]) -> CompileError:
+        """Return the error for a function, a variable or a function constant without a definition, from its symbol."""
+        name, rest = "", re.sub(r"^_Z(N[KVrRO]*)?", "", symbol)
+        while length := re.match(r"(?:I[^E]*E)?L?(\d+)", rest):
+            name, rest = rest[length.end() :][: int(length[1])], rest[length.end() + int(length[1]) :]
+        name = name or symbol
+        if name in {one.name for one in self.constants} - values.keys():
+            return _without_values([name])
+        kind = "function" if symbol.startswith("_Z") and not symbol.endswith("E") else "variable"
+        message, syntax = f"the {kind} `{name}` is declared and used, and not defined", self._source.syntax
+        at = next((i for i in range(syntax.size) if syntax[i] == name), None)
+        found = f"{NAME}: error: {message}" if at is None else str(syntax.error(at, message))
+        return CompileError("\n".join(with_sources([found], self.files)))
 
 
 def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled: bool = False) -> Program:
@@ -197,16 +211,3 @@ def _without_values(names: Sequence[str]) -> CompileError:
     given = ", ".join(f"{name!r}: ..." for name in names)
     what = f"constant{'s' if len(names) > 1 else ''} {' '.join(f'`{name}`' for name in names)}"
     return CompileError(f"{NAME}: error: no value for the function {what}: pass constants={{{given}}}")
-
-
-def undefined(symbol: str, cpp: str) -> CompileError:
-    """Return the error for a function or a function constant without a definition, from the symbol of the compiler."""
-    name, rest = "", re.sub(r"^_Z(N[KVrRO]*)?", "", symbol)
-    while length := re.match(r"L?(\d+)", rest):
-        name, rest = rest[length.end() :][: int(length[1])], rest[length.end() + int(length[1]) :]
-    name = name or symbol
-    if re.search(rf"\bextern constant [^;]*\b{re.escape(name)};", cpp):
-        return _without_values([name])
-    declared = re.search(rf"\b{re.escape(name)}\b", cpp)
-    message = f"the function `{name}` is declared and used, and not defined"
-    return CompileError(Places(cpp).error(declared.start(), message) if declared else f"{NAME}: error: {message}")

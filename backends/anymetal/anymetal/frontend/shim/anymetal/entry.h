@@ -210,10 +210,11 @@ struct out_of_bounds {
 #endif
 #define ANYMETAL_CODE extern "C" [[clang::sycl_external]]
 #define ANYMETAL_OWN_CODE ANYMETAL_CODE __attribute__((no_sanitize("all", "coverage"))) // not of the kernel: compiled without checks
+#define ANYMETAL_EXPORTED __attribute__((visibility("default"))) // names of a source are hidden
 #define ANYMETAL_LIST(...) {__VA_ARGS__}
 // Only functions are emitted on their own: this one takes data along.
 #define ANYMETAL_DATA(TYPE, NAME, ...) \
-    extern "C" const TYPE NAME; \
+    extern "C" ANYMETAL_EXPORTED const TYPE NAME; \
     const TYPE NAME = __VA_ARGS__; \
     ANYMETAL_OWN_CODE const void *NAME##_address() { return &NAME; }
 
@@ -301,7 +302,7 @@ struct anymetal_extent {
 #define ANYMETAL_ENTRY(PARAMETERS, BUFFERS, LOCALS, ...) \
     ANYMETAL_DATA(anymetal_extent, anymetal_local, {anymetal_locals_first, anymetal_locals_end}) \
     ANYMETAL_DATA(anymetal_extent, anymetal_named, {anymetal_counts_first, anymetal_counts_end}) \
-    ANYMETAL_CODE void anymetal_thread(const ANYMETAL_UNTOLD anymetal_group *g, uint t) { __VA_ARGS__; }
+    ANYMETAL_CODE ANYMETAL_EXPORTED void anymetal_thread(const ANYMETAL_UNTOLD anymetal_group *g, uint t) { __VA_ARGS__; }
 
 ANYMETAL_OWN_CODE __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(
     const anymetal::out_of_bounds *found, uint64_t index
