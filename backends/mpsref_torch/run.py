@@ -38,6 +38,7 @@ class Torch(Framework):
     refusals = (
         "not implemented for",
         "Expected more than 1",
+        "batch_norm eps must be positive",
         "does not support",
         "not currently implemented",
         "can't be",
