@@ -22,6 +22,7 @@ from anymetal import LaunchError, clang
 from anymetal.clang.findings import KINDS, Finding, merged
 from anymetal.clang.lines import Place
 from anymetal.command import app
+from anymetal.sarif import sarif
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 SHIFTED = HEAD + (
@@ -675,3 +676,38 @@ def test_the_number_of_processes_is_checked(monkeypatch):
             LaunchError, match=re.escape(f"ANYMETAL_LAUNCH_WORKERS={value!r} is not a number from 1 to 250")
         ):
             launch(RIGHT, *inputs(), 32)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[i] = i < k ? s[i * (k / n) + i / z] : 0;",
+        "y[i] = i < k ? s[k] : s[i]; y[i] = i < k ? s[i / z] : 0.0f;",
+        "uint q = i < k ? a[i / z] : 0u; y[i] = q;",
+        "float2 v; v.x = s[i]; y[i] = i < k ? v.x + a[0] / k + i / z : 0;",
+    ],
+)
+def test_the_column_of_a_finding_is_that_of_the_source(body):
+    """Also behind what the front end inserts, and in SARIF."""
+    source = (
+        f"{HEAD}kernel void d(device const uint *a, device const float *s, constant uint &k, constant int &n, "
+        f"constant int &z, device float *y, uint i [[thread_position_in_grid]]) {{\n{body}\n}}\n"
+    )
+    with pytest.raises(LaunchError) as caught:
+        launch(
+            source,
+            np.ones(64, np.uint32),
+            np.ones(64, np.float32),
+            3,
+            2,
+            0,
+            np.zeros(4, np.float32),
+            name="d",
+            grid=4,
+            group=4,
+        )
+    found = next(one for one in caught.value.findings if one.kind == "division")
+    right = body.index("/ z") + 1
+    assert (found.place.line, found.place.column) == (4, right)
+    region = sarif([found], "d.metal")["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"]
+    assert region == {"startLine": 4, "startColumn": right}

@@ -12,7 +12,7 @@ import pytest
 
 from anymetal import CompileError
 from anymetal.frontend import kernels, rewrites
-from anymetal.frontend.lexer import unified
+from anymetal.frontend.lexer import Places, unified
 from anymetal.frontend.rewrites import Source, applied
 from anymetal.frontend.syntax import Kind, Syntax
 
@@ -498,6 +498,23 @@ def test_positions_outside_of_a_source_have_no_text():
     assert [syntax[i] for i in (-8, -1, 0, 2, 3, 10)] == ["", "", "int", ";", "", ""]
 
 
+COLUMNS = """void f(device float *x) {
+  float2 v; v.x = c ? x[i] : /* b */ y; bool2 b = v > 1 && v < 2; int4 j = 0; g(j + j);
+# 40 "other.h"
+  float4 w = (half4)v; /**/ w = c ? x[1] : x[2];
+}"""
+
+
+def test_what_follows_an_edit_keeps_its_line_and_column():
+    """Each name of the source is where it was, for the compiler, which counts from the last marker on."""
+    text = COLUMNS.replace("/* b */", "       ").replace("/**/", "    ")
+    after_edits = rewrites.rewritten(Source(Syntax(text)))
+    assert after_edits.count("anymetal::loaded(") == 3
+    found = [{(word.text, places.line(word.at), places.column(word.at)) for word in Syntax(part).words if word.is_name}
+             for part in (text, after_edits) for places in [Places(part)]]  # fmt: skip
+    assert {row for row in found[0] - found[1] if row[0] not in ("v", "half4")} == set()
+
+
 LONG = {
     "numbers": ("", "float v{0}; v{0} = y[0]; "),
     "vectors": ("", "float4 v{0}; v{0}.x = y[0]; "),
@@ -505,7 +522,7 @@ LONG = {
     "vectors of bool": ("", "b = b && (v < 3); "),
     "operators": ("", "a <"),
     "templates": ("template <typename T> T f{0}(T a) {{ T d; d = a; return d; }} ", ""),
-    "classes": ("struct A{0} {{ int a; int at() const device {{ return a; }} }}; ", ""),
+    "classes": ("struct A{0} {{ int a; int at() const {{ return a; }} }}; ", ""),
     "kernels": ("kernel void k{0}(device float *y) {{ y[0] = 1; }} ", ""),
 }  # fmt: skip
 

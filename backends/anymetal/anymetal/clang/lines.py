@@ -27,7 +27,7 @@ class Place:
         return not self.file.startswith(str(SHIM))
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
 
 
 def _elf(file: Any) -> Any:

@@ -82,11 +82,21 @@ class Places:
         """Return the file and the line of a position."""
         return self._lines[bisect.bisect_right(self._starts, at) - 1]
 
+    def column(self, at: int) -> int:
+        """Return the column of a position."""
+        return at - self._starts[bisect.bisect_right(self._starts, at) - 1] + 1
+
+    def again(self, at: int) -> str:
+        """Return what gives the text from a position on its line and its column anew."""
+        row = bisect.bisect_right(self._starts, at) - 1
+        file, line = self._lines[row]
+        return f'\n# {line} "{file}"\n{" " * (self.column(at) - 1)}'
+
     def error(self, at: int, message: str) -> str:
         """Return an error at a position in the format of clang."""
         row = bisect.bisect_right(self._starts, at) - 1
         file, line = self._lines[row]
-        return f"{file}:{line}:{at - self._starts[row] + 1}: error: {message}\n{line:5} | {self._rows[row]}"
+        return f"{file}:{line}:{self.column(at)}: error: {message}\n{line:5} | {self._rows[row]}"
 
 
 def scan(text: str) -> Iterator[re.Match[str]]:

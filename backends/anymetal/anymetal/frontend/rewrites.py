@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from . import members
 from .kernels import NO_DATA, Constant, constants, is_instantiation, is_kernel, render_stage, template_of
+from .lexer import Places
 from .options import Clock
 from .syntax import CLASSES, CLOSING, OPENING, SPACES, Declaration, Kind, Syntax
 
@@ -1118,12 +1119,12 @@ STRICT = (
 
 def strictly_rewritten(source: Source) -> str:
     """Return the text of a source for the strict pass."""
-    return applied(source.syntax.text, source.edits(STRICT))
+    return applied(source.syntax.text, source.edits(STRICT), source.syntax.places)
 
 
 def rewritten(source: Source, *more: Edit) -> str:
     """Return the text of a source after all rewrites, and ``more`` edits."""
-    return applied(source.syntax.text, [*source.edits(REWRITES), *more])
+    return applied(source.syntax.text, [*source.edits(REWRITES), *more], source.syntax.places)
 
 
 def _order(one: Edit) -> tuple[int, bool, bool, int]:
@@ -1131,14 +1132,26 @@ def _order(one: Edit) -> tuple[int, bool, bool, int]:
     return one.start, not one.is_behind, not one.removes, -one.end if one.removes else one.end
 
 
-def applied(text: str, edits: list[Edit]) -> str:
-    """Return a text with edits; those inside of a removed range are dropped."""
-    parts, at, gone = list[str](), 0, 0
+def applied(text: str, edits: list[Edit], places: Places | None = None) -> str:
+    """Return a text with edits; those inside of a removed range are dropped.
+
+    With the places of the text, what follows an edit has a line of its own, in its old column: the compiler, and the
+    line table of what it makes, tell the columns of the source.
+    """
+    parts, at, gone, moved = list[str](), 0, 0, 0
     for one in sorted(edits, key=_order):
         if one.start < gone:
             continue
+        if places and moved and at < one.start and text[at] != "\n":
+            parts.append(places.again(at))
+            moved = 0
         parts += (text[at : one.start], one.text)
+        is_same_line = "\n" not in one.text and "\n" not in text[one.start : one.end]
+        moved = (moved if "\n" not in text[at : one.start] else 0) + len(one.text) - (one.end - one.start)
+        moved = moved if is_same_line else 1
         at = one.end
         if one.removes:
             gone = one.end
+    if places and moved and text[at : at + 1] not in ("", "\n"):
+        parts.append(places.again(at))
     return "".join((*parts, text[at:]))
