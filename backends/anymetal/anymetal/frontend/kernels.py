@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from ..interface import CompileError
 from .lexer import spell
-from .syntax import CLASSES, NO_NAME, SPACES, Declaration, Kind, Syntax
+from .syntax import CLASSES, SPACES, Declaration, Kind, Syntax
 
 MOST_BUFFERS = 31
 
@@ -242,9 +242,7 @@ def structs_of(syntax: Syntax) -> Structs:
 def _class_name(syntax: Syntax, one: Declaration) -> str:
     if syntax[one.first] == "typedef":
         return syntax[one.last - 1]
-    words = [syntax.words[i] for i in syntax.top(one.first, one.opening)]
-    behind = itertools.dropwhile(lambda word: word.text not in CLASSES, words)
-    return next((word.text for word in behind if word.is_name and word.text not in (*CLASSES, *NO_NAME)), "")
+    return syntax.class_name(one)
 
 
 def _declared(syntax: Syntax, one: Declaration, structs: Structs) -> Iterator[str]:

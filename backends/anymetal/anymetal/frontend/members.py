@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .syntax import CLASSES, SPACES, Declaration, Kind, Syntax
+from .syntax import SPACES, Declaration, Kind, Syntax
 
 OBJECT = "anymetal_object"
 NO_DECLARATION = frozenset(("return", "else", "case", "and", "or", "not", "do", "goto", "delete", "throw", "using"))
@@ -40,31 +40,20 @@ def name_of(s: Syntax, one: Declaration) -> int:
     return next((i for i in words if s[i] == "operator"), one.parameters - 1)
 
 
-def class_name(s: Syntax, owner: Declaration) -> str:
-    """Return the name of a class, or an empty text if it has none."""
-    found = ""
-    head = iter(s.top(next(i for i in range(owner.first, owner.opening) if s[i] in CLASSES) + 1, owner.opening))
-    for i in head:
-        if s[i] in (":", "final"):
-            break
-        found = s[i] if s.words[i].is_name and s[i] not in ("alignas", "__attribute__") else found
-    return found
-
-
 def owner_of(s: Syntax, one: Declaration) -> tuple[Declaration, str] | None:
     """Return the class of a member function, and its name where the function is declared; None for anything else."""
     if not is_function(s, one):
         return None
     if one.owner is not None and one.owner.kind is Kind.CLASS:
-        return one.owner, class_name(s, one.owner)
+        return one.owner, s.class_name(one.owner)
     name = name_of(s, one)
     if s[name - 1] != "::":
         return None
     last = first = name - 2
     if s[last] == ">":
         first = next((k for k in range(last, one.first, -1) if s[k] == "<" and s.angle(k) == last), last) - 1
-    known = [other for other in s.declarations if other.kind is Kind.CLASS and class_name(s, other) == s[first]]
-    return (known[0], "".join(s.texts(first, last + 1))) if known else None
+    known = s.classes.get(s[first])
+    return (known, "".join(s.texts(first, last + 1))) if known else None
 
 
 def has_object(s: Syntax, one: Declaration) -> bool:
@@ -72,7 +61,7 @@ def has_object(s: Syntax, one: Declaration) -> bool:
     found = owner_of(s, one)
     if found is None or {s[i] for i in qualifiers(s, one)} & SPACES <= {"thread"}:
         return False
-    return not is_constructor(s, one, class_name(s, found[0]))
+    return not is_constructor(s, one, s.class_name(found[0]))
 
 
 def is_constructor(s: Syntax, one: Declaration, name: str) -> bool:
@@ -82,10 +71,8 @@ def is_constructor(s: Syntax, one: Declaration, name: str) -> bool:
 
 def members(s: Syntax, owner: Declaration, known: frozenset[int] = frozenset()) -> tuple[set[str], set[str]]:
     """Return the names of the data and of the functions that an object of a class has, also from its bases."""
-    data, functions, name = set[str](), set[str](), class_name(s, owner)
-    for one in s.declarations:
-        if one.owner is None or one.owner.first != owner.first:
-            continue
+    data, functions, name = set[str](), set[str](), s.class_name(owner)
+    for one in s.members.get(owner.first, ()):
         start = s.behind(one.first + 1) if s[one.first] == "template" else one.first
         if "static" in s.texts(start, one.opening) or s[start] in NO_OBJECT:
             continue
@@ -93,15 +80,16 @@ def members(s: Syntax, owner: Declaration, known: frozenset[int] = frozenset()) 
             functions |= {s[name_of(s, one)]} - {name, "operator"}
         elif one.kind is Kind.CLASS:
             behind = {s[i] for i in range(s.partner[one.opening] + 1, one.last) if s.words[i].is_name}
-            if not behind and not class_name(s, one):  # `union { float a; int b; };`
+            if not behind and not s.class_name(one):  # `union { float a; int b; };`
                 behind, more = members(s, one)
                 functions |= more
             data |= behind
         elif one.kind is Kind.OTHER:
             data |= {s[i] for i in _declared(s, start, one.last)}
     bases = {s[i] for i in s.top(owner.first, owner.opening) if s.words[i].is_name and s[i] != name}
-    for other in s.declarations:
-        if other.kind is Kind.CLASS and other.first not in known | {owner.first} and class_name(s, other) in bases:
+    for base in bases & s.classes.keys():
+        other = s.classes[base]
+        if other.first not in known | {owner.first}:
             more_data, more = members(s, other, known | {owner.first})
             data, functions = data | more_data, functions | more
     return data, functions
@@ -164,12 +152,12 @@ def _hidden(s: Syntax, one: Declaration, names: set[str]) -> set[int]:
     return {i for k, first, stop in places if s[k] in names for i in range(first, stop) if s[i] == s[k]}
 
 
-def uses(s: Syntax, one: Declaration, owner: Declaration) -> Iterator[tuple[int, str]]:
+def uses(s: Syntax, one: Declaration, data: set[str], functions: set[str]) -> Iterator[tuple[int, str]]:
     """Yield the tokens behind the parameters of a function that use its object, with what they become.
 
-    A name that may be declared in the function is left as it is: the compiler reports it if it is a member.
+    ``data`` and ``functions`` are what :func:`members` returns for its class. A name that may be declared in the
+    function is left as it is: the compiler reports it if it is a member.
     """
-    data, functions = members(s, owner)
     hidden = _hidden(s, one, data | functions)
     for i in range(s.partner[one.parameters] + 1, one.last):
         if s[i] == "this":

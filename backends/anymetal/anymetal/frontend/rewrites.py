@@ -527,13 +527,14 @@ def member_spaces(source: Source) -> Iterator[Edit]:
     Constructors have no object: the one for threads serves all spaces.
     """
     s, known = source.syntax, dict[tuple[object, ...], list[Declaration]]()
+    names = dict[int, tuple[set[str], set[str]]]()  # of the data and the functions of a class
     for one in s.declarations:
         if (found := members.owner_of(s, one)) is None:
             continue
         owner, name = found
         words = members.qualifiers(s, one)
         spaces = {s[i] for i in words} & SPACES
-        if members.is_constructor(s, one, members.class_name(s, owner)):
+        if members.is_constructor(s, one, s.class_name(owner)):
             known.setdefault(_constructor(s, one, owner), []).append(one)
         elif spaces <= {"thread"}:
             yield from (source.edit(i, i) for i in words if s[i] == "thread")
@@ -549,7 +550,9 @@ def member_spaces(source: Source) -> Iterator[Edit]:
             if rest == ["void"]:
                 yield source.edit(one.parameters + 1, one.parameters + 1)
             yield from (source.edit(i, i) for i in words)
-            yield from (source.edit(i, i, text) for i, text in members.uses(s, one, owner))
+            if owner.first not in names:
+                names[owner.first] = members.members(s, owner)
+            yield from (source.edit(i, i, text) for i, text in members.uses(s, one, *names[owner.first]))
     others = {key[0] for key, same in known.items() if s[same[0].last - 1] != "default"}
     for key, same in known.items():
         if source.has_objects and key[0] not in others:  # with one of its own a class is no aggregate in C++20
@@ -566,7 +569,7 @@ def thread_members(source: Source) -> Iterator[Edit]:
             continue
         words = members.qualifiers(s, one)
         is_free = not {"static", "friend"}.isdisjoint(s.texts(one.first, one.parameters))
-        if is_free or members.is_constructor(s, one, members.class_name(s, found[0])) or SPACES & {s[i] for i in words}:
+        if is_free or members.is_constructor(s, one, s.class_name(found[0])) or SPACES & {s[i] for i in words}:
             continue
         yield source.append(words[-1] if words else s.partner[one.parameters], " thread")
 

@@ -90,6 +90,29 @@ class Syntax(list[str]):
         return Places(self.text)
 
     @functools.cached_property
+    def classes(self) -> dict[str, Declaration]:
+        """The classes that have a name, by it."""
+        return {self.class_name(one): one for one in reversed(self.declarations) if one.kind is Kind.CLASS}
+
+    @functools.cached_property
+    def members(self) -> dict[int, list[Declaration]]:
+        """The members of classes and namespaces, by the first token of these."""
+        found = dict[int, list[Declaration]]()
+        for one in self.declarations:
+            if one.owner is not None:
+                found.setdefault(one.owner.first, []).append(one)
+        return found
+
+    def class_name(self, one: Declaration) -> str:
+        """Return the name of a class, or an empty text if it has none."""
+        found, start = "", next(i for i in range(one.first, one.opening) if self[i] in CLASSES) + 1
+        for i in self.top(start, one.opening):
+            if self[i] in (":", "final"):
+                break
+            found = self[i] if self.words[i].is_name and self[i] not in ("alignas", "__attribute__") else found
+        return found
+
+    @functools.cached_property
     def aliases(self) -> dict[str, list[str]]:
         """What ``using name = ...`` and ``typedef ... name`` outside of functions stand for, without brackets."""
         found = dict[str, list[str]]()
