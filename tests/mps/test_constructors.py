@@ -17,7 +17,9 @@ from mpsref.mps.core.properties import Argument
 CLASSES = [getattr(module, name) for module in (mps, graph) for name in module.__all__]
 DESCRIBED = [one for one in CLASSES if isinstance(one, type) and issubclass(one, (MPSKernel, graph.MPSNNFilterNode))]
 GENERATED = [
-    kind for kind in DESCRIBED if issubclass(kind, MPSKernel) and kind.__init__.__code__.co_filename == "<string>"
+    kind
+    for kind in DESCRIBED
+    if issubclass(kind, MPSKernel) and inspect.unwrap(kind.__init__).__code__.co_filename == "<string>"
 ]
 
 PADDING = '"padding":{"class":"MPSNNDefaultPadding","properties":{"edge_mode":null,"padding_method":16},"version":1}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import json
 import pickle
@@ -173,3 +174,60 @@ def test_a_selector_of_apple_suggests_the_method() -> None:
     with pytest.raises(AttributeError) as raised:
         _ = node.resultImage  # type: ignore[attr-defined]
     assert str(pickle.loads(pickle.dumps(raised.value))).endswith("did you mean result_image?")
+
+
+PUBLIC = [getattr(module, name) for module in (mps, graph) for name in module.__all__]
+CLASSES = [kind for kind in PUBLIC if isinstance(kind, type) and not issubclass(kind, (enum.Enum, BaseException))]
+
+
+def camel(name: str) -> str:
+    """Return a name in Apple's spelling."""
+    head, *rest = name.split("_")
+    return head + "".join(map(str.title, rest))
+
+
+def in_words(*functions: Any) -> list[str]:
+    """Return the arguments that are given by a keyword, and have another name in Apple's spelling."""
+    parameters = (one for function in functions for one in inspect.signature(function).parameters.values())
+    by_keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    found = dict.fromkeys(one.name for one in parameters if one.kind in by_keyword)
+    return [name for name in found if camel(name) != name.lower() and name[0] != "_"]
+
+
+def test_every_constructor_hints_at_a_keyword_in_swifts_spelling() -> None:
+    """Also where an argument is then missing."""
+    found = set()
+    for kind in CLASSES:
+        if inspect.isabstract(kind) or vars(kind).get("_abstract"):
+            continue
+        for name in in_words(kind, kind.__init__):
+            with pytest.raises(TypeError, match=f"^{camel(name)} is no .*: did you mean {name}\\?"):
+                kind(**{camel(name): None})
+            found.add(kind)
+    assert {mps.MPSImageDescriptor, mps.MPSImage, mps.MPSCNNLossLabels, mps.MPSCNNConvolutionDescriptor} <= found
+    assert len(found) > 120
+
+
+def test_every_method_hints_at_a_keyword_in_swifts_spelling() -> None:
+    found = set()
+    for kind in (one for one in CLASSES if not inspect.isabstract(one)):
+        for attribute in (name for name in dir(kind) if name[0] != "_"):
+            method = getattr(kind, attribute)
+            if not inspect.isroutine(method) or not str(getattr(method, "__module__", "")).startswith("mpsref"):
+                continue
+            method = getattr(OBJECTS.get(kind.__name__, kind), attribute)
+            for name in in_words(method):
+                with pytest.raises(TypeError, match=f"^{camel(name)} is no argument of .*: did you mean {name}\\?"):
+                    method(**{camel(name): None})
+                found.add(method.__qualname__)
+    assert len(found) > 100
+    assert {"MPSCNNConvolutionWeightsAndBiasesState", "MPSImage"} <= {name.partition(".")[0] for name in found}
+
+
+def test_public_functions_hint_at_a_keyword_in_swifts_spelling() -> None:
+    functions = [one for one in PUBLIC if inspect.isfunction(one)]
+    assert graph.training_graph in functions
+    for function in functions:
+        for name in in_words(function):
+            with pytest.raises(TypeError, match=f"^{camel(name)} is no argument of .*: did you mean {name}\\?"):
+                function(**{camel(name): None})

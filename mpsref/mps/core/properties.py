@@ -13,13 +13,15 @@ ValueError: radius is 0; it must be an integer >= 1
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
-from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
+from enum import Enum
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
@@ -393,6 +395,57 @@ def unknown_keyword(method: Callable[..., object], given: Iterable[str]) -> Type
     known = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name != "self"]
     like = ": did you mean source_gradient?" if name in ELSEWHERE and "source_gradient" in known else near(name, known)
     return TypeError(f"{name} is no argument of {method.__qualname__}{like}; those are: {', '.join(known)}")
+
+
+_hinting: set[type] = set()
+"""Classes whose methods hint."""
+
+
+def hinting(value: T) -> T:
+    """Return a public name; calls of the function, or of methods of the class, hint at keywords in Swift's spelling.
+
+    Without this, Python's error for the keyword, or for an argument that is missing then, comes without a suggestion.
+    """
+    if isinstance(value, FunctionType):
+        return cast(T, _hinting_function(value))
+    if isinstance(value, type) and not issubclass(value, (Enum, BaseException)):
+        for kind in value.__mro__:
+            if kind.__module__.startswith("mpsref.mps") and kind not in _hinting:
+                _hinting.add(kind)
+                for name, own in list(vars(kind).items()):
+                    if name in ("__init__", "__new__") or not name.startswith("_"):
+                        _hint_of_attribute(kind, name, own)
+    return value
+
+
+def _hint_of_attribute(kind: type, name: str, own: Any) -> None:
+    """Replace a method of a class by one that hints."""
+    bound = isinstance(own, (classmethod, staticmethod))
+    function = own.__func__ if bound else own
+    if isinstance(function, FunctionType):
+        changed = _hinting_function(function)
+        type.__setattr__(kind, name, type(own)(changed) if bound else changed)
+
+
+def _hinting_function(function: FunctionType) -> FunctionType:
+    """Return a function that checks its keywords before Python does."""
+    parameters = inspect.signature(function).parameters
+    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= {one.kind for one in parameters.values()}:
+        return function  # it passes them on
+    names = frozenset(parameters)
+    of_object, of_class, error = function.__name__ == "__init__", check_keywords, unknown_keyword
+
+    def call(*given: Any, **named: Any) -> Any:
+        if not named.keys() <= names and (unknown := [one for one in named if one not in names and one != one.lower()]):
+            if of_object and given:
+                of_class(type(given[0]), unknown)
+            raise error(function, unknown)
+        return function(*given, **named)
+
+    # With the globals of the function, by which doctest knows the functions of a module.
+    made = FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
+    functools.update_wrapper(made, function)
+    return made
 
 
 class Closed:
