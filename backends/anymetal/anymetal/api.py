@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from . import isolation
 from .arguments import as_number, check_array, record, tensor
-from .clang.device import sparse_memory
+from .clang.device import launch_seconds, sparse_memory
 from .clang.findings import Finding
 from .clang.lines import Place
 from .clang.report import found_error
@@ -187,12 +187,14 @@ class Kernel:
             [one if isinstance(one, bytes) else placed(one, lambda array: places[_place(array)]) for one in values],
             local, seconds,
         )  # fmt: skip
+        started = time.monotonic()
         try:
             done = self._run(call)
         except LaunchError as error:
             if not self._function.device.checks or any(map(sparse_memory, memory.values())):
                 raise
-            raise smallest(call, error, self._run) from None
+            left = launch_seconds(seconds) - (time.monotonic() - started)
+            raise smaller_case(call, error, self._run, left) from None
         changed = {}
         for i, array in written.items():
             changed[i] = differing(memory[position[i]], done.memory[position[i]], array.itemsize)
@@ -263,18 +265,22 @@ def refused() -> Iterator[None]:
         raise
 
 
-def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> LaunchError:
-    """Return an error with the smallest grid and buffers that have its first finding, as far as a few launches tell."""
+def smaller_case(call: Call, error: LaunchError, run: Callable[[Call], object], seconds: float) -> LaunchError:
+    """Return an error with a smaller grid and buffers that have its first finding, if a search finds such.
+
+    It ends after some seconds. A difference between orders, which a smaller grid need not have, is no part of it.
+    """
     wanted = next(((one.kind, one.place) for one in error.findings if one.level == "error" and one.threads), None)
+    end = time.monotonic() + min(SHRINKING_SECONDS, seconds)
 
     def errors(found: LaunchError) -> set[tuple[str, Place | None]]:
-        return {(one.kind, one.place) for one in found.findings if one.level == "error"}
-
-    started = time.monotonic()
+        return {(one.kind, one.place) for one in found.findings if one.level == "error" and one.kind != "order"}
 
     def has(one: Call) -> bool:
+        if (left := end - time.monotonic()) <= 0:
+            return False
         try:
-            run(one)
+            run(replace(one, seconds=left))
         except LaunchError as found:
             return wanted in errors(found) and errors(found) <= errors(error)
         return False
@@ -292,11 +298,13 @@ def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> L
             if one.nbytes >= 32 and wanted and wanted[0] != "out-of-bounds":  # a short buffer has errors of its own
                 yield [*memory[:i], one[: one.nbytes // 32 * 16], *memory[i + 1 :]]
 
-    if wanted is None or call.method != "dispatch":
+    if wanted is None or call.method != "dispatch" or any(one.kind == "endless" for one in error.findings):
         return error
     best = replace(call, grid=sizes(call.grid), group=sizes(call.group))
-    while time.monotonic() - started < SHRINKING_SECONDS:
-        trials = [replace(best, grid=one) for one in smaller(best.grid)]
+    while time.monotonic() < end:
+        both = [best.group, *smaller(best.group)] if best.group != best.grid else list(smaller(best.group))
+        trials = [replace(best, grid=one, group=one) for one in both if math.prod(one) < math.prod(best.grid)]
+        trials += [replace(best, grid=one) for one in smaller(best.grid)]
         trials += [replace(best, group=one) for one in smaller(best.group)]
         trials += [replace(best, memory=one) for one in shorter(best.memory)]
         found = next((one for one in trials if has(one)), None)
@@ -312,12 +320,12 @@ def smallest(call: Call, error: LaunchError, run: Callable[[Call], object]) -> L
     ]  # fmt: skip
     if not short and (best.grid, best.group) == (sizes(call.grid), sizes(call.group)):
         return error
-    text = f"The smallest grid with the first error: {grid} threads in threadgroups of {group}"
+    text = f"A smaller grid with the first error: {grid} threads in threadgroups of {group}"
     return found_error("\n".join((str(error), ", ".join((text, *short)))), error.findings)
 
 
 SHRINKING_SECONDS = 1.0
-"""Time of the search for a smaller grid."""
+"""Time of the search for a smaller grid, if the launch has left as much."""
 
 UNUSED = bytes(16)
 """What is bound to an index that no parameter has."""

@@ -18,9 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 import anymetal
-from anymetal import LaunchError, clang
+from anymetal import LaunchError, api, clang, isolation
 from anymetal.clang.findings import KINDS, Finding, merged
 from anymetal.clang.lines import Place
+from anymetal.clang.report import found_error
 from anymetal.command import app
 from anymetal.sarif import sarif
 
@@ -74,12 +75,37 @@ def test_an_error_has_findings_and_changes_no_array(isolate):
     assert Finding.described(json.loads(json.dumps(race.describe()))) == race
 
 
-def test_the_smallest_grid():
+@pytest.mark.parametrize("check_order", [False, True])
+def test_a_smaller_grid(check_order):
+    """Also one in which the order of the threads makes a difference."""
     x, y = inputs()
-    with pytest.raises(
-        LaunchError, match=r"The smallest grid with the first error: (\d+) threads in threadgroups of \1$"
-    ):
-        launch(RACE, x, y, 32, check_order=False)
+    with pytest.raises(LaunchError, match=r"A smaller grid with the first error: (\d+) threads in threadgroups of \1$"):
+        launch(RACE, x, y, 32, check_order=check_order)
+
+
+def test_the_search_for_a_smaller_grid_has_the_remaining_time():
+    race = Finding("race", "error", "", Place("<msl>", 1, 1), threads=(0, 1), groups=(0, 0))
+    endless, order = Finding("endless", "error", ""), Finding("order", "error", "")
+    call = isolation.Call("dispatch", 64, 32, [], (), (), None, 10)
+
+    def search(seconds, found, *kinds):
+        given = []
+
+        def run(one):
+            given.append(one.seconds)
+            raise found_error("", found)
+
+        return str(api.smaller_case(call, found_error("", (race, *kinds)), run, seconds)), given
+
+    text, given = search(0.25, (race, order))
+    assert text == "\nA smaller grid with the first error: 1 threads in threadgroups of 1"
+    assert given
+    assert all(0 < seconds <= 0.25 for seconds in given)
+    assert search(-1, (race,)) == ("", [])
+    assert search(10, (race,), endless) == ("", [])
+    text, given = search(10, (race, endless))
+    assert (text, bool(given)) == ("", True)
+    assert max(given) <= api.SHRINKING_SECONDS
 
 
 REUSED = HEAD + (
@@ -278,7 +304,7 @@ def test_sparse_memory():
     with pytest.raises(LaunchError, match="out of bounds") as caught:
         launch(source, y, count, grid=64, group=64, name="f", check_order=False)
     assert 0 < count[0] <= 64
-    assert "smallest grid" not in str(caught.value)  # a second launch would count on
+    assert "smaller grid" not in str(caught.value)  # a second launch would count on
     for shape in (0, 2**36):
         with pytest.raises(LaunchError, match="legal are 1 to 34359738368 bytes"):
             anymetal.sparse(shape, np.uint8)
@@ -306,7 +332,7 @@ def test_a_grid_that_is_too_small():
     assert launch(source, y, grid=8, group=4, name="f", levels={"uncovered": "off"}).findings == ()
 
 
-def test_the_smallest_buffers():
+def test_smaller_buffers():
     x, y = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
     source = HEAD + (
         "kernel void f(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {\n"

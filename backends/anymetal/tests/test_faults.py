@@ -27,7 +27,7 @@ def programs() -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the search for the smallest grid."""
+    """Leave out the search for a smaller grid."""
     monkeypatch.setattr("anymetal.api.SHRINKING_SECONDS", 0)
 
 
