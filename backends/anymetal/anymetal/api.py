@@ -64,6 +64,7 @@ class Kernel:
         *arguments: Any,
         local: Mapping[int, int] | None = None,
         seconds: float | None = None,
+        **named: Any,
     ) -> Launch:
         """Run exactly the threads of a grid, as Metal's ``dispatchThreads``.
 
@@ -72,9 +73,10 @@ class Kernel:
         grid, group : int or sequence of int
             The threads of the grid and of a threadgroup, along one to three axes.
         *arguments : object
-            The buffers in the order of their indices. NumPy arrays have the dtype of the declaration and are changed
-            in place, after the launch has succeeded, if the kernel may write them. ``anymetal.at(array, offset)`` binds
-            an array from an offset in bytes on. A parameter ``constant T&`` takes a Python number that is in the range
+            The buffers in the order of their indices, which is that of :attr:`parameters`. NumPy arrays have the dtype
+            of the declaration and are changed in place, after the launch has succeeded, if the kernel may write them.
+            ``anymetal.at(array, offset)`` binds an array from an offset in bytes on. A parameter ``constant T&`` takes a
+            Python number that is in the range
             of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size. A struct in
             which some members are pointers is a mapping from the names of its members to arrays and numbers, and
             several are a list of such; ``None`` is a null pointer. ``array<device T *, N>`` is N arguments. A tensor is
@@ -83,6 +85,9 @@ class Kernel:
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
             Limit of the processor time of the launch. The default is in ``ANYMETAL_LAUNCH_SECONDS``, else 60.
+        **named : object
+            Buffers by the names of their parameters: those that no positional argument binds. ``array<device T *, N>``
+            is a sequence. A parameter with the name ``local`` or ``seconds`` is bound by its position.
 
         Returns
         -------
@@ -95,7 +100,7 @@ class Kernel:
             For illegal arguments and for undefined behaviour of the kernel; no array is changed.
         """
         with refused():
-            return self._launch("dispatch", grid, group, arguments, local, seconds)
+            return self._launch("dispatch", grid, group, self._bound(arguments, named), local, seconds)
 
     def threadgroups(
         self,
@@ -105,6 +110,7 @@ class Kernel:
         *arguments: Any,
         local: Mapping[int, int] | None = None,
         seconds: float | None = None,
+        **named: Any,
     ) -> Launch:
         """Run whole threadgroups, as Metal's ``dispatchThreadgroups``.
 
@@ -115,7 +121,7 @@ class Kernel:
             there.
         group : int or sequence of int
             The threads of a threadgroup.
-        *arguments, local, seconds
+        *arguments, local, seconds, **named
             As for a call.
 
         Returns
@@ -129,11 +135,12 @@ class Kernel:
             As for a call.
         """
         with refused():
-            return self._launch("dispatch_threadgroups", groups, group, arguments, local, seconds)
+            bound = self._bound(arguments, named)
+            return self._launch("dispatch_threadgroups", groups, group, bound, local, seconds)
 
     @property
     def parameters(self) -> Mapping[int, Parameter]:
-        """The buffers by index, as the compiler has laid them out."""
+        """The buffers by index, in its order, as the compiler has laid them out."""
         known: Mapping[int, Parameter] = self._function.signature.parameters
         return known
 
@@ -155,6 +162,31 @@ class Kernel:
                 for index, known in sorted(found.items())
             ],
         }
+
+    def _bound(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the arguments of a call in the order of the indices of the buffers."""
+        if not named:
+            return given
+        parameters, name = list(self.parameters.values()), self._function.signature.name
+        names = [known.name for known in parameters]
+        rest = [key for key in names[len(given) :] if key not in names[: len(given)]]
+        for key in named:
+            if key not in rest:
+                problem = "is bound by its position, too" if key in names[: len(given)] else "is no buffer of it"
+                listed = ", ".join(dict.fromkeys(names)) or "none"
+                raise LaunchError(f"kernel `{name}`: `{key}` {problem}; the buffers are {listed}")
+        if missing := [key for key in dict.fromkeys(rest) if key not in named]:
+            raise LaunchError(f"kernel `{name}`: no argument for {', '.join(f'`{key}`' for key in missing)}")
+        bound = list(given)
+        for key in dict.fromkeys(rest):
+            if names.count(key) == 1 and not parameters[names.index(key)].is_element:
+                bound.append(named[key])
+                continue
+            value, count = named[key], names.count(key)
+            if not isinstance(value, (list, tuple)) or len(value) != count:
+                raise LaunchError(f"kernel `{name}`: `{key}` is an array of {count} buffers: pass a list of {count}")
+            bound += value
+        return tuple(bound)
 
     def _launch(
         self, method: str, grid: Any, group: Any, given: tuple[Any, ...], local: Any, seconds: float | None
@@ -400,7 +432,7 @@ class Library:
         The index is None if it is an expression.
         """
         return {
-            name: [{"index": one.index, "kind": one.kind, "type": one.text} for one in kernel.bindings]
+            name: [{"index": one.index, "kind": one.kind, "type": one.text} for one in kernel.listed]
             for name, kernel in self._compiled.program.kernels.items()
         }
 

@@ -190,6 +190,51 @@ def test_indices_with_gaps(library):
         library["gap"](5, 5, y, 3, y, y)
 
 
+NAMED = """#include <metal_stdlib>
+using namespace metal;
+kernel void f(device const int *in_ [[buffer(3)]], device int *out [[buffer(0)]], constant int2 &by [[buffer(1)]],
+              array<device const int *, 2> more [[buffer(4)]], device const int (*rows)[2] [[buffer(7)]],
+              uint i [[thread_position_in_grid]]) {
+    out[i] = in_[i] * by.y + more[1][i] + rows[i][1];
+}"""
+
+
+def test_buffers_are_bound_by_name():
+    kernel = anymetal.compile(NAMED)["f"]
+    assert [known.name for known in kernel.parameters.values()] == ["out", "by", "in_", "more", "more", "rows"]
+    assert list(kernel.parameters) == [row["index"] for row in kernel.describe()["arguments"]] == [0, 1, 3, 4, 5, 7]
+    declared = anymetal.compile(NAMED).declared["f"]
+    assert [row["index"] for row in declared] == [0, 1, 3, 4, 7]
+    x, by = np.arange(4, dtype=np.int32), np.int32([0, 10])
+    named = {"by": by, "rows": np.int32([[0, 100], [0, 200], [0, 300], [0, 400]]), "in_": x, "more": [-x, x]}
+    for positional in (0, 1, 2, 5):
+        out = np.zeros(4, np.int32)
+        every = (out, by, x, -x, x)
+        left = {key: value for key, value in named.items() if positional < 5 or key == "rows"}
+        left = {key: value for key, value in left.items() if key != "by" or positional < 2}
+        kernel(4, 4, *every[:positional], **left, **({} if positional else {"out": out}))
+        np.testing.assert_array_equal(out, 11 * x + [100, 200, 300, 400])
+    out = np.zeros(4, np.int32)
+    kernel.threadgroups(1, 4, out=out, **named)
+    np.testing.assert_array_equal(out, 11 * x + [100, 200, 300, 400])
+
+
+WRONG_NAMES = {
+    "missing": ((), {"out": 0, "by": 0}, "no argument for `in_`, `more`, `rows`"),
+    "twice": ((0,), {"out": 0}, "`out` is bound by its position, too"),
+    "unknown": ((), {"y": 0}, "`y` is no buffer of it; the buffers are out, by, in_, more, rows"),
+    "no list": ((0, 0, 0), {"more": np.zeros(2), "rows": 0}, "`more` is an array of 2 buffers: pass a list of 2"),
+    "a short list": ((0, 0, 0), {"more": [0], "rows": 0}, "`more` is an array of 2 buffers: pass a list of 2"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
+def test_wrong_names(name):
+    positional, named, message = WRONG_NAMES[name]
+    with pytest.raises(LaunchError, match=message):
+        anymetal.compile(NAMED)["f"](4, 4, *positional, **named)
+
+
 def test_kernels_are_described(library):
     assert list(library.kernels) == list(library) == ["axpy", "gap", "both"]
     assert len(library.kernels) == 3

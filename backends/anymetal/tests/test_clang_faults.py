@@ -442,7 +442,7 @@ UNSAFE_SOURCES = {
     "declspec": (f'__declspec(allocate(".init_array")) {ONCE}', "MSL has no declspec|must be"),
     "assembly": ('void f() { asm("nop"); }', "MSL has no inline assembly"),
     "assembly by macros": ('#define CAT(x, y) x##y\nvoid f() { CAT(as, m)("nop"); }', "MSL has no inline assembly"),
-    "a library function": ('extern "C" int getpid();', "MSL has no linkage specifications"),
+    "a library function": ('extern "C++" int getpid();', "MSL has no linkage specifications"),
     "a directive by a macro": (
         f'#define HASH #\nHASH include "{SECRET}"', "expands to a preprocessor directive",
     ),

@@ -16,7 +16,7 @@ import pytest
 from anymetal import CompileError, clang
 from anymetal.clang import flags, launcher, objects
 from anymetal.cuda import ptx
-from anymetal.frontend import lexer, program, strict, toolchain
+from anymetal.frontend import lexer, program, rewrites, strict, toolchain
 from anymetal.frontend.kernels import kernels
 from anymetal.frontend.options import DEFAULTS
 from anymetal.frontend.rewrites import Source, rewritten
@@ -155,6 +155,8 @@ OF_THE_WHEEL = pytest.mark.skipif(
 def test_object_files_are_checked_whatever_the_source_says(unloaded, monkeypatch, before, reason):
     """Without the checks of the source and of the compiler, what it wrote is refused."""
     monkeypatch.setattr("anymetal.frontend.program.check", lambda _, syntax, *rest, **more: Source(syntax))
+    kept = tuple(one for one in rewrites.REWRITES if one is not rewrites.linkage)
+    monkeypatch.setattr(rewrites, "REWRITES", kept)
     lenient = tuple(flag for flag in flags.LANGUAGE_FLAGS if flag != "-Werror=global-constructors")
     monkeypatch.setattr(flags, "LANGUAGE_FLAGS", lenient)
     with pytest.raises(CompileError, match=rf"code that runs when it is loaded \(.*{re.escape(reason)}"):
@@ -431,6 +433,7 @@ def test_literals_on_nvidia():
         ("extern constant float table[4];", "out[i] = table[i];", "table"),
         ("namespace a { extern constant float x; }", "out[i] = a::x;", "x"),
         ("template <class T> struct S { static constant T v; };", "out[i] = S<float>::v;", "v"),
+        ('extern "C" int getpid();', "out[i] = getpid();", "getpid"),
     ],
 )
 def test_what_is_not_defined(device, before, body, name):

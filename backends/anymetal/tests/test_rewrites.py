@@ -79,6 +79,35 @@ ROWS = {
         ("vertex float4 v() { return 0; } int a;", "int a;"),
         ("[[fragment]] half4 v() { return 0; } int a;", "int a;"),
     ],
+    "unsupported": [
+        ("using T = texture2d<int>; void f(thread T &t) {} void g(int t) {}", "void g(int t) {}"),
+        ("struct sampler { int a; }; void f(sampler s) {}", "struct sampler { int a; }; void f(sampler s) {}"),
+        ("void f(int sampler, int access) { a = sampler + access; }",) * 2,
+    ],
+    "constant_members": [
+        (
+            "struct S { static constant float a = 1, b[] = {2}; static constant int c; };",
+            "struct S { constexpr static constant float a = 1, b[] = {2}; static constant int c; };",
+        ),
+        ("static constant float a = 1;", "static constant float a = 1;"),
+    ],
+    "constant_objects": [
+        (
+            "constant float2x2 m = {{1, 2}, {3, 4}}, *p; constant half3x2 n[2] = {{a, b}, half3x2(1)};",
+            "constant float2x2 m = float2x2{{1, 2}, {3, 4}}, *p; constant half3x2 n[2] = {half3x2{a, b}, half3x2(1)};",
+        ),
+        (
+            "struct S { S(int a); }; struct P { int a; }; constant S s(1); constant S t{1}; constant P p = {1};",
+            "struct S { S(int a); }; struct P { int a; }; constant S s = S(1); constant S t = S{1}; "
+            "constant P p = {1};",
+        ),
+    ],
+    "thread_pointees": [
+        ("thread const device float *p[2]; thread float *q;", "const device float *p[2]; thread float *q;"),
+    ],
+    "linkage": [
+        ('extern "C" { int a; } extern "C" int b; extern int c;', "int a; int b; extern int c;"),
+    ],
     "instantiations": [
         ('template [[host_name("a")]] [[kernel]] decltype(f<4>) f<4>; int x;', "int x;"),
         ("template <int N> void f();", "template <int N> void f();"),
@@ -321,11 +350,23 @@ ROWS = {
         ("void f() { S s = {1, 2}; g(S{1, 2}); }", "void f() { S s = {1, 2}; g(S{1, 2}); }"),
     ],
     "conditionals": [
-        ("void f() { a = c ? x[i] : y; }", "void f() { a = c ? anymetal::loaded(x[i]) : y; }"),
+        ("void f() { a = c ? x[i] : y; }", "void f() { a = c ? anymetal::loaded(x[i]) : anymetal::loaded(y); }"),
+        (
+            "void f() { a = c ? x : y; b = c ? true : *p; }",
+            "void f() { a = c ? x : y; b = c ? true : anymetal::loaded(*p); }",
+        ),
+        (
+            "void f(device S &x) { a = c ? x : d ? y : *p; S &r = c ? x : y; (c ? x : y).a[0] += 1; }",
+            "void f(device S &x) { a = c ? anymetal::loaded(x) : d ? anymetal::loaded(y) : anymetal::loaded(*p); "
+            "S &r = c ? x : y; (c ? x : y).a[0] += 1; }",
+        ),
         ("void f() { a = c ? p->q[i][j] : 0; }", "void f() { a = c ? anymetal::loaded(p->q[i][j]) : 0; }"),
         ("void f() { a = c ? x[i] + 1 : &x[i]; }", "void f() { a = c ? x[i] + 1 : &x[i]; }"),
         ("void f() { a = c ? g(x[i]) : op.init; }", "void f() { a = c ? g(x[i]) : anymetal::loaded(op.init); }"),
-        ("void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }", "void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }"),
+        (
+            "void f() { a = c ? g(0) : x; b = c ? y : p.q + 1; }",
+            "void f() { a = c ? g(0) : anymetal::loaded(x); b = c ? anymetal::loaded(y) : p.q + 1; }",
+        ),
     ],
     "strings": [
         ('void f() { g("a" "b", 1); }', 'void f() { g((constant char *)"a" "b", 1); }'),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ..interface import CompileError
@@ -48,6 +48,17 @@ UNSUPPORTED = {
     "imageblock": "image blocks are not supported",
 }
 """Attributes of parameters that no runtime has."""
+LACKING = "are not supported"
+TYPES = {
+    "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*|access",
+    "samplers": r"sampler",
+    "command buffers": r"command_buffer|(render|compute)_(command|pipeline_state)",
+    "arrays of references": r"array_ref",
+    "image blocks": r"imageblock\w*",
+    "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure"
+    r"|intersector|intersection_(query|params|result)",
+}
+"""What MSL has and no runtime has, with the names of its types."""
 RENDER = ("vertex", "fragment", "mesh", "object", "intersection")
 """Functions of other stages, which no kernel calls."""
 LINKED = ("visible", "stitchable")
@@ -98,6 +109,8 @@ class Kernel:
     """Whether it has the attribute ``max_total_threads_per_threadgroup``."""
     function: str
     """The name of the function, or of the template that it instantiates."""
+    problem: str = ""
+    """The error about what no runtime has, if it or a function that it calls needs that."""
 
     @property
     def axes(self) -> int:
@@ -108,6 +121,11 @@ class Kernel:
     def bindings(self) -> tuple[Parameter, ...]:
         """The parameters that the caller binds."""
         return tuple(known for known in self.parameters if known.kind in ("buffer", "threadgroup"))
+
+    @property
+    def listed(self) -> list[Parameter]:
+        """The parameters that the caller binds in the order of its arguments, which is that of known indices."""
+        return sorted(self.bindings, key=lambda one: (one.kind, MOST_BUFFERS if one.index is None else one.index))
 
     def describe(self) -> dict[str, Any]:
         """Return this kernel as JSON data."""
@@ -209,18 +227,20 @@ def is_instantiation(syntax: Syntax, one: Declaration) -> bool:
 def kernels(syntax: Syntax) -> dict[str, Kernel]:
     """Return the kernels of a source by their names in the library, in order."""
     found, templates, structs = dict[str, Kernel](), dict[str, list[Declaration]](), structs_of(syntax)
+    problems = lacking(syntax)
     for one in syntax.declarations:
         if not is_kernel(syntax, one):
             continue
+        problem = problems.get(one.first, "")
         if one.kind is Kind.FUNCTION:
             kernel = _defined(syntax, one, found, structs)
             if template_of(syntax, one):
                 templates.setdefault(syntax[one.parameters - 1], []).append(one)
             else:
-                found[kernel.name] = kernel
+                found[kernel.name] = replace(kernel, problem=problem)
         elif is_instantiation(syntax, one):
             kernel = _instantiated(syntax, one, templates, structs)
-            found[kernel.name] = kernel
+            found[kernel.name] = replace(kernel, problem=problem)
     return found
 
 
@@ -235,11 +255,12 @@ def structs_of(syntax: Syntax) -> Structs:
             words = [set(syntax.texts(member.first, member.last)) for member in data]
             if any(("*" in known and known & SPACES) or known & found.keys() for known in words):
                 names = (name for member in data for name in _declared(syntax, member, found))
-                found[_class_name(syntax, one)] = tuple(names)
+                found[class_name(syntax, one)] = tuple(names)
     return found
 
 
-def _class_name(syntax: Syntax, one: Declaration) -> str:
+def class_name(syntax: Syntax, one: Declaration) -> str:
+    """Return the name of a class."""
     if syntax[one.first] == "typedef":
         return syntax[one.last - 1]
     return syntax.class_name(one)
@@ -280,7 +301,7 @@ def _qualified(syntax: Syntax, one: Declaration, name: str) -> str:
         while syntax.words[first - 1].is_name and syntax[first - 2] == "::":  # `namespace a::b {`
             first -= 2
         words = syntax.texts(first - 1, owner.opening)
-        found[:0] = [word for word in words if word not in ("::", "namespace")]
+        found[:0] = [word for word in words if word not in ("::", "namespace", '"C"')]
     return "::".join(("", *found))
 
 
@@ -370,7 +391,7 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
             yield _value(syntax, first, where, text, texts, value)
             continue
         for mark in marks:
-            if mark not in ("buffer", "threadgroup", "id", "raster_order_group"):
+            if mark not in ("buffer", "threadgroup", "id", "raster_order_group", "access", "user", "maybe_unused"):
                 yield refused(first, f"{where}: [[{mark}]] is not supported")
                 break
         else:
@@ -416,6 +437,8 @@ def constants(syntax: Syntax) -> Iterator[Constant]:
     for one in syntax.declarations:
         if one.kind is not Kind.OTHER or "function_constant" not in one.attributes:
             continue
+        if one.owner is not None and one.owner.kind is Kind.CLASS:
+            continue  # an argument of another stage, which it makes optional
         plain, marks = syntax.attributes(one.first, one.last)
         texts = [syntax[i] for i in plain]
         end = texts.index("=") if "=" in texts else len(texts)
@@ -426,7 +449,80 @@ def constants(syntax: Syntax) -> Iterator[Constant]:
 
 
 def supported(kernel: Kernel) -> None:
-    """Raise CompileError for a kernel with a parameter that no runtime has."""
+    """Raise CompileError for a kernel that needs what no runtime has."""
     for known in kernel.parameters:
         if known.kind == "unsupported":
             raise CompileError(known.value)
+    if kernel.problem:
+        raise CompileError(kernel.problem)
+
+
+def lacking(syntax: Syntax) -> dict[int, str]:
+    """Return the errors about what no runtime has, by the first tokens of the declarations that need it.
+
+    These are the declarations with the name of such a type, and those with the name of one of these declarations.
+    """
+    everything = [one for one in syntax.declarations if one.kind is not Kind.NAMESPACE]
+    outer = [one for one in everything if one.owner is None or one.owner.kind is Kind.NAMESPACE]
+    own = {name for one in outer for name in (class_name(syntax, one) if one.kind is Kind.CLASS else "",)}
+    own |= syntax.aliases.keys()
+    kinds = {
+        text: next((kind for kind, names in TYPES.items() if re.fullmatch(names, text)), "")
+        for text in set(syntax) - own
+    }
+    if not any(kinds.values()):
+        return {}
+    found, names = dict[int, str](), dict[str, str]()
+    starts = [i for i, text in enumerate(syntax[: syntax.size]) if kinds.get(text) and _names_type(syntax, i)]
+    first_of = {one.first: one for one in outer}
+    for one in outer:
+        at = next((i for i in starts if one.first <= i <= one.last), None)
+        if at is not None:
+            found[one.first] = str(syntax.error(at, f"{syntax[at]}: {kinds[syntax[at]]} {LACKING}"))
+    waiting = list(found)
+    while waiting:
+        first = waiting.pop()
+        one = first_of[first]
+        if (name := _name_of(syntax, one)) and name not in names:
+            names[name] = found[first]
+            for other in outer:
+                if other.first not in found and _uses(syntax, other, name):
+                    found[other.first] = found[first]
+                    waiting.append(other.first)
+    return found
+
+
+BEFORE_TYPE = frozenset(("const", "constexpr", "static", "inline", "typedef", "return", "namespace", "kernel", *SPACES))
+
+
+def _names_type(syntax: Syntax, i: int) -> bool:
+    """Return whether a name that may be that of a type is no variable."""
+    if syntax[i] == "access":
+        return syntax[i + 1] == "::"
+    if syntax.words[i - 1].is_name and syntax[i - 1] not in BEFORE_TYPE:
+        return False
+    is_type = syntax.words[i + 1].is_name or syntax[i + 1] in ("&", ">", "<", "*", "::", ",")
+    return syntax[i - 1] not in (".", "[") and (syntax[i] != "sampler" or is_type)
+
+
+def _name_of(syntax: Syntax, one: Declaration) -> str:
+    """Return the name that a declaration declares, an empty one for a specialization or an operator."""
+    if one.kind is Kind.CLASS:
+        name = class_name(syntax, one)
+        return "" if any(syntax.texts(i, i + 2) == [name, "<"] for i in range(one.first, one.opening)) else name
+    if one.parameters > 0:
+        return syntax[one.parameters - 1] if syntax.words[one.parameters - 1].is_name else ""
+    first = one.first if syntax[one.first] != "template" else syntax.behind(one.first + 1)
+    if syntax[first] == "using":
+        return syntax[first + 1] if syntax[first + 2] == "=" else ""
+    ends = ("=", "{", "[", ";")
+    end = next((i for i in syntax.top(first, one.last + 1) if syntax[i] in ends and not syntax.is_attribute(i)), first)
+    return syntax[end - 1] if syntax.words[end - 1].is_name else ""
+
+
+def _uses(syntax: Syntax, one: Declaration, name: str) -> bool:
+    """Return whether a declaration has a name, and does not declare it itself."""
+    places = [i for i in range(one.first, one.last) if syntax[i] == name and syntax[i - 1] != "."]
+    before = (syntax.words[i - 1] for i in places)
+    is_own = any(word.is_name and word.text not in ("return", "else", "case", "const", *SPACES) for word in before)
+    return bool(places) and (not is_own or one.parameters - 1 in places)

@@ -35,8 +35,8 @@ FLOATING = re.compile(
 """A floating literal without a suffix, of type ``float`` in MSL."""
 SUFFIXED = re.compile(rf"({FLOATING.pattern})(H|bf|BF)?")
 """Such a literal, or one with a suffix that C++ reserves: the shim has it behind a `_`."""
-DROPPED = re.compile(r"#pragma (clang|GCC) diagnostic\b")
-"""Pragmas that no pass reads."""
+DROPPED = re.compile(r"#pragma (?:(?:clang|GCC) diagnostic\b|(?!\w))")
+"""Pragmas that no pass reads, such as those without a name, which clang ignores."""
 VALUED = re.compile(r"^#pragma (?:(?:GCC )?unroll|pack|clang (?:loop|fp))\b([^\n]*)", re.MULTILINE)
 KEYWORDS = frozenset(
     "disable enable full interleave unroll unroll_count vectorize push pop contract fast off on".split()  # noqa: SIM905

@@ -138,6 +138,8 @@ def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled:
         found = kernels.kernels(syntax)
         if not found:
             raise _without_kernels(syntax, files)
+        if all(one.problem for one in found.values()):
+            kernels.supported(next(iter(found.values())))
         constants = [asdict(one) for one in kernels.constants(syntax)]
         only = next(iter(found.values())).at if len(found) == 1 else -1
         read.append(check(toolchain, syntax, options, files, only, is_last=is_compiled and only >= 0 and not constants))

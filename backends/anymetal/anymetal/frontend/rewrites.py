@@ -19,7 +19,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from . import members
-from .kernels import NO_DATA, Constant, constants, is_instantiation, is_kernel, render_stage, template_of
+from .kernels import (
+    NO_DATA,
+    Constant,
+    class_name,
+    constants,
+    is_instantiation,
+    is_kernel,
+    lacking,
+    render_stage,
+    template_of,
+)
 from .lexer import Places
 from .options import Clock
 from .syntax import CLASSES, CLOSING, OPENING, SPACES, Declaration, Kind, Syntax
@@ -180,6 +190,15 @@ class Source:
         return frozenset(found - {")", "]", ">", "typedef"})
 
     @functools.cached_property
+    def in_memory(self) -> frozenset[str]:
+        """The names of variables, references and pointers that are declared with an address space."""
+        s, found = self.syntax, set[str]()
+        for i in (k for k, text in enumerate(s) if text in ("device", "constant", "threadgroup")):
+            end = next(k for k in s.top(i, s.size + 1) if s[k] in ("", "=", ";", ",", "[", "(", "{", *CLOSING))
+            found.add(s[end - 1])
+        return frozenset(found)
+
+    @functools.cached_property
     def narrow(self) -> frozenset[str]:
         """``half`` and ``bfloat`` if a source has both, else nothing."""
         both, words = frozenset(("half", "bfloat")), {word.text for word in self.syntax.words}
@@ -289,6 +308,15 @@ def render_functions(source: Source) -> Iterator[Edit]:
             yield source.remove(one.first, one.last)
 
 
+def unsupported(source: Source) -> Iterator[Edit]:
+    """What needs textures and the like is removed: other kernels do without."""
+    s = source.syntax
+    problems = lacking(s)
+    for one in s.declarations:
+        if one.first in problems and one.kind is not Kind.NAMESPACE:
+            yield source.remove(one.first, one.last)
+
+
 def instantiations(source: Source) -> Iterator[Edit]:
     """Explicit instantiations are removed: all of them would be compiled, and those of MSL have names for the host."""
     s = source.syntax
@@ -320,6 +348,65 @@ def _constant(one: Constant, value: str | None) -> str:
     if value is None:
         return f"extern constant {one.type} {one.name};"
     return f"constexpr constant {one.type} {one.name} = anymetal::construct<{one.type}>({value});"
+
+
+def constant_members(source: Source) -> Iterator[Edit]:
+    """``static constant float x = 1;`` in a class is ``constexpr``, which C++ wants there."""
+    s = source.syntax
+    for one in s.declarations:
+        if one.kind is Kind.OTHER and one.owner is not None and one.owner.kind is Kind.CLASS:
+            head = list(s.top(one.first, one.last))
+            texts = [s[i] for i in itertools.takewhile(lambda i: s[i] not in ("=", "{"), head)]
+            if {"static", "constant"} <= set(texts) and len(texts) < len(head) and "constexpr" not in texts:
+                yield source.insert(one.first, "constexpr ")
+
+
+MATRIX = re.compile(r"(half|float|bfloat)[234]x[234]")
+
+
+def constant_objects(source: Source) -> Iterator[Edit]:
+    """``constant float2x2 m = {{1, 2}, {3, 4}};``: a constructor makes no object in an address space, but a copy."""
+    s = source.syntax
+    owners = [(one, one.owner) for one in s.declarations if one.parameters > 0 and one.owner is not None]
+    classes = {class_name(s, owner) for one, owner in owners if s[one.parameters - 1] == class_name(s, owner)} - {""}
+    for i in range(s.size):
+        if s[i] != "constant":
+            continue
+        at = next(k for k in range(i + 1, s.size + 1) if s[k] not in ("const", "constexpr", "static", "metal", "::"))
+        if s[at] not in classes and not MATRIX.fullmatch(s[at]):
+            continue
+        behind = at + 2
+        while s[behind] == "[":
+            behind = s.partner[behind] + 1
+        first = behind + (s[behind] == "=")
+        if s[first] == "(" == s[at + 2] and _are_values(source, first):
+            yield source.insert(first, f" = {s[at]}")
+        elif s[first] == "{" and s[at + 2] != "[":
+            yield source.insert(first, f"{s[at]}" if behind < first else f" = {s[at]}")
+        elif s[first] == "{":
+            starts = [part for part, _ in s.split(first) if s[part] == "{"]
+            yield from (source.insert(part, s[at]) for part in starts)
+
+
+def thread_pointees(source: Source) -> Iterator[Edit]:
+    """``thread const device float *p``: of two address spaces that of the variable itself is left out."""
+    s = source.syntax
+    for i in range(s.size):
+        if s[i] == "thread":
+            following = next(k for k in range(i + 1, s.size + 1) if s[k] not in ("const", "volatile"))
+            if s[following] in SPACES:
+                yield source.blank(i, i)
+
+
+def linkage(source: Source) -> Iterator[Edit]:
+    """``extern "C"`` is removed: no name of the source is that of a function outside of it."""
+    s = source.syntax
+    for i in range(s.size):
+        if s[i] == "extern" and s[i + 1] == '"C"':
+            is_block = s[i + 2] == "{"
+            yield source.blank(i, i + 1 + is_block)
+            if is_block:
+                yield source.edit(s.partner[i + 2], s.partner[i + 2])
 
 
 def locals_of_threadgroups(source: Source) -> Iterator[Edit]:
@@ -710,7 +797,7 @@ def constructors(source: Source) -> Iterator[Edit]:
             function = "construct_bool" if _is_bool_vector(s, last) else "construct"
             yield source.edit(first, first, f"anymetal::{function}<{s[first]}")
             yield source.append(last, ">")
-        elif s.words[last + 1].is_name and source.in_body[first] and _is_statement(s, first):
+        elif s.words[last + 1].is_name and _is_statement(s, first, source.in_body[first]):
             name, function = (
                 " ".join(s.texts(first, last + 1)),
                 "construct_bool" if _is_bool_vector(s, last) else "construct",
@@ -740,6 +827,7 @@ def truths(source: Source) -> Iterator[Edit]:
         for i in range(one.opening, one.last)
         if s[i] == "return"
     }
+    is_mixed = any(WIDE.fullmatch(text) for text in s)
     for i in range(1, s.size):
         if s[i] == "(" and i > 1 and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
             yield source.append(i, "anymetal::zero_or_one(")
@@ -749,8 +837,22 @@ def truths(source: Source) -> Iterator[Edit]:
             if _is_truth(source, i + 1, end, known):
                 yield source.append(i, " anymetal::bools(")
                 yield source.insert(end, ")")
+        elif s[i] == "(" and is_mixed and not _follows_type(s, i) and _is_operand_of_logic(s, i):
+            if _is_truth(source, i + 1, s.partner[i], known):
+                yield source.append(i, "anymetal::bools(")
+                yield source.insert(s.partner[i], ")")
         elif (s[i] == "." and s[i + 1] in COMPONENTS) or (s[i] == "[" and not s.is_attribute(i)):
             yield from _component(source, i, known)
+
+
+WIDE = re.compile(r"(char|uchar|short|ushort|half|bfloat|long|ulong)[234]")
+"""Vectors whose comparisons are not vectors of int."""
+
+
+def _is_operand_of_logic(s: Syntax, opening: int) -> bool:
+    close = s.partner[opening]
+    before, behind = s.texts(opening - 2, opening), s.texts(close + 1, close + 3)
+    return any(pair in (["&", "&"], ["|", "|"]) for pair in (before, behind))
 
 
 def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Edit]:
@@ -811,7 +913,8 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
         elif not (_follows_type(s, i) or (last == i - 2 and source.is_type(last))):
             continue
         row = [i]
-        for k in s.top(i + 1, s.size) if is_vector and s[i + 1] != "(" else ():
+        is_built = s[i + 1] == "(" and source.in_body[i] and s[s.partner[i + 1] + 1] in (",", ";")  # `bool2 a(b), c;`
+        for k in s.top(i + 1, s.size) if is_vector and (s[i + 1] != "(" or is_built) else ():
             if s[k] == ";" or s[k] in CLOSING:
                 break
             if s[k] == "," and s.words[k + 1].is_name and not s.words[k + 2].is_name:
@@ -924,10 +1027,14 @@ def _is_pointer_to_function(s: Syntax, opening: int) -> bool:
     return s[opening + 1] in ("*", "&") and s[close + 1] == "(" and s.words[close - 1].is_name
 
 
-def _is_statement(s: Syntax, i: int) -> bool:
-    while s[i - 1] in ("const", "thread", "constexpr", "static"):
+def _is_statement(s: Syntax, i: int, is_in_body: int) -> bool:
+    """Return whether a type begins a statement, or outside of functions that of a variable in constant memory."""
+    end = i
+    while s[i - 1] in ("const", "constant", "thread", "constexpr", "static"):
         i -= 1
-    return s[i - 1] in ("{", "}", ";", ")") or s.texts(i - 2, i) == ["for", "("]
+    if not is_in_body and "constant" not in s.texts(i, end):
+        return False
+    return s[i - 1] in ("", "{", "}", ";", ")") or s.texts(i - 2, i) == ["for", "("]
 
 
 def _are_values(source: Source, opening: int) -> bool:
@@ -995,21 +1102,53 @@ def braces(source: Source) -> Iterator[Edit]:
 
 
 def conditionals(source: Source) -> Iterator[Edit]:
-    """``c ? x[i] : f()``: objects in two address spaces, or in one and none, have no common type; they are copied."""
+    """``c ? x[i] : y``: objects in two address spaces, or in one and none, have no common type; they are copied."""
     s = source.syntax
     for i in range(s.size):
-        if s[i] != "?":
+        if s[i] != "?" or _is_place(s, i):
             continue
-        last = _chain(s, i + 1)
-        if s[last] == "]" and s[last + 1] == ":":
-            yield source.insert(i + 1, "anymetal::loaded(")
-            yield source.append(last, ")")
-        colon = next((k for k in s.top(i, s.size) if s[k] in (":", ";") or s[k] in CLOSING), i)
-        if s[colon] == ":" and s[colon - 1] in ("]", ")"):
-            last = _chain(s, colon + 1)
-            if last > colon + 1 and s[last + 1] in (";", ",", ")", "]", "}"):
-                yield source.insert(colon + 1, "anymetal::loaded(")
+        depth, colon = 0, i + 1
+        while s[colon] and s[colon] not in (";", *CLOSING) and (depth or not _is_colon(s, colon)):
+            depth += (s[colon] == "?") - _is_colon(s, colon)
+            colon = s.behind(colon)
+        if not _is_colon(s, colon):
+            continue
+        end = next((k for k in s.top(colon + 1, s.size) if s[k] in (";", ",", "?", *CLOSING) or _is_colon(s, k)), i)
+        operands = [(i + 1, colon - 1), (colon + 1, end - 1)][: 1 if s[end] == "?" else 2]
+        if all(first == last and s[first] not in source.in_memory for first, last in operands):
+            continue
+        for first, last in operands:
+            start = first + (s[first] == "*")
+            if s[last] != ")" and s[last] not in NO_OBJECT and (_postfix(s, last) if start <= last else None) == start:
+                yield source.insert(first, "anymetal::loaded(")
                 yield source.append(last, ")")
+
+
+NO_OBJECT = frozenset(("true", "false", "nullptr", "this"))
+"""Names of values."""
+
+
+def _is_colon(s: Syntax, i: int) -> bool:
+    return s[i] == ":" and ":" not in (s[i - 1], s[i + 1])
+
+
+def _is_place(s: Syntax, question: int) -> bool:
+    """Return whether ``c ? x : y`` initializes a reference, is assigned to, or has its address taken."""
+    first = question - 1
+    while s[first] not in ("", ";", "{", "}", ",", "(", "[", "=", "?", ":", "return"):
+        first = (s.partner[first] if s[first] in CLOSING else first) - 1
+    if s[first] == "=":
+        return s[first - 2] == "&"
+    if s[first] != "(":
+        return False
+    behind = s.partner[first] + 1
+    while s[behind] in (".", "["):
+        behind = s.partner[behind] + 1 if s[behind] == "[" else behind + 2
+    is_assigned = s[behind] == "=" != s[behind + 1] or (s[behind] in OPERATORS and s[behind + 1] == "=")
+    return is_assigned or (s[first - 1] == "&" and not s.words[first - 2].is_name)
+
+
+OPERATORS = frozenset("+-*/%&|^")
 
 
 def _chain(s: Syntax, first: int) -> int:
@@ -1085,8 +1224,13 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     kernel_words,
     threads,
     render_functions,
+    unsupported,
     instantiations,
     function_constants,
+    constant_members,
+    constant_objects,
+    thread_pointees,
+    linkage,
     locals_of_threadgroups,
     private_variables,
     member_spaces,
@@ -1109,9 +1253,13 @@ STRICT = (
     attributes,
     template_kernels,
     render_functions,
+    unsupported,
     instantiations,
     function_constants,
     thread_members,
+    constant_members,
+    thread_pointees,
+    linkage,
     shared_references,
     array_parameters,
     bool_vectors,

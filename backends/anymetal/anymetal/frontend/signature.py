@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from reprlib import repr as shorten
 from typing import Any, NamedTuple, TypeAlias
@@ -27,6 +28,10 @@ Extent: TypeAlias = tuple[int, int, int]
 """Numbers of threads or threadgroups along the axes of a grid."""
 
 
+NAME = re.compile(r"\( ?[*&] ?(\w+) ?\)|[\w)>*& ]\b(\w+)(?: ?\[.*\])*(?:, element \d+)?$")
+"""The name of a parameter in its declaration."""
+
+
 class Parameter(NamedTuple):
     """A buffer of a kernel, or its threadgroup memory of a length that the caller chooses."""
 
@@ -41,6 +46,17 @@ class Parameter(NamedTuple):
     """The kind of the numbers in it, a letter of NumPy (``V`` for bfloat) * 256, plus their bytes; 0 for a struct."""
     members: Mapping[str, Member] = {}
     """The members of a struct in which some are pointers."""
+
+    @property
+    def name(self) -> str:
+        """The name in the declaration, or an empty string."""
+        found = NAME.search(self.text)
+        return (found[1] or found[2]) if found else ""
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it is one of an array of buffers."""
+        return ", element " in self.text
 
     @property
     def rank(self) -> int:
@@ -135,8 +151,8 @@ class Signature(NamedTuple):
         return cls(
             kernel.name,
             MOST_THREADS if threads is None else threads,
-            found["buffer"],
-            found["threadgroup"],
+            dict(sorted(found["buffer"].items())),
+            dict(sorted(found["threadgroup"].items())),
             kernel.axes,
         )
 

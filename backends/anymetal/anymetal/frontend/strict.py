@@ -2,8 +2,9 @@
 
 The source is compiled as C++ for OpenCL, which has Metal's address spaces under other names, no ``double``, no
 exceptions, no ``new``, no virtual functions, no mutable globals, and threadgroup variables only in kernels. This module
-implements the differences: constructs that C++ for OpenCL allows and MSL does not, and those that only MSL allows:
-:data:`COPY` and :data:`LIMITS`.
+implements the differences: constructs that C++ for OpenCL allows and MSL does not, and its errors that are rules of
+MSL, too: :data:`DECIDES`. Its other errors are of what C++ for OpenCL lacks, or of C++, which the language that kernels
+run in judges.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..interface import CompileError
-from .kernels import constants, render_stage
+from .kernels import LACKING, TYPES, constants, render_stage
 from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, rewritten, strictly_rewritten
@@ -39,8 +40,16 @@ LIMITS = re.compile(
     rf"|static_cast from '{OF_THREAD}' to '{OF_THREAD}' casts away"
     rf"|(?:binding reference|cannot initialize \w[\w ]*) of type '{OF_THREAD}' (?:to|with) .* type '{OF_THREAD}')"
 )
-"""Errors about what C++ for OpenCL lacks, and of course about mistakes."""
+"""Errors that are mostly about what C++ for OpenCL lacks: if the kernel is compiled next, that tells."""
 MEMORY = "device|threadgroup|constant"
+DECIDES = re.compile(
+    r"\A\S+ error: (?!variable in constant address space must be initialized|[^\n]* as the type of a kernel parameter)"
+    r"[^\n]*"
+    r"(?:address space|\bMSL\b|OpenCL|variable length array|pointers? to (?:member )?function|references? to function"
+    r"|address of function|variadic function|read-only variable|exceptions disabled"
+    rf"|'(?:const )?(?:{MEMORY}) [^']*\*|cannot initialize object parameter)"
+)
+"""Errors about rules that MSL has, and the language that kernels run in lacks: above all about address spaces."""
 WRONG_SPACE = re.compile(
     rf": note: candidate .*(?:cannot pass pointer to address space '(?:{MEMORY})' as a pointer"
     rf"|no known conversion from '(?:const )?({MEMORY}) [^']*\]' to '(?!(?:const )?\1 )[^']*\*"
@@ -51,9 +60,10 @@ WRONG_SPACE = re.compile(
     rf"|no type named 'type' in 'anymetal::(?:atomic_of|memory)<(?!(?:{MEMORY}) ))"
 )
 """A candidate of a call that takes a pointer or a reference into another address space."""
+OTHER_THIS = re.compile(r"'this' object is in address space '(\w+)'")
 OTHER_SPACE = ": an argument is in another address space"
 SPACE_ERROR = re.compile(
-    rf"\S+ error: (?:[^\n]*{OTHER_SPACE}$|(?=[^\n]*'(?:const )?(?:{MEMORY}) )(?:[^\n]* changes address space"
+    rf"\S+ error: (?:[^\n]*{OTHER_SPACE}(?=$|:)|(?=[^\n]*'(?:const )?(?:{MEMORY}) )(?:[^\n]* changes address space"
     r"|cannot initialize \w[\w ]* of type '[^']*\*'[^\n]* of type '[^']*\*'))",
     re.MULTILINE,
 )
@@ -71,8 +81,8 @@ FORBIDDEN = {
 }
 ATTRIBUTES = frozenset(
     """aligned always_inline cold const deprecated ext_vector_type fallthrough flatten hot likely maybe_unused may_alias
-    no_unique_address nodiscard noinline nonnull noreturn opencl_unroll_hint overloadable packed pure returns_nonnull
-    unlikely unused vector_size warn_unused_result""".split()  # noqa: SIM905
+    no_unique_address nodiscard noinline nonnull noreturn opencl_unroll_hint optnone overloadable packed pure
+    returns_nonnull unlikely unused vector_size warn_unused_result""".split()  # noqa: SIM905
 )
 """Attributes of clang that a source may have; others place code and data, run functions, or name symbols."""
 RESERVED = re.compile(
@@ -87,16 +97,6 @@ MOST_ERRORS = 20
 UNKNOWN = re.compile(
     r"(?:no template|unknown type|use of undeclared|no type|no member) (?:named? |identifier )?'(?:metal::)?(\w+)'.*"
 )
-UNSUPPORTED = {
-    "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*|access",
-    "samplers": r"sampler",
-    "command buffers": r"command_buffer|(render|compute)_(command|pipeline_state)",
-    "arrays of references": r"array_ref",
-    "image blocks": r"imageblock\w*",
-    "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure",
-}
-"""What MSL has and this runtime lacks, with the names of its types."""
-LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
@@ -111,14 +111,17 @@ def check(
     """
     known = Source(syntax, {one.name: "" for one in constants(syntax)}, only)
     errors, spaces = _errors(toolchain, known, options), list[str]()
-    if known.instantiation and not all(map(_may_be_legal, errors)):  # of the instantiation, or of what is before it
+    if known.instantiation and not all(map(_is_limit, errors)):  # of the instantiation, or of what is before it
         spaces = _of_spaces(errors)
         known = known.varied(known.constants)
         errors = _errors(toolchain, known, options)
-    found = [one for one in errors if not _may_be_legal(one)]
-    if len(found) < len(errors) and not is_last:  # C++ for OpenCL may lack it: ask the language that kernels run in
+    found = [one for one in errors if _decides(one)]
+    others = [one for one in errors if not _decides(one)]
+    if others and not (is_last and all(map(_is_limit, others))):
         plain = known.varied(known.constants)
-        found += diagnostics(toolchain.parse(rewritten(plain), replace(options, has_objects=plain.has_objects)))
+        in_cpp = diagnostics(toolchain.parse(rewritten(plain), replace(options, has_objects=plain.has_objects)))
+        lines = {_line(one) for one in in_cpp}
+        found += [one for one in others if _line(one) in lines and not _is_limit(one)] or in_cpp
     found = with_sources((found or spaces)[:MOST_ERRORS], files)
     included = files.keys() - {NAME} | {str(path) for path in (SHIM / "anymetal").iterdir()}
     found += itertools.islice(forbidden(syntax, included, options.number >= 320), MOST_ERRORS)
@@ -140,22 +143,43 @@ def check_instantiation(
 
 
 def _errors(toolchain: Toolchain, source: Source, options: Options) -> list[str]:
-    return diagnostics(toolchain.check(strictly_rewritten(source), options, 0 if source.instantiation else MOST_ERRORS))
+    return diagnostics(toolchain.check(strictly_rewritten(source), options))
 
 
 def _of_spaces(errors: Sequence[str]) -> list[str]:
-    return [one for one in errors if SPACE_ERROR.match(one) and not _may_be_legal(one)]
+    return [one for one in errors if SPACE_ERROR.match(one) and not _is_limit(one)]
 
 
-def _may_be_legal(error: str) -> bool:
+def _is_limit(error: str) -> bool:
     """Return whether an error may be about what C++ for OpenCL lacks: no call of which the address space is wrong."""
-    return bool(LIMITS.search(error)) and not error.partition("\n")[0].endswith(OTHER_SPACE)
+    return bool(LIMITS.search(error)) and OTHER_SPACE not in error.partition("\n")[0]
+
+
+def _decides(error: str) -> bool:
+    return bool(DECIDES.match(error)) and not _is_limit(error)
+
+
+def _line(error: str) -> tuple[str, ...]:
+    """Return the file and the line of an error."""
+    place = PLACE.match(error)
+    return (place[1], place[2]) if place else ()
 
 
 def _with_space(block: list[str]) -> list[str]:
     """Return an error about a call with the reason, if it is the address space of an argument for all candidates."""
-    wrong = [bool(WRONG_SPACE.search(line)) for line in block if CANDIDATE.search(line)]
-    return [f"{block[0]}{OTHER_SPACE}", *block[1:]] if wrong and all(wrong) else block
+    candidates = [line for line in block if CANDIDATE.search(line)]
+    if wrong := [found[1] for line in candidates if (found := OTHER_THIS.search(line))]:
+        candidates = [line for line in candidates if "template ignored" not in line and not line.startswith(str(SHIM))]
+        if len(wrong) == len(candidates):
+            space = {"__global": "device", "__local": "threadgroup", "__constant": "constant"}.get(wrong[0], wrong[0])
+            return [
+                f"{block[0]}{OTHER_SPACE}: the object is in `{space}` memory, and the member function is not "
+                f"qualified with `{space}`",
+                *block[1:],
+            ]
+    elif candidates and all(map(WRONG_SPACE.search, candidates)):
+        return [f"{block[0]}{OTHER_SPACE}", *block[1:]]
+    return block
 
 
 def diagnostics(text: str) -> list[str]:
@@ -287,7 +311,7 @@ def msl_words(line: str) -> str:
         "the value is not known to the compiler: it is no constant expression, or one that does not end",
     )
     if unknown := UNKNOWN.search(line):
-        kinds = (kind for kind, names in UNSUPPORTED.items() if re.fullmatch(names, unknown[1]))
+        kinds = (kind for kind, names in TYPES.items() if re.fullmatch(names, unknown[1]))
         line = line[: unknown.start()] + next((f"{unknown[1]}: {kind} {LACKING}" for kind in kinds), unknown[0])
     line = re.sub(
         r"'([^']*)' file not found",
@@ -340,7 +364,7 @@ def early(syntax: Syntax) -> Iterator[tuple[int, str]]:
                 texts = syntax.texts(first, min(end, first + 3))
                 if texts[0] == "using" or (texts[1:2] == ["::"] and "".join(texts[2:3]).strip("_") not in ATTRIBUTES):
                     yield i, f"the attribute `{' '.join(texts)}` is not supported"
-        elif text == "extern" and following.endswith('"'):
+        elif text == "extern" and following.endswith('"') and following != '"C"':
             yield i, "MSL has no linkage specifications"
 
 

@@ -180,7 +180,7 @@ class Syntax(list[str]):
         """Return the position behind a token, a bracket with its contents, or template parameters."""
         if self[i] in OPENING and self[i]:
             return self.partner[i] + 1
-        if self[i] == "<" and (self[i - 1] == "template" or self.words[i - 1].is_name):
+        if self[i] == "<" and self[i - 1] != "operator" and self.words[i - 1].is_name:
             end = self.angle(i)
             return i + 1 if end is None else end + 1
         return i + 1

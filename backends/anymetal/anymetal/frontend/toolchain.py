@@ -143,12 +143,9 @@ class Toolchain:
         except cache.BuildError as error:
             raise cache.BuildError(f"a macro expands to too much text, or the source has too much: {error}") from None
 
-    def check(self, text: str, options: Options, most: int = 20) -> str:
-        """Parse a preprocessed source after the headers in the strict pass; return the diagnostics if it fails.
-
-        The pass ends after ``most`` errors, 0 for no limit.
-        """
-        return self._parse(self._strict(options), text, "-ferror-limit", str(most))
+    def check(self, text: str, options: Options) -> str:
+        """Parse a preprocessed source after the headers in the strict pass; return all diagnostics if it fails."""
+        return self._parse(self._strict(options), text, "-ferror-limit", "0")
 
     def strict_headers(self, options: Options) -> Path:
         """Return the precompiled headers of the strict pass."""

@@ -57,4 +57,15 @@ ANYMETAL_LIMITS(bfloat, BFLT, 0x1p-133f, ushort, 0x7fc0, 0x7fa0)
 #endif
 #undef ANYMETAL_LIMITS
 
+// Of a vector: those of its components, in each of them.
+template <class T, int N>
+struct _numeric_limits_impl<T __attribute__((ext_vector_type(N)))> : _numeric_limits_impl<T> {
+    typedef _numeric_limits_impl<T> of;
+    typedef vec<T, N> all;
+#define ANYMETAL_LIMIT(NAME) static constexpr all NAME() { return all(of::NAME()); }
+    ANYMETAL_LIMIT(min) ANYMETAL_LIMIT(lowest) ANYMETAL_LIMIT(max) ANYMETAL_LIMIT(epsilon) ANYMETAL_LIMIT(round_error)
+    ANYMETAL_LIMIT(infinity) ANYMETAL_LIMIT(quiet_NaN) ANYMETAL_LIMIT(signaling_NaN) ANYMETAL_LIMIT(denorm_min)
+#undef ANYMETAL_LIMIT
+};
+
 } // namespace metal

@@ -96,6 +96,6 @@
 #define BFLT_MAX bfloat(0x1.fep127f)
 #define BFLT_EPSILON bfloat(0x1p-7f)
 #endif
-#if __METAL_VERSION__ >= 320
+#if __METAL_VERSION__ >= 320 && !defined(coherent)
 #define coherent(SCOPE)
 #endif

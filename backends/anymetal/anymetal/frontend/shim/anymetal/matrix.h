@@ -27,12 +27,26 @@ template <class T, int C, int R> struct matrix {
             columns[i] = column;
         }
     }
+    typedef vec<T, R> anymetal_column;
+    struct anymetal_list { // a column as `{1, 2}`
+        anymetal_column is;
+        template <class... A, class = anymetal::enable<sizeof...(A) == R && (anymetal::is_number<A> && ...)>>
+        constexpr anymetal_list(A... a) : is{T(a)...} {}
+        template <class A, class = anymetal::enable<__is_same(A, anymetal_column)>, class = void>
+        constexpr anymetal_list(A a) : is(a) {}
+    };
+    template <int N = C, class = anymetal::enable<N == 2>>
+    constexpr matrix(anymetal_list a, anymetal_list b) : columns{a.is, b.is} {}
+    template <int N = C, class = anymetal::enable<N == 3>>
+    constexpr matrix(anymetal_list a, anymetal_list b, anymetal_list c) : columns{a.is, b.is, c.is} {}
+    template <int N = C, class = anymetal::enable<N == 4>>
+    constexpr matrix(anymetal_list a, anymetal_list b, anymetal_list c, anymetal_list d)
+        : columns{a.is, b.is, c.is, d.is} {}
     template <class U, class = anymetal::enable<!__is_same(T, U)>>
     constexpr explicit matrix(matrix<U, C, R> other) : columns{} {
         ANYMETAL_UNROLLED for (int i = 0; i < C; i++) columns[i] = anymetal::construct<vec<T, R>>(other.columns[i]);
     }
 
-    typedef vec<T, R> anymetal_column;
     ANYMETAL_SUBSCRIPT(anymetal_column, int, columns[i])
 
     constexpr matrix &operator+=(matrix b) { return *this = *this + b; }

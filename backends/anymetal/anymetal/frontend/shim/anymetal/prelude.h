@@ -29,7 +29,11 @@
 #define threadgroup __attribute__((opencl_local))
 #define thread
 #endif
-#define coherent(...) // a cache that other threads do not see is none here
+#if __METAL_VERSION__ >= 320 // a cache that other threads do not see is none here
+#define coherent
+#else
+#define coherent(...)
+#endif
 
 // A loop over components: -O1 alone unrolls none.
 #define ANYMETAL_UNROLLED _Pragma("clang loop unroll(full)")

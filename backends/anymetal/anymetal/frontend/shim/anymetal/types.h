@@ -126,6 +126,21 @@ ANYMETAL_UNIFORM(|) ANYMETAL_UNIFORM(^) ANYMETAL_UNIFORM(<<) ANYMETAL_UNIFORM(>>
 #undef ANYMETAL_UNIFORM
 
 template <class T> T &&declval();
+} // namespace metal
+namespace std { // which the compiler makes of `{a, b}`, by this name
+template <class T> class initializer_list {
+    const ANYMETAL_OF_THREAD T *first;
+    size_t count;
+
+  public:
+    constexpr initializer_list() : first(nullptr), count(0) {}
+    constexpr size_t size() const { return count; }
+    constexpr const ANYMETAL_OF_THREAD T *begin() const { return first; }
+    constexpr const ANYMETAL_OF_THREAD T *end() const { return first + count; }
+};
+} // namespace std
+namespace metal {
+using std::initializer_list;
 template <class T, T... I> struct integer_sequence {
     static constexpr size_t size() { return sizeof...(I); }
 };
@@ -151,15 +166,24 @@ template <class T, size_t N> struct array {
 #ifndef ANYMETAL_STRICT
 namespace anymetal {
 
-// An element as the middle operand of `?:`. An object in an address space and one without have no common type: it is
-// copied. Other types are left as they are.
-template <class T, bool = __is_class(T)> struct if_loaded {
-    typedef const T &is;
-};
-template <class T> struct if_loaded<T, true> {
-    typedef metal::remove_cvref_t<T> is;
-};
-template <class T> constexpr typename if_loaded<T>::is loaded(const T &x) { return x; }
+// An operand of `?:`. An object in an address space and one without have no common type: they are copied.
+template <class T> constexpr T loaded(T x) { return x; }
 
 } // namespace anymetal
 #endif
+
+// What the arguments of an indirect dispatch or draw are in a buffer.
+struct MTLDispatchThreadgroupsIndirectArguments {
+    uint threadgroupsPerGrid[3];
+};
+struct MTLStageInRegionIndirectArguments {
+    uint stageInOrigin[3], stageInSize[3];
+};
+struct MTLDrawPrimitivesIndirectArguments {
+    uint vertexCount, instanceCount, vertexStart, baseInstance;
+};
+struct MTLDrawIndexedPrimitivesIndirectArguments {
+    uint indexCount, instanceCount, indexStart;
+    int baseVertex;
+    uint baseInstance;
+};
