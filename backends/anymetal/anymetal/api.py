@@ -75,12 +75,12 @@ class Kernel:
         *arguments : object
             The buffers in the order of their indices, which is that of :attr:`parameters`. NumPy arrays have the dtype
             of the declaration and are changed in place, after the launch has succeeded, if the kernel may write them.
-            ``anymetal.at(array, offset)`` binds an array from an offset in bytes on. A parameter ``constant T&`` takes a
-            Python number that is in the range
-            of T, a NumPy scalar of its dtype, a structured array of its size, or ``bytes`` of its size. A struct in
-            which some members are pointers is a mapping from the names of its members to arrays and numbers, and
-            several are a list of such; ``None`` is a null pointer. ``array<device T *, N>`` is N arguments. A tensor is
-            an array of as many axes, the last of which is its first dimension, and may have strides.
+            ``anymetal.at(array, offset)`` binds an array from an offset in bytes on. A parameter ``constant T&``
+            takes a Python number that is in the range of T, a NumPy scalar of its dtype, a structured array of its
+            size, or ``bytes`` of its size. A struct in which some members are pointers is a mapping from the names of
+            its members to arrays and numbers, and several are a list of such; ``None`` is a null pointer.
+            ``array<device T *, N>`` is N arguments. A tensor is an array of as many axes, the last of which is its
+            first dimension, and may have strides.
         local : mapping of int to int, optional
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
