@@ -47,7 +47,8 @@ DECIDES = re.compile(
     r"[^\n]*"
     r"(?:address space|\bMSL\b|OpenCL|variable length array|pointers? to (?:member )?function|references? to function"
     r"|address of function|variadic function|read-only variable|exceptions disabled"
-    rf"|'(?:const )?(?:{MEMORY}) [^']*\*|cannot initialize object parameter)"
+    rf"|'(?:const )?(?:{MEMORY}) [^']*\*"
+    rf"|cannot initialize object parameter [^\n]*an expression of type '(?:const )?(?:{MEMORY}) )"
 )
 """Errors about rules that MSL has, and the language that kernels run in lacks: above all about address spaces."""
 WRONG_SPACE = re.compile(
@@ -60,7 +61,7 @@ WRONG_SPACE = re.compile(
     rf"|no type named 'type' in 'anymetal::(?:atomic_of|memory)<(?!(?:{MEMORY}) ))"
 )
 """A candidate of a call that takes a pointer or a reference into another address space."""
-OTHER_THIS = re.compile(r"'this' object is in address space '(\w+)'")
+OTHER_THIS = re.compile(r"'this' object is in address space '(device|threadgroup|constant)'")
 OTHER_SPACE = ": an argument is in another address space"
 SPACE_ERROR = re.compile(
     rf"\S+ error: (?:[^\n]*{OTHER_SPACE}(?=$|:)|(?=[^\n]*'(?:const )?(?:{MEMORY}) )(?:[^\n]* changes address space"
@@ -171,10 +172,9 @@ def _with_space(block: list[str]) -> list[str]:
     if wrong := [found[1] for line in candidates if (found := OTHER_THIS.search(line))]:
         candidates = [line for line in candidates if "template ignored" not in line and not line.startswith(str(SHIM))]
         if len(wrong) == len(candidates):
-            space = {"__global": "device", "__local": "threadgroup", "__constant": "constant"}.get(wrong[0], wrong[0])
             return [
-                f"{block[0]}{OTHER_SPACE}: the object is in `{space}` memory, and the member function is not "
-                f"qualified with `{space}`",
+                f"{block[0]}{OTHER_SPACE}: the object is in `{wrong[0]}` memory, and the member function is not "
+                f"qualified with `{wrong[0]}`",
                 *block[1:],
             ]
     elif candidates and all(map(WRONG_SPACE.search, candidates)):
