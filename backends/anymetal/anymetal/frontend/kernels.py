@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -472,23 +473,34 @@ def lacking(syntax: Syntax) -> dict[int, str]:
     }
     if not any(kinds.values()):
         return {}
-    found, names = dict[int, str](), dict[str, str]()
-    starts = [i for i, text in enumerate(syntax[: syntax.size]) if kinds.get(text) and _names_type(syntax, i)]
-    first_of = {one.first: one for one in outer}
-    for one in outer:
-        at = next((i for i in starts if one.first <= i <= one.last), None)
-        if at is not None:
-            found[one.first] = str(syntax.error(at, f"{syntax[at]}: {kinds[syntax[at]]} {LACKING}"))
-    waiting = list(found)
+    outer.sort(key=lambda one: one.first)
+    firsts, places = [one.first for one in outer], dict[str, list[int]]()
+    for i in range(syntax.size):
+        if syntax.words[i].is_name:
+            places.setdefault(syntax[i], []).append(i)
+
+    def around(i: int) -> Declaration | None:
+        at = bisect.bisect_right(firsts, i) - 1
+        return outer[at] if at >= 0 and i <= outer[at].last else None
+
+    found, waiting, known = dict[int, str](), list[Declaration](), set[str]()
+    for text, kind in kinds.items():
+        for i in places.get(text, ()) if kind else ():
+            if _names_type(syntax, i) and (one := around(i)) and one.first not in found:
+                found[one.first] = str(syntax.error(i, f"{text}: {kind} {LACKING}"))
+                waiting.append(one)
     while waiting:
-        first = waiting.pop()
-        one = first_of[first]
-        if (name := _name_of(syntax, one)) and name not in names:
-            names[name] = found[first]
-            for other in outer:
-                if other.first not in found and _uses(syntax, other, name):
-                    found[other.first] = found[first]
-                    waiting.append(other.first)
+        one = waiting.pop()
+        name = _name_of(syntax, one)
+        if not name or name in known:
+            continue
+        known.add(name)
+        uses = [(i, other) for i in places.get(name, ()) if syntax[i - 1] != "." and (other := around(i))]
+        own = {other.first for i, other in uses if _declares(syntax, i) and i != other.parameters - 1}
+        for _, other in uses:
+            if other.first not in found and other.first not in own:
+                found[other.first] = found[one.first]
+                waiting.append(other)
     return found
 
 
@@ -520,9 +532,6 @@ def _name_of(syntax: Syntax, one: Declaration) -> str:
     return syntax[end - 1] if syntax.words[end - 1].is_name else ""
 
 
-def _uses(syntax: Syntax, one: Declaration, name: str) -> bool:
-    """Return whether a declaration has a name, and does not declare it itself."""
-    places = [i for i in range(one.first, one.last) if syntax[i] == name and syntax[i - 1] != "."]
-    before = (syntax.words[i - 1] for i in places)
-    is_own = any(word.is_name and word.text not in ("return", "else", "case", "const", *SPACES) for word in before)
-    return bool(places) and (not is_own or one.parameters - 1 in places)
+def _declares(syntax: Syntax, i: int) -> bool:
+    """Return whether a name follows a type, as that of a variable of a function does."""
+    return syntax.words[i - 1].is_name and syntax[i - 1] not in ("return", "else", "case", "const", *SPACES)

@@ -194,7 +194,7 @@ class Source:
         """The names of variables, references and pointers that are declared with an address space."""
         s, found = self.syntax, set[str]()
         for i in (k for k, text in enumerate(s) if text in ("device", "constant", "threadgroup")):
-            end = next(k for k in s.top(i, s.size + 1) if s[k] in ("", "=", ";", ",", "[", "(", "{", *CLOSING))
+            end = next((k for k in s.top(i, s.size) if s[k] in ("=", ";", ",", "[", "(", "{", *CLOSING)), i)
             found.add(s[end - 1])
         return frozenset(found)
 
@@ -367,7 +367,8 @@ MATRIX = re.compile(r"(half|float|bfloat)[234]x[234]")
 def constant_objects(source: Source) -> Iterator[Edit]:
     """``constant float2x2 m = {{1, 2}, {3, 4}};``: a constructor makes no object in an address space, but a copy."""
     s = source.syntax
-    owners = [(one, one.owner) for one in s.declarations if one.parameters > 0 and one.owner is not None]
+    functions = [(one, one.owner) for one in s.declarations if one.parameters > 0 and one.owner is not None]
+    owners = [(one, owner) for one, owner in functions if owner.kind is Kind.CLASS]
     classes = {class_name(s, owner) for one, owner in owners if s[one.parameters - 1] == class_name(s, owner)} - {""}
     for i in range(s.size):
         if s[i] != "constant":
