@@ -496,9 +496,9 @@ def lacking(syntax: Syntax) -> dict[int, str]:
             continue
         known.add(name)
         uses = [(i, other) for i in places.get(name, ()) if syntax[i - 1] != "." and (other := around(i))]
-        own = {other.first for i, other in uses if _declares(syntax, i) and i != other.parameters - 1}
+        hidden = {other.first for i, other in uses if _declares(syntax, i) and i != other.parameters - 1}
         for _, other in uses:
-            if other.first not in found and other.first not in own:
+            if other.first not in found and other.first not in hidden:
                 found[other.first] = found[one.first]
                 waiting.append(other)
     return found
