@@ -471,7 +471,7 @@ def compile(
     version : {"2.3", "2.4", "3.0", "3.1", "3.2", "4.0"}, optional
         The version of MSL.
     include : sequence of path, optional
-        Folders of files that the source includes. That of a file is the last of them.
+        Folders of files that the source includes, in the order of the search. That of the file of a source is before them.
     define : mapping of str to object, optional
         Macros and their values; ``None`` is an empty one, and a bool is 1 or 0.
     constants : mapping of int or str to object, optional
@@ -541,7 +541,7 @@ def compile(
     refuse(runtime, {"denormals": denormals != "keep", "levels": levels, "suppress": suppress, "isolate": isolate})
     if runtime == "metalcompute":
         folders = []  # the package includes no files
-    options = {"version": version, "include": [*_sequence(include), *folders], "fast_math": fast_math, "define": define}
+    options = {"version": version, "include": [*folders, *_sequence(include)], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
     device["suppress"] = suppress
     return Library(Request(text, options, device, dict(constants or {}), runtime), isolate)

@@ -430,6 +430,26 @@ def test_files(tmp_path):
     assert x[0] == 4
 
 
+def test_files_beside_a_file(tmp_path):
+    for name, value in {"own/c.h": 3, "common/c.h": 5, "common/d.h": 7}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"#define {'C' if name.endswith('c.h') else 'D'} {value}\n")
+    path, x = tmp_path / "own" / "k.metal", np.zeros(1, np.float32)
+    path.write_text('#include "c.h"\n#include "../common/d.h"\nkernel void f(device float *x) { x[0] = C * D; }\n')
+    hint = f"'../common/d.h' file not found: .* It is in {tmp_path / 'common'}: add '{tmp_path}' to `include`"
+    for include in ([], [tmp_path / "own"]):  # the name leads out of the folders
+        with pytest.raises(CompileError, match=hint):
+            anymetal.compile(path, include=include)
+    anymetal.compile(path, include=[tmp_path])["f"](1, 1, x)
+    assert x[0] == 21
+    path.write_text('#include "c.h"\n#include <d.h>\nkernel void f(device float *x) { x[0] = C * D; }\n')
+    anymetal.compile(path, include=[tmp_path / "common"])["f"](1, 1, x)
+    assert x[0] == 21
+    with pytest.raises(CompileError, match="file not found") as caught:
+        anymetal.compile('#include "/etc/passwd"\nkernel void f() {}', include=[tmp_path])
+    assert "It is in" not in str(caught.value)
+
+
 SOURCES = {
     "bytes": (AXPY.encode(), {}, TypeError, "the source is a string or a path, not bytes"),
     "no file": ("nowhere.metal", {}, CompileError, "'nowhere.metal' cannot be read: No such file"),

@@ -116,6 +116,14 @@ class Options:
                 waiting += self._named(found[path], path.parent)
         return dict(sorted(found.items()))
 
+    def missing(self, name: str) -> str:
+        """Return which folder lacks, if a relative name leads from one of the folders to a file outside of them."""
+        for folder in self.include if not os.path.isabs(name) else ():
+            path = Path(os.path.normpath(folder / name))
+            if path.is_file():
+                return f". It is in {path.parent}: add {os.path.commonpath((folder, path))!r} to `include`"
+        return ""
+
     def texts(self, source: str) -> tuple[str, ...]:
         """Return all that the preprocessor reads: macros, a source, and the files that it includes."""
         return source, *self.macros, *(part for path, text in self.files(source).items() for part in (str(path), text))

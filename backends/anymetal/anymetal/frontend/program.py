@@ -132,7 +132,8 @@ def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled:
     def build(output: Path) -> dict[str, Any]:
         status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
         if status:
-            raise CompileError("\n".join(with_sources(diagnostics(errors), files)) or errors)
+            message = "\n".join(with_sources(diagnostics(errors), files)) or errors
+            raise CompileError(NOT_FOUND.sub(lambda line: line[0] + options.missing(line[1]), message))
         text = unified(text)
         syntax = Syntax(text)
         found = kernels.kernels(syntax)
@@ -152,6 +153,7 @@ def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled:
     return Program(found.data.decode(), found.about, files, *read)
 
 
+NOT_FOUND = re.compile(r"'([^'\n]+)' file not found: [^\n]*")
 KERNEL_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+kernel\b", re.MULTILINE)
 
 
