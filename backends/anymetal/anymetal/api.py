@@ -471,7 +471,7 @@ def compile(
     version : {"2.3", "2.4", "3.0", "3.1", "3.2", "4.0"}, optional
         The version of MSL.
     include : sequence of path, optional
-        Folders of files that the source includes, in the order of the search. That of the file of a source is before them.
+        Folders of files that the source includes, in the order of the search; that of a file is before them.
     define : mapping of str to object, optional
         Macros and their values; ``None`` is an empty one, and a bool is 1 or 0.
     constants : mapping of int or str to object, optional
