@@ -325,11 +325,39 @@ def test_a_grid_that_is_too_small():
     (note,) = launch(source, y, grid=8, group=4, name="f").findings
     assert (note.kind, note.level) == ("uncovered", "note")
     assert "8 of the 10 elements of buffer(0)" in note.message
-    for grid, size in ((10, 0), (1, 0), (8, 4)):
+    for grid, size in ((10, 0), (8, 4)):
         assert launch(source, y[size:], grid=grid, group=1, name="f").findings == ()
+    (note,) = launch(source, y, grid=1, group=1, name="f").findings
+    assert (
+        "1 of the 10 elements of buffer(0) `device float2 *y` was written, and nothing used the others" in note.message
+    )
     with pytest.raises(LaunchError, match="8 of the 10"):
         launch(source, y, grid=8, group=4, name="f", levels={"uncovered": "error"})
     assert launch(source, y, grid=8, group=4, name="f", levels={"uncovered": "off"}).findings == ()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_output_that_is_filled_in_part(monkeypatch, workers):
+    monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", workers)
+    source = HEAD + (
+        "kernel void f(device const float *x, device float *y, uint i [[thread_position_in_grid]]) { BODY }\n"
+    )
+
+    def found(body, grid=64, size=128):
+        x, y = np.ones(64, np.float32), np.zeros(size, np.float32)
+        return [
+            one.message for one in launch(source, x, y, grid=grid, group=16, name="f", define={"BODY": body}).findings
+        ]
+
+    (text,) = found("y[i] = x[i];", size=65)
+    assert text.startswith("64 of the 65 elements of buffer(1) `device float *y` were written")
+    assert found("y[i] = x[i];", size=64) == []
+    (text,) = found("y[2 * i] = x[i];")
+    assert text.startswith("64 of the 128 elements")
+    assert found("if (i % 8 == 0) y[i] = x[i];", size=64) == []  # the grid is as large
+    (text,) = found("if (i % 8 == 0) y[i + 5] = x[i];", size=69)
+    assert text.startswith("8 of the 69 elements")
+    assert found("if (i < 8) y[i] = y[i + 8] * x[i];") == []  # the memory has two uses
 
 
 def test_smaller_buffers():

@@ -566,7 +566,7 @@ LONG = {
     "members that are constants": ("struct B{0} {{ B{0}(int); static constant int a = 1; }}; constant B{0} b(1); ", ""),
     "textures": ("void f{0}(texture2d<float> t) {{ g{0}(t); }} ", ""),
     "templates": ("template <typename T> T f{0}(T a) {{ T d; d = a; return d; }} ", ""),
-    "classes": ("struct A{0} {{ int a; int at() const {{ return a; }} }}; ", ""),
+    "classes": ("struct A{0} {{ int a; int at() const device {{ return a; }} }}; ", ""),
     "kernels": ("kernel void k{0}(device float *y) {{ y[0] = 1; }} ", ""),
 }  # fmt: skip
 

@@ -391,10 +391,11 @@ class Function:
         findings: Sequence[Finding] = ()
         threads = math.prod(grid)
         uncovered = [] if not checks else [
-            uncovered_by(threads, index, target, record.bytes - record.offset, self.device.levels)
+            uncovered_by(record.written, index, target, record.bytes - record.offset, self.device.levels)
             for index, (record, target) in enumerate(zip(records, targets, strict=False))
-            if target and target.nbytes < threads * target.nbytes < record.bytes - record.offset
-            and record.written == record.covered == threads * target.nbytes
+            if target and 0 < threads * target.nbytes < record.bytes - record.offset
+            and 0 < record.written < record.bytes - record.offset and not record.written % target.nbytes
+            and (not record.is_read or record.written == record.covered == threads * target.nbytes > target.nbytes)
         ]  # fmt: skip
         if report.kind or uncovered or (checks and (checks.count or library.image["unset"])):
             size = math.prod(width)
@@ -428,7 +429,8 @@ class Function:
         findings = []
         if self._checks and checks:
             files, known = self._checks.files, self.device.suppressions
-            found = [*self._checks.read(checks, signature, bindings, lengths, self.device.levels), *more]
+            found = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
+            found += [] if any(one.level == "error" for one in found) else more
             findings = [
                 one
                 for one in found

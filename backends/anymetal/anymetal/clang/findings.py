@@ -387,10 +387,11 @@ class Reader:
         return messages[kind], advice
 
 
-def uncovered_by(threads: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:
-    """Return the finding for a buffer of which each thread wrote an element, and some elements are left."""
-    what = f"{threads} of the {nbytes // known.nbytes} elements of buffer({index}) `{known.text}` were written"
-    message = f"{what}, as many as there are threads: the grid may be too small for it"
+def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:
+    """Return the finding for a buffer of which some bytes were written, and the others neither written nor read."""
+    count, size = written // known.nbytes, nbytes // known.nbytes
+    what = f"{count} of the {size} elements of buffer({index}) `{known.text}` {'were' if count > 1 else 'was'} written"
+    message = f"{what}, and nothing used the others: the grid may be too small for it"
     return Finding("uncovered", levels["uncovered"], message)
 
 

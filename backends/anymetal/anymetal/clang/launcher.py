@@ -56,6 +56,7 @@ class BufferRecord(ctypes.Structure):
         ("undefined", ctypes.c_uint32),
         ("unit", ctypes.c_uint32),
         ("file", ctypes.c_int32),
+        ("is_read", ctypes.c_uint32),
     )
 
 

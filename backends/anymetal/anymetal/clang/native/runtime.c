@@ -666,6 +666,7 @@ static void run_checked(run *r) {
         while (at < b->offset + b->written && at < b->bytes && m->writers[at >> m->unit_bits]) at += 1u << m->unit_bits;
         const int is_used = m->is_read && at < b->bytes && m->readers[at >> m->unit_bits]; // what comes next
         b->covered = is_used ? 0 : at - b->offset;
+        b->is_read = m->is_read;
     }
     if (s && s->arena) {
         for (uint32_t i = 0; i < REGIONS; i++) region_close(&s->regions[i]);

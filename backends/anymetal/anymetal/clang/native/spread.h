@@ -17,6 +17,7 @@ enum { MOST_WORKERS = 250, SPREAD_COST = 30000000, CHILD_COST = 1000000 }; // a 
 // What the children share, before the pages of the buffers, a claim for each of their bytes, and the blocks that ran.
 struct common {
     uint64_t written[ANYMETAL_MAX_BUFFERS];
+    uint32_t is_read[ANYMETAL_MAX_BUFFERS];
     uint32_t claimed, has_atomics; // claimed: children that have claimed all they wrote
 };
 
@@ -94,8 +95,10 @@ static void worker_end(run *r) {
         __atomic_fetch_add(&c->claimed, 1, __ATOMIC_SEQ_CST);
         while (__atomic_load_n(&c->claimed, __ATOMIC_SEQ_CST) < r->workers) pause_shortly();
         if (!keeps_claims(r, (uint8_t)r->worker)) _exit(1);
-        for (uint32_t i = 0; i < r->launch->buffer_count; i++)
+        for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
             if (r->claims[i]) __atomic_fetch_add(&c->written[i], r->shadow->regions[i].written, __ATOMIC_RELAXED);
+            if (r->shadow->regions[i].is_read) __atomic_store_n(&c->is_read[i], 1, __ATOMIC_RELAXED);
+        }
     }
     if (checks && checks->has_atomics) c->has_atomics = 1;
     for (uint64_t i = 0; checks && i < checks->block_count; i++)
@@ -147,7 +150,7 @@ static int join(run *r) {
     for (uint32_t i = 0; i < r->launch->buffer_count && is_well; i++) {
         const extent e = written_pages(r, i);
         memcpy(e.first, r->pages[i], pages_bytes(e));
-        if (r->shadow) r->shadow->regions[i].written += r->common->written[i];
+        if (r->shadow) r->shadow->regions[i].written += r->common->written[i], r->shadow->regions[i].is_read |= r->common->is_read[i];
     }
     for (uint64_t i = 0; c && i < c->block_count && is_well; i++) c->reached[i] |= r->reached[i];
     if (c && is_well) c->has_atomics |= r->common->has_atomics;

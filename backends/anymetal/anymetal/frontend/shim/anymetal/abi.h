@@ -79,6 +79,7 @@ typedef struct {
     uint64_t written, covered; // results of checks: the bytes that the kernel wrote; those from `offset` on without a gap
     uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
     int32_t file; // below 0: none; else the memory is that of a sparse file, which checks use in place
+    uint32_t is_read; // a result of checks: whether the kernel read any of it
 } anymetal_buffer;
 
 // A pointer in a buffer: `offset` bytes from its start is the address `at` bytes from the start of buffer `target`.
