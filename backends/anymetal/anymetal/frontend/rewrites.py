@@ -1121,7 +1121,7 @@ def conditionals(source: Source) -> Iterator[Edit]:
         for first, last in operands:
             start = first + (s[first] == "*")
             if s[last] != ")" and s[last] not in NO_OBJECT and (_postfix(s, last) if start <= last else None) == start:
-                yield source.insert(first, "anymetal::loaded(")
+                yield source.insert(first, f"anymetal::{'kept' if source.has_objects else 'loaded'}(")
                 yield source.append(last, ")")
 
 

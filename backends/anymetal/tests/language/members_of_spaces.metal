@@ -123,7 +123,7 @@ kernel void f(device S& x, constant A& c, device Out& out, uint i [[thread_posit
         more[5] = -more[1];
         m = 3.0f;
         more[6] = m;
-        more[7] = n[0] * 8;
+        more[7] = (i == 0 ? n[0] : n[1]) * 8.0f;
         for (uint k = 0; k < 4; k++) more[k] = results[k] + 9 * k;
     }
 }
