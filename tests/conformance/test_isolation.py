@@ -236,7 +236,7 @@ def test_the_outcomes_are_those_without_isolation():
 
 @pytest.mark.slow
 def test_an_endless_loop_ends_at_the_time_limit_and_shrinks(monkeypatch):
-    monkeypatch.setattr(checker, "SHRINK_SECONDS", 4.0)
+    monkeypatch.setattr(checker, "SHRINK_SECONDS", 15.0)
     (row,) = check([fails(endless, when=lambda p: p.source_shape[3] > 6)], [FORWARD], isolate=Limits(seconds=0.6)).rows
     (failure,) = random_failures(row)
     assert (failure.kind, failure.message) == ("time", "no result after 0.6 s")
