@@ -765,3 +765,33 @@ def test_the_column_of_a_finding_is_that_of_the_source(body):
     assert (found.place.line, found.place.column) == (4, right)
     region = sarif([found], "d.metal")["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"]
     assert region == {"startLine": 4, "startColumn": right}
+
+
+MESSAGES = {
+    "an array of a thread": (
+        "float a[4] = {1, 2, 3, 4}; y[i] = a[n + i];", 3,
+        r"^thread \d of threadgroup 0 used index [456] of `a`, an array of 4 elements \(", None,
+    ),
+    "a lane that cannot exist": (
+        "y[i] = simd_shuffle(float(i), n);", 40,
+        "takes the value of lane 40, which cannot exist: a simdgroup has 32 lanes", "",
+    ),
+    "one store by several threads": (
+        "y[0] = i;", 0, "nothing orders the two",
+        "Let one thread write the element, use an atomic, or give each thread an element of its own.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_name_what_is_wrong(name):
+    body, n, message, advice = MESSAGES[name]
+    source = (
+        f"{HEAD}kernel void f(device float *y, constant int &n, uint i [[thread_position_in_grid]]) {{\n{body}\n}}\n"
+    )
+    with pytest.raises(LaunchError) as caught:
+        launch(source, np.zeros(4, np.float32), n, name="f", grid=4, group=4, check_order=False)
+    (found,) = caught.value.findings
+    assert re.search(message, found.message)
+    assert ", at line" not in found.message
+    assert advice is None or found.advice == advice

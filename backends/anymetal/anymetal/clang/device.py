@@ -403,7 +403,11 @@ class Function:
             bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
             named = signature._replace(parameters={i: target for i, target in enumerate(targets) if target})
             text = (
-                explain(report, named, size, shape, bindings, lengths, limit) if report.kind not in (0, FOUND) else ""
+                explain(
+                    report, named, size, shape, bindings, lengths, limit, self._checks.files if self._checks else None
+                )
+                if report.kind not in (0, FOUND)
+                else ""
             )
             findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered)
         return Handle(

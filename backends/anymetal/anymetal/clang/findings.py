@@ -65,12 +65,15 @@ NO_BUFFER, VARIABLES = -1, -2
 OUTSIDE_VARIABLE = 12
 """``ANYMETAL_PRIVATE``, the second kind of an access out of bounds."""
 UNKNOWN = 0xFFFFFFFF
+LANES = 32
+NO_LANE = f"which cannot exist: a simdgroup has {LANES} lanes"
 MOST_FINDINGS = 64
 FIRST_PAGE = 4096
 
 ADVICE = {
     "race": "Put threadgroup_barrier({flags}) between them, or let one thread do both.",
     "between groups": "Nothing orders two threadgroups of a launch: use an atomic, or two launches.",
+    "several writers": "Let one thread write the element, use an atomic, or give each thread an element of its own.",
     "lockstep": "The specification does not keep lanes in step: put simdgroup_barrier({flags}) between.",
     "fence": "A barrier orders only the memory that its flags name: it needs {flags}.",
     "mixed-atomic": "Use atomic operations for both, or put a barrier between them.",
@@ -356,7 +359,9 @@ class Reader:
         pair = f"{who} {did} {what}, which {whom} {had}" + (f" at line {there.line}" if there and there != here else "")
         case = "between groups" if is_far and kind == "race" else kind
         case = "private" if kind == "uninitialized" and record.buffer == NO_BUFFER else case
-        advice = ADVICE.get(case, "").format(flags=flags)
+        if kind == "race" and record.is_write and record.was_write and here == there:
+            case = "several writers"
+        advice = ADVICE.get(case, "").format(flags=flags) if kind != "inactive-lane" or record.offset < LANES else ""
         names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
         text = re.sub(r"__\w+ ", "", re.sub(r"'(.*?)'.*", r"\1", (record.type or b"").decode()))
         messages = {
@@ -370,7 +375,8 @@ class Reader:
             "out-of-bounds": f"{who} accesses memory outside of a variable"
                              if record.kind == OUTSIDE_VARIABLE else f"{who} {did} {size} out of bounds: {what}",
             "read-only": f"{who} writes {what}, which the declaration does not allow to be written",
-            "inactive-lane": f"{who} takes the value of lane {record.offset}, which does not take part",
+            "inactive-lane": f"{who} takes the value of lane {record.offset}, "
+                             + ("which does not take part" if 0 <= record.offset < LANES else NO_LANE),
             "endless": f"{who} waits in a loop of atomic loads for a value that another thread would have to write; "
                        "Metal does not guarantee that other threads run while one waits",
             "barriers": f"{who} passes more barriers than the checks can count (131,071)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 
@@ -26,11 +27,12 @@ def explain(
     bindings: Sequence[tuple[int, int]],
     local: Mapping[int, int],
     seconds: float,
+    files: Mapping[str, str] | None = None,
 ) -> str:
     """Return the message for a report that is not empty.
 
     ``size`` is that of a full threadgroup, ``bindings`` are the bytes of the buffers and the offsets in them, ``local``
-    the bytes of threadgroup memory.
+    the bytes of threadgroup memory. With the texts of the files a finding tells its place, and the name of an array.
     """
 
     def place(index: int, at: int) -> tuple[str, str]:
@@ -80,7 +82,10 @@ def explain(
             f"place; if this is intended, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
-        return f"{start}used index {report.offset} of an array of {report.count} elements, at {report.at} ({grid})"
+        array = f"an array of {report.count} elements"
+        if name := _indexed(report.at.place, files):
+            array, start = f"`{name}`, {array}", f"thread {report.others} of threadgroup {report.group} "
+        return f"{start}used index {report.offset} of {array}{'' if name else f', at {report.at}'} ({grid})"
     if report.kind == STOPPED:
         last = f"{report.at}" if report.at.line else "none"
         where = f"in threadgroup {report.group} (the last barrier or simdgroup function of the thread: {last}; {grid})"
@@ -92,6 +97,15 @@ def explain(
         )
     reason = "the system gave it no timer" if report.kind == NO_TIMER else "no memory"
     return f"{start}could not run: {reason} ({grid})"
+
+
+def _indexed(place: Place | None, files: Mapping[str, str] | None) -> str:
+    """Return the name of an array that is indexed at a place of a file."""
+    rows = (files or {}).get(place.file, "").split("\n") if place else []
+    if not place or not 0 < place.line <= len(rows):
+        return ""
+    found = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*)\s*\[").match(rows[place.line - 1], max(place.column - 1, 0))
+    return found[1] if found else ""
 
 
 def finding_of(report: FaultReport, text: str, level: str = "error", place: Place | None = None) -> Finding:

@@ -218,7 +218,7 @@ const anymetal_exchange *anymetal_exchange_values(const void *value, uint32_t by
 
 void anymetal_out_of_bounds(int64_t index, uint64_t length, anymetal_site here) {
     run *r = current;
-    anymetal_report found = {.kind = ANYMETAL_ARRAY, .offset = index, .count = (uint32_t)length, .at = here};
+    anymetal_report found = {.kind = ANYMETAL_ARRAY, .offset = index, .count = (uint32_t)length, .others = r->thread, .group = r->group.index, .at = here};
     *r->report = found;
     abandon(r);
 }
