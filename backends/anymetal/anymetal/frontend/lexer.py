@@ -35,8 +35,16 @@ FLOATING = re.compile(
 """A floating literal without a suffix, of type ``float`` in MSL."""
 SUFFIXED = re.compile(rf"({FLOATING.pattern})(H|bf|BF)?")
 """Such a literal, or one with a suffix that C++ reserves: the shim has it behind a `_`."""
-DROPPED = re.compile(r"#pragma (?:(?:clang|GCC) diagnostic\b|(?!\w))")
-"""Pragmas that no pass reads, such as those without a name, which clang ignores."""
+KNOWN = (
+    "GCC clang STDC METAL OPENCL acc align alloc_text attribute bss_seg code_seg comment const_seg data_seg "
+    "dependency detect_mismatch diagnostic export fenv_access fenv_round float_control fp_contract function "
+    "include_alias init_seg intrinsic managed mark message module ms_struct nounroll nounroll_and_jam omp once "
+    "optimize options pack poison pointers_to_members pop_macro push_macro redefine_extname section "
+    "strict_gs_check system_header unroll unroll_and_jam unused visibility vtordisp warning weak"
+)
+"""First words of pragmas that clang knows."""
+DROPPED = re.compile(rf"#pragma (?:(?:clang|GCC) diagnostic\b|(?!(?:{KNOWN.replace(' ', '|')})\b))")
+"""Pragmas that no pass reads, such as unknown ones, which clang ignores."""
 VALUED = re.compile(r"^#pragma (?:(?:GCC )?unroll|pack|clang (?:loop|fp))\b([^\n]*)", re.MULTILINE)
 KEYWORDS = frozenset(
     "disable enable full interleave unroll unroll_count vectorize push pop contract fast off on".split()  # noqa: SIM905

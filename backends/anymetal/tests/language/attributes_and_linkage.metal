@@ -5,6 +5,7 @@
 // >>> refused("[[clang::optnone]]", '[[gnu::constructor]]', "the attribute")
 // >>> refused("#pragma -", "#pragma comment(lib)", "is not supported")
 #pragma -
+#pragma metal performance_hint(fast_math)
 #include <metal_stdlib>
 #include <TargetConditionals.h>
 using namespace metal;
