@@ -120,7 +120,7 @@ kernel void f(device S& x, constant A& c, device Out& out, uint i [[thread_posit
         n[0] = 2.0f;
         more[4] = converted<float>(n[0]) + float(m) - static_cast<float>(n[0]) - 2;
         n[1] = float(m);
-        more[5] = -more[1];
+        more[5] = -more[1] + float2(n[0], m).x - float3(m, float2(n[0]).x, 1).y;
         m = 3.0f;
         more[6] = m;
         more[7] = (i == 0 ? n[0] : n[1]) * 8.0f;

@@ -292,7 +292,16 @@ template <class V, class A, enable<!is_object<A>> = 0> constexpr V construct(A a
         return __builtin_convertvector((typename shape<A>::whole)a, whole);
     }
 }
-template <class V, class A, class B, class... Parts> constexpr V construct(A a, B b, Parts... parts) {
+// An object among the parts of a vector, in its address space, is converted first.
+template <class V, class P> constexpr auto number_of(const P &part) {
+    if constexpr (is_object_in_memory<P>)
+        return element<V>(part);
+    else
+        return part;
+}
+template <class V, class... P> constexpr constant bool has_objects = shape<V>::is_vector && (is_object_in_memory<P> || ...);
+template <class V, class A, class B, class... Parts, enable<!has_objects<V, A, B, Parts...>> = 0>
+constexpr V construct(A a, B b, Parts... parts) {
     if constexpr (shape<V>::is_vector) {
         static_assert((int(shape<A>::size + shape<B>::size) + ... + int(shape<Parts>::size)) == int(shape<V>::size),
                       "a vector is built from as many components as it has");
@@ -307,6 +316,11 @@ template <class V, class A, class B, class... Parts> constexpr V construct(A a, 
     } else {
         return V{a, b, parts...};
     }
+}
+
+template <class V, class A, class B, class... Parts, enable<has_objects<V, A, B, Parts...>> = 0>
+constexpr V construct(const A &a, const B &b, const Parts &...parts) {
+    return construct<V>(number_of<V>(a), number_of<V>(b), number_of<V>(parts)...);
 }
 
 // bool4(a, b.xyz), ...: -1 for true, as comparisons have.
