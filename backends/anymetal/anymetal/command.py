@@ -128,6 +128,13 @@ def msl(
     one_order: Annotated[
         bool, typer.Option("--one-order", help="Run once: the result may depend on the order of threads.")
     ] = False,
+    fast_math: Annotated[
+        bool,
+        typer.Option("--fast-math", help="NaN, infinity, signed zeros and the order of operations may be ignored."),
+    ] = False,
+    flush_denormals: Annotated[
+        bool, typer.Option("--flush-denormals", help="Subnormal numbers of float are zero in arithmetic.")
+    ] = False,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Without the checks of each access: faster, and finds less.")
     ] = False,
@@ -158,7 +165,8 @@ def msl(
         with _option(f"--suppress {suppress}"):
             suppressions(suppress)
         checks = {
-            "--one-order": one_order, "--isolate": isolate, "--unchecked": unchecked, "--level": level,
+            "--one-order": one_order, "--flush-denormals": flush_denormals, "--isolate": isolate,
+            "--unchecked": unchecked, "--level": level,
             "--lockstep": lockstep, "--suppress": suppress, "--sarif": sarif, "--seconds": seconds,
         }  # fmt: skip
         with _option(f"--runtime {runtime}"):
@@ -167,7 +175,8 @@ def msl(
             file, version=metal, include=include or [], define=_defined(define or []),
             constants=dict(_constant(one) for one in constant or []), check_order=not one_order, isolate=isolate,
             sanitize=not unchecked, levels=_levels(level or [], lockstep) if level or lockstep else None,
-            suppress=suppress, runtime=runtime, fast_math=runtime == "metalcompute",
+            suppress=suppress, runtime=runtime, fast_math=fast_math or runtime == "metalcompute",
+            denormals="flush" if flush_denormals else "keep",
         )  # fmt: skip
         if kernel is None:
             if given := next((option for option, value in run_only.items() if value not in (None, False, [])), None):

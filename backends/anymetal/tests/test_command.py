@@ -324,6 +324,22 @@ def test_cuda(run, fake_cuda, tmp_path):
     assert "kernel `axpy` ran 10 threads in threadgroups of 4, on cuda, without checks\n" in done.stdout
 
 
+def test_arithmetic_is_that_of_the_options(run, tmp_path):
+    """A subnormal number, and a comparison that is true of NaN alone, which fast math takes for false."""
+    head = "#include <metal_stdlib>\nkernel void f(device float *y, constant float &x) {"
+    (tmp_path / "f.metal").write_text(f"{head} y[0] = x != x ? 1.0f : x * 0.5f; }}")
+
+    def found(value, *line):
+        done = run("--kernel", "f", "--grid", "1", "--buffer", "y:float32:1=7", "--bytes", f"x:float32={value}", *line)
+        assert done.exit_code == 0, done.stderr
+        return "min 0 max 0" in done.stdout, "min 1 max 1" in done.stdout
+
+    assert found("1.2e-38") == (False, False)
+    assert found("1.2e-38", "--flush-denormals") == (True, False)
+    assert found("nan") == (False, True)
+    assert found("nan", "--fast-math") == (False, False)
+
+
 def test_threadgroup_memory_on_cuda(run, fake_cuda):
     line = kernel("turn_float", "8", "--group", "8", "--threadgroup", "0:32", "--buffer", "x:float32:8=3")
     done = run(*line, "--runtime", "cuda")
@@ -334,6 +350,7 @@ def test_threadgroup_memory_on_cuda(run, fake_cuda):
 
 def test_what_cuda_does_not_have(run, fake_cuda):
     options = ("--one-order", "--isolate", "--unchecked", "--seconds 3", "--level overflow=off", "--lockstep off")
+    options += ("--flush-denormals",)
     for option in options:
         done = run(*AXPY, "--runtime", "cuda", *option.split())
         assert done.exit_code == 2
