@@ -26,21 +26,14 @@ from mpsref.conformance.audit import Audit, Check, Compared, Row, Step, filled, 
 from mpsref.conformance.case import Case
 from mpsref.conformance.checker import isolated_runner
 from mpsref.conformance.isolation import IsolatedRunner, Limits, borrowed, kept
+from mpsref.errors import UnsupportedError
 from mpsref.frameworks.adapter import Tensor
 from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref.operations import Problem
-from mpsref_jax import RULES, backend
+from mpsref_jax import RULES, backend, moves
 from mpsref_jax.custom import Recorder, argument_name, calling
 from mpsref_jax.equations import EQUATIONS, SUMS, Equation, integers, terms
 from mpsref_jax.isolated import EndedError, bind, running
-
-MOVES = """
-    bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy debug_callback device_put dynamic_slice
-    dynamic_update_slice expand_dims gather iota pad reshape rev select_n slice split squeeze stop_gradient transpose
-    and eq ge gt is_finite le lt ne not or
-    ceil clamp floor round sign
-"""
-"""Primitives that move or select elements, or decide on them: not listed as unknown."""
 
 UNITS = {"float32": UNIT_ROUNDOFF, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Unit roundoff of the types that are compared."""
@@ -69,6 +62,8 @@ class _Auditor:
     def __init__(self, rng: np.random.Generator) -> None:
         self.steps: dict[Any, Step] = {}
         self.others: Counter[tuple[str, str]] = Counter()
+        self.silent = 0
+        """Equations without a row: they move elements, and are right."""
         self._rng = rng
         self._repeated: set[object] = set()
         """The equations that were run again on small integers, by their parameters, shapes and dtypes."""
@@ -120,7 +115,10 @@ class _Auditor:
         name = equation.primitive.name
         dtypes = [jnp.result_type(one) for one in (*operands, *results)]
         numbers = sorted({str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)})
-        if name in MOVES.split() or not numbers or 0 in itertools.chain(*map(np.shape, (*operands, *results))):
+        if not numbers or not results or 0 in itertools.chain(*map(np.shape, (*operands, *results))):
+            return
+        if moves.is_known(name):
+            self._compare_moved(equation, place, operands, results, numbers)
             return
         if name not in EQUATIONS or not {*numbers} <= UNITS.keys():
             self.others[place, f"{name} of {', '.join(numbers)}"] += 1
@@ -146,6 +144,25 @@ class _Auditor:
             operands = [jnp.asarray(one) for one in integers(name, operands, coarsest, self._rng)]
             (result,) = _listed(bind(equation, operands))
             step.judge(self._checks(equation, operands, result, what), again=True, roundings=0)
+
+    def _compare_moved(
+        self, equation: Any, place: str, operands: list[Tensor], results: list[Tensor], numbers: list[str]
+    ) -> None:
+        """Compare an equation that has a row only if it is wrong."""
+        given, found = ([np.asarray(one, jnp.result_type(one)) for one in each] for each in (operands, results))
+        try:
+            wanted = moves.expected(equation.primitive.name, equation.params, given, found)
+        except (UnsupportedError, LookupError, TypeError, ValueError) as error:
+            self.others[place, f"{equation.primitive.name} of {', '.join(numbers)}: {error}"] += 1
+            return
+        messages = [message for pair in zip(wanted, found, strict=True) if (message := moves.difference(*pair))]
+        if not messages:
+            self.silent += 1
+            return
+        (what, function), shapes = _what(equation), tuple(map(np.shape, (*operands, *results)))
+        step = self.steps.setdefault((place, function, *shapes, *numbers), Step(place, function, shapes[0], number=0))
+        step.number += 1
+        step.compared.append(Compared(what, math.inf, messages[0]))
 
     def _checks(self, equation: Any, operands: list[Tensor], result: Tensor, what: str) -> Callable[[], list[Check]]:
         """Return what makes the check of an equation."""
@@ -299,7 +316,9 @@ def audit(
         rows = tuple(map(_row, (*auditor.steps.values(), *recorder.steps(rng, equations.ended))))
     others = tuple((place, name, count) for (place, name), count in auditor.others.items())
     remarks = (filled(zeros),) if zeros else ()
-    return Audit(rows, others, backend.device(), seed, AUDIT_RULES, time.perf_counter() - start, remarks)
+    return Audit(
+        rows, others, backend.device(), seed, AUDIT_RULES, time.perf_counter() - start, remarks, auditor.silent
+    )
 
 
 def _without_zeros(arguments: Any, rng: np.random.Generator) -> tuple[Any, list[str]]:

@@ -447,7 +447,7 @@ class Audit:
     remarks : tuple of str, optional
         What was changed in the model.
     silent : int, optional
-        Calls without a row: they only arrange all elements anew, and are right.
+        Calls without a row: they move elements, and are right.
     """
 
     rows: tuple[Row, ...]
@@ -532,7 +532,7 @@ class Audit:
                 total = sum(calls for _, calls in places)
                 text.append(f"  {function}: {total} in {places[0][0] or 'the model or the loss'}{more}")
         text += ["", *self.remarks]
-        text += [f"{self.silent} views and copies without a row: right"] if self.silent else []
+        text += [f"{self.silent} calls that move elements have no row: right"] if self.silent else []
         text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s; rules: {', '.join(self.rules)}"]
         last = self._counts()
         last += f", {in_part} in part" if (in_part := sum(row.status == "in part" for row in self.rows)) else ""

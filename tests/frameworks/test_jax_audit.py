@@ -158,6 +158,70 @@ def test_what_is_not_compared_is_listed() -> None:
     assert row.reasons == ("convolution over 3 axes",)
 
 
+def moving(x: Any, k: Any) -> Any:
+    """Return what moves, selects and converts elements of (5, 6, 3), whose gradients do so, too."""
+    y = jnp.pad(x, ((1, 2), (0, 1), (0, 0))) + lax.pad(x, jnp.float32(2), ((2, 1, 0), (-3, 4, 0), (0, 0, 0)))
+    y = y + lax.pad(x, jnp.float32(1), ((-1, 0, 1), (1, 0, 0), (0, 0, 0)))
+    y = jnp.flip(y.transpose(1, 0, 2), 0)[1:6:2] + lax.dynamic_slice(y, (k[0], 1, 0), (3, 6, 3))[:, :1]
+    y = lax.dynamic_update_slice(y, x[:2, :2, :2], (k[1], 3, 1))
+    y = jnp.concatenate([jnp.clip(y, -0.5, 0.5), y[k][:, :, k[:2]].sum(-1, keepdims=True) * jnp.ones(3)])
+    y = jnp.where(y > 0.1, y, jnp.repeat(y[:1], len(y), 0)) + x[k, k[::-1]][0] + jnp.take(x, 9, axis=0, mode="clip")[0]
+    y = y + jnp.take_along_axis(y, jnp.argsort(y, axis=1), axis=1).astype(jnp.bfloat16).astype(jnp.float32)
+    return jnp.round(y) + jnp.floor(y) + jnp.sign(y) * y + lax.round(y) + jnp.float32(1) * y.astype(jnp.int32)
+
+
+POSITIONS = np.array([2, 0, 2])
+
+
+def test_what_moves_is_compared() -> None:
+    found = mpsref_jax.audit(moving, normal(5, 6, 3), POSITIONS)
+    assert found.ok, found
+    assert {name for _, name, _ in found.others} <= {"sort of float32"}, found
+    assert found.silent > 40
+
+
+MOVED = """
+pad gather scatter-add dynamic_slice dynamic_update_slice convert_element_type broadcast_in_dim transpose rev clamp
+round floor sign select_n slice concatenate reshape squeeze gt
+"""
+
+
+@pytest.mark.parametrize("primitive", few(MOVED.split(), 6))
+def test_a_wrong_move_is_found(monkeypatch: pytest.MonkeyPatch, primitive: str) -> None:
+    plain, met = auditing.bind, []
+
+    def wrong(equation: Any, operands: Any) -> Any:
+        found = plain(equation, operands)
+        if equation.primitive.name.replace("_add", "-add") != primitive or np.size(found) < 8:
+            return found
+        met.append(equation.primitive.name)
+        flat = jnp.ravel(found)
+        return flat.at[-1].set(~flat[-1] if found.dtype == bool else flat[-1] + 1).reshape(found.shape)
+
+    monkeypatch.setattr(auditing, "bind", wrong)
+    found = mpsref_jax.audit(moving, normal(5, 6, 3), POSITIONS)
+    assert met
+    assert {row.function.partition(" ")[0] for row in found.wrong} == {*met}, found
+    assert all("1 of " in row.message for row in found.wrong)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: jnp.cumsum(x), "cumsum"),
+        (lambda x: jnp.sort(x), "sort"),
+        (lambda x: jnp.abs(x * (1 + 2j)), "mul"),
+        (lambda x: x.at[np.array([0, 9])].get(mode="fill"), "gather"),
+        (lambda x: jnp.fft.rfft(x), "fft"),
+        (lambda x: x.at[np.array([0, 0])].max(2.0), "scatter"),
+    ],
+)
+def test_what_moves_or_accumulates_and_is_not_compared_is_listed(function: Any, name: str) -> None:
+    found = mpsref_jax.audit(function, normal(8), gradient=False)
+    assert any(one.startswith(name) for _, one, _ in found.others), found
+    assert not found.complete
+
+
 def test_elements_that_are_not_finite_are_left_out() -> None:
     """A row of which nothing is masked, one with a mask, and one with nothing else."""
     scores = np.array([[1, 2, 3], [4, -np.inf, -np.inf], [-np.inf] * 3], np.float32)
