@@ -361,10 +361,6 @@ FINDINGS = (
         "tensorflow",
         ("2.21.0",),
         "max_pool2d of windows of minus infinity is the lowest finite number.",
-        "PoolingMax.forward:n1h1w1c1,k1x1,clamp,float32,nonfinite,seed=8192",
-        ("tensorflow",),
-        ("PoolingMax.forward",),
-        lambda problem, inputs: not np.isfinite(inputs[0]).all(),
     ),
     Finding(
         "tensorflow_softmax",
@@ -427,10 +423,6 @@ FINDINGS = (
         "onnxruntime",
         ("1.31.1",),
         "MaxPool of a window of minus infinities is -3.4e38, with padding, or if the window is the image.",
-        "PoolingMax.forward:n1h1w1c1,k1x1,clamp,float32,nonfinite,seed=16",
-        ("onnxruntime",),
-        ("PoolingMax.forward",),
-        lambda problem, inputs: bool(np.isneginf(inputs[0]).any()),
     ),
     Finding(
         "onnxruntime_reduce_max_nan",

@@ -128,16 +128,14 @@ RULES[ACCURATE] = Rule(
     | _of([Loss], "gradient_labels"),
 )
 RULES["NaN by another formula"] = Rule(
-    "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "
-    "the maximum.",
-    _of([Neuron], "forward", "gradient", "parameter_gradient")
-    | _of([Arithmetic, PoolingMax, PoolingL2Norm, Dropout], "gradient"),
+    "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN.",
+    _of([Neuron], "forward", "gradient", "parameter_gradient") | _of([Arithmetic, PoolingL2Norm, Dropout], "gradient"),
     without=frozenset({"nonfinite"}),
 )
 RULES["NaN is the extremum"] = Rule(
-    "A minimum, a maximum or its index is that of a NaN, where MPS skips NaN: reductions of NaN and infinities are not "
-    "tested.",
-    _of([Reduce], "forward"),
+    "A minimum, a maximum or its index is that of a NaN, where MPS skips NaN: reductions and max pooling of NaN and "
+    "infinities are not tested.",
+    _of([Reduce], "forward") | _of([PoolingMax], "forward", "gradient"),
     without=frozenset({"nonfinite", "extrema_of_nan"}),
 )
 RULES["zeros by products"] = Rule(

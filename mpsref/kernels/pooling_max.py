@@ -4,10 +4,10 @@ Forward   ``y[a, b] = max over the taps of window (a, b) of V``
 Gradient  ``dx[pixel that the selected tap of (a, b) reads] += g[p0 + (a, b)]``
 
 ``V`` is what a tap reads: the pixel, and outside the image 0 with edge mode "zero", or the nearest pixel with "clamp"
-[doc]. The selected tap is the first in raster order whose value equals the maximum, as in ``numpy.argmax``; the first
-NaN is larger than everything [choice max-nan, max-tie; Apple documents that which of equal maxima is taken may vary
-with the hardware]. With "zero" an outside tap can be selected: then no pixel gets the gradient of that window [math].
-Pixels that no window selects get exactly 0.
+[doc]. The maximum skips NaN, and of NaN alone it is -inf [choice max-nan]. The selected tap is the first in
+raster order whose value equals it [choice max-tie; Apple documents that which of equal maxima is taken may vary with
+the hardware]. With "zero" an outside tap can be selected, and of NaN alone none is: then no pixel gets the gradient of
+that window [math]. Pixels that no window selects get exactly 0.
 
 Source: MPSCNNPoolingMax, MPSCNNDilatedPoolingMax and their gradients in ``MPSCNNPooling.h`` [doc].
 """
@@ -21,6 +21,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.codecs import parameter
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, window_of
+from mpsref.kernels.reduce import first_of, greatest
 from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.operations import operation
 
@@ -58,24 +59,30 @@ class PoolingMax(Pooling):
 def select(
     problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Return the values (N, taps, C) of window (a, b), and for the first largest ones (N, C) the tap and its pixel.
+    """Return the values (N, taps, C) of window (a, b), and for the first largest numbers (N, C) the tap and its pixel.
 
-    The row or the column of a tap outside the image is -1.
+    The row or the column of a tap outside the image is -1. Of NaN alone the tap, its row and its column are -1.
     """
     values, (rows, _), (columns, _) = window_of(problem, x, a, b)
-    selected = values.argmax(axis=1)  # the first maximum, or the first NaN
+    selected = first_tap(values)
     row, column = np.divmod(selected, columns.size)
-    return values, selected, (rows[row], columns[column])
+    there = selected >= 0
+    return values, selected, (np.where(there, rows[row], -1), np.where(there, columns[column], -1))
+
+
+def first_tap(values: Array) -> Array:
+    """Return the first tap (N, C) of the largest number of a window (N, taps, C); -1 if all are NaN."""
+    return first_of(values, greatest(values, axis=1, keepdims=True), axis=1)
 
 
 @operation(PoolingMax, problem=PoolingForward, bound=selected)
 def forward(problem: PoolingForward, x: Array) -> Array:
-    """y[a, b] = the value of the selected tap."""
+    """y[a, b] = the value of the selected tap, -inf if there is none."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
     n, c = np.ogrid[: x.shape[0], : x.shape[3]]
     for a, b in np.ndindex(*problem.output_size):
         values, tap, _ = select(problem, x, a, b)
-        y[:, a, b] = values[n, tap, c]
+        y[:, a, b] = np.where(tap >= 0, values[n, tap, c], -np.inf)
     return y
 
 

@@ -180,11 +180,12 @@ def _least(values: Array, **axis: Any) -> Array:
     return np.asarray(np.fmin.reduce(values, initial=np.inf, **axis))
 
 
-def _greatest(values: Array, **axis: Any) -> Array:
+def greatest(values: Array, **axis: Any) -> Array:
+    """Return the largest number; -inf if all are NaN."""
     return np.asarray(np.fmax.reduce(values, initial=-np.inf, **axis))
 
 
-def _first(values: Array, found: Array, **axis: Any) -> Array:
+def first_of(values: Array, found: Array, **axis: Any) -> Array:
     """Return the lowest index of a value that was found; -1 if all are NaN."""
     same = values == found
     return np.where(same.any(**axis), same.argmax(**axis), -1)
@@ -194,9 +195,9 @@ FORMULAS: dict[Reduction, Callable[..., Array]] = {
     "sum": np.sum,
     "mean": np.mean,
     "min": _least,
-    "max": _greatest,
-    "argumentmin": lambda values, **axis: _first(values, _least(values, **axis), **axis),
-    "argumentmax": lambda values, **axis: _first(values, _greatest(values, **axis), **axis),
+    "max": greatest,
+    "argumentmin": lambda values, **axis: first_of(values, _least(values, **axis), **axis),
+    "argumentmax": lambda values, **axis: first_of(values, greatest(values, **axis), **axis),
 }
 """Of values, with the arguments ``axis`` and ``keepdims=True``."""
 

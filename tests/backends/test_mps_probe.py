@@ -207,7 +207,7 @@ def test_files_in_the_folder_are_loaded(
     (package / "golden.json").write_text('{"sources": {}, "entries": []}')
     (package / golden_entries.PROBES / "m9.json").write_text(json.dumps(run.document(findings, "Apple M9")))
     monkeypatch.setattr(golden_entries.resources, "files", lambda _: package)
-    assert len(golden_entries.load.__wrapped__()) == 4
+    assert len(golden_entries.load.__wrapped__()) == 5
 
 
 def test_problems_with_objects_of_mps_run_on_that_backend_only() -> None:

@@ -305,7 +305,7 @@ def test_nan_and_infinities_are_tried_in_addition():
 
 def test_a_failure_on_nan_is_shrunk_on_nan():
     (mutant,) = (
-        m for m in families.mutants() if m.operation == MAX and m.name == "the last of several NaN is selected"
+        m for m in families.mutants() if m.operation == MAX and m.name == "the last NaN of NaN alone is selected"
     )
     (row,) = checker.check_operation(MAX, [mutant.backend])
     (failure,) = row.failures

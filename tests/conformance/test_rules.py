@@ -302,6 +302,19 @@ def by_numpy(problem: Any, x: Array) -> Array:
     return found if spec.operation.startswith("arg") else found * np.float32(spec.weight)
 
 
+def maxima_by_numpy(problem: Any, x: Array) -> Array:
+    """NaN is the extremum."""
+    y = np.zeros(problem.result_shapes[0], x.dtype)
+    for a, b in np.ndindex(*problem.output_size):
+        y[:, a, b] = window_of(problem, x, a, b)[0].max(axis=1)
+    return y
+
+
+def to_nan(problem: Any, g: Array, x: Array) -> Array:
+    """A NaN receives the gradient, as an infinity does."""
+    return references(problem, g, np.where(np.isnan(x), np.float32(np.inf), x))[0]
+
+
 NAN = "NaN by another formula"
 HALF = "float16 arithmetic"
 
@@ -323,6 +336,8 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("cross entropy relative to 1", "Loss.gradient", cross_entropy_of_one),
     ("zeros by products", "Dropout.gradient", by_product),
     ("NaN is the extremum", "Reduce.forward", by_numpy),
+    ("NaN is the extremum", "PoolingMax.forward", maxima_by_numpy),
+    ("NaN is the extremum", "PoolingMax.gradient", to_nan),
     ("NaN by another formula", "Neuron.forward", relu_of_infinity),
     (HALF, "FullyConnected.forward", fully_connected_in_float16),
     (HALF, "Neuron.forward", in_float16),

@@ -95,11 +95,11 @@ def value(x: Array, pixel: Pixel | None) -> Array:
 
 
 def selected(x: Array, window: list[Pixel | None]) -> tuple[Array, Array]:
-    """The largest value and the number of its tap: a later one must be larger, and nothing beats the first NaN."""
-    best, which = value(x, window[0]), np.zeros((x.shape[0], x.shape[3]), int)
-    for tap, pixel in enumerate(window[1:], 1):
+    """The largest number and its tap: a later one must be larger. Of NaN alone they are -inf and -1."""
+    best, which = np.full((x.shape[0], x.shape[3]), -np.inf), np.full((x.shape[0], x.shape[3]), -1)
+    for tap, pixel in enumerate(window):
         v = value(x, pixel)
-        better = (v > best) | (np.isnan(v) & ~np.isnan(best))
+        better = (v > best) | ((v == best) & (which < 0))
         best, which = np.where(better, v, best), np.where(better, tap, which)
     return best, which
 

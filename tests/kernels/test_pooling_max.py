@@ -101,18 +101,50 @@ def test_a_dilated_window_reads_an_edge_pixel_that_is_no_tap_of_it(backend: str)
 @pytest.mark.parametrize(
     ("x", "out", "dx"),
     [
-        ([1, NAN, 2, 3], [NAN, NAN, NAN, 3], [0, 111, 0, 1000]),
-        ([NAN, 5, NAN, 3], [NAN, NAN, NAN, NAN], [11, 0, 1100, 0]),
-        ([-INF, NAN, INF, 0], [NAN, NAN, NAN, INF], [0, 111, 1000, 0]),
+        ([1, NAN, 2, 3], [1, 2, 3, 3], [1, 0, 2, 12]),
+        ([5, NAN, NAN, NAN, NAN], [5, 5, -INF, -INF, -INF], [3, 0, 0, 0, 0]),
+        ([NAN, NAN, -INF, NAN, NAN], [-INF] * 5, [0, 0, 14, 0, 0]),
+        ([-INF, NAN, -INF, INF, NAN], [-INF, -INF, INF, INF, INF], [3, 0, 0, 28, 0]),
+        ([NAN] * 5, [-INF] * 5, [0] * 5),
     ],
 )
-@pytest.mark.parametrize("edge", ["zero", "clamp"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_first_nan_is_selected(ieee_backend: str, dtype: str, edge: Any, x: Any, out: Any, dx: Any) -> None:
-    source, g = image(x).astype(dtype), image([1, 10, 100, 1000]).astype(dtype)
-    y, gradient = pooled(line(3, edge=edge), source, g, ieee_backend)
+@pytest.mark.parametrize("channels", [1, 3, 8, 21, 40])  # scalars, vectors, and vectors that overlap
+@pytest.mark.parametrize("high", [1, 2, 9])  # by taps, and by keys
+def test_maxima_skip_nan(ieee_backend: str, dtype: Any, channels: int, high: int, x: Any, out: Any, dx: Any) -> None:
+    """The window is the whole image high, of which one row has the numbers."""
+    source = np.full((1, high, len(x), channels), NAN, dtype)
+    source[0, high // 2] = np.array(x, dtype)[:, None]
+    source[..., channels // 2 + 1 :] = 0.5  # other channels select other pixels
+    g = np.repeat(image([1, 2, 4, 8, 16][: len(x)]), channels, axis=3).astype(dtype)
+    pool = PoolingMax((high, 3), offset=(high // 2, 0), edge_mode="clamp")
+    y = pool.forward(source, (1, len(x)), backend=ieee_backend)
+    gradient = pool.gradient(g, source, backend=ieee_backend)
+    for c in range(channels // 2 + 1):
+        np.testing.assert_array_equal(y[0, 0, :, c], out)
+        np.testing.assert_array_equal(gradient[0, high // 2, :, c], dx)
+    assert np.count_nonzero(gradient[..., : channels // 2 + 1]) == np.count_nonzero(dx) * (channels // 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "x", "out", "dx"),
+    [
+        (line(3), [-1, NAN, -2, NAN], [0, -1, -2, 0], [10, 0, 100, 0]),  # zeros outside are numbers
+        (line(3), [NAN] * 4, [0, -INF, -INF, 0], [0] * 4),
+        (line(3, edge="clamp", dilation=2), [NAN, 4, 3, NAN], [3, 4, 3, 4], [0, 1010, 101, 0]),
+        (line(7, edge="clamp", dilation=2), [NAN, 4, NAN, 3], [3, 4, 3, 4], [0, 1010, 0, 101]),
+    ],
+)
+def test_nan_beside_taps_outside(ieee_backend: str, spec: Any, x: Any, out: Any, dx: Any) -> None:
+    y, gradient = pooled(spec, image(x), image([1, 10, 100, 1000]), ieee_backend)
     np.testing.assert_array_equal(y[0, 0, :, 0], out)
     np.testing.assert_array_equal(gradient[0, 0, :, 0], dx)
+
+
+def test_a_clip_leaves_out_windows_of_nan(ieee_backend: str) -> None:
+    x, g = image([1, NAN, NAN, NAN, 2, NAN]), image([1, 10, 100, 1000, 10000, 100000])
+    gradient = line(3, edge="clamp").gradient(g, x, clip=((0, 1), (1, 4)), backend=ieee_backend)
+    np.testing.assert_array_equal(gradient[0, 0, :, 0], [0, 0, 0, 0, 111000, 0])
 
 
 @pytest.mark.parametrize("low", [-INF, np.finfo(np.float32).min])

@@ -393,7 +393,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "max-nan": (
         kernel("PoolingMax.forward", "a NaN counts at the last tap alone", computed(_last_nan)),
-        kernel("PoolingMax.forward", "a NaN counts as 0", of_input("x", lambda x, p: np.nan_to_num(x))),
+        kernel("PoolingMax.forward", "a NaN counts as 0", of_input("x", lambda x, p: np.where(np.isnan(x), 0, x))),
+        kernel("PoolingMax.gradient", "a NaN counts as minus infinity"),
+        kernel("PoolingMax.gradient", "a window with a NaN has no gradient"),
     ),
     "max-clamp-dilated": (
         reading("PoolingMax", "constant", "taps outside are 0"),
@@ -995,8 +997,7 @@ LISTED: dict[tuple[str, str], tuple[str, ...]] = {
     ("loss-divergence", "-t/y"): ("the gradient of the divergence is -t / y",),
     ("loss-hinge", "unchanged"): ("hinge labels are not mapped to -1 and 1",),
     ("loss-softmax", "logits"): ("the gradient of softmax is y - t",),
-    ("max-nan", "first"): ("a NaN is selected only at the first tap",),
-    ("max-nan", "kept"): ("a NaN is never selected",),
+    ("max-nan", "started"): ("the search starts from the lowest finite number",),
     ("max-tie", "all"): ("all equal maxima get the gradient",),
     ("max-tie", "last"): ("the last of equal maxima is taken",),
     ("neuron-absolute", "one"): ("the slope of the magnitude at 0 is 1",),

@@ -13,6 +13,9 @@ N = 1 / np.sqrt(np.array([34.0, 29.0, 24.0]))
 CLAMPED = PoolingL2Norm((1, 3), edge_mode="clamp")
 HALF = np.array([1.099609375, 2.25])
 """Float16 numbers, whose norm has other roundings to float16 and to bfloat16; the sum of their squares is rounded, too."""
+SEPARATE = PoolingMax((1, 3), (1, 3), offset=(0, 1))
+NAN, INF = np.nan, np.inf
+WITH_NAN = row(-2, NAN, -1, NAN, 3, 4, 5, 6, NAN, NAN, NAN, NAN, NAN, -INF, NAN)
 OUTSIDE = PoolingMax((1, 2), (1, 3), offset=(0, -1), edge_mode="clamp")
 FIRST_INSIDE = PoolingAverage((1, 3), (1, 4), offset=(0, 2))
 KERNEL_OFFSETS = (
@@ -53,28 +56,45 @@ CHOICES = (
     ),
     Choice(
         "max-nan",
-        "A NaN is larger than every number.",
-        "It is the rule of numpy.argmax: a NaN is not lost. Reductions of MPSGraph skip NaN, and Metal's max does; nothing "
-        "is known of pooling.",
-        {"pooling_max": "a NaN is larger than everything"},
+        "A maximum skips NaN; of NaN alone it is -inf, and no pixel receives the gradient.",
+        "Metal's max skips NaN, and so do the reductions of MPSGraph, as measured ([reduction-nan](#reduction-nan)). Nothing "
+        "is known of pooling in MPS.",
+        {"pooling_max": "a maximum skips NaN"},
         {
-            "nan": "the result is NaN",
-            "number": "NaN is skipped: the result is the largest number, and of NaN alone -inf",
-            "kept": "NaN is skipped, and the result of NaN alone is NaN",
+            "number": "NaN is skipped; of NaN alone -inf, without a gradient",
+            "started": "the same by a search from -inf on, so that -inf alone has no gradient either",
+            "kept": "NaN is skipped; of NaN alone NaN, and the first pixel receives the gradient",
+            "nan": "NaN, and the first one receives the gradient",
             "first": "NaN counts at the first tap alone",
         },
-        operation(
-            "MPSCNNPoolingMax",
-            PoolingMax((1, 3), (1, 3), offset=(0, 1)),
-            "forward",
-            {"x": row(1, np.nan, 2, np.nan, 3, 4, 5, 6, np.nan, np.nan, np.nan, np.nan)},
-            {
-                "nan": [np.nan] * 4,
-                "number": [2, 4, 6, -np.inf],
-                "kept": [2, 4, 6, np.nan],
-                "first": [2, np.nan, 6, np.nan],
-            },
-        ),
+        [
+            operation(
+                "MPSCNNPoolingMax",
+                SEPARATE,
+                "forward",
+                {"x": WITH_NAN},
+                {
+                    "number": [-1, 4, 6, -INF, -INF],
+                    "started": [-1, 4, 6, -INF, -INF],
+                    "kept": [-1, 4, 6, NAN, -INF],
+                    "nan": [NAN] * 5,
+                    "first": [-1, NAN, 6, NAN, NAN],
+                },
+            ),
+            operation(
+                "MPSCNNPoolingMaxGradient",
+                SEPARATE,
+                "gradient",
+                {"g": row(1, 2, 3, 4, 5), "x": WITH_NAN},
+                {
+                    "number": [0, 0, 1, 0, 0, 2, 0, 3, 0, 0, 0, 0, 0, 5, 0],
+                    "started": [0, 0, 1, 0, 0, 2, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+                    "kept": [0, 0, 1, 0, 0, 2, 0, 3, 0, 4, 0, 0, 0, 5, 0],
+                    "nan": [0, 1, 0, 2, 0, 0, 0, 0, 3, 4, 0, 0, 5, 0, 0],
+                    "first": [0, 0, 1, 2, 0, 0, 0, 3, 0, 4, 0, 0, 5, 0, 0],
+                },
+            ),
+        ],
     ),
     Choice(
         "max-clamp-dilated",

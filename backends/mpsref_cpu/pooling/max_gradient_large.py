@@ -2,9 +2,9 @@
 
 A key (:mod:`mpsref_cpu.simd.keys`) is the value of a pixel and its place: larger for larger values, and among equal
 ones for the first in raster order. So the maximum of the keys of a window, in any order, is the pixel that receives its
-gradient; NaN is larger than everything. Maxima of K consecutive keys are computed from those of fewer, three at a time,
-first along the rows, then along the columns: for 13 x 13 taps, 6 passes. A window then adds its ``g`` at the place in
-its key.
+gradient. A NaN is smaller than every number, with a place outside the image. Maxima of K consecutive keys are computed
+from those of fewer, three at a time, first along the rows, then along the columns: for 13 x 13 taps, 6 passes. A window
+then adds its ``g`` at the place in its key.
 
 Pixels outside the image are included in the rows of keys, as zeros with a place around the image, or as repetitions.
 All of a chunk, some rows of dx for some channels, is computed at once. Every element of dx adds up its windows in
@@ -25,7 +25,7 @@ from mpsref.kernels.pooling import PoolingGradient
 from mpsref.operations import planned
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
-from mpsref_cpu.simd.keys import key, place_of
+from mpsref_cpu.simd.keys import LAST_PLACE, NO_KEY, key, place_of
 from mpsref_cpu.threads import for_rows
 
 ROWS_OF_CHUNK = 5
@@ -194,14 +194,15 @@ def _chunk(chunk, g, x, sums, dx, sizes, axes, bands, keys, row_keys, pitch):
 def _row_of_keys(keys, at, x, start, channels, n, place, columns, width, row_keys):
     """Compute the maxima along the row at ``x[start]``, -1 for one outside the image, of ``n`` channels."""
     first, second = row_keys
-    positions = columns.length
+    positions, of_nan = columns.length, NO_KEY | (LAST_PLACE - place)
     for p in range(positions):
         pixel = _pixel(columns, p)
         there, q = place + (pixel + 1) * n, np.uintp(p * n)
         if start >= 0 and 0 <= pixel < width:
             source = np.uintp(start + pixel * channels)
             for i in range(np.uintp(n)):
-                first[q + i] = key(x[source + i], there + np.int64(i))
+                value = x[source + i]
+                first[q + i] = key(value, there + np.int64(i)) if value == value else of_nan
         else:
             for i in range(np.uintp(n)):
                 first[q + i] = key(np.float32(0), there + np.int64(i))

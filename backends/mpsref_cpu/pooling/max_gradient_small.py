@@ -7,8 +7,8 @@ addition to find the value, and a comparison, two masks and an addition to scatt
 number of channels is no multiple of the vector width, the last vector overlaps the one before and adds nothing to the
 channels they share. Windows that extend into the rows of another chunk are processed in both.
 
-NaN is larger than everything and equals nothing. The sum of a row of values reveals NaN (and infinities of both signs);
-then, and for images of fewer channels than a vector has, the selected tap is found as by ``numpy.argmax``.
+NaN is larger than nothing and equals nothing: the search starts from -inf, and a window of NaN alone gives nothing.
+In images of fewer channels than a vector has, taps are selected channel by channel.
 
 Every element of dx adds up its windows in raster order, whatever the threads, in float32, and in float64 where there
 may be more than 1,024. Workspace: as many rows of sums as a window is high, where dx is not stored in their dtype.
@@ -40,11 +40,10 @@ from mpsref_cpu.pooling.windows import (
 )
 from mpsref_cpu.simd.vectors import (
     add_to,
-    any_nan,
+    broadcast,
     from_lane,
     load_vector,
     maximum,
-    plus,
     store_vector,
     where_equal,
     without,
@@ -52,8 +51,7 @@ from mpsref_cpu.simd.vectors import (
 )
 from mpsref_cpu.threads import for_rows
 
-UNKNOWN = -1
-"""In place of whether a row has a NaN, until that is computed."""
+LOWEST = np.float32(-np.inf)
 
 
 class SmallMaxTables(NamedTuple):
@@ -135,7 +133,7 @@ def _gradient(begin, end, g, x, sums, dx, sizes, tables):
     ``sums``, to which windows add, is dx itself, or an empty vector: then rows that windows in progress touch are kept
     in a vector of its dtype, row j of dx in slot ``j % extent``.
     """
-    _, _, height, width, _, chunk_channels, _ = sizes
+    _, _, _, width, _, chunk_channels, _ = sizes
     in_place = sums.size > 0
     if not in_place:
         sums = np.empty(tables.extent * width * chunk_channels, sums.dtype)
@@ -145,7 +143,7 @@ def _gradient(begin, end, g, x, sums, dx, sizes, tables):
         (np.empty(most, np.int64), np.empty(most, np.float64)),
         (np.empty(most_rows, np.int64), np.empty(most_rows, np.int64), np.empty(most_rows, np.bool_)),
         (np.empty(most_columns, np.int64), np.empty(most_columns, np.int64), np.empty(most_columns, np.bool_)),
-        (np.empty(height, np.int8), np.array([[0, width]])),
+        np.array([[0, width]]),
     )
     _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace)
 
@@ -155,16 +153,13 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
     """Process the chunks in preallocated workspace."""
     gradient_height, gradient_width, height, width, channels, chunk_channels, chunk_rows = sizes
     begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
-    (reads, times), (x_rows, sum_rows, row_sets), (x_columns, sum_columns, column_sets), (nan_rows, whole_row) = (
-        workspace
-    )
+    (reads, times), (x_rows, sum_rows, row_sets), (x_columns, sum_columns, column_sets), whole_row = workspace
     columns = -(-channels // chunk_channels)
     plane, following, clear = -1, 0, 0
     for row in range(begin, end):
         j = row % height
         if row // height != plane:
             plane, following, clear = row // height, 0, j
-            nan_rows[:] = UNKNOWN
         last = min(end - plane * height, height)
         image, c = plane // columns, plane % columns * chunk_channels
         n = min(chunk_channels, channels - c)
@@ -174,15 +169,12 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
         sum_image = x_image if in_place else 0
 
         for a in range(max(tables.rows.first[j], following), tables.rows.first[j] + tables.rows.count[j]):
-            following, found_nan = a + 1, False
+            following = a + 1
             row_count = list_reads(tables.row_windows, a, reads, times)
             for k in range(row_count):
                 x_rows[k], sum_rows[k], row_sets[k] = -1, -1, False
                 if reads[k] >= 0:
                     x_rows[k] = x_image + reads[k] * width * channels
-                    if nan_rows[reads[k]] == UNKNOWN:
-                        nan_rows[reads[k]] = _has_nan(x, x_rows[k], width, channels, n)
-                    found_nan |= nan_rows[reads[k]] != 0
                     target = tables.row_targets[reads[k]]
                     if max(0, begin - plane * height) <= target < last:
                         sum_rows[k] = sum_image + target % slots * width * pitch
@@ -206,11 +198,11 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
                 moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch
                 if tables.regular[b] and column_count == 2:
-                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, found_nan, (0, 0))
+                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, (0, 0))
                 elif tables.regular[b] and column_count == 3:
-                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, found_nan, (0, 0, 0))
+                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, (0, 0, 0))
                 else:
-                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, found_nan, None)
+                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, None)
         if clear <= j:  # no window has reached this row
             _clear(sums, sum_image + j % slots * width * pitch, whole_row, pitch, n)
             clear = j + 1
@@ -230,27 +222,13 @@ def _clear(sums, at, columns, pitch, n):
             sums[at + q * pitch : at + q * pitch + n] = 0
 
 
-@uncounted
-def _has_nan(x, start, width, channels, n):
-    """Return whether ``n`` channels of the row at ``x[start]`` hold a NaN, or infinities of both signs."""
-    blocks, size = (1, width * n) if n == channels else (width, n)
-    total, rest = zeros(32), np.float32(0)
-    for b in range(blocks):
-        p = start + b * channels
-        for i in range(0, size - 31, 32):
-            total = plus(total, load_vector(x, np.uintp(p + i), zeros(32)))
-        for i in range(p + size // 32 * 32, p + size):
-            rest += x[i]
-    return bool(any_nan(total) or rest != rest)
-
-
 # Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and adds to the sum at
 # ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is none; the first window of a sum sets it. Along a group of
 # windows, columns advance. ``unroll`` is a tuple as long as a regular window is wide, or None.
 
 
 @uncounted
-def _scatter(g, at, x, sums, n, rows, columns, moves, length, found_nan, unroll):
+def _scatter(g, at, x, sums, n, rows, columns, moves, length, unroll):
     """For each of ``length`` windows, add ``n`` gradients from ``g[at]`` on to the taps that their channels select."""
     moved = 0, 0
     _, x_columns, sum_columns, column_sets = columns
@@ -266,10 +244,10 @@ def _scatter(g, at, x, sums, n, rows, columns, moves, length, found_nan, unroll)
         )
         c = 0
         if unroll is not None:
-            while c + 16 <= n and not found_nan:
+            while c + 16 <= n:
                 _scatter_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(16))
                 c += 16
-        while c < n and n >= VECTOR and not found_nan:
+        while c < n and n >= VECTOR:
             done = max(0, c + VECTOR - n)  # channels that the last vector shares with the one before
             c -= done
             if unroll is None:
@@ -289,9 +267,7 @@ def _scatter_regular(g, at, x, sums, c, done, rows, moved, unroll, zero):
     row_count, x_rows, sum_rows, row_sets = rows
     taps = len(unroll)
     x_first, x_step, sum_first, sum_step, old = moved
-    best = zero
-    if x_rows[0] >= 0:
-        best = load_vector(x, np.uintp(x_rows[0] + x_first + c), zero)
+    best = broadcast(LOWEST, zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             best = maximum(zero, best)
@@ -323,9 +299,7 @@ def _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zero):
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns
     x_first, sum_first = moved[0] + c, moved[1] + c
-    best = zero
-    if x_rows[0] >= 0 and x_columns[0] >= 0:
-        best = load_vector(x, np.uintp(x_rows[0] + x_columns[0] + x_first), zero)
+    best = broadcast(LOWEST, zero)
     for ty in range(row_count):
         for tx in range(column_count):
             value = zero
@@ -350,11 +324,11 @@ def _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zero):
 
 @uncounted
 def _scatter_to_argmax(g, at, x, sums, begin, end, rows, columns, moved):
-    """Scatter the channels from ``begin`` to ``end``, one by one; the first NaN is selected."""
+    """Scatter the channels from ``begin`` to ``end``, one by one."""
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns
     for c in range(begin, end):
-        best, selected = np.float32(0), -1
+        best, selected = np.float32(np.nan), -1  # less than which no number is
         for ty in range(row_count):
             for tx in range(column_count):
                 value, p, q = np.float32(0), x_rows[ty] + moved[0] + c, sum_rows[ty] + moved[1] + c
@@ -363,7 +337,7 @@ def _scatter_to_argmax(g, at, x, sums, begin, end, rows, columns, moved):
                 receives = sum_rows[ty] >= 0 and sum_columns[tx] >= 0
                 if receives and row_sets[ty] and column_sets[tx]:
                     sums[q + sum_columns[tx]] = 0
-                if (ty == 0 and tx == 0) or (best == best and not value <= best):
+                if not value <= best and value == value:
                     best, selected = value, q + sum_columns[tx] if receives else -1
         if selected >= 0:
             sums[selected] += g[at + c]

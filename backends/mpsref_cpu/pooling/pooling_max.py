@@ -1,7 +1,7 @@
 """Max pooling: the forward pass, and the choice between two algorithms for the gradient.
 
 Forward: separable. First the maximum over the rows of a window, as long vectors, then over columns of these maxima: one
-comparison an element for each row and each column of the window. NaN is larger than everything.
+comparison an element for each row and each column of the window. It starts from -inf, and skips NaN.
 
 Gradient: neither variant stores an index image. Windows of few taps scatter their gradient tap by tap
 (:mod:`mpsref_cpu.pooling.max_gradient_small`), larger ones process one axis after the other
@@ -112,8 +112,8 @@ def _largest(into, at, source, starts, count, walk):
 
 @internal
 def _larger(best, value):
-    """Return the larger of two, NaN if one of them is."""
-    return value if (value > best) | (value != value) else best
+    """Return the larger of a number and a value, which is skipped if it is NaN."""
+    return value if value > best else best
 
 
 @inlined
@@ -126,12 +126,13 @@ def _take(into, at, source, starts, number, fresh, walk):
     q, x0, x1, x2 = np.uintp(at), np.uintp(starts[0]), np.uintp(starts[1]), np.uintp(starts[2])
     for _ in range(blocks):
         for i in range(np.uintp(n)):
-            best = source[x0 + i] if number else np.float32(0)
+            best = np.float32(-np.inf) if fresh else into[q + i]
+            best = _larger(best, source[x0 + i] if number else np.float32(0))
             if number > 1:
                 best = _larger(best, source[x1 + i])
             if number > 2:
                 best = _larger(best, source[x2 + i])
-            into[q + i] = best if fresh else _larger(into[q + i], best)
+            into[q + i] = best
         q, x0 = q + np.uintp(step), x0 + np.uintp(advance)
         x1, x2 = x1 + np.uintp(advance), x2 + np.uintp(advance)
 

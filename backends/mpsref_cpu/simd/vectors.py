@@ -144,20 +144,6 @@ def store_vector(typing, array, index, lanes):
     return types.void(array, types.uintp, lanes), generate
 
 
-@intrinsic
-def any_nan(typing, lanes):
-    """Return whether any lane is NaN, or lanes are infinities of both signs."""
-
-    def generate(context, builder, signature, arguments):
-        (value,) = arguments
-        while value.type.count > REGISTER:  # a NaN survives in sums of halves: one register is tested
-            value = builder.fadd(*halves(builder, value))
-        bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(value.type.count))
-        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-
-    return types.boolean(lanes), generate
-
-
 def elementwise(generate: Callable[..., Any]) -> Any:
     """Make a function of vectors to a vector of the type of the first one from ``generate(builder, *vectors)``."""
 

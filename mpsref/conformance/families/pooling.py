@@ -28,6 +28,8 @@ from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
 from mpsref.kernels.pooling_l2norm import norm
+from mpsref.kernels.pooling_max import first_tap
+from mpsref.kernels.reduce import greatest
 from mpsref.padding import Placement
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
 
@@ -303,25 +305,27 @@ def _selecting(choose: Callable[..., Array]) -> Implementation:
             values, rows, columns, _ = taps(problem, x, a, b)
             chosen = choose(values, rows, columns)
             y[:, a, b] = np.where(chosen > 0, values, 0).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
+            y[:, a, b][np.isnan(values).all(axis=1) & ~chosen.any(axis=1)] = -np.inf
         return y
 
     return computed(formula)
 
 
 def _one(selected: Array, like: Array) -> Array:
-    """Return weights that are 1 at the tap ``selected`` (N, C) and 0 elsewhere."""
+    """Return weights that are 1 at the tap ``selected`` (N, C), unless it is -1, and 0 elsewhere."""
     return np.asarray(np.arange(like.shape[1])[:, None] == selected[:, None], np.float64)
 
 
 def _first_in(order: Array, values: Array) -> Array:
     """Select the first maximum in another order of the taps."""
-    return _one(order[values[:, order].argmax(axis=1)], values)
+    first = first_tap(values[:, order])
+    return _one(np.where(first >= 0, order[first], -1), values)
 
 
 def _inside_only(values: Array, rows: Array, columns: Array) -> Array:
     """Padding of minus infinity, as in other frameworks."""
     inside = ((rows >= 0) & (columns >= 0))[:, None]
-    return np.asarray(_one(np.where(inside, values, -np.inf).argmax(axis=1), values) * inside)
+    return np.asarray(_one(first_tap(np.where(inside, values, -np.inf)), values) * inside)
 
 
 def _outside_loses_ties(values: Array, rows: Array, columns: Array) -> Array:
@@ -334,56 +338,52 @@ def _column_order(values: Array, rows: Array, columns: Array) -> Array:
 
 def _from_zero(values: Array, rows: Array, columns: Array) -> Array:
     """The search starts from 0, so that a window of negative values selects nothing."""
-    return np.asarray(_one(values.argmax(axis=1), values) * (values.max(axis=1) > 0)[:, None])
-
-
-def _numbers(values: Array) -> Array:
-    """Return the values with NaN below every number."""
-    return np.where(np.isnan(values), -np.inf, values)
+    return np.asarray(_one(first_tap(values), values) * (values > 0))
 
 
 def _nan_after_the_first(values: Array, rows: Array, columns: Array) -> Array:
     """``value > largest`` is false for every NaN: only one at the first tap is selected."""
-    index = _numbers(values).argmax(axis=1)
-    return _one(np.where(np.isnan(values[:, 0]), 0, index), values)
-
-
-def _last_nan(values: Array, rows: Array, columns: Array) -> Array:
-    last = values.shape[1] - 1 - np.isnan(values[:, ::-1]).argmax(axis=1)
-    return _one(np.where(np.isnan(values).any(axis=1), last, values.argmax(axis=1)), values)
+    return _one(np.where(np.isnan(values[:, 0]), 0, first_tap(values)), values)
 
 
 def _none_of_nan(values: Array, rows: Array, columns: Array) -> Array:
-    return np.asarray(_one(values.argmax(axis=1), values) * ~np.isnan(values).any(axis=1, keepdims=True))
+    return np.asarray(_one(first_tap(values), values) * ~np.isnan(values).any(axis=1, keepdims=True))
 
 
-def _all_nan(values: Array, rows: Array, columns: Array) -> Array:
+def _all_of_nan(values: Array, rows: Array, columns: Array) -> Array:
     every = np.isnan(values)
-    return np.where(every.any(axis=1, keepdims=True), every, _one(values.argmax(axis=1), values)).astype(np.float64)
+    return np.where(every.all(axis=1, keepdims=True), every, _one(first_tap(values), values)).astype(np.float64)
 
 
-def _from_lowest(values: Array, rows: Array, columns: Array) -> Array:
-    """The search starts from the lowest finite number, so that a window of negative infinities selects nothing."""
-    return np.asarray(_one(values.argmax(axis=1), values) * (values.max(axis=1) != -np.inf)[:, None])
+def _as_lowest(values: Array, rows: Array, columns: Array) -> Array:
+    """A NaN counts as -inf, with which it ties: the first of both is selected."""
+    return _one(np.where(np.isnan(values), -np.inf, values).argmax(axis=1), values)
+
+
+def _above_lowest(values: Array, rows: Array, columns: Array) -> Array:
+    """The search starts from the lowest number, so that a window of negative infinities selects nothing."""
+    return np.asarray(_one(first_tap(values), values) * (values != -np.inf))
 
 
 _MAX_MUTANTS: MutantTable = {
-    "a NaN is never selected": _selecting(lambda v, r, c: _one(_numbers(v).argmax(axis=1), v)),
+    "the first NaN is the maximum": _selecting(lambda v, r, c: _one(v.argmax(axis=1), v)),
+    "of NaN alone the first one is selected": _selecting(lambda v, r, c: _one(np.maximum(first_tap(v), 0), v)),
+    "a NaN counts as minus infinity": _selecting(_as_lowest),
     "a NaN is selected only at the first tap": _selecting(_nan_after_the_first),
-    "the search starts from the lowest finite number": _selecting(_from_lowest),
+    "the search starts from the lowest finite number": _selecting(_above_lowest),
     "padding is minus infinity": _selecting(_inside_only),
     "the search starts from 0": _selecting(_from_zero),
-    "the largest magnitude is taken": _selecting(lambda v, r, c: _one(np.abs(v).argmax(axis=1), v)),
+    "the largest magnitude is taken": _selecting(lambda v, r, c: _one(first_tap(np.abs(v)), v)),
 }
 _MAX_GRADIENT_MUTANTS: MutantTable = {
     "the last of equal maxima is taken": _selecting(lambda v, r, c: _first_in(np.arange(v.shape[1])[::-1], v)),
     "all equal maxima get the gradient": _selecting(
-        lambda v, r, c: np.asarray(v == v.max(axis=1, keepdims=True), np.float64)
+        lambda v, r, c: np.asarray(v == greatest(v, axis=1, keepdims=True), np.float64)
     ),
     "ties prefer taps inside the image": _selecting(_outside_loses_ties),
     "ties are broken in column order": _selecting(_column_order),
-    "the last of several NaN is selected": _selecting(_last_nan),
-    "all NaN of a window get the gradient": _selecting(_all_nan),
+    "the last NaN of NaN alone is selected": _selecting(lambda v, r, c: _one(first_tap(v) % v.shape[1], v)),
+    "all NaN of NaN alone get the gradient": _selecting(_all_of_nan),
     "a window with a NaN has no gradient": _selecting(_none_of_nan),
     "a NaN in the source gradient reaches no pixel": of_input("g", lambda g, problem: np.where(np.isnan(g), 0, g)),
 }
