@@ -14,6 +14,7 @@ from mpsref.geometry import EdgeMode, Window
 from mpsref.kernels import PoolingAverage, PoolingMax
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
+from mpsref.kernels.pooling_max import first_tap
 from mpsref.registry import Implementation, Operation, Problem
 
 AVERAGE = Operation(PoolingAverage, "forward")
@@ -180,8 +181,8 @@ AVERAGE_BUGS = (
 def _selected(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> Array:
     """Return the pixel y * W + x that window (a, b) selects, (N, C); -1 outside the image."""
     values, rows, columns, _ = taps(problem, x, a, b)
-    at = values.argmax(axis=1)
-    return np.where((rows[at] < 0) | (columns[at] < 0), -1, rows[at] * x.shape[2] + columns[at])
+    at = first_tap(values)
+    return np.where((at < 0) | (rows[at] < 0) | (columns[at] < 0), -1, rows[at] * x.shape[2] + columns[at])
 
 
 def _scattered(problem: PoolingGradient, g: Array, pixels: Array, add: bool = True) -> Array:
