@@ -5,7 +5,7 @@
 >>> x = np.ones((1, 2, 3, 2), np.float32)
 >>> y, state = drop.encode(x, return_state=True)
 >>> y.ravel().tolist()
-[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0]
+[0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
 >>> gradient = MPSCNNDropoutGradient(0.5, 1, (1, 1, 1))
 >>> bool((gradient.encode(x, x, state) == y).all())
 True
