@@ -85,8 +85,9 @@ def test_a_gradient_node_belongs_to_its_forward_class() -> None:
         mps.graph.MPSNNConcatenationGradientNode(g, x, cat.result_state, 2)
     with pytest.raises(TypeError, match=r"^source_index is "):
         mps.graph.MPSNNConcatenationGradientNode(g, x, cat.result_state, [[1]])
+    plain = mps.ArrayConvolutionDataSource(mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1), [1.0])
     with pytest.raises(TypeError, match="result_state of a convolution node"):
-        mps.graph.MPSCNNConvolutionTransposeNode(x, relu.result_state, None)
+        mps.graph.MPSCNNConvolutionTransposeNode(x, relu.result_state, plain)
     fused = mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1, fused_neuron_descriptor=mps.MPSNNNeuronDescriptor("relu"))
     conv = mps.graph.MPSCNNConvolutionNode(x, mps.ArrayConvolutionDataSource(fused, [1.0]))
     with pytest.raises(ValueError, match="fused_neuron_descriptor"):
