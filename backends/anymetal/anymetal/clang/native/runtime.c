@@ -55,6 +55,8 @@ typedef struct {
     void *bound[ANYMETAL_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
     shadow *shadow; // in a pass with checks
     uint32_t running, thread, pass, at; // the fibre, the thread of its threadgroup, and how many of these are done
+    order lanes; // of the simdgroup that runs: from `first` on; `left` of them have not had their turn, `lane` is next
+    uint32_t first, lane, left;
     uint32_t workers, worker, has_failed; // see spread.h; worker: 0 for the parent
     struct common *common; // of the parent and its children
     uint64_t common_bytes;
@@ -144,15 +146,25 @@ static void pool_give(pool *p) {
 
 // ---------------------------------------------------------------------------------------------- fibres
 
-static inline void to_host(void) {
+static inline void *to_host(void) {
     run *r = current;
-    fibre_switch(&r->pool->fibres[r->running].stack_pointer, r->host);
+    return fibre_switch(&r->pool->fibres[r->running].stack_pointer, r->host, NULL);
 }
 
-static inline void to_fibre(run *r, uint32_t t) {
+static inline void *to_fibre(run *r, void **save, uint32_t t) {
     r->running = r->thread = t;
     if (r->shadow) shadow_thread(r->shadow, t), r->shadow->stack = r->pool->stacks + t * stack_pitch();
-    fibre_switch(&r->host, r->pool->fibres[t].stack_pointer);
+    return fibre_switch(save, r->pool->fibres[t].stack_pointer, &r->pool->exchanges[t / ANYMETAL_SIMD_WIDTH]);
+}
+
+// The next lane of the simdgroup that may run; UINT32_MAX if there is none.
+static inline uint32_t next_lane(run *r) {
+    while (r->left) {
+        const uint32_t t = r->first + r->lane;
+        r->left--, r->lane = following(r->lanes, r->lane);
+        if (r->pool->fibres[t].state == READY) return t;
+    }
+    return UINT32_MAX;
 }
 
 static void plain_groups(run *r);
@@ -190,13 +202,16 @@ static int compare(const anymetal_site *a, const anymetal_site *b) {
 
 #include "checked.h"
 
-static void wait_at(uint32_t state, anymetal_site here) {
+// Stops this thread, and goes on with the next lane of its simdgroup. It and its callers end in the switch itself, so
+// that no return comes after it.
+static inline void *wait_at(uint32_t state, anymetal_site here) {
     run *r = current;
     if (r->shadow) settle(r);
     fibre *f = &r->pool->fibres[r->running];
     f->state = state;
     f->at = here;
-    to_host();
+    const uint32_t next = has_ended(r) ? UINT32_MAX : next_lane(r);
+    return next == UINT32_MAX ? to_host() : to_fibre(r, &f->stack_pointer, next);
 }
 
 void anymetal_barrier(uint32_t flags, anymetal_site here) {
@@ -212,8 +227,7 @@ const anymetal_exchange *anymetal_exchange_values(const void *value, uint32_t by
     f->bytes = bytes;
     f->flags = flags;
     memcpy(f->post, value, bytes);
-    wait_at(AT_SIMD, here);
-    return &r->pool->exchanges[r->running / ANYMETAL_SIMD_WIDTH];
+    return wait_at(AT_SIMD, here);
 }
 
 void anymetal_out_of_bounds(int64_t index, uint64_t length, anymetal_site here) {
@@ -408,11 +422,11 @@ static void fibre_group(run *r) {
     do {
         for (uint32_t k = 0, s = simdgroups.start; k < simdgroups.size; k++, s = following(simdgroups, s)) {
             const uint32_t first = s * width;
-            const order lanes = n - first < width ? last : full;
+            r->first = first, r->lanes = n - first < width ? last : full;
             do {
-                for (uint32_t j = 0, lane = lanes.start; j < lanes.size; j++, lane = following(lanes, lane)) {
-                    if (r->pool->fibres[first + lane].state != READY) continue;
-                    to_fibre(r, first + lane);
+                r->lane = r->lanes.start, r->left = r->lanes.size;
+                for (uint32_t t; (t = next_lane(r)) != UINT32_MAX;) {
+                    to_fibre(r, &r->host, t);
                     if (has_ended(r)) return;
                 }
             } while (simd_release(r, first));
@@ -448,7 +462,7 @@ static void run_groups(run *r) {
     const anymetal_launch *l = r->launch;
     if (!l->synchronizes) {
         fibre_start(r, 0);
-        do to_fibre(r, 0); while (r->pool->fibres[0].state == READY && !spread(r, r->at));
+        do to_fibre(r, &r->host, 0); while (r->pool->fibres[0].state == READY && !spread(r, r->at));
         return;
     }
     order groups = group_order(r);

@@ -82,7 +82,14 @@ template <class T> struct lanes {
     ANYMETAL_UNCHECKED static uintptr_t bring(T mine, anymetal_site here) {
         return (uintptr_t)anymetal_exchange_values(&mine, sizeof mine, 0, here);
     }
-    lanes(T mine, anymetal_site here) : self(lane()), all((const ANYMETAL_UNTOLD anymetal_exchange *)bring(mine, here)) {
+    lanes(T mine, anymetal_site here) : self(lane()) {
+        if constexpr (!__is_class(T)) { // a call of its own returns to a place that the processor does not predict
+            T brought;
+            *(ANYMETAL_UNTOLD T *)(uintptr_t)&brought = mine;
+            all = (const ANYMETAL_UNTOLD anymetal_exchange *)(uintptr_t)anymetal_exchange_values(&brought, sizeof mine, 0, here);
+        } else {
+            all = (const ANYMETAL_UNTOLD anymetal_exchange *)bring(mine, here);
+        }
         active = all->active;
     }
     T operator[](uint lane) const {
