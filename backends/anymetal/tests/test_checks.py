@@ -232,6 +232,52 @@ def test_the_order_of_atomic_sums_is_legal():
         launch(ATOMIC, np.zeros(1, np.float32), x, grid=300, group=64, name="add", sanitize=False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("out-of-bounds", "y[0] += y[1000];"),
+        ("overflow", "y[g] = m + m;"),
+        ("race", "y[(g + 1) % 4] = 7; else y[g] = 3;"),
+    ],
+)
+def test_what_only_the_opposite_order_reaches(kind, body):
+    """The threadgroup that is first does it. One is in the first order, one in the opposite, and two in neither."""
+    source = f"{HEAD}kernel void f(device atomic_uint *c, device int *y, constant uint &who, constant int &m,\n" + (
+        "    uint t [[thread_position_in_threadgroup]], uint g [[threadgroup_position_in_grid]]) {\n"
+        "    if (t != 0) return;\n"
+        f"    if (atomic_fetch_add_explicit(c, 1, memory_order_relaxed) == 0 && g == who) {body}\n}}\n"
+    )
+    found = []
+    for who in range(4):
+        try:
+            launch(source, np.zeros(1, np.uint32), np.zeros(4, np.int32), who, 2**31 - 1, grid=128, group=32, name="f")
+        except LaunchError as error:
+            found.append([one.place.line for one in error.findings if one.kind == kind])
+    assert found == [[6], [6]]
+
+
+def test_the_limit_of_time_ends_the_check_of_the_opposite_order():
+    source = HEAD + (
+        "kernel void f(device atomic_uint *c, device uint *y, constant uint &who, constant uint &many,\n"
+        "              uint g [[threadgroup_position_in_grid]]) {\n"
+        "    y[g] = atomic_fetch_add_explicit(c, 1, memory_order_relaxed);\n"
+        "    if (y[g] == 0 && g == who)\n"
+        "        for (uint k = 0; k < many; k++) y[4 + k % 1024] ^= k;\n}\n"
+    )
+    kernel, ends = anymetal.compile(source)["f"], list[tuple[float, str]]()
+
+    def run(who, seconds):
+        begin = time.process_time()
+        done = kernel(4, 1, np.zeros(1, np.uint32), np.zeros(1028, np.uint32), who, 5_000_000, seconds=seconds)
+        return time.process_time() - begin, done.findings[-1].message
+
+    for who in range(4):
+        ends.append(run(who, 60))
+        with contextlib.suppress(LaunchError):  # the first order has no time, either
+            ends.append(run(who, 0.6 * max(ends)[0]))
+    assert ["was not checked to its end" in text for _, text in ends].count(True) == 1
+
+
 def test_variables_that_are_used_before_they_are_set():
     source = HEAD + "template <class T> T twice(T v) {\n    T w;\n    return v + w;\n}\n"
     source += "kernel void f(device float *y) { y[0] = twice(y[0]); }\n"

@@ -51,7 +51,7 @@ from .launcher import (
     launcher,
 )
 from .lines import Place
-from .report import ATOMIC_ORDER, FOUND, ORDER, explain, finding_of, found_error
+from .report import ATOMIC_ORDER, FOUND, ORDER, UNCHECKED_ORDER, explain, finding_of, found_error
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
 MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
@@ -446,7 +446,7 @@ class Function:
                 is_racy = any(one.level in ("error", "warning") for one in findings)
                 is_legal = checks is not None and bool(checks.has_atomics) and not is_racy
                 level = "note" if is_legal else self.device.levels["order"]
-                text = ATOMIC_ORDER if is_legal else text
+                text = ATOMIC_ORDER + report.others * UNCHECKED_ORDER if is_legal else text
             places = map(self._checks.place, report.trace) if self._checks else ()
             last = next(filter(None, places), None)  # code of the checks has no lines
             findings = [*findings, finding_of(report, text, level, last)]

@@ -122,6 +122,7 @@ ATOMIC_ORDER = (
     "the kernel gives a result that depends on the order of its atomic operations, which is legal: sums of floats are "
     "rounded in that order, and a counter hands out its values in it"
 )
+UNCHECKED_ORDER = "; the opposite order was not checked to its end: the limits of time or memory did not suffice"
 
 
 def found_error(text: str, findings: Sequence[Finding]) -> LaunchError:

@@ -653,13 +653,21 @@ static int watch_memory(run *r) {
     return 1;
 }
 
-// Runs the kernel with checks on copies of the buffers, which become its results if it runs to its end.
-static void run_checked(run *r) {
+static void close_arena(shadow *s) {
+    for (uint32_t i = 0; i < REGIONS && s; i++) region_close(&s->regions[i]);
+    if (s && s->arena) munmap(s->arena, arena_bytes());
+    free(s);
+}
+
+// Runs the kernel with checks on copies of the buffers, which it returns in the arena of a shadow: the buffers stay as
+// they are. NULL if there is no memory.
+static shadow *run_checked(run *r) {
     const anymetal_launch *l = r->launch;
     shadow *s = r->shadow = calloc(1, sizeof *s);
     const uint64_t stacks = stack_pitch() * ANYMETAL_MAX_THREADS;
     if (s) s->unset = untouched(stacks), s->code = l->checks->code;
-    if (s && arena_open(s) && s->unset && watch_memory(r)) {
+    const int is_open = s && arena_open(s) && s->unset && watch_memory(r);
+    if (is_open) {
         anymetal_bounds = &s->bounds;
         run_pass(r);
         anymetal_bounds = &no_bounds;
@@ -669,33 +677,75 @@ static void run_checked(run *r) {
     }
     r->shadow = NULL;
     for (uint32_t i = 0; i < l->local_count; i++) r->locals[i] = NULL; // it was in the arena
-    for (uint32_t i = 0; i < l->buffer_count; i++) {
-        anymetal_buffer *b = &l->buffers[i];
-        r->buffers[i] = b->data;
-        if (b != memory_of(l, i) || has_ended(r) || b->file >= 0 || !s->regions[i].writers) continue;
-        memcpy(b->data, s->regions[i].data, b->bytes);
-        const region *m = &s->regions[i];
+    for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = l->buffers[i].data;
+    if (s && s->unset) munmap(s->unset, stacks);
+    if (is_open) return s;
+    close_arena(s);
+    return NULL;
+}
+
+// The memory of a buffer after a pass with checks; NULL if that is the buffer's own.
+static const uint8_t *result(const run *r, const shadow *s, uint32_t i) {
+    const anymetal_buffer *b = memory_of(r->launch, i);
+    return s && b->file < 0 && s->regions[b - r->launch->buffers].is_result ? s->regions[b - r->launch->buffers].data : NULL;
+}
+
+// Says what a pass with checks wrote, and gives the records of the accesses back.
+static void count_written(run *r, shadow *s) {
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
+        anymetal_buffer *b = &r->launch->buffers[i];
+        region *m = &s->regions[i];
+        if (!m->writers || b->file >= 0) continue;
         b->written = m->written < b->bytes ? m->written : b->bytes;
         uint64_t at = b->offset; // of what is written without a gap
         while (at < b->offset + b->written && at < b->bytes && m->writers[at >> m->unit_bits]) at += 1u << m->unit_bits;
         const int is_used = m->is_read && at < b->bytes && m->readers[at >> m->unit_bits]; // what comes next
         b->covered = is_used ? 0 : at - b->offset;
         b->is_read = m->is_read;
+        region_close(m);
+        m->is_result = 1;
     }
-    if (s && s->arena) {
-        for (uint32_t i = 0; i < REGIONS; i++) region_close(&s->regions[i]);
-        munmap(s->arena, arena_bytes());
-    }
-    if (s && s->unset) munmap(s->unset, stacks);
-    free(s);
 }
 
-static void run_once(run *r) {
+// The first pass; with checks it returns where the results are.
+static shadow *run_once(run *r) {
+    shadow *s = NULL;
     if (r->launch->checks)
-        run_checked(r);
+        s = run_checked(r);
     else
         run_pass(r);
     check_guards(r);
+    if (s && !has_ended(r)) count_written(r, s);
+    return s;
+}
+
+// Takes the results, those of the checked pass from its arena or, after another one, from the copies of the buffers.
+static void take_results(run *r, shadow *s, int are_copied) {
+    const int is_complete = !r->ended && (!r->report->kind || r->report->kind == ANYMETAL_ORDER);
+    for (uint32_t i = 0; i < r->launch->buffer_count && is_complete; i++) {
+        const anymetal_buffer *b = &r->launch->buffers[i];
+        if (b == memory_of(r->launch, i) && result(r, s, i)) memcpy(b->data, are_copied ? b->copy : result(r, s, i), b->bytes);
+    }
+    close_arena(s);
+}
+
+// The opposite order with checks, after a pass without them that ended in another way than the first order.
+static void check_opposite(run *r, shadow *s) {
+    const anymetal_report before = *r->report;
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
+        const anymetal_buffer *b = &r->launch->buffers[i];
+        r->buffers[i] = b->data;
+        if (b == memory_of(r->launch, i) && result(r, s, i)) memcpy(b->copy, result(r, s, i), b->bytes);
+    }
+    munmap(s->arena, arena_bytes()), s->arena = NULL;
+    r->report->kind = 0, r->began = processor_time();
+    close_arena(run_checked(r));
+    if (r->ended == SIGXCPU || r->report->kind == ANYMETAL_MEMORY) {
+        *r->report = before, r->ended = 0;
+        if (before.kind == ANYMETAL_ORDER) r->report->others = 1;
+    } else if (!r->report->kind) {
+        *r->report = before;
+    }
 }
 
 // Runs the kernel in an order and, on copies of the buffers, in its opposite; results that differ depend on the order.
@@ -708,21 +758,23 @@ static void run_both_ways(run *r) {
         memcpy(b->copy, b->data, b->bytes);
         guard_repair(b->copy, b->bytes);
     }
-    run_once(r);
+    shadow *s = run_once(r);
     take_copies(r);
-    const int has_second = r->common && join(r);
-    if (has_ended(r)) return;
+    const int has_second = r->common && join(r), is_first = has_ended(r);
     r->pass = 1, r->began = processor_time();
-    if (!has_second) run_pass(r);
-    check_guards(r);
+    if (!has_second && !is_first) run_pass(r);
+    if (!is_first) check_guards(r);
     for (uint32_t i = 0; i < l->buffer_count && !has_ended(r); i++) {
-        const uint8_t *first = l->buffers[i].data, *second = r->buffers[i];
+        const uint8_t *first = result(r, s, i) ? result(r, s, i) : l->buffers[i].data, *second = r->buffers[i];
         if (!l->buffers[i].writable || !memcmp(first, second, l->buffers[i].bytes)) continue;
         int64_t at = 0;
         while (first[at] == second[at]) at++;
         anymetal_report found = {.kind = ANYMETAL_ORDER, .buffer = (int32_t)i, .offset = at};
         *r->report = found;
     }
+    const int is_checked = s && !is_first && r->report->kind && !r->ended;
+    if (is_checked) check_opposite(r, s);
+    take_results(r, s, is_checked);
 }
 
 void anymetal_run(const anymetal_launch *launch, anymetal_report *report) {
@@ -751,7 +803,7 @@ void anymetal_run(const anymetal_launch *launch, anymetal_report *report) {
         if (launch->check_order) {
             run_both_ways(&r);
         } else {
-            run_once(&r);
+            take_results(&r, run_once(&r), 0);
         }
         set_floating_mode(mode); // a signal handler that is left has other bits, too
         watch_end(&ticks);

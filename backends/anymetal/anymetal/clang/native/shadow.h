@@ -37,7 +37,7 @@ typedef struct {
     uint8_t *data;
     uint64_t bytes, written;
     record *writers, *readers;
-    uint32_t unit_bits, is_local, is_writable, is_undefined, is_read;
+    uint32_t unit_bits, is_local, is_writable, is_undefined, is_read, is_result;
 } region;
 
 typedef struct {
@@ -135,6 +135,7 @@ static int region_watch(region *m) {
 
 static void region_close(region *m) {
     if (m->writers) munmap(m->writers, 2 * units(m) * sizeof(record));
+    m->writers = NULL;
 }
 
 static void region_forget(region *m) {

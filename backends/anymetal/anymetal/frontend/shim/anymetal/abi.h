@@ -161,7 +161,8 @@ enum {
                           // offset = 1: misaligned, 2: at the end of the stack
     ANYMETAL_GUARD_DAMAGED, // buffer, offset
     ANYMETAL_DIVERGENCE,    // group, count threads wait at `at`, others at `other`, the rest have returned
-    ANYMETAL_ORDER,         // buffer, offset of the first byte that depends on the order
+    ANYMETAL_ORDER,         // buffer, offset of the first byte that depends on the order; others = 1 if the time or the
+                          // memory did not suffice to check the opposite order
     ANYMETAL_ARRAY,         // offset = index, count = length, at
     ANYMETAL_MEMORY,
     ANYMETAL_STOPPED,       // count = signal number (limit of time, interrupt), group, at: the last barrier or none
