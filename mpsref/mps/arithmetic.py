@@ -27,7 +27,6 @@ clamp in gradients, and gradients without a state [choice arithmetic-mask].
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 import operator
@@ -48,8 +47,8 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, Prepared, constructed, problem_of
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, Prepared
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
@@ -58,18 +57,17 @@ from mpsref.mps.core.whole_image import (
     WholeImageGradient,
 )
 from mpsref.mps.graph.nodes import (
-    Bound,
     BoundState,
     Call,
+    ForwardKernelNode,
+    KernelNode,
     MPSNNBinaryGradientStateNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    PlannedNode,
     Step,
     image_node,
 )
-from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend, Operation, OperationKey, Problem, Spec
 
 
@@ -166,7 +164,7 @@ def scale_of_gradient(of: _Scaled | Arithmetic, operation: Name, secondary: bool
     return -of.secondary_scale if operation == "subtract" else of.secondary_scale
 
 
-class _Operands(_Scaled, abc.ABC):
+class _Operands(_Scaled):
     """In addition, strides and offsets of both images."""
 
     primary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first primary pixel, MPSOffset; x, y >= 0.")
@@ -176,10 +174,6 @@ class _Operands(_Scaled, abc.ABC):
     primary_stride_in_pixels_x = Property(stride, 1, "0 repeats one primary column.")
     primary_stride_in_pixels_y = Property(stride, 1, "0 repeats one primary row.")
     primary_stride_in_feature_channels = Property(stride, 1, "0 repeats one primary channel.")
-
-    @abc.abstractmethod
-    def _function(self) -> Arithmetic | Compare:
-        """Return the functional form."""
 
     def _operands(self) -> dict[str, tuple[int, int, int]]:
         """Return the strides and offsets of the functional form: (y, x, channel)."""
@@ -451,14 +445,13 @@ class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):
     """The state of an arithmetic node."""
 
 
-class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
+class MPSNNBinaryArithmeticNode(_Operands, ForwardKernelNode):
     """Base class of the arithmetic nodes."""
 
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNArithmeticGradientStateNode
-    operation: ClassVar[Name] = "add"
     _abstract = True
+    _differentiable: ClassVar[Sequence[int]] = (0, 1)
     spec_class: ClassVar[type[Spec] | None] = Arithmetic
-    gradient_class: ClassVar[type[MPSNNArithmeticGradientNode] | None] = None
 
     def __init__(
         self,
@@ -474,26 +467,22 @@ class MPSNNBinaryArithmeticNode(_Operands, PlannedNode):
             raise ValueError(
                 f"{type(self).__name__} has {len(sources)} sources; it must have 2: left_source and right_source"
             )
-        super().__init__(sources, **properties)
-        self._function()  # raises for illegal parameters
-
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        problem = problem_of(self._function(), "forward", *shapes)
-        return Bound(problem.spec, problem.result_shapes[0], problem)
+        KernelNode.__init__(self, sources, **properties)
+        self._kernel()._function()  # raises for illegal parameters
 
     def _compute(self, call: Call, *images: Array) -> Array:
         if self.state_class is not None and call.spec.clamps:
             call.state["sources"] = images  # for the mask of the clamp
         return super()._compute(call, *images)
 
-    _differentiable: ClassVar[Sequence[int]] = (0, 1)
-
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        second = source_index == 1
-        image = self.source_images[1 - source_index if self.operation == "multiply" else source_index]
-        assert self.gradient_class is not None
-        properties = self._of_derivative(self.operation, second)
-        return self.gradient_class(source_gradient, image, self._state, second, **properties)
+        second, operation = source_index == 1, self.kernel_class.operation
+        image = self.source_images[1 - source_index if operation == "multiply" else source_index]
+        gradient: Any = self.gradient_class
+        made: MPSNNGradientFilterNode = gradient(
+            source_gradient, image, self._state, second, **self._of_derivative(operation, second)
+        )
+        return made
 
 
 class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
@@ -569,46 +558,33 @@ class MPSNNMultiplicationGradientNode(MPSNNArithmeticGradientNode):
         return state.source_shapes[1 - self.source_index]
 
 
-class MPSNNAdditionNode(_FourOperations, MPSNNBinaryArithmeticNode):
+class MPSNNAdditionNode(MPSNNBinaryArithmeticNode):
     """The sum of two images."""
 
-    kind = "add"
-    operation = "add"
-    kernel_class = MPSCNNAdd
-    gradient_class = MPSNNAdditionGradientNode
+    kind, kernel_class, gradient_class = "add", MPSCNNAdd, MPSNNAdditionGradientNode
 
 
-class MPSNNSubtractionNode(_FourOperations, MPSNNBinaryArithmeticNode):
+class MPSNNSubtractionNode(MPSNNBinaryArithmeticNode):
     """The difference of two images."""
 
-    kind = "sub"
-    operation = "subtract"
-    kernel_class = MPSCNNSubtract
-    gradient_class = MPSNNSubtractionGradientNode
+    kind, kernel_class, gradient_class = "sub", MPSCNNSubtract, MPSNNSubtractionGradientNode
 
 
-class MPSNNMultiplicationNode(_FourOperations, MPSNNBinaryArithmeticNode):
+class MPSNNMultiplicationNode(MPSNNBinaryArithmeticNode):
     """The product of two images."""
 
-    kind = "mul"
-    operation = "multiply"
-    kernel_class = MPSCNNMultiply
-    gradient_class = MPSNNMultiplicationGradientNode
+    kind, kernel_class, gradient_class = "mul", MPSCNNMultiply, MPSNNMultiplicationGradientNode
 
 
-class MPSNNDivisionNode(_FourOperations, MPSNNBinaryArithmeticNode):
+class MPSNNDivisionNode(MPSNNBinaryArithmeticNode):
     """The quotient of two images; MPS has no gradient of it."""
 
-    kind = "div"
-    operation = "divide"
-    state_class = None
+    kind, kernel_class, state_class = "div", MPSCNNDivide, None
     _differentiable = ()
 
 
 class MPSNNComparisonNode(_Comparison, MPSNNBinaryArithmeticNode):
     """1 where a comparison of two images holds, 0 elsewhere; scales, bias and bounds have no effect [doc]."""
 
-    kind = "cmp"
-    spec_class = Compare
-    state_class = None
+    kind, kernel_class, spec_class, state_class = "cmp", MPSNNCompare, Compare, None
     _differentiable = ()

@@ -55,7 +55,7 @@ from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormaliza
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import Region, destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import (
     Encoded,
     ImageArgument,
@@ -65,8 +65,8 @@ from mpsref.mps.core.image_arguments import (
     expire,
     is_list_of_arrays,
 )
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel, constructed
-from mpsref.mps.core.properties import Alias, Argument, Property, instance_of, optional, unknown_keyword
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel
+from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, optional, unknown_keyword
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     BufferState,
@@ -642,7 +642,7 @@ WHOLE_GRADIENT = (
 
 
 @constructed(init=False)
-class _BatchGradientKernel(MPSCNNGradientKernel):
+class _BatchGradientKernel(WindowedGradient):
     """A gradient kernel with the neuron of its forward kernel."""
 
     forward_class = MPSCNNBatchNormalization

@@ -46,7 +46,7 @@ from mpsref.mps.convolution_descriptor import (
 )
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageLike, SourcePair
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.properties import Alias, Property, fix, instance_of
@@ -423,7 +423,7 @@ def check_trainable(loaded: LoadedWeights, name: str, form: str) -> None:
         )
 
 
-class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
+class WeightedGradientKernel(WeightedKernel, WindowedGradient):
     """The gradient of a kernel with weights; not a class of Apple's.
 
     It has its own copy of the weights: forward and gradient kernel are reloaded separately [doc]. An encode adds the

@@ -277,7 +277,7 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
                     f"{self.destination_name} has height and width {shape[1:3]}; they must be {expected}, as those of "
                     "the forward source"
                 )
-            sources = self._configured(state, *sources)
+            sources, *_ = self._place(state, *sources, None)
         return super()._run_with_state(state, sources, destination)
 
     def _weights_function(self) -> ConvolutionTranspose:

@@ -40,8 +40,16 @@ from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
-from mpsref.mps.core.kernel import constructed
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix, instance_of, optional, unknown_keyword
+from mpsref.mps.core.properties import (
+    Alias,
+    Argument,
+    Property,
+    at_least,
+    constructed,
+    instance_of,
+    optional,
+    unknown_keyword,
+)
 from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -49,8 +57,10 @@ from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
     Call,
+    ForwardKernelNode,
     FunctionGradientNode,
     FunctionNode,
+    GradientKernelNode,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
@@ -145,39 +155,23 @@ class MPSNNPadGradient(_PadSizes, WholeImageGradient):
         return Pad(*self._padding(), EDGES[self.secondary_edge_mode])
 
 
-class MPSNNPadGradientNode(FunctionGradientNode):
+class MPSNNPadGradientNode(GradientKernelNode):
     """The gradient of a pad."""
 
-    reads_pixels = False
+    kernel_class, reads_pixels = MPSNNPadGradient, False
 
 
-class MPSNNPadNode(_PadSizes, FunctionNode):
+@constructed()
+class MPSNNPadNode(_Filled, ForwardKernelNode):
     """Rows, columns and channels around an image."""
 
-    kind = "pad"
-    custom_policy = "ignored"
-    spec_class = Pad
-    kernel_class = MPSNNPad
+    kind, spec_class, kernel_class, custom_policy = "pad", Pad, MPSNNPad, "ignored"
     gradient_class = MPSNNPadGradientNode
-    fill_value = MPSNNPad.fill_value.replace()
-    edge_mode = MPSNNPad.edge_mode.fixed()
-
-    def __init__(
-        self,
-        source: MPSNNImageNode,
-        padding_size_before: tuple[int, int, int],
-        padding_size_after: tuple[int, int, int],
-        edge_mode: MPSImageEdgeMode | int | str = MPSImageEdgeMode.Zero,
-        **properties: Any,
-    ) -> None:
-        fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after, edge_mode=edge_mode)
-        super().__init__(source, **properties)
-        _ = self.function  # raises for illegal parameters
-
-    @property
-    def function(self) -> Pad:
-        """The functional form."""
-        return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value)
+    padding_size_before: Argument[tuple[int, int, int]] = Argument(MPSNNPad.padding_size_before, read_only=False)
+    padding_size_after: Argument[tuple[int, int, int]] = Argument(MPSNNPad.padding_size_after, read_only=False)
+    edge_mode: Argument[MPSImageEdgeMode | int | str] = Argument(
+        _edge_mode, MPSNNPad.edge_mode.__doc__ or "", default=MPSImageEdgeMode.Zero
+    )
 
 
 # --- reshape ----------------------------------------------------------------------------------------------------------
@@ -310,7 +304,7 @@ class MPSNNReshapeNode(FunctionNode):
 
     function: Alias[Reshape] = Alias("_function", "The functional form.")
 
-    def _forward_kernel(self) -> MPSNNReshape:
+    def _kernel(self) -> MPSNNReshape:
         kernel = MPSNNReshape()
         kernel._size = self.function.size
         return kernel

@@ -35,10 +35,10 @@ from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, constructed
-from mpsref.mps.core.properties import Argument, Property, fix, unknown_keyword
+from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
+from mpsref.mps.core.properties import Argument, Property, constructed, fix, unknown_keyword
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
@@ -224,7 +224,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
 
 
 @constructed()
-class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
+class MPSCNNDropoutGradient(_DropoutKernel, WindowedGradient):
     """The gradient of dropout, with the mask in the state of the forward pass.
 
     ``secondary_offset`` shifts the mask; elements outside the mask are dropped [choice dropout-zero].

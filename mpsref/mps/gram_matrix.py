@@ -28,8 +28,8 @@ from mpsref.arguments.arrays import Array, Shape, concatenated
 from mpsref.arguments.parameters import number
 from mpsref.kernels import Convolution
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.kernel import constructed, saved
-from mpsref.mps.core.properties import Argument
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Argument, constructed
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (

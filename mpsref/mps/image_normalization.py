@@ -45,10 +45,10 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, constructed, problem_of
-from mpsref.mps.core.properties import Alias
+from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, problem_of
+from mpsref.mps.core.properties import Alias, constructed
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, Synchronized
 from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
@@ -209,7 +209,7 @@ class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
         return {"kernel": self._kernel}
 
 
-class ImageNormalizationGradient(MPSCNNGradientKernel):
+class ImageNormalizationGradient(WindowedGradient):
     """The gradients for the source image, and in the state for gamma and beta; not a class of Apple's.
 
     An encode needs the state of the forward pass; gamma and epsilon are those of its kernel.

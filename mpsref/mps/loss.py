@@ -34,14 +34,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
-from mpsref.mps.core.kernel import (
-    Destination,
-    Encoding,
-    ImageKernel,
-    MPSCNNBinaryKernel,
-    MPSCNNKernel,
-    constructed,
-)
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
@@ -49,6 +42,7 @@ from mpsref.mps.core.properties import (
     Initializer,
     Property,
     at_least,
+    constructed,
     describe_parameters,
     fix,
     initialize,

@@ -30,8 +30,8 @@ from mpsref.kernels import BatchNormalization, FullyConnected, LogSoftMax, Neuro
 from mpsref.kernels.softmax import OverChannels
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.kernel import MPSKernel, constructed
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, instance_of
+from mpsref.mps.core.kernel import MPSKernel
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, instance_of
 from mpsref.mps.core.types import MTLOrigin
 from mpsref.mps.matrix import MPSMatrix, MPSVector
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor, neuron_of

@@ -27,12 +27,12 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
-from mpsref.mps.core.kernel import ImageKernel, Plan, constructed
+from mpsref.mps.core.kernel import ImageKernel, Plan
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, fix, instance_of
+from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, constructed, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode, MPSNNImageNode, MPSNNStateNode
+from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode
 
 
 class MPSCNNNeuronType(Enumeration):
@@ -371,28 +371,15 @@ class MPSCNNNeuronLogarithm(_WithABC, type=MPSCNNNeuronType.Logarithm):
 # --- nodes of graphs --------------------------------------------------------------------------------------------------
 
 
-class _DescribedNode:
-    descriptor = MPSCNNNeuron.neuron_descriptor.replace()
-
-    function: Alias[Neuron] = Alias("descriptor.neuron", "The functional form.")
-
-
-class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
+@constructed()
+class MPSCNNNeuronGradientNode(GradientKernelNode):
     """The gradient of a neuron of any type."""
 
-    def __init__(
-        self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        descriptor: MPSNNNeuronDescriptor,
-        **properties: Any,
-    ) -> None:
-        fix(self, descriptor=descriptor)
-        super().__init__(source_gradient, source_image, gradient_state, **properties)
+    kernel_class, _renamed = MPSCNNNeuronGradient, {"neuron_descriptor": "descriptor"}
+    descriptor: Argument[MPSNNNeuronDescriptor] = Argument(neuron_descriptor, "Type and parameters of the neuron.")
 
 
-class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
+class MPSCNNNeuronNode(_Parameters, ForwardKernelNode):
     """Base class of the neuron nodes.
 
     Parameters
@@ -407,11 +394,11 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
 
     _abstract = True
     spec_class = Neuron
-    kernel_class = MPSCNNNeuron
+    kernel_class, _renamed = MPSCNNNeuron, {"neuron_descriptor": "descriptor"}
     gradient_class = MPSCNNNeuronGradientNode
-    gradient_properties = ("descriptor",)
     neuron_type: ClassVar[MPSCNNNeuronType]
-    _neuron: ClassVar[Alias[Neuron]] = Alias("function", "The functional form.")
+    descriptor = MPSCNNNeuron.neuron_descriptor.fixed()
+    _neuron: ClassVar[Alias[Neuron]] = Alias("descriptor.neuron", "The functional form.")
     _of_type: ClassVar[dict[MPSCNNNeuronType, type[MPSCNNNeuronNode]]] = {}
 
     def __init_subclass__(cls, kernel: type[_SingleType] | None = None) -> None:
@@ -427,9 +414,6 @@ class MPSCNNNeuronNode(_Parameters, _DescribedNode, FunctionNode):
         described = properties.pop("descriptor", None)
         fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type) if described is None else described)
         super().__init__(source, **properties)
-
-    def _forward_kernel(self) -> MPSCNNNeuron:
-        return MPSCNNNeuron(self.descriptor)
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:

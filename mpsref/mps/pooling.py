@@ -22,7 +22,7 @@ import abc
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar
+from typing import Any
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Shape
 from mpsref.arguments.parameters import Pair, integer
@@ -30,28 +30,17 @@ from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.kernel import MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of
+from mpsref.mps.core.gradient_kernel import WindowedGradient
+from mpsref.mps.core.kernel import MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.padding import MPSNNPadding
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
 from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
-    FunctionGradientNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
-    PlannedNode,
-    planned,
-    require_same,
-)
-from mpsref.mps.graph.trainable import NodeParameters
+from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode
 from mpsref.registry import Backend
 
 SIZE = ("kernel_width", "kernel_height")
 STRIDES = ("stride_in_pixels_x", "stride_in_pixels_y")
-DILATIONS = ("dilation_rate_x", "dilation_rate_y")
 
 
 # --- base classes of kernels and gradients ----------------------------------------------------------------------------
@@ -163,7 +152,7 @@ def _source_size(name: str, value: object) -> types.MTLSize | None:
 
 
 @constructed()
-class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
+class MPSCNNPoolingGradient(_Pooling, WindowedGradient):
     """Base class of the pooling gradients, from g (N, OH, OW, C) and the source (N, H, W, C) to (N, H, W, C).
 
     ``source_size`` is the size of the region of the source gradient that is read, from ``primary_offset`` on; ``None``
@@ -266,28 +255,28 @@ class MPSCNNDilatedPoolingMaxGradient(_DilatedMax, MPSCNNPoolingGradient):
 # --- nodes of graphs --------------------------------------------------------------------------------------------------
 
 
+@constructed(init=False)
 class _Windows:
     """The windows of a node."""
 
-    kernel_width = MPSCNNKernel.kernel_width
-    kernel_height = MPSCNNKernel.kernel_height
-    stride_in_pixels_x = MPSCNNKernel.stride_in_pixels_x
-    stride_in_pixels_y = MPSCNNKernel.stride_in_pixels_y
+    kernel_width: Argument[int] = Argument(MPSCNNKernel.kernel_width)
+    kernel_height: Argument[int] = Argument(MPSCNNKernel.kernel_height)
+    stride_in_pixels_x: Argument[int] = Argument(MPSCNNKernel.stride_in_pixels_x)
+    stride_in_pixels_y: Argument[int] = Argument(MPSCNNKernel.stride_in_pixels_y)
 
 
+@constructed(init=False)
 class _Dilated:
-    dilation_rate_x = MPSCNNKernel.dilation_rate_x
-    dilation_rate_y = MPSCNNKernel.dilation_rate_y
+    dilation_rate_x: Argument[int] = Argument(MPSCNNKernel.dilation_rate_x)
+    dilation_rate_y: Argument[int] = Argument(MPSCNNKernel.dilation_rate_y)
 
 
-class MPSCNNPoolingNode(_Windows, PlannedNode):
+class MPSCNNPoolingNode(_Windows, ForwardKernelNode):
     """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc]."""
 
     _abstract = True
-    custom_policy = "followed"
-    kernel_class: ClassVar[type[MPSCNNPooling]]
-    gradient_class: ClassVar[type[MPSCNNPoolingGradientNode]]
-    gradient_properties: ClassVar[Sequence[str]] = (*SIZE, *STRIDES, "padding_policy")
+    custom_policy, _settings = "followed", {"edge_mode": MPSImageEdgeMode.Clamp}
+    gradient_properties = ("padding_policy",)
 
     def __init__(
         self,
@@ -317,24 +306,10 @@ class MPSCNNPoolingNode(_Windows, PlannedNode):
         if missing:
             raise TypeError(f"{type(self).__name__} lacks {', '.join(missing)}; pass them all, or filter_size")
         fix(self, **given)
-        super().__init__((source,), **properties)
-        self._kernel = self.kernel_class(**self.parameters, edge_mode=MPSImageEdgeMode.Clamp)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The arguments of the kernel, by name."""
-        return {name: getattr(self, name) for name in self.kernel_class._coding.arguments}
-
-    def _forward_kernel(self) -> MPSCNNPooling:
-        kernel = self._kernel.copy()
-        kernel.padding = self.padding_policy
-        return kernel
-
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return planned(self._forward_kernel(), shapes)[0]
+        super().__init__(source, **properties)
 
 
-class MPSCNNPoolingGradientNode(_Windows, FunctionGradientNode):
+class MPSCNNPoolingGradientNode(_Windows, GradientKernelNode):
     """Base class of the pooling gradient nodes.
 
     Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [design objects-options].
@@ -354,40 +329,35 @@ class MPSCNNPoolingGradientNode(_Windows, FunctionGradientNode):
         padding_policy: MPSNNPadding | None = None,
         **properties: Any,
     ) -> None:
-        fix(self, kernel_width=kernel_width, kernel_height=kernel_height)
-        fix(self, stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
         if padding_policy is not None:
             properties["padding_policy"] = padding_policy
+        windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
+        fix(self, **dict(zip((*SIZE, *STRIDES), windows, strict=True)))
         super().__init__(source_gradient, source_image, gradient_state, **properties)
-
-    def _gradient_function(self, forward: Pooling) -> Pooling:
-        """Return the forward function; ``ValueError`` if the windows of this node are others."""
-        windows: dict[str, Any] = {
-            "kernel_size": (self.kernel_height, self.kernel_width),
-            "strides": (self.stride_in_pixels_y, self.stride_in_pixels_x),
-        }
-        if isinstance(self, _Dilated):
-            windows["dilations"] = self.dilation_rate_y, self.dilation_rate_x
-        require_same(forward, **windows)
-        return forward
 
 
 class MPSCNNPoolingMaxGradientNode(MPSCNNPoolingGradientNode):
     """The gradient of max pooling."""
 
+    kernel_class = MPSCNNPoolingMaxGradient
+
 
 class MPSCNNPoolingL2NormGradientNode(MPSCNNPoolingGradientNode):
     """The gradient of L2-norm pooling."""
+
+    kernel_class = MPSCNNPoolingL2NormGradient
 
 
 class MPSCNNPoolingAverageGradientNode(MPSCNNPoolingGradientNode):
     """The gradient of average pooling; of the forward image it reads only the size [doc]."""
 
-    reads_pixels = False
+    kernel_class, reads_pixels = MPSCNNPoolingAverageGradient, False
 
 
 class MPSCNNDilatedPoolingMaxGradientNode(_Dilated, MPSCNNPoolingGradientNode):
     """The gradient of dilated max pooling."""
+
+    kernel_class = MPSCNNDilatedPoolingMaxGradient
 
     def __init__(
         self,
@@ -437,7 +407,6 @@ class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
     """Dilated max pooling; a ``filter_size`` is also the default of ``stride`` and ``dilation_rate`` [doc]."""
 
     kind, spec_class, kernel_class = "pdil", PoolingMax, MPSCNNDilatedPoolingMax
-    gradient_properties = (*MPSCNNPoolingNode.gradient_properties, *DILATIONS)
     gradient_class = MPSCNNDilatedPoolingMaxGradientNode
 
     def __init__(

@@ -41,8 +41,8 @@ from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, constructed
-from mpsref.mps.core.properties import Argument, Property
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel
+from mpsref.mps.core.properties import Argument, Property, constructed
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
     DESTINATION,

@@ -22,8 +22,7 @@ from mpsref.arguments.parameters import flag
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.kernel import constructed
-from mpsref.mps.core.properties import Alias, Argument, at_least, instance_of
+from mpsref.mps.core.properties import Alias, Argument, at_least, constructed, instance_of
 from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
 

@@ -28,13 +28,7 @@ from mpsref.mps.core.kernel import Destination, Plan
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSNNGradientState
-from mpsref.mps.graph.nodes import (
-    BoundState,
-    FunctionGradientNode,
-    FunctionNode,
-    MPSNNGradientFilterNode,
-    MPSNNImageNode,
-)
+from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
 
 TOLERANCE = 1e-2
 
@@ -135,40 +129,30 @@ class MPSCNNLogSoftMaxGradient(_SoftMaxGradient):
         return np.asarray(np.exp(y))
 
 
-class _GradientNode(FunctionGradientNode):
-    def _image_shape(self, state: BoundState) -> Shape:
-        return state.bound.shape
+# --- nodes of graphs --------------------------------------------------------------------------------------------------
 
 
-class MPSCNNSoftMaxGradientNode(_GradientNode):
+class MPSCNNSoftMaxGradientNode(GradientKernelNode):
     """The gradient of softmax; ``source_image`` is the forward result."""
 
+    kernel_class, _reads_result = MPSCNNSoftMaxGradient, True
 
-class MPSCNNLogSoftMaxGradientNode(_GradientNode):
+
+class MPSCNNLogSoftMaxGradientNode(GradientKernelNode):
     """The gradient of log-softmax; ``source_image`` is the forward result."""
 
-
-class _Node(FunctionNode):
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        assert self.gradient_class is not None
-        return self.gradient_class(source_gradient, self.result_image, self._state)
+    kernel_class, _reads_result = MPSCNNLogSoftMaxGradient, True
 
 
-class MPSCNNSoftMaxNode(_Node):
+class MPSCNNSoftMaxNode(ForwardKernelNode):
     """Softmax over the channels of each pixel."""
 
-    kind = "softmax"
-    spec_class = SoftMax
-    kernel_class = MPSCNNSoftMax
-    function = MPSCNNSoftMax.function
+    kind, spec_class, kernel_class = "softmax", SoftMax, MPSCNNSoftMax
     gradient_class = MPSCNNSoftMaxGradientNode
 
 
-class MPSCNNLogSoftMaxNode(_Node):
+class MPSCNNLogSoftMaxNode(ForwardKernelNode):
     """The logarithm of softmax."""
 
-    kind = "logsoftmax"
-    spec_class = LogSoftMax
-    kernel_class = MPSCNNLogSoftMax
-    function = MPSCNNLogSoftMax.function
+    kind, spec_class, kernel_class = "logsoftmax", LogSoftMax, MPSCNNLogSoftMax
     gradient_class = MPSCNNLogSoftMaxGradientNode

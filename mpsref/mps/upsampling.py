@@ -18,25 +18,16 @@ Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
 
-from anymetal.fork_safe import cached_property
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
-from mpsref.mps.core.kernel import constructed
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
-from mpsref.mps.graph.nodes import (
-    FunctionGradientNode,
-    FunctionNode,
-    MPSNNGradientFilterNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
-)
+from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
 
 
 @constructed(init=False)
@@ -129,96 +120,40 @@ class MPSCNNUpsamplingBilinearGradient(_Bilinear, MPSCNNUpsamplingGradient):
 # --- nodes of graphs: a padding policy has no effect [doc], and outside the image are zeros ---------------------------
 
 
-class _Node(_Factors):
-    @cached_property
-    def function(self) -> Upsampling:
-        """The functional form."""
-        return self._spec(MPSImageEdgeMode.Zero)
-
-
-class _GradientNode(_Node, FunctionGradientNode):
+@constructed(init=False)
+class _GradientNode(_Factors, GradientKernelNode):
     reads_pixels = False
-
-    def _gradient_function(self, forward: Any) -> Upsampling:
-        _require_same(self.function, forward)
-        return self.function
-
-    def __init__(
-        self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        scale_factor_x: int,
-        scale_factor_y: int,
-        **properties: Any,
-    ) -> None:
-        fix(self, integer_scale_factor_x=scale_factor_x, integer_scale_factor_y=scale_factor_y)
-        super().__init__(source_gradient, source_image, gradient_state, **properties)
+    integer_scale_factor_x: Argument[int] = Argument(_Factors.integer_scale_factor_x, alias="scale_factor_x")
+    integer_scale_factor_y: Argument[int] = Argument(_Factors.integer_scale_factor_y, alias="scale_factor_y")
 
 
-class MPSCNNUpsamplingNearestGradientNode(_Nearest, _GradientNode):
+@constructed()
+class MPSCNNUpsamplingNearestGradientNode(_GradientNode, _Nearest):
     """The gradient of nearest upsampling, with the factors of the forward node."""
 
+    kernel_class = MPSCNNUpsamplingNearestGradient
 
-class MPSCNNUpsamplingBilinearGradientNode(_Bilinear, _GradientNode):
+
+@constructed()
+class MPSCNNUpsamplingBilinearGradientNode(_GradientNode, _Bilinear):
     """The gradient of bilinear upsampling, with the factors of the forward node."""
 
-    def __init__(
-        self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        scale_factor_x: int,
-        scale_factor_y: int,
-        align_corners: bool = False,
-        **properties: Any,
-    ) -> None:
-        fix(self, align_corners=align_corners)
-        factors = scale_factor_x, scale_factor_y
-        super().__init__(source_gradient, source_image, gradient_state, *factors, **properties)
+    kernel_class = MPSCNNUpsamplingBilinearGradient
 
 
-class _ForwardNode(_Node, FunctionNode):
-    custom_policy = "ignored"
-    gradient_class: ClassVar[type[_GradientNode]]
-
-    def __init__(
-        self, source: MPSNNImageNode, integer_scale_factor_x: int, integer_scale_factor_y: int, **properties: Any
-    ) -> None:
-        fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
-        super().__init__(source, **properties)
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        factors = self.integer_scale_factor_x, self.integer_scale_factor_y
-        properties = {name: getattr(self, name) for name in self.gradient_properties}
-        return self.gradient_class(source_gradient, self.source_images[0], self._state, *factors, **properties)
-
-
-class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
+@constructed()
+class MPSCNNUpsamplingNearestNode(_Nearest, ForwardKernelNode):
     """Nearest upsampling."""
 
-    kind = "near"
-    spec_class = UpsamplingNearest
-    kernel_class = MPSCNNUpsamplingNearest
+    kind, spec_class, kernel_class = "near", UpsamplingNearest, MPSCNNUpsamplingNearest
+    custom_policy = "ignored"
     gradient_class = MPSCNNUpsamplingNearestGradientNode
 
 
-class MPSCNNUpsamplingBilinearNode(_Bilinear, _ForwardNode):
+@constructed()
+class MPSCNNUpsamplingBilinearNode(_Bilinear, ForwardKernelNode):
     """Bilinear upsampling."""
 
-    kind = "bilin"
-    spec_class = UpsamplingBilinear
-    kernel_class = MPSCNNUpsamplingBilinear
+    kind, spec_class, kernel_class = "bilin", UpsamplingBilinear, MPSCNNUpsamplingBilinear
+    custom_policy = "ignored"
     gradient_class = MPSCNNUpsamplingBilinearGradientNode
-    gradient_properties = ("align_corners",)
-
-    def __init__(
-        self,
-        source: MPSNNImageNode,
-        integer_scale_factor_x: int,
-        integer_scale_factor_y: int,
-        align_corners: bool = False,
-        **properties: Any,
-    ) -> None:
-        fix(self, align_corners=align_corners)
-        super().__init__(source, integer_scale_factor_x, integer_scale_factor_y, **properties)

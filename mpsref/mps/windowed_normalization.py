@@ -20,7 +20,7 @@ cross-channel normalization [doc], for the others [choice channel-default-size].
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -32,24 +32,13 @@ from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, constructed, problem_of
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.pixelwise import Pixelwise, at_sources, at_the_source, read
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
-    FunctionGradientNode,
-    FunctionNode,
-    MPSNNGradientFilterNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
-    planned,
-    require_same,
-)
-from mpsref.mps.graph.trainable import NodeParameters
+from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode
 
 SIZE = 5
 POWERS = "alpha", "beta", "delta"
@@ -83,7 +72,9 @@ class _Spatial(_Quotient, _Windowed):
 
 
 @constructed(init=False, kw_only=True)
-class _LocalContrast(_Windowed):
+class _Contrast:
+    """The parameters of local contrast normalization."""
+
     recorded: ClassVar[tuple[str, ...]] = CONTRAST
     alpha: Property[float] = Property(real, 0.0, "Weight of the variance; any number.")
     beta: Property[float] = Property(real, 0.5, "The exponent.")
@@ -92,6 +83,8 @@ class _LocalContrast(_Windowed):
     pm: Property[float] = Property(real, 0.0, "The summand of the result.")
     ps: Property[float] = Property(real, 1.0, "The factor of the result, before that.")
 
+
+class _LocalContrast(_Contrast, _Windowed):
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
         return LocalContrastNormalization(size, *parameters, offset)
@@ -135,7 +128,7 @@ class _WindowedForward(_Square, MPSCNNKernel):
         return Plan(problem_of(function, "forward", shapes[0], size))
 
 
-class _WindowedGradient(_Square, MPSCNNGradientKernel):
+class _WindowedGradient(_Square, WindowedGradient):
     """The gradient of such a kernel, with the parameters of the forward kernel."""
 
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
@@ -204,11 +197,15 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, Pixelwise):
 
 
 @constructed()
-class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, MPSCNNGradientKernel):
+class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, WindowedGradient):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 
     accepts_lists = True
     forward_class = MPSCNNCrossChannelNormalization
+
+    def _check_geometry(self, state: Any) -> None:
+        super()._check_geometry(state)
+        self._check_recorded(state, ("kernel_size",))
 
     def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
         if not at_the_source(self, shapes, size):
@@ -228,72 +225,44 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, MPSC
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class _WindowProperties(_Windowed):
+class _Windows:
     """The window of a node."""
 
     sizes: ClassVar[tuple[str, ...]] = ("kernel_width", "kernel_height")
     kernel_width = MPSCNNKernel.kernel_width.replace(default=SIZE, read_only=False)
     kernel_height = MPSCNNKernel.kernel_height.replace(default=SIZE, read_only=False)
 
-    @property
-    def function(self) -> WindowedNormalization:
-        """The functional form, without an offset."""
-        return self._function((self.kernel_height, self.kernel_width), (0, 0))
 
-
-class _CrossChannelProperties(_Quotient):
+class _Channels:
     sizes: ClassVar[tuple[str, ...]] = ("kernel_size_in_feature_channels",)
+    _renamed: ClassVar[Mapping[str, str]] = {"kernel_size": "kernel_size_in_feature_channels"}
     kernel_size_in_feature_channels = _CrossChannel.kernel_size.replace(read_only=False)
 
-    @property
-    def function(self) -> CrossChannelNormalization:
-        """The functional form."""
-        return CrossChannelNormalization(self.kernel_size_in_feature_channels, self.alpha, self.beta, self.delta)
 
-
-class MPSCNNNormalizationNode(FunctionNode):
+class MPSCNNNormalizationNode(ForwardKernelNode):
     """Base class of the normalization nodes."""
 
     _abstract = True
     sizes: ClassVar[tuple[str, ...]]
-    recorded: ClassVar[tuple[str, ...]]
+    custom_policy: ClassVar[CustomPolicy] = "followed"
 
     def __init__(self, source: MPSNNImageNode, kernel_size: int | None = None, **properties: Any) -> None:
         if kernel_size is not None:
             properties = dict.fromkeys(self.sizes, kernel_size) | properties
         super().__init__(source, **properties)
-        _ = self.function  # raises for illegal parameters
+        self._kernel()  # raises for illegal parameters
 
     @property
     def gradient_properties(self) -> Sequence[str]:  # type: ignore[override]
         """The properties that its gradient nodes also have."""
-        return *self.sizes, *self.recorded
+        recorded = self.kernel_class.recorded
+        return *self.sizes, *(own for name, own in self._shared().items() if name in recorded and own not in self.sizes)
 
 
-class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
-    _abstract = True
-    custom_policy = "followed"
-    kernel_class: ClassVar[type[_WindowedForward]]
-
-    def _forward_kernel(self) -> _WindowedForward:
-        numbers: dict[str, Any] = {name: getattr(self, name) for name in self.recorded}
-        return self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
-
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return planned(self._forward_kernel(), shapes)[0]
-
-
-class _WindowedGradientNode(_WindowProperties, FunctionGradientNode):
-    def _gradient_function(self, forward: Any) -> WindowedNormalization:
-        """Return the function of this node at the offset of the forward pass."""
-        size = self.kernel_height, self.kernel_width
-        require_same(forward, kernel_size=size)
-        return self._function(size, forward.offset)
-
-
-class _OneSize(MPSNNGradientFilterNode):
+class _OneSize(GradientKernelNode):
     """A gradient node with one size for all axes of the window."""
 
+    _abstract = True
     sizes: ClassVar[tuple[str, ...]]
 
     def __init__(
@@ -308,15 +277,19 @@ class _OneSize(MPSNNGradientFilterNode):
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
 
-class MPSCNNSpatialNormalizationGradientNode(_Spatial, _OneSize, _WindowedGradientNode):
+class MPSCNNSpatialNormalizationGradientNode(_Windows, _Quotient, _OneSize):
     """The gradient of spatial normalization, with the parameters of the forward node."""
 
+    kernel_class = MPSCNNSpatialNormalizationGradient
 
-class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGradientNode):
+
+class MPSCNNLocalContrastNormalizationGradientNode(_Windows, _Contrast, GradientKernelNode):
     """The gradient of local contrast normalization, with the parameters of the forward node.
 
     The default of alpha is 0, unlike that of the forward node [doc].
     """
+
+    kernel_class = MPSCNNLocalContrastNormalizationGradient
 
     def __init__(
         self,
@@ -331,38 +304,30 @@ class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGrad
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
 
-class MPSCNNCrossChannelNormalizationGradientNode(_CrossChannelProperties, _OneSize, FunctionGradientNode):
+class MPSCNNCrossChannelNormalizationGradientNode(_Channels, _Quotient, _OneSize):
     """The gradient of cross-channel normalization, with the parameters of the forward node."""
 
-    def _gradient_function(self, forward: Any) -> CrossChannelNormalization:
-        require_same(forward, kernel_size=self.kernel_size_in_feature_channels)
-        return self.function
+    kernel_class = MPSCNNCrossChannelNormalizationGradient
 
 
-class MPSCNNSpatialNormalizationNode(_Spatial, _WindowedNode):
+class MPSCNNSpatialNormalizationNode(_Windows, _Quotient, MPSCNNNormalizationNode):
     """Spatial normalization."""
 
-    kind = "snorm"
-    spec_class = SpatialNormalization
-    kernel_class = MPSCNNSpatialNormalization
+    kind, spec_class, kernel_class = "snorm", SpatialNormalization, MPSCNNSpatialNormalization
     gradient_class = MPSCNNSpatialNormalizationGradientNode
 
 
-class MPSCNNLocalContrastNormalizationNode(_LocalContrast, _WindowedNode):
+class MPSCNNLocalContrastNormalizationNode(_Windows, _Contrast, MPSCNNNormalizationNode):
     """Local contrast normalization; alpha is 1, that of the kernel class is 0 [doc]."""
 
-    kind = "lcn"
-    spec_class = LocalContrastNormalization
-    kernel_class = MPSCNNLocalContrastNormalization
+    kind, spec_class, kernel_class = "lcn", LocalContrastNormalization, MPSCNNLocalContrastNormalization
     gradient_class = MPSCNNLocalContrastNormalizationGradientNode
-    alpha = _LocalContrast.alpha.replace(default=1.0)
+    alpha = _Contrast.alpha.replace(default=1.0)
 
 
-class MPSCNNCrossChannelNormalizationNode(_CrossChannelProperties, MPSCNNNormalizationNode):
+class MPSCNNCrossChannelNormalizationNode(_Channels, _Quotient, MPSCNNNormalizationNode):
     """Cross-channel normalization."""
 
-    kind = "lrn"
-    spec_class = CrossChannelNormalization
-    kernel_class = MPSCNNCrossChannelNormalization
+    kind, spec_class, kernel_class = "lrn", CrossChannelNormalization, MPSCNNCrossChannelNormalization
+    custom_policy = "refused"
     gradient_class = MPSCNNCrossChannelNormalizationGradientNode
-    kernel_size = Alias("kernel_size_in_feature_channels", "The same, as the kernel calls it.")

@@ -44,12 +44,12 @@ from mpsref.kernels import Neuron
 from mpsref.kernels.loss import REDUCTIONS, Loss, LossForward
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, batch_form
-from mpsref.mps.core.kernel import constructed
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
     Initializer,
     Property,
+    constructed,
     describe_parameters,
     fix,
     initialize,

@@ -14,7 +14,7 @@ from anymetal.cuda.recording import Recording, RepeatedArrays
 from mpsref.mps import graph
 from mpsref.mps.dropout import MPSCNNDropoutNode
 from mpsref.mps.graph.execute import Execution
-from mpsref.mps.graph.nodes import FunctionNode
+from mpsref.mps.graph.nodes import KernelNode
 from mpsref.training.network import Network
 from mpsref.training.trainer import Settings
 from tests.mps.graph_checks import Trained
@@ -200,11 +200,11 @@ def test_runs_that_are_not_recorded(steps, why, monkeypatch):
     made, device = small(), cuda.open_device()
     if why == "size":
         monkeypatch.setattr(recording, "LARGEST", 1000)
-    before = FunctionNode._compute
+    before = KernelNode._compute
     if why == "a host image":
-        monkeypatch.setattr(FunctionNode, "_compute", lambda *of: np.asarray(before(*of)))
+        monkeypatch.setattr(KernelNode, "_compute", lambda *of: np.asarray(before(*of)))
     if why == "a read":
-        monkeypatch.setattr(FunctionNode, "_compute", lambda *of: (np.asarray(of[2]), before(*of))[1])
+        monkeypatch.setattr(KernelNode, "_compute", lambda *of: (np.asarray(of[2]), before(*of))[1])
     for k in range(5):
         if k == 2 and why == "allocator":
             made.destination_image_allocator = np.empty

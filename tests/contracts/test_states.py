@@ -161,7 +161,7 @@ def check_exported(node: Any) -> None:
         assert state.record.source_shapes[0] == images[0].shape
         assert state.record.destination_shape == result.shape
         return
-    kernel, call = node._forward_kernel(), {}
+    kernel, call = node._kernel(), {}
     if isinstance(node, graph.MPSNNReshapeNode):
         call = {"reshaped_height": 2, "reshaped_width": 4, "reshaped_feature_channels": 4}
     if isinstance(node, graph.MPSCNNDropoutNode):

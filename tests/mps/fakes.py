@@ -9,8 +9,9 @@ import numpy as np
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
-from mpsref.mps import MPSCNNBinaryKernel, MPSCNNGradientKernel, MPSCNNKernel, MPSCNNMultiaryKernel
+from mpsref.mps import MPSCNNBinaryKernel, MPSCNNKernel, MPSCNNMultiaryKernel
 from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least
 
@@ -61,7 +62,7 @@ class Sum(MPSCNNMultiaryKernel):
 
 
 @saved()
-class ShiftGradient(MPSCNNGradientKernel):
+class ShiftGradient(WindowedGradient):
     """The gradient of :class:`Shift`, as a kernel without a source size: form (C) of a window of one pixel."""
 
     forward_class = Shift

@@ -207,3 +207,19 @@ def test_a_state_with_other_parameters_is_refused(pair: Any) -> None:
         assert gradient == before
     with pytest.raises(ValueError, match=r"kernel size|kernel_size"):
         made(pair[1], 5, **WORDS).encode(x.copy(), x, state)
+
+
+@pytest.mark.parametrize("name", ["MPSCNNSpatialNormalizationNode", "MPSCNNLocalContrastNormalizationNode"])
+@pytest.mark.parametrize("method", [mps.MPSNNPaddingMethod.SizeValidOnly, mps.MPSNNPaddingMethod.SizeFull])
+def test_the_gradient_node_has_the_size_that_the_padding_policy_gives(name: str, method: Any) -> None:
+    x, g = mps.graph.MPSNNImageNode("x"), mps.graph.MPSNNImageNode("g")
+    node = getattr(mps.graph, name)(x, 3, padding_policy=mps.MPSNNDefaultPadding.padding_with_method(method))
+    image = np.random.default_rng(0).standard_normal((1, 3, 3, 1))
+    forward = mps.graph.MPSNNGraph(node.result_image, format="float64")
+    back = mps.graph.MPSNNGraph(node.gradient_filter_with_source(g).result_image, format="float64")
+    dx = back.run({"x": image, "g": np.ones_like(forward.run([image]).image)}).image
+    for index in np.ndindex(image.shape):
+        step = np.zeros_like(image)
+        step[index] = 1e-6
+        difference = (forward.run([image + step]).image - forward.run([image - step]).image).sum() / 2e-6
+        np.testing.assert_allclose(dx[index], difference, rtol=1e-5, atol=1e-8)

@@ -6,6 +6,7 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Never
 
@@ -18,12 +19,13 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form, expire
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, constructed
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, of_zeros
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Property, instance_of, unknown_keyword
+from mpsref.mps.core.properties import Property, constructed, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
+from mpsref.registry import Problem
 
 
 @constructed(init=False, kw_only=True)
@@ -38,9 +40,6 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     state_class = MPSNNGradientState
     forward_class: ClassVar[type[ImageKernel]]
     """The kernel whose states configure this one."""
-    has_source_size: ClassVar[bool] = False
-    """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
-
     primary_edge_mode = Property(
         types.zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero."
     )
@@ -120,21 +119,14 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 return self._finished(
                     image_arguments.like(source_gradient, prepared.run((g, x), self.backend)), g, x, state
                 )
-        self._check_both_sides()
         if state is not None:
             self._check_state(state)
         with (encoding := Encoding(self, command_buffer)) as own:
-            sources, given, dtype = (g, x), None, g.array.dtype
+            given = None
             if destination_gradient is not None:
+                sources = g, x
                 given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
-                shape = given.array.shape
-                if state is not None and own._is_configured_by(state, g):
-                    sources = own._cropped(state, g, x)
-            elif state is not None:
-                sources = own._configured(state, g, x)
-                shape = state.record.source_shapes[0]
-            else:
-                shape, dtype = own._infer_reverse_padding(g, x)
+            sources, shape, dtype = own._place(state, g, x, given)
             array = own._run_with_state(state, sources, Destination(given, shape, dtype))
             if key is not None and state is not None and sources[0] is g and sources[1] is x:
                 own._prepare(key, encoding.before, sources, shape, state.record)
@@ -194,15 +186,6 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
 
     encode_batch = batch_form(encode)
 
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        g, x = map(count, read)
-        if g != x:
-            raise ShapeError(
-                f"{g} channels are read of source_gradient and {x} of source_image; both must be equal: set the "
-                "primary_ and secondary_source_feature_channel_offset and _max_count"
-            )
-        return x
-
     def _run_with_state(self, state: Any, sources: SourcePair, destination: Destination) -> Array | None:
         """Compute the destination; a family may also write ``state``, and return ``None`` for no destination."""
         return self._run(sources, destination)[0]
@@ -215,7 +198,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"gradient_state was left by {state.record.kernel_class.__name__}; {type(self).__name__} needs one of "
                 f"{self.forward_class.__name__}"
             )
-        for name in self.recorded:
+        self._check_recorded(state, self.recorded)
+
+    def _check_recorded(self, state: Any, names: Sequence[str]) -> None:
+        for name in names:
             own, forward = getattr(self, name), state.record.extras[name]
             if own != forward:
                 raise ValueError(
@@ -224,25 +210,69 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 )
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        if state is not None:
+            self._check_state(state)
+            self._configured_by = state.record
         g, x = sources
+        _, shape, dtype = self._place(state, g, x, None)
+        return shape, dtype.newbyteorder("=")
+
+    @abc.abstractmethod
+    def _place(
+        self, state: Any, g: ImageArgument, x: ImageArgument, given: ImageArgument | None
+    ) -> tuple[SourcePair, Shape, DType]:
+        """Set the properties that a state determines; return the images to read, and shape and dtype of the result."""
+
+    @abc.abstractmethod
+    def _problem_for(self, state: Any, shapes: Sequence[Shape]) -> Problem:
+        """Return the problem for images of these shapes, after a state has set the properties of the family alone."""
+
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
+        """Raise ``ValueError`` if the kernel needs a state."""
+
+    def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
+        """Raise ``ShapeError`` unless the secondary image has the shape of the forward source."""
+        if shape != state.record.source_shapes[0]:
+            raise ShapeError(
+                f"source_image has shape {shape}; that of the forward pass was {state.record.source_shapes[0]}"
+            )
+
+
+class WindowedGradient(MPSCNNGradientKernel):
+    """A gradient kernel with windows, offsets, clip rectangles and ranges of channels; not a class of MPS."""
+
+    has_source_size: ClassVar[bool] = False
+    """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
+
+    def _place(
+        self, state: Any, g: ImageArgument, x: ImageArgument, given: ImageArgument | None
+    ) -> tuple[SourcePair, Shape, DType]:
         self._check_both_sides()
+        if given is not None:
+            ours = state is not None and self._is_configured_by(state, g)
+            return self._cropped(state, g, x) if ours else (g, x), given.array.shape, g.array.dtype
         if state is None:
-            return self._infer_reverse_padding(g, x)
-        self._check_state(state)
-        self._configured(state, g, x)
-        shape = self._shape_for_state(state, g, x)
-        self._configured_by = state.record
-        return shape, g.array.dtype.newbyteorder("=")
-
-    def _shape_for_state(self, state: Any, g: ImageArgument, x: ImageArgument) -> Shape:
-        """Return the shape of the result, for the state that has configured the kernel."""
-        shape: Shape = state.record.source_shapes[0]
-        return shape
-
-    def _configured(self, state: Any, g: ImageArgument, x: ImageArgument) -> SourcePair:
-        """Set the properties that a state determines; return the images to read."""
+            return (g, x), *self._infer_reverse_padding(g, x)
+        self._check_geometry(state)
         self._configure(state, g, x)
-        return self._cropped(state, g, x)
+        return self._cropped(state, g, x), state.record.source_shapes[0], g.array.dtype
+
+    def _problem_for(self, state: Any, shapes: Sequence[Shape]) -> Problem:
+        g, x = of_zeros(shapes)
+        self._check_geometry(state)
+        self._configure(state, g, x)
+        plan = self._plan(shapes, x.array.shape[1:3])
+        assert plan is not None
+        return plan.problem
+
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        g, x = map(count, read)
+        if g != x:
+            raise ShapeError(
+                f"{g} channels are read of source_gradient and {x} of source_image; both must be equal: set the "
+                "primary_ and secondary_source_feature_channel_offset and _max_count"
+            )
+        return x
 
     def _is_configured_by(self, state: Any, g: ImageArgument) -> bool:
         """Return whether the state has configured the kernel last, for a source gradient of this size."""
@@ -265,9 +295,6 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             return g, x
         return g._replace(array=g.array[:, row : row + height, column : column + width]), x
 
-    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
-        """Raise ``ValueError`` if the kernel needs a state."""
-
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
         primary, secondary = self._source_properties(0), self._source_properties(1)
@@ -277,6 +304,14 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
             )
 
+    def _check_geometry(self, state: MPSNNGradientState) -> None:
+        own, forward = self._source_properties(1).geometry, state.source.geometry
+        if own != forward:
+            raise ValueError(
+                f"kernel size, strides and dilations (x before y) are {own}; those of the forward kernel in "
+                f"gradient_state are {forward}: make the gradient kernel with the same"
+            )
+
     def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> None:
         """Set the properties that a state with one source determines.
 
@@ -284,19 +319,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         adjoint [math], or are chosen so that destination and source pixels coincide [choice pooling-state-position].
         """
         record, forward = state.record, state.source
-        own = self._source_properties(1).geometry
-        if own != forward.geometry:
-            raise ValueError(
-                f"kernel size, strides and dilations (x before y) are {own}; those of the forward kernel in "
-                f"gradient_state are {forward.geometry}: make the gradient kernel with the same"
-            )
         self._check_secondary(state, x.array.shape)
         primary_offset, primary_channel = state.primary_origin(g.array.shape)
         if not self.has_source_size:
             primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _cropped
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
-        y_window, x_window = forward.windows
+        y_window, x_window = self._source_properties(1)._replace(offset=forward.offset).windows
         self._assign(
             primary_offset=primary_offset,
             primary_source_feature_channel_offset=primary_channel,
@@ -315,13 +344,6 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     def _kernel_offset(self, window: Window, offset: int) -> int:
         """Return the value of the property for a position of the rotated kernel on the zero-inserted gradient."""
         return offset
-
-    def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
-        """Raise ``ShapeError`` unless the secondary image has the shape of the forward source."""
-        if shape != state.record.source_shapes[0]:
-            raise ShapeError(
-                f"source_image has shape {shape}; that of the forward pass was {state.record.source_shapes[0]}"
-            )
 
     def _family_configuration(self, state: Any) -> Mapping[str, object]:
         """Return further properties that a state determines, or other values for the common ones."""

@@ -17,7 +17,7 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any, ClassVar, Generic, NamedTuple, Never, ParamSpec, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Generic, NamedTuple, Never, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -49,14 +49,15 @@ from mpsref.mps.core.properties import (
     at_least,
     backend_like,
     check_keywords,
+    constructed,
     constructor_parameters,
     describe_encode,
     describe_parameters,
-    fix,
     initialize,
     instance_of,
     is_read_only,
     label_like,
+    make_constructor,
     multiple_of_four,
     optional,
     properties_of,
@@ -86,46 +87,6 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 
-@dataclass_transform(field_specifiers=(Argument,))
-def constructed(*, init: bool = True, kw_only: bool = False) -> Callable[[_T], _T]:
-    """Return a class decorator that tells type checkers which constructor a kernel has [PEP 681].
-
-    It is made when the class is: its arguments are the properties of type :class:`Argument`, those of the bases first.
-    ``init=False`` is a base class with arguments, ``kw_only`` one whose properties are keywords.
-    """
-    return lambda kind: kind
-
-
-def _arguments_of(kind: type) -> dict[str, tuple[Argument[Any], str]]:
-    """Return the arguments of a class and their types."""
-    return {
-        name: (one, base.__annotations__[name][len("Argument[") : -1])
-        for base in reversed(kind.__mro__)
-        for name, one in vars(base).items()
-        if isinstance(one, Argument)
-    }
-
-
-def _make_constructor(kind: Any) -> None:
-    """Make the constructor from the arguments, unless a class has one of its own."""
-    own = _arguments_of(kind)
-    if not own or not (kind.__init__ is MPSKernel.__init__ or hasattr(kind.__init__, "is_made")):
-        return
-    made: dict[str, Any] = {"MPSKernel": MPSKernel}
-    exec(  # as dataclasses do, so that Python itself reports missing arguments
-        f"def __init__(self, {', '.join(own)}, *, backend=None, **properties):\n"
-        f"    self._set_arguments({', '.join(f'{name}={name}' for name in own)})\n"
-        "    MPSKernel.__init__(self, backend=backend, **properties)",
-        made,
-    )
-    constructor = made["__init__"]
-    constructor.__defaults__ = tuple(one.default for one, _ in own.values() if one.default is not MISSING)
-    constructor.__annotations__ = {name: words for name, (_, words) in own.items()} | MPSKernel.__init__.__annotations__
-    constructor.__module__, constructor.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
-    constructor.is_made = True
-    kind.__init__ = constructor
-
-
 UNSAVED = "backend", "label"
 """Properties that are no part of what a kernel computes."""
 
@@ -145,6 +106,13 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register
+
+
+def of_zeros(shapes: Sequence[Shape]) -> list[ImageArgument]:
+    """Return images of zeros of these shapes, without memory for their pixels."""
+    legal = (arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes))
+    images = (np.broadcast_to(np.float32(0), shape) for shape in legal)
+    return [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
 
 
 class Destination(NamedTuple):
@@ -242,15 +210,15 @@ class Prepared(NamedTuple):
         return registry.run_one(self.problem, *images, *self.operands, backend=backend)
 
 
-class Remembered(dict[Hashable, tuple[tuple[object, ...], _T]]):
-    """Up to 8 values by key, each valid as long as the properties of a kernel are the same objects."""
+class Remembered(dict[Hashable, tuple[tuple[object, ...], Prepared]]):
+    """Up to 8 encodes by key, each valid as long as the properties of a kernel are the same objects."""
 
-    def valid(self, key: Hashable, properties: Iterable[object]) -> _T | None:
+    def valid(self, key: Hashable, properties: Iterable[object]) -> Prepared | None:
         """Return the value of ``key``, if there is one that is valid."""
         found = self.get(key)
         return found[1] if found and all(map(operator.is_, properties, found[0])) else None
 
-    def keep(self, key: Hashable, properties: tuple[object, ...], value: _T) -> None:
+    def keep(self, key: Hashable, properties: tuple[object, ...], value: Prepared) -> None:
         """Keep a value that is valid for the ``properties``."""
         if len(self) >= 8:
             self.clear()
@@ -260,14 +228,13 @@ class Remembered(dict[Hashable, tuple[tuple[object, ...], _T]]):
 class _Kept:
     """What kernels keep from one encode to the next; not among their properties."""
 
-    __slots__ = ("_configured_by", "_copy_of", "_plans", "_prepared")
+    __slots__ = ("_configured_by", "_copy_of", "_prepared")
     _copy_of: Self | None
     """Of the copy that an encode configures, the kernel."""
     _configured_by: ForwardRecord | None
     """The record of the last state that has configured a gradient kernel."""
-    _plans: Remembered[Plan | None]
-    """Plans by shapes and size."""
-    _prepared: Remembered[Prepared]
+    _prepared: Remembered
+    """Encodes that may be repeated, by shapes and dtypes."""
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
@@ -279,7 +246,7 @@ class _Kept:
             )
         check_keywords(cls, kwargs)
         made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
-        made._plans, made._prepared, made._configured_by, made._copy_of = Remembered(), Remembered(), None, None
+        made._prepared, made._configured_by, made._copy_of = Remembered(), None, None
         return made
 
     @property
@@ -288,10 +255,10 @@ class _Kept:
         return self._copy_of or self
 
     def _to_configure(self) -> Self:
-        """Return a copy with the same plans, for one encode."""
+        """Return a copy with the same prepared encodes, for one encode."""
         own = object.__new__(type(self))
         own.__dict__.update(self.__dict__)
-        own._plans, own._prepared, own._configured_by = self._plans, self._prepared, self._configured_by
+        own._prepared, own._configured_by = self._prepared, self._configured_by
         own._copy_of = self._copy_of or self
         return own
 
@@ -327,7 +294,7 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         for name, own in vars(cls).items():
             if name.startswith("encode") and inspect.isfunction(own) and "command_buffer" in own.__code__.co_varnames:
                 describe_encode(own)
-        _make_constructor(cls)
+        make_constructor(cls, MPSKernel, (), backend=None)
         if cls.__name__.startswith("MPS") and cls.__module__.startswith("mpsref."):
             describe_parameters(cls)
             saved()(cls)
@@ -338,10 +305,6 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
 
     def __init__(self, *, backend: str | Backend | None = None, **properties: Any) -> None:
         initialize(self, {"backend": backend, **properties})
-
-    def _set_arguments(self, **values: Any) -> None:
-        """Set the arguments of a constructor that :func:`constructed` makes."""
-        fix(self, **values)
 
     @abc.abstractmethod
     def encode(self, *args: Any, **kwargs: Any) -> Any:
@@ -451,15 +414,6 @@ class ImageKernel(MPSKernel):
         """Return how to compute a region of ``size`` from inputs of these ``shapes``; see :class:`PlannedKernel`."""
         raise NotImplementedError
 
-    def _kept_plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
-        """Return the plan, that of an earlier call if no property has changed since."""
-        key, properties = (*shapes, size), tuple(vars(self).values())
-        plan = self._plans.valid(key, properties)
-        if plan is None:
-            plan = self._plan(shapes, size)
-            self._plans.keep(key, properties, plan)
-        return plan
-
     def _prepare(
         self,
         key: Hashable,
@@ -485,7 +439,7 @@ class ImageKernel(MPSKernel):
         if region.shape != shape:
             return None
         shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
-        plan = self._kept_plan(shapes, region.size)
+        plan = self._plan(shapes, region.size)
         if plan is None or not plan.is_direct:
             return None
         operands = plan.operands_for(sources[plan.reads[0]].array, plan.operands)
@@ -604,10 +558,12 @@ class ImageKernel(MPSKernel):
         """
         if not shapes:
             raise TypeError("infer_padding has no arguments; pass the shape (N, H, W, C) of each source")
-        legal = (arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes))
-        images = (np.broadcast_to(np.float32(0), shape) for shape in legal)
-        sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
-        return self._infer_padding(sources)[0]
+        return self._infer_padding(of_zeros(shapes))[0]
+
+    def _state_for(self, shapes: Sequence[Shape], shape: Shape) -> Any:
+        """Return the state of an encode with the present properties, of sources of these shapes to one of ``shape``."""
+        sources = of_zeros(shapes)
+        return self.state_class(self._record(sources, shape, self._indices(sources, shape)[1]))
 
     def destination_image_descriptor_for_source_images(
         self, source_images: Sequence[ImageLike], source_states: Sequence[MPSState] | MPSState | None = None
@@ -872,7 +828,7 @@ class PlannedKernel(ImageKernel):
         raise NotImplementedError
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        plan = self._kept_plan([image.shape for image in inputs], region.size)
+        plan = self._plan([image.shape for image in inputs], region.size)
         if plan is None:
             self._apart(inputs, destination, region)
         else:

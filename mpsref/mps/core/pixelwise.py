@@ -18,7 +18,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel, WindowedGradient
 from mpsref.mps.core.image_arguments import SourcePair
 from mpsref.mps.core.kernel import Destination, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.state import MPSNNGradientState
@@ -95,7 +95,7 @@ def at_the_source(kernel: MPSCNNGradientKernel, shapes: Sequence[Shape], size: P
     return not is_shifted(kernel) and all(shape[1:3] == size for shape in shapes)
 
 
-class PixelwiseGradient(PlannedKernel, MPSCNNGradientKernel):
+class PixelwiseGradient(PlannedKernel, WindowedGradient):
     """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
     reads_result: ClassVar[bool] = False

@@ -17,11 +17,23 @@ import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from enum import Enum
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    overload,
+)
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
@@ -101,10 +113,24 @@ class Property(_Described[T]):
 
 
 class Argument(Property[T]):
-    """A property that is an argument of a constructor, see :func:`constructed`; without ``default`` it is required."""
+    """A property that is an argument of a constructor, see :func:`constructed`; without ``default`` it is required.
 
-    def __init__(self, check: Check[T], doc: str, *, default: Any = MISSING, read_only: bool = True) -> None:
+    ``check`` may be a property with the same check and documentation, ``alias`` is another name of the parameter.
+    """
+
+    def __init__(
+        self,
+        check: Check[T] | Property[T],
+        doc: str = "",
+        *,
+        default: Any = MISSING,
+        read_only: bool = True,
+        alias: str | None = None,
+    ) -> None:
+        if isinstance(check, Property):
+            check, doc = check.check, check.__doc__ or ""
         super().__init__(check, default, doc, read_only)
+        self.alias = alias
 
     if TYPE_CHECKING:
 
@@ -221,6 +247,60 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
             instance.__dict__[name] = prop.accepted(instance, values[name])
         elif name not in instance.__dict__:
             instance.__dict__[name] = prop.initial(instance)
+
+
+@dataclass_transform(field_specifiers=(Argument,))
+def constructed(*, init: bool = True, kw_only: bool = False) -> Callable[[T], T]:
+    """Return a class decorator that tells type checkers which constructor a kernel or a node has [PEP 681].
+
+    It is made when the class is: its arguments are the properties of type :class:`Argument`, those of the bases first.
+    ``init=False`` is a base class with arguments, ``kw_only`` one whose properties are keywords.
+    """
+    return lambda kind: kind
+
+
+def arguments_of(kind: type) -> dict[str, tuple[Argument[Any], str]]:
+    """Return the arguments of a class, and their types.
+
+    A subclass may make an argument a property that is none; a view in its place leaves it an argument.
+    """
+    found: dict[str, tuple[Argument[Any], str]] = {}
+    for base in reversed(kind.__mro__):
+        for name, one in vars(base).items():
+            if isinstance(one, Argument) and name in base.__annotations__:
+                found[name] = one, base.__annotations__[name][len("Argument[") : -1]
+            elif isinstance(one, Property):
+                found.pop(name, None)
+    return found
+
+
+def make_constructor(kind: Any, base: Any, connected: Sequence[str], **keywords: object) -> None:
+    """Make the constructor: ``connected`` and ``keywords`` are those of ``base``, with the arguments between them.
+
+    A class with a constructor of its own, or without arguments, is not changed.
+    """
+    own = arguments_of(kind)
+    if not own or not (kind.__init__ is base.__init__ or hasattr(kind.__init__, "is_made")):
+        return
+    spelled = {name: one.alias or name for name, (one, _) in own.items()}
+    parameters = ["self", *connected, *spelled.values(), *["*"] * bool(keywords), *keywords, "**properties"]
+    options = [f"{name}={name}" for name in keywords]
+    made: dict[str, Any] = {"base": base}
+    exec(  # as dataclasses do, so that Python itself reports missing arguments
+        f"def __init__({', '.join(parameters)}):\n"
+        f"    self._set_arguments({', '.join(f'{name}={parameter}' for name, parameter in spelled.items())})\n"
+        f"    base.__init__(self, {', '.join([*connected, *options])}, **properties)",
+        made,
+    )
+    constructor = made["__init__"]
+    constructor.__defaults__ = tuple(one.default for one, _ in own.values() if one.default is not MISSING)
+    constructor.__kwdefaults__ = keywords or None
+    constructor.__annotations__ = {
+        spelled[name]: words for name, (_, words) in own.items()
+    } | base.__init__.__annotations__
+    constructor.__module__, constructor.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
+    constructor.is_made = True
+    kind.__init__ = constructor
 
 
 PARAMETERS = {
@@ -495,6 +575,10 @@ def closed(kind: type[T]) -> type[T]:
 
 class PropertyHolder(Closed):
     """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
+
+    def _set_arguments(self, **values: Any) -> None:
+        """Set the arguments of a constructor that :func:`make_constructor` makes."""
+        fix(self, **values)
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same class and equal properties."""

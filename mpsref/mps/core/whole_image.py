@@ -32,7 +32,7 @@ from mpsref.mps.core.kernel import (
     problem_of,
 )
 from mpsref.mps.core.properties import properties_of
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.core.state import ForwardRecord
 from mpsref.registry import Problem, Spec
 
 SOURCE = "offset", "edge_mode", "source_feature_channel_offset", "source_feature_channel_max_count"
@@ -142,25 +142,30 @@ class WholeImageGradient(MPSCNNGradientKernel):
     )
     """The properties that must keep their defaults."""
 
-    def _check_both_sides(self) -> None:
-        """Check nothing: a kernel on whole images has no windows."""
+    def _place(
+        self, state: Any, g: ImageArgument, x: ImageArgument, given: ImageArgument | None
+    ) -> tuple[SourcePair, Shape, DType]:
+        if given is not None:
+            return (g, x), given.array.shape, g.array.dtype
+        shape = (
+            x.array.shape
+            if state is None
+            else self._problem_for(state, (g.array.shape, x.array.shape)).result_shapes[0]
+        )
+        return (g, x), shape, g.array.dtype
 
-    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> None:
-        """Set nothing: :meth:`_problem` sets what a state determines."""
-
-    def _cropped(self, state: Any, g: ImageArgument, x: ImageArgument) -> SourcePair:
-        return g, x
-
-    def _shape_for_state(self, state: Any, g: ImageArgument, x: ImageArgument) -> Shape:
-        return self._checked_problem(g.array.shape, x.array.shape, state).result_shapes[0]
-
-    def _infer_reverse_padding(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, DType]:
-        return x.array.shape, g.array.dtype
+    def _problem_for(self, state: Any, shapes: Sequence[Shape]) -> Problem:
+        g, source = shapes
+        problem = self._problem(g, source, state)
+        expected = problem.input_shapes["g"]
+        if g != expected:
+            raise ShapeError(f"source_gradient has shape {g}; the result of the forward pass has {expected}")
+        return problem
 
     def _run_with_state(self, state: Any, sources: SourcePair, destination: Destination) -> Array:
         g, x = (source.array for source in sources)
         given = destination.given
-        problem = self._checked_problem(g.shape, x.shape, state)
+        problem = self._problem_for(state, (g.shape, x.shape))
         require_defaults(self, *self.fixed)
         if given is not None:
             require_whole(self, self.destination_name, whole(destination.shape), problem.result_shapes[0])
@@ -171,17 +176,9 @@ class WholeImageGradient(MPSCNNGradientKernel):
         return result
 
     def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
-        g, x = (source.array.shape for source in sources)
-        problem = self._checked_problem(g, x, self.state_class(record))
-        inputs = tuple((k, whole((g, x)[k])) for k in range(len(problem.input_shapes)))
-        return Prepared(problem, inputs, (), record)
-
-    def _checked_problem(self, g: Shape, source: Shape, state: Any) -> Problem:
-        problem = self._problem(g, source, state)
-        expected = problem.input_shapes["g"]
-        if g != expected:
-            raise ShapeError(f"source_gradient has shape {g}; the result of the forward pass has {expected}")
-        return problem
+        shapes = [source.array.shape for source in sources]
+        problem = self._problem_for(self.state_class(record), shapes)
+        return Prepared(problem, tuple((k, whole(shapes[k])) for k in range(len(problem.input_shapes))), (), record)
 
     def _problem(self, g: Shape, source: Shape, state: Any) -> Problem:
         """Return the problem to run: by default the gradient of ``_function``, for the shape of the source image."""

@@ -282,7 +282,7 @@ class Execution:
 
 def _exported(node: MPSNNFilterNode, sources: Sequence[ImageArgument], result: Shape, kept: StepState) -> MPSState:
     """Return the state of a node without parameters, as the encode of its kernel returns it."""
-    kernel = node._forward_kernel()
+    kernel = node._kernel()
     if kernel is None:
         n, height, width, channels = result
         clip = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(width, height, n))

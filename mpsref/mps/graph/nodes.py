@@ -14,7 +14,7 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -26,19 +26,23 @@ from mpsref.arguments.parameters import flag, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError, UnsupportedError
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import UNSAVED, ImageKernel, Plan, PlannedKernel, problem_of
+from mpsref.mps.core.kernel import ImageKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, MPSNNPadding, policy
 from mpsref.mps.core.properties import (
     Alias,
+    Argument,
     Property,
     PropertyHolder,
+    arguments_of,
     backend_like,
     check_keywords,
+    constructed,
     describe_parameters,
     initialize,
+    instance_of,
     label_like,
+    make_constructor,
     optional,
-    properties_of,
 )
 from mpsref.mps.core.state import ForwardRecord
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
@@ -217,6 +221,11 @@ def image_node(name: str, value: object) -> MPSNNImageNode:
     return value
 
 
+def state_node(name: str, value: object) -> MPSNNStateNode:
+    """Return ``value`` if it is a state node; raise ``TypeError`` otherwise."""
+    return instance_of(name, value, MPSNNStateNode)
+
+
 # --- steps of a compiled graph ----------------------------------------------------------------------------------------
 
 
@@ -259,9 +268,11 @@ class Bound(NamedTuple):
     shape: Shape
     """The shape of the result."""
     details: Any = None
-    """The problem of a :class:`PlannedNode`; further values for ``_compute`` of other nodes."""
+    """The problem of a :class:`KernelNode`; further values for ``_compute`` of other nodes."""
     part: Part | None = None
     """The parts of the images, unless they are whole."""
+    kernel: Any = None
+    """The kernel of a :class:`KernelNode`, as an encode would configure it."""
 
 
 class BoundState(NamedTuple):
@@ -339,6 +350,7 @@ class Step:
 
 
 @describe_parameters
+@constructed(init=False, kw_only=True)
 class MPSNNFilterNode(Node, abc.ABC):
     """A kernel call in a graph: it reads images and states, and returns an image and a state for the gradient.
 
@@ -375,7 +387,7 @@ class MPSNNFilterNode(Node, abc.ABC):
     form: ClassVar[str] = "forward"
     """``"forward"`` or ``"gradient"``, in tables."""
 
-    label = Property(label_like, None, "The name in tables and errors.")
+    label: Property[str | None] = Property(label_like, None, "The name in tables and errors.")
     padding_policy: Property[MPSNNPadding] = Property(
         policy, DEFAULT_PADDING, "The padding policy, which sets the offsets of windows and the size of the result."
     )
@@ -389,7 +401,12 @@ class MPSNNFilterNode(Node, abc.ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if cls._connected:
+            make_constructor(cls, next(base for base in cls.__mro__ if "_connected" in vars(base)), cls._connected)
         describe_parameters(cls)
+
+    _connected: ClassVar[tuple[str, ...]] = ()
+    """The parameters of a constructor that is made, before the arguments: the nodes that it connects."""
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
@@ -405,10 +422,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         **properties: object,
     ) -> None:
         self._source_images = tuple(image_node(f"source_images[{k}]", image) for k, image in enumerate(source_images))
-        self._source_states = tuple(source_states)
-        for k, state in enumerate(self._source_states):
-            if not isinstance(state, MPSNNStateNode):
-                raise TypeError(f"source_states[{k}] is of type {type(state).__name__}; it must be an MPSNNStateNode")
+        self._source_states = tuple(state_node(f"source_states[{k}]", state) for k, state in enumerate(source_states))
         initialize(self, properties)
         self._result_image = MPSNNImageNode(format=self._source_images[0].format)
         self._result_image._producer = self
@@ -465,7 +479,10 @@ class MPSNNFilterNode(Node, abc.ABC):
         """Return a new gradient node for one differentiable source."""
         assert self.gradient_class is not None
         properties = {name: getattr(self, name) for name in self.gradient_properties}
-        return self.gradient_class(source_gradient, self.source_images[0], self._state, **properties)
+        arguments = arguments_of(self.gradient_class).items()
+        properties |= {one.alias or name: getattr(self, name) for name, (one, _) in arguments}
+        image = self.result_image if self.gradient_class._reads_result else self.source_images[0]
+        return self.gradient_class(source_gradient, image, self._state, **properties)
 
     def gradient_filters_with_source(self, source_gradient: MPSNNImageNode) -> list[MPSNNGradientFilterNode]:
         """Return new gradient nodes, one for each differentiable source.
@@ -610,14 +627,32 @@ class MPSNNFilterNode(Node, abc.ABC):
         ``states`` are the producers of the source states.
         """
 
-    def _forward_kernel(self) -> ImageKernel | None:
-        """Return a kernel with the properties of the node, and the policy of windows; ``None``: MPS has none."""
-        kind = self.kernel_class
-        if kind is None:
+    _settings: ClassVar[Mapping[str, object]] = {}
+    """The properties of the kernel that the node sets."""
+    _renamed: ClassVar[Mapping[str, str]] = {}
+    """The properties of the kernel with another name in the node."""
+
+    @classmethod
+    @functools.cache
+    def _shared(cls) -> Mapping[str, str]:
+        """Return the properties of the kernel that the node has, too, and their names there."""
+        coding: Any = cls.kernel_class._coding  # type: ignore[union-attr]
+        names = {name: cls._renamed.get(name, name) for name in (*coding.arguments, *coding.properties)}
+        return {name: own for name, own in names.items() if hasattr(cls, own) and name not in cls._settings}
+
+    def _kernel(self) -> Any:
+        """Return a new kernel with the properties of the node; ``None``: MPS has none."""
+        if self.kernel_class is None:
             return None
-        own = {name for name, one in properties_of(kind).items() if not one.read_only} | {*kind._coding.arguments}
-        names = [name for name in own.difference(UNSAVED) if hasattr(self, name)]
-        return kind(**{name: getattr(self, name) for name in names})
+        properties: dict[str, Any] = {name: getattr(self, own) for name, own in self._shared().items()}
+        if self.custom_policy == "followed":
+            properties["padding"] = self.padding_policy
+        return self.kernel_class(**(properties | dict(self._settings)))
+
+    @cached_property
+    def _compiled(self) -> Any:
+        """The kernel of a node that does not change: a graph has copies of its nodes."""
+        return self._kernel()
 
     def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
         """Return what ``_compute`` reads in addition to images and parameters: labels, or a random mask.
@@ -678,6 +713,10 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
     why_no_gradient = "it is a gradient node, and MPS has no second derivatives"
     reads_pixels: ClassVar[bool] = True
     """Whether the kernel reads the pixels of the forward image, and not only its size."""
+    _reads_result: ClassVar[bool] = False
+    """Whether the forward image is the result in place of the source."""
+
+    _connected = ("source_gradient", "source_image", "gradient_state")
 
     def __init__(
         self,
@@ -757,8 +796,8 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         return Bound(forward.spec, sources[self._source_index], forward.details, part)
 
     def _image_shape(self, state: BoundState) -> Shape:
-        """Return the shape that ``source_image`` must have: by default that of the forward source."""
-        return state.source_shapes[self._source_index]
+        """Return the shape that ``source_image`` must have: by default that of the forward source or result."""
+        return state.bound.shape if self._reads_result else state.source_shapes[self._source_index]
 
     def _methods(self, step: Step) -> Sequence[str]:
         return ("gradient",)
@@ -772,7 +811,7 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
     return found[0]
 
 
-# --- filters that are one function of one image -----------------------------------------------------------------------
+# --- filters that run one problem -------------------------------------------------------------------------------------
 
 
 def planned(
@@ -796,21 +835,60 @@ def planned(
     assert plan is not None
     part = Part(tuple(indices), read, region, region.shape, None if dtype == np.float32 else dtype)
     whole = (read, region.shape, part.dtype) == (tuple(shapes), shape, None)
-    bound = Bound(plan.problem.spec, shape, plan.problem, None if whole else part)
+    bound = Bound(plan.problem.spec, shape, plan.problem, None if whole else part, kernel)
     return bound, plan, kernel._record(sources, shape, region)
 
 
-class PlannedNode(MPSNNFilterNode):
-    """A forward node that runs one problem, that of the plan of a kernel; not a class of MPS."""
+class KernelNode(MPSNNFilterNode):
+    """A node that makes a kernel, and runs the problem of its encode; not a class of MPS."""
 
-    _differentiable: ClassVar[Sequence[int]] = (0,)
+    kernel_class: ClassVar[Any]
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        return registry.run_one(call.details, *images, backend=call.backend)
+        problem = call.details
+        return registry.run_one(problem, *images[: len(problem.input_shapes)], backend=call.backend)
 
 
-class FunctionNode(PlannedNode):
-    """A forward node with a functional form of one image; not a class of MPS."""
+@constructed(init=False)
+class ForwardKernelNode(KernelNode):
+    """A forward node with one source; not a class of MPS."""
+
+    _differentiable: ClassVar[Sequence[int]] = (0,)
+    _connected = ("source",)
+    if TYPE_CHECKING:
+        source: Argument[MPSNNImageNode] = Argument(image_node)
+
+    def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
+        super().__init__((source,), (), **properties)
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        return planned(self._compiled._to_configure(), shapes)[0]
+
+
+@constructed(init=False)
+class GradientKernelNode(KernelNode, MPSNNGradientFilterNode):
+    """The gradient of a node with a kernel; not a class of MPS."""
+
+    if TYPE_CHECKING:
+        source_gradient: Argument[MPSNNImageNode] = Argument(image_node)
+        source_image: Argument[MPSNNImageNode] = Argument(image_node)
+        gradient_state: Argument[MPSNNStateNode] = Argument(state_node)
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        forward, result = states[0].bound, super()._bind(shapes, parameters, states)
+        state = forward.kernel._state_for(states[0].source_shapes, forward.shape)
+        problem = self._compiled._to_configure()._problem_for(state, shapes)
+        if result.part is not None:
+            function: Any = forward.spec
+            problem = function.problems["gradient"].from_shapes(function, *result.part.shapes)
+        return Bound(problem.spec, result.shape, problem, result.part)
+
+
+class FunctionNode(MPSNNFilterNode):
+    """A forward node with a functional form of one image, which its kernel does not have; not a class of MPS."""
+
+    _differentiable: ClassVar[Sequence[int]] = (0,)
+    _connected = ("source",)
 
     def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
         super().__init__((source,), (), **properties)
@@ -824,36 +902,19 @@ class FunctionNode(PlannedNode):
         problem = problem_of(self.function, "forward", shapes[0])
         return Bound(problem.spec, problem.result_shapes[0], problem)
 
-
-def require_same(forward: Spec, **own: object) -> None:
-    """Raise ``ValueError`` unless parameters of a gradient node are those of the forward function, as a kernel does."""
-    for name, value in own.items():
-        if value != getattr(forward, name):
-            raise ValueError(
-                f"{name} of the gradient node is {value}; the forward node has the function {forward}: make the "
-                f"gradient node with the same {name}"
-            )
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return registry.run_one(call.details, *images, backend=call.backend)
 
 
 class FunctionGradientNode(MPSNNGradientFilterNode):
-    """The gradient of a forward node that runs one problem, and itself one problem; not a class of MPS."""
-
-    @property
-    def function(self) -> Any:
-        """The functional form, or ``None`` to use that of the forward pass."""
-        return None
-
-    def _gradient_function(self, forward: Any) -> Spec:
-        """Return the functional form, given that of the forward pass."""
-        function: Spec = self.function or forward
-        return function
+    """The gradient of a :class:`FunctionNode`, which has its function; not a class of MPS."""
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         bound = super()._bind(shapes, parameters, states)
-        function = self._gradient_function(bound.spec)
         read = (shapes[0], bound.shape) if bound.part is None else bound.part.shapes
+        function: Any = bound.spec
         problem = function.problems["gradient"].from_shapes(function, *read)
-        return bound._replace(spec=function, details=problem)
+        return bound._replace(details=problem)
 
     def _compute(self, call: Call, *images: Array) -> Array:
         problem = call.details
