@@ -38,8 +38,10 @@ __all__ = [
     "mps",
 ]
 
-CONTIGUOUS = ("nchw", "nhwc", "nchw-gap", "nchw-offset", "cnhw")
-CHANNELS_LAST = ("nhwc", "nchw", "nhwc-gap", "nhwc-offset", "cnhw")
+_WAYS = ("-gap", "-offset", "-odd", "-expanded")
+
+CONTIGUOUS = ("nchw", "nhwc", *("nchw" + way for way in _WAYS), "cnhw", "ncwh", "nhwc-odd", "nchw-scalar")
+CHANNELS_LAST = ("nhwc", "nchw", *("nhwc" + way for way in _WAYS), "cnhw", "ncwh", "nchw-odd", "nhwc-scalar")
 
 DISTINCT = 4
 """Problems of an operation that are compiled in a check: each takes seconds."""

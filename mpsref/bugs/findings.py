@@ -44,6 +44,12 @@ def _strided_scale(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return gamma is not None and not gamma.flags.c_contiguous
 
 
+def _odd_batch_stride(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Of one image with the memory of NHWC otherwise."""
+    images = [one for one in inputs if one.ndim == 4 and len(one) == 1 and one[0].flags.c_contiguous]
+    return any(one.strides[0] != one.nbytes and not one[0].transpose(2, 0, 1).flags.c_contiguous for one in images)
+
+
 def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Also where the result is wider than a pixel: an adapter may crop a result."""
     channels = problem.output_channels if problem.operation.method == "gradient_data" else problem.source_shape[3]
@@ -229,6 +235,10 @@ FINDINGS = (
         ("2.13.0",),
         "The gradient of BatchNorm2d is wrong for a batch of 1 that is read as tokens: the source gradient lies in "
         "memory as channels_last, but for the stride of the batch axis.",
+        "BatchNormalization.gradient:n1h2w3c4,eps0.001,float32,exact,memory=nhwc-odd+nchw+nchw+nchw,seed=1",
+        EAGER,
+        ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient"),
+        _odd_batch_stride,
     ),
     Finding(
         "torch_conv2d_one_channel",

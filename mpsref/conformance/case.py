@@ -24,7 +24,7 @@ import numpy as np
 from mpsref import codecs, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.layouts import LAYOUTS, PLAIN, arranged
+from mpsref.arguments.layouts import LAYOUTS, PLAIN, arranged, repeats
 from mpsref.arguments.parameters import choice, integer
 from mpsref.arguments.text import near, shown
 from mpsref.codecs import Codec
@@ -153,14 +153,17 @@ class Case:
 
         Raises ``UnsupportedError`` if they need more memory than there is, with the results and the reference.
         """
-        plain = _inputs(self.problem, self.dtype, self.family, self.seed)
+        repeating = self.layouts if any(repeats(layout, 1) for layout in self.layouts) else ()
+        plain = _inputs(self.problem, self.dtype, self.family, self.seed, repeating)
         if not self.layouts:
             return tuple([array.copy() for array in plain])
         return tuple(arranged(array, layout) for array, layout in zip(plain, self.layouts, strict=True))
 
 
 @lru_cache(maxsize=300)
-def _inputs(problem: registry.Problem, dtype: str, family: DataFamily, seed: int) -> tuple[Array, ...]:
+def _inputs(
+    problem: registry.Problem, dtype: str, family: DataFamily, seed: int, layouts: tuple[str, ...]
+) -> tuple[Array, ...]:
     """Return the inputs of a case, which each backend and each property reads."""
     case = Case(problem, dtype, family, seed)
     needed = case.nbytes()
@@ -169,7 +172,7 @@ def _inputs(problem: registry.Problem, dtype: str, family: DataFamily, seed: int
             f"case {case} needs at least {needed} bytes for its inputs, its results and their reference in "
             f"float64, and {left} are available; choose a smaller image"
         )
-    return data.inputs(problem, dtype, family, seed)
+    return data.inputs(problem, dtype, family, seed, layouts)
 
 
 class _Field(NamedTuple):

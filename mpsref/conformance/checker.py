@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.layouts import PLAIN, way_of
 from mpsref.conformance import CASES, data, families, layers, rules, worked
 from mpsref.conformance.blocks import Block, KnownCases, Schedule, Task, Watch, blocks, unwatched
 from mpsref.conformance.case import Case, operation_named
@@ -28,7 +30,7 @@ from mpsref.conformance.isolation import IsolatedRunner, Limits, borrowed, kept
 from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome, run_case
-from mpsref.conformance.tally import Tally, added, tally
+from mpsref.conformance.tally import Tally, added, possible_layouts, tally
 from mpsref.conformance.wide import wide_cases
 from mpsref.registry import Backend, Operation
 
@@ -37,6 +39,9 @@ DTYPES = ("float32", "float16", "float64")
 
 ROUND = 8
 """Random cases of a round, in addition to the simplest: from the tenth on, Hypothesis copies parts of others."""
+
+ARRANGED = "in every layout"
+"""The name of cases that a backend with layouts runs in all of them."""
 
 WORKED = "worked example"
 """The name of cases whose results were worked out by hand."""
@@ -98,6 +103,57 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
         yield f"wide case {number + 1}", case
     for number, case in enumerate(worked.cases(operation)):
         yield f"{WORKED} {number + 1}", case
+
+
+def layout_cases(operation: Operation, backend: Backend, runs: Callable[[Case], bool]) -> Iterator[Case]:
+    """Yield cases in every layout of a backend: of a problem with one image and of one with several.
+
+    Images have one layout, or the first another than the others; parameters have each way to lie, together and alone.
+    The problems are those of the random cases of seed 0 that have many inputs, and are short to write. ``runs`` says
+    whether the backend runs a case, whose results are not all 0. A backend that compiles each problem has none.
+    """
+    if not backend.layouts or backend.distinct_problems is not None:
+        return
+    dtype = next(dtype for dtype in DTYPES if dtype in backend.dtypes)
+    drawn = dict.fromkeys(case.problem for case in random_cases(operation, ("float32",), CASES, 0))
+    able = sorted((Case(problem, dtype, seed=1) for problem in drawn), key=_rank)
+    for is_single in (True, False):
+        case = next((one for one in able if _is_single(one) is is_single and runs(one)), None)
+        if case is not None and case.problem.input_shapes:
+            shapes = [*case.problem.input_shapes.values()]
+            arranged = [replace(case, layouts=one) for one in _arrangements(backend.layouts, shapes)]
+            yield from dict.fromkeys(arranged)
+
+
+def _is_single(case: Case) -> bool:
+    """Whether the first input of a case is one image, or there is no image."""
+    shape = next(iter(case.problem.input_shapes.values()), ())
+    return len(shape) != 4 or shape[0] == 1
+
+
+def _rank(case: Case) -> tuple[int, int, int]:
+    """Return what orders cases: few axes of length 1 beside the batch, many inputs, few words."""
+    shapes = case.problem.input_shapes.values()
+    ones = sum(shape[1:].count(1) for shape in shapes)
+    return min(ones, 1), -len(shapes), len(str(case))
+
+
+def _arrangements(layouts: Sequence[str], shapes: Sequence[Shape]) -> Iterator[tuple[str, ...]]:
+    """Yield layouts of inputs of these shapes."""
+    ways = dict.fromkeys(map(way_of, layouts))
+    plain = [layout for layout in layouts if not way_of(layout)][:2]
+    images = [k for k, shape in enumerate(shapes) if len(shape) == 4]
+    others = [k for k in range(len(shapes)) if k not in images]
+    for layout in layouts:
+        yield (layout,) * len(shapes)
+        for first in plain:
+            yield tuple(layout if k == images[0] else first for k in range(len(shapes))) if images else (layout,)
+            yield tuple(layout if k in images[1:] else first for k in range(len(shapes)))
+    for first, way in itertools.product(plain, ways):
+        strided = PLAIN + way
+        yield tuple(strided if k in others else first for k in range(len(shapes)))
+        for one in others:
+            yield tuple(strided if k == one else first for k in range(len(shapes)))
 
 
 def random_cases(
@@ -297,7 +353,8 @@ class _Progress:
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
-        self.step()
+        if layer != ARRANGED:
+            self.step()
         if outcome.status != "unsupported":
             fraction = outcome.fraction if outcome.status == "passed" else None
             self.tried.append(tally(case, fraction))
@@ -328,6 +385,17 @@ class _Progress:
             self.turns[outcome.kind] = turn, case.family == "nonfinite"
             self.is_over |= outcome.kind.partition(" ")[0] not in DEATHS
         self.is_over |= sum(failure.kind in (TIME, MEMORY) for failure in self.failures) == SLOW_FAILURES
+
+    def arrange(self) -> None:
+        """Run cases in all layouts, up to the first that fails: others fail for the same reason."""
+        for case in layout_cases(self.operation, self.backend, self._runs):
+            outcome = self.outcome_of(case, of_layer=True)
+            self.count(case, outcome, ARRANGED)
+            if outcome.status == "failed":
+                return
+
+    def _runs(self, case: Case) -> bool:
+        return self.outcome_of(case, of_layer=True).status in ("passed", "failed")
 
     def shrink(self, seed: int) -> None:
         """Replace the random failures by smaller ones."""
@@ -366,7 +434,7 @@ class _Progress:
             tuple(self.failures),
             self.refused,
             rules.concerning(self.backend.rules, self.operation),
-            added(self.tried),
+            added([possible_layouts(self.operation, self.backend.layouts), *self.tried]),
             self.used,
             self.unjudged,
         )
@@ -482,6 +550,8 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
             if case in cases and not one.is_over:
                 arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
                 one.count(arranged, one.outcome_of(arranged, of_layer=True), layer)
+    for one in able if block.layers else ():
+        one.arrange()
     lists = [_drawn(operation, one.backend, block) for one in able]
     for row in itertools.zip_longest(*lists, fillvalue=(None, None)):
         for one, (drawn, turn) in zip(able, row, strict=True):

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.layouts import repeated
 from mpsref.registry import Problem
 
 DataFamily: TypeAlias = Literal["exact", "real", "hard", "nonfinite", "small"]
@@ -35,13 +36,20 @@ PART = 1 << 16
 """Random values that are drawn at once."""
 
 
-def inputs(problem: Problem, dtype: str, family: DataFamily, seed: int) -> tuple[Array, ...]:
-    """Return a legal array for each input of ``problem``; its images have ``dtype``."""
+def inputs(
+    problem: Problem, dtype: str, family: DataFamily, seed: int, layouts: tuple[str, ...] = ()
+) -> tuple[Array, ...]:
+    """Return a legal array for each input of ``problem``; its images have ``dtype``.
+
+    ``layouts`` are those of the inputs, if one repeats elements.
+    """
     dtypes = problem.input_dtypes(np.dtype(dtype))
     drawn = {
         name: values(shape, dtype, family, seed, stream)
         for stream, (name, shape) in enumerate(problem.input_shapes.items())
     }
+    for name, layout in zip(drawn, layouts, strict=False):
+        drawn[name] = repeated(drawn[name], layout)
     legal = problem.legal(drawn)
     if family == "nonfinite":
         floats = [(name, stream) for stream, name in enumerate(legal) if dtypes[name].kind == "f"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.layouts import PLAIN, laid, room
+from mpsref.arguments.layouts import PLAIN, laid, repeated, room
 from mpsref.conformance.comparator import Mismatch
 
 BAND = 4096
@@ -74,7 +74,7 @@ class GuardedArray:
         self._before, self._inside, self._after = np.split(memory, (first, first + size))
         self.array: Array = laid(layout, shape, self._inside.view(dtype))
         if values is not None:
-            self.array[...] = values
+            self.array[...] = repeated(values, layout)
         self._values = None if values is None else self._inside.tobytes()
 
     def check(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from mpsref.arguments.layouts import effect, way_of
 from mpsref.conformance.case import Case
 from mpsref.conformance.data import FINITE
 from mpsref.registry import Operation, Problem
@@ -18,6 +19,9 @@ Tally: TypeAlias = dict[str, dict[Value, int]]
 
 ERROR = "error / bound"
 """The feature of the worst error of a case, as a fraction of its bound."""
+
+LAYOUT = "memory layout"
+"""The feature of how inputs lie in memory, by :func:`mpsref.arguments.layouts.effect`."""
 
 TENTHS = tuple(f"{k / 10:.1f} to {(k + 1) / 10:.1f}" for k in range(10))
 """The values of errors above 0."""
@@ -51,10 +55,26 @@ def tally(case: Case, fraction: float | None = None) -> Tally:
                 found[one.name] = _values(getattr(thing, one.name))
     found |= {"dtype": [case.dtype], "data": [case.family]}
     if case.layouts:
-        found["memory layout"] = case.layouts
+        shapes = case.problem.input_shapes.values()
+        found[LAYOUT] = [effect(layout, shape) for layout, shape in zip(case.layouts, shapes, strict=True)]
     if fraction is not None:
         found[ERROR] = ["0" if fraction == 0 else TENTHS[min(int(10 * fraction), 9)]]
     return {feature: dict.fromkeys(values, 1) for feature, values in found.items()}
+
+
+def possible_layouts(operation: Operation, layouts: Sequence[str]) -> Tally:
+    """Return the layouts that inputs of an operation can have, each with a count of 0.
+
+    >>> from mpsref.conformance.case import operation_named
+    >>> possible_layouts(operation_named("PoolingMax.forward"), ("nchw", "nhwc-gap"))
+    {'memory layout': {'nchw': 0, 'nhwc-gap': 0}}
+    """
+    inputs = operation.spec_type.problems[operation.method].inputs.values()
+    read = [one.dtype for one in inputs if one.dtype != "shape"]
+    images = [layout for layout in layouts if any(dtype != "real" for dtype in read)]
+    vectors = ["vector" + way_of(layout) for layout in layouts if "real" in read]
+    found: dict[Value, int] = dict.fromkeys([*images, *vectors], 0)
+    return {LAYOUT: found} if found else {}
 
 
 def _values(value: object) -> Iterator[Value]:
@@ -122,7 +142,7 @@ def unreached(problem: Problem, tried: Mapping[str, Mapping[Value, int]]) -> lis
         ends = [edge if isinstance(edge, int) else f"{edge:g}" for edge in codec.edges]
         missing = [value for value in (*codec.words, *ends) if value not in tried.get(one.name, {})]
         found += [f"{one.name} {value}" for value in missing if _is_legal(problem, one.name, value)]
-    return found
+    return found + [f"{LAYOUT} {layout}" for layout, count in tried.get(LAYOUT, {}).items() if not count]
 
 
 def _is_legal(problem: Problem, name: str, value: Value) -> bool:
@@ -156,7 +176,7 @@ def described(operation: Operation, tried: Mapping[str, Mapping[Value, int]]) ->
     'edge_mode zero 0, clamp 7'
     """
     found = []
-    for name in (one.name for one in _fields(operation) if one.name in tried):
+    for name in (name for name in (*(one.name for one in _fields(operation)), LAYOUT) if name in tried):
         words = _alternatives(operation, name)
         bins = histogram(operation, name, tried[name]).items()
         found.append(f"{name} {', '.join(f'{value} {count}' for value, count in bins if count or value in words)}")

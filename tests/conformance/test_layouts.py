@@ -10,15 +10,18 @@ import pytest
 
 import mpsref
 from mpsref import Backend
-from mpsref.arguments.layouts import LAYOUTS, arranged
+from mpsref.arguments.layouts import LAYOUTS, arranged, repeated, repeats, way_of
 from mpsref.conformance import check, checker
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.guards import GuardedArray
 from mpsref.conformance.runner import references, run_case
+from mpsref.conformance.tally import LAYOUT, added, possible_layouts, tally, unreached
+from mpsref_torch import CONTIGUOUS
 
 GRADIENT = operation_named("InstanceNormalization.gradient")
 DTYPES = Backend.dtypes
+ODD = "InstanceNormalization.gradient:n1h2w3c2,eps1e-05,float32,memory=nchw-odd+nchw+nchw,seed=1"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -26,13 +29,37 @@ DTYPES = Backend.dtypes
 def test_values_stay_and_strides_change(layout: str, shape: tuple[int, ...]) -> None:
     values = np.arange(float(np.prod(shape)), dtype=np.float32).reshape(shape)
     array = arranged(values, layout)
-    assert np.array_equal(array, values)
     order, _, way = layout.partition("-")
-    assert array.flags.c_contiguous == (way in ("", "offset") and (order == "nhwc" or len(shape) != 4))
+    if repeats(layout, len(shape)):
+        assert {k for k, stride in enumerate(array.strides) if stride == 0} == {*repeats(layout, len(shape))}
+        assert np.array_equal(array, repeated(array, layout))
+        assert {*array.ravel().tolist()} <= {*values.ravel().tolist()}
+        return
+    assert np.array_equal(array, values)
+    whole = way in ("", "offset", "odd")  # without an axis of length 1
+    assert array.flags.c_contiguous == (whole and (order == "nhwc" or len(shape) != 4))
     if order == "nchw" and len(shape) == 4:
-        assert array.transpose(0, 3, 1, 2).flags.c_contiguous == (way in ("", "offset"))
+        assert array.transpose(0, 3, 1, 2).flags.c_contiguous == whole
     if layout.endswith("-reversed"):
         assert min(array.strides) < 0
+
+
+def test_an_axis_of_length_1_has_a_stride_of_its_own() -> None:
+    values = np.arange(6.0).reshape(1, 2, 1, 3)
+    array = arranged(values, "nchw-odd")
+    assert np.array_equal(array, values)
+    assert [stride // 8 for stride in array.strides] == [7, 1, 7, 2]
+    assert [stride // 8 for stride in arranged(np.ones((1, 1, 2, 3)), "ncwh").strides] == [6, 1, 1, 2]
+
+
+def test_repeated_elements_are_legal() -> None:
+    """A gradient is 0 near the kink of a neuron: in all pixels that share it."""
+    text = "BatchNormalization.gradient:n1h5w6c2,eps0.5,neuron:absolute,float32,hard,memory=nhwc-expanded+nhwc,seed=3"
+    g, *_ = Case.parse(text).inputs()
+    plain, *_ = Case.parse(text.replace("memory=nhwc-expanded+nhwc,", "")).inputs()
+    assert (plain == 0).any()
+    zero = (plain == 0).any(axis=(0, 1, 2))
+    assert not g[..., zero].any()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -137,6 +164,49 @@ def test_a_mistake_in_one_layout_is_found_and_shrunk() -> None:
     assert smallest.layouts in ((), ("nhwc", "nchw"), ("nhwc", "nchw", "nchw"))
     assert run_case(smallest, wrong).status == "failed"
     assert np.prod(smallest.problem.source_shape) <= 4
+
+
+def wrong_where(is_wrong: Any) -> Backend:
+    def run(problem: Any, *inputs: Any, out: Any) -> None:
+        for target, result in zip(out, references(problem, *inputs), strict=True):
+            target[...] = result + bool(is_wrong(*inputs))
+
+    return Backend("wrong", {GRADIENT: run}, layouts=CONTIGUOUS)
+
+
+def whole(array: Any) -> bool:
+    return bool(array.flags.c_contiguous)
+
+
+MISTAKES = {
+    "the batch stride is not H W C": lambda g, *_: len(g) == 1 and whole(g[0]) and g.strides[0] != g[0].nbytes,
+    "a strided parameter beside NHWC": lambda g, x, *gamma: whole(x) and any(one.strides[0] == 8 for one in gamma),
+    "rows are the innermost axis": lambda g, x, *_: min(x.shape[1:]) > 1 and x.strides[1] == x.itemsize,
+    "g repeats a pixel": lambda g, *_: g[..., 0].size > 1 and g.strides[1] == g.strides[2] == 0,
+    "a parameter repeats an element": lambda g, x, *gamma: any(one.strides[0] == 0 for one in gamma),
+    "x begins inside its memory": lambda g, x, *_: x.ctypes.data % 8,
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 90417])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_is_found_whatever_the_seed(mistake: str, seed: int) -> None:
+    report = check([wrong_where(MISTAKES[mistake])], [GRADIENT], number=1, seed=seed)
+    assert report.failures
+    assert all("memory=" in failure.case for failure in report.failures)
+
+
+def test_the_report_says_which_layouts_no_case_had() -> None:
+    (row,) = check([wrong_where(lambda *_: False)], [GRADIENT]).rows
+    counts = row.tried[LAYOUT]
+    assert {*counts} == {*CONTIGUOUS, *(f"vector{way_of(layout)}" for layout in CONTIGUOUS)}
+    assert min(counts.values()) > 0
+    problem = Case.parse(ODD).problem
+    assert not [text for text in unreached(problem, row.tried) if text.startswith(LAYOUT)]
+    none = added([possible_layouts(GRADIENT, CONTIGUOUS), tally(Case.parse(ODD))])
+    missing = [text for text in unreached(problem, none) if text.startswith(LAYOUT)]
+    assert f"{LAYOUT} nchw-odd" not in missing
+    assert f"{LAYOUT} ncwh" in missing
 
 
 @pytest.mark.parametrize(("layouts", "error"), [(["nchw"], TypeError), (("hwcn",), ValueError)])
