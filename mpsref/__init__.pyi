@@ -32,6 +32,8 @@ from .kernels.pooling_l2norm import PoolingL2Norm as PoolingL2Norm
 from .kernels.pooling_max import PoolingMax as PoolingMax
 from .kernels.reduce import Reduce as Reduce
 from .kernels.reshape import Reshape as Reshape
+from .kernels.resize import GraphResizeBilinear as GraphResizeBilinear
+from .kernels.resize import GraphResizeNearest as GraphResizeNearest
 from .kernels.resize import ResizeBilinear as ResizeBilinear
 from .kernels.slice_ import Slice as Slice
 from .kernels.softmax import LogSoftMax as LogSoftMax

@@ -462,7 +462,7 @@ def _declared_specs() -> Iterator[type[Spec]]:
     """Yield all kernels with declared operations."""
     found = [Spec]
     for kind in found:
-        found += kind.__subclasses__()
+        found += (derived for derived in kind.__subclasses__() if derived not in found)  # of two bases: once
         if kind is not Spec and kind.declared:
             yield kind
 

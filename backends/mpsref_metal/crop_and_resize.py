@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from mpsref.arguments.arrays import Array
-from mpsref.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeForward
+from mpsref.kernels.crop_and_resize import CropAndResizeBilinear
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.interpolation import resample
-from mpsref_metal.launch import Launcher
-
-
-def forward(launch: Launcher, problem: CropAndResizeForward, x: Array, out: Array) -> None:
-    """Fill ``out`` with interpolated pixels and zeros."""
-    resample(launch, problem.axes, False, x, out)
-
+from mpsref_metal.upsampling import forward
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(CropAndResizeBilinear, "forward"): forward}

@@ -1,17 +1,15 @@
-"""Bilinear resize through ``msl/interpolation.metal``."""
+"""Resize of MPS and of MPSGraph through ``msl/interpolation.metal``."""
 
 from __future__ import annotations
 
-from mpsref.arguments.arrays import Array
-from mpsref.kernels.resize import ResizeBilinear, ResizeForward
+from mpsref.kernels.resize import GraphResizeBilinear, GraphResizeNearest, ResizeBilinear
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.interpolation import resample
-from mpsref_metal.launch import Launcher
+from mpsref_metal.upsampling import forward, gradient
 
-
-def forward(launch: Launcher, problem: ResizeForward, x: Array, out: Array) -> None:
-    """Fill ``out`` with interpolated pixels."""
-    resample(launch, problem.axes, False, x, out)
-
-
-IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(ResizeBilinear, "forward"): forward}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (ResizeBilinear, "forward"): forward,
+    (GraphResizeBilinear, "forward"): forward,
+    (GraphResizeBilinear, "gradient"): gradient,
+    (GraphResizeNearest, "forward"): forward,
+    (GraphResizeNearest, "gradient"): gradient,
+}

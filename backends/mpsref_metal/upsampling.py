@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingForward, UpsamplingGradient, UpsamplingNearest
+from mpsref.kernels.upsampling import SampledProblem, UpsamplingBilinear, UpsamplingNearest
 from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.interpolation import resample
 from mpsref_metal.launch import Launcher
 
 
-def forward(launch: Launcher, problem: UpsamplingForward, x: Array, out: Array) -> None:
-    """Fill ``out`` with the upsampled image."""
+def forward(launch: Launcher, problem: SampledProblem, x: Array, out: Array) -> None:
+    """Fill ``out`` with the sampled image."""
     resample(launch, problem.axes, False, x, out)
 
 
-def gradient(launch: Launcher, problem: UpsamplingGradient, g: Array, out: Array) -> None:
+def gradient(launch: Launcher, problem: SampledProblem, g: Array, out: Array) -> None:
     """Fill ``out`` with dx."""
     resample(launch, problem.axes, True, g, out)
 

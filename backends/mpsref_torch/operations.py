@@ -15,6 +15,8 @@ from typing import Any
 from mpsref import (
     Adam,
     CrossChannelNormalization,
+    GraphResizeBilinear,
+    GraphResizeNearest,
     GroupNormalization,
     InstanceNormalization,
     LogSoftMax,
@@ -203,6 +205,22 @@ def table(torch: Torch) -> Table:
             raise UnsupportedError("without aligned corners PyTorch shifts the positions by half a pixel; MPS does not")
         return lambda x: interpolate(x, size=size, mode="bilinear", align_corners=True)
 
+    def resize(problem: Any) -> Function:
+        spec, size, interpolate = problem.spec, problem.large_shape[1:3], torch.functional.interpolate
+        if spec.scale_offset is None and isinstance(spec, GraphResizeBilinear):
+            if spec.center_result or spec.align_corners:
+                return lambda x: interpolate(x, size=size, mode="bilinear", align_corners=spec.align_corners)
+        elif spec.scale_offset is None and not spec.align_corners:
+            mode = {("floor", False): "nearest", ("round_prefer_ceil", True): "nearest-exact"}.get(
+                (spec.rounding, spec.center_result)
+            )
+            if mode:
+                return lambda x: interpolate(x, size=size, mode=mode)
+        raise UnsupportedError(
+            "PyTorch interpolates with centres or aligned corners, and copies pixels of positions rounded down, or of "
+            "centres to the nearest"
+        )
+
     def of_softmax(log: bool) -> Callable[[Any], Function]:
         def make(problem: Any) -> Function:
             backward = torch.aten._log_softmax_backward_data if log else torch.aten._softmax_backward_data
@@ -263,6 +281,7 @@ def table(torch: Torch) -> Table:
         **torch.dropout(dropout),
         **torch.losses(loss, total=lambda v: v.flatten(1).sum(1)[:, None, None, None]),
         **torch.layer((UpsamplingNearest, UpsamplingBilinear), upsampling),
+        **torch.layer((GraphResizeBilinear, GraphResizeNearest), resize),
         **torch.padding(PAD_MODES, pad),
         **torch.reductions(reduce),
         **torch.slices(pad),

@@ -231,6 +231,18 @@ TABLE: dict[str, dict[str, tuple[str, Change]]] = {
             lambda read, axis, i: [(j, w) for (j, _), (_, w) in zip(read, read[::-1], strict=True)],
         )
     },
+    "kernels.interpolation.rounded": {
+        "a half is rounded down": (
+            "GraphResizeNearest.forward",
+            lambda pixel, rule, n, d: pixel - (2 * n % (2 * d) == d) * (rule == "round_prefer_ceil"),
+        )
+    },
+    "kernels.interpolation.sampling_at": {
+        "the first position is 0": (
+            "GraphResizeBilinear.forward",
+            lambda axis, length, outputs, start, step, *options: replace(axis, start=0),
+        )
+    },
     "kernels.loss.Loss.smoothing": {
         "label smoothing of the sigmoid loss is as for one class": (
             "Loss.forward",
@@ -359,6 +371,18 @@ TABLE: dict[str, dict[str, tuple[str, Change]]] = {
             lambda axis, length, outputs, aligned: replace(axis, numerator=length, denominator=outputs),
         ),
     },
+    "kernels.resize.GraphResize.sampling": {
+        "centres of pixels do not count": (
+            "GraphResizeBilinear.forward",
+            lambda axes, spec, shape: tuple(replace(axis, start=0) for axis in axes),
+        ),
+        "a scale is the distance of two positions": (
+            "GraphResizeNearest.forward",
+            lambda axes, spec, shape: tuple(
+                replace(axis, numerator=axis.denominator, denominator=axis.numerator) for axis in axes
+            ),
+        ),
+    },
     "kernels.upsampling.Upsampling.factors": {
         "those of y and x are exchanged": ("UpsamplingNearest.forward", _swapped)
     },
@@ -396,6 +420,7 @@ WITHOUT: dict[str, str] = {
     "kernels.dropout.MaskProblem.elements": SHAPES,
     "kernels.group_normalization.GroupsProblem.grouped_shape": SHAPES,
     "kernels.loss.LossProblem.function": "its formulas are those of the reference, which backends do not call",
+    "kernels.resize.GraphResizeForward.axes": SHAPES,
     "kernels.resize.ResizeForward.axes": SHAPES,
     "kernels.upsampling.UpsamplingProblem.axes": SHAPES,
 }

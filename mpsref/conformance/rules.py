@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +32,8 @@ from mpsref.kernels import (
     CrossChannelNormalization,
     Dropout,
     FullyConnected,
+    GraphResizeBilinear,
+    GraphResizeNearest,
     GroupNormalization,
     InstanceNormalization,
     LocalContrastNormalization,
@@ -52,15 +55,14 @@ from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normaliz
 from mpsref.kernels.convolution import WeightedProblem
 from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, bases
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
-from mpsref.kernels.interpolation import Sampling
+from mpsref.kernels.interpolation import Rounding, Sampling, rounded
 from mpsref.kernels.loss import LossForward, LossGradient, weighted
 from mpsref.kernels.neuron import ACTIVATIONS, NeuronGradient, argument, value
 from mpsref.kernels.normalization import FLT_MIN, chain, over_power
 from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref.kernels.reference import OF_METAL, UNIT_ROUNDOFF, ErrorBound, Functions, functions, gamma, stated
-from mpsref.kernels.resize import ResizeProblem
-from mpsref.kernels.upsampling import UpsamplingProblem, matrix
+from mpsref.kernels.upsampling import SampledProblem, matrix
 from mpsref.operations import Operation, OperationKey, Problem
 
 Extra: TypeAlias = tuple[Array, ...]
@@ -270,11 +272,12 @@ def _of_slope(problem: LossGradient, inputs: tuple[Array, ...], change: Array) -
 
 @_rule(
     "rounded positions",
-    _of([UpsamplingBilinear], "forward", "gradient") | _of([ResizeBilinear, CropAndResizeBilinear], "forward"),
+    _of([UpsamplingBilinear, GraphResizeBilinear, GraphResizeNearest], "forward", "gradient")
+    | _of([ResizeBilinear, CropAndResizeBilinear], "forward"),
 )
-def _positions(problem: UpsamplingProblem | ResizeProblem, inputs: tuple[Array, ...]) -> Extra:
+def _positions(problem: SampledProblem, inputs: tuple[Array, ...]) -> Extra:
     """Positions of interpolation are rounded relative to themselves, which is an error of the weights, and at the edge
-    of the image decides whether it is read.
+    of the image decides whether it is read. Where a position is rounded to a pixel, it may become another pixel.
     """
     # A rounding moves so much of the weight to a neighbour.
     (values,), forward = inputs, problem.method == "forward"
@@ -296,6 +299,8 @@ def _moved_weights(axis: Sampling) -> tuple[Array, Array]:
     A position at a pixel may be before or behind it, so that its neighbours on both sides get weight.
     """
     weights = matrix(axis.forward(), axis.length)
+    if axis.rounding:
+        return weights, _other_pixels(axis, axis.rounding)
     positions = [(axis.start + i * axis.numerator) / axis.denominator for i in range(axis.outputs)]
     size = np.maximum(np.abs(positions), abs(axis.start) / axis.denominator)
     near = (
@@ -303,6 +308,18 @@ def _moved_weights(axis: Sampling) -> tuple[Array, Array]:
         <= 1 + gamma(8) * size[:, None]
     )
     return weights, np.where(near & weights.any(axis=1, keepdims=True), gamma(8) * size[:, None], 0)
+
+
+def _other_pixels(axis: Sampling, rule: Rounding) -> Array:
+    """Return which pixels, (outputs, length), positions may be rounded to; none where their fractions are binary."""
+    moved = np.zeros((axis.outputs, axis.length))
+    for i in range(axis.outputs if axis.denominator & (axis.denominator - 1) else 0):
+        position = Fraction(axis.start + i * axis.numerator, axis.denominator)
+        error = Fraction(float(gamma(8))) * max(abs(position), Fraction(abs(axis.start), axis.denominator))
+        near = {rounded(rule, p.numerator, p.denominator) for p in (position - error, position + error)}
+        if len(near) > 1:
+            moved[i, np.clip(list(near), 0, axis.length - 1)] = 1
+    return moved
 
 
 def _at_the_edge(axis: Sampling) -> Array:

@@ -84,6 +84,8 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "Reduce.forward": (f"{MANY},sum,featurechannels", f"{TALL},sum,row", "n9h300w2c31,sum,column"),
     "Reduce.gradient": (f"{MANY},mean,spatial", f"{TALL},mean,spatial"),
     "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3"),
+    "GraphResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9,cornered", "n1h5w3c1,size300x224,aligned"),
+    "GraphResizeNearest": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224", "n1h20w6c1,size11x49"),
     "ResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224"),
     "Slice": (f"{MANY},o0x1x1", f"{TALL},o1x2x0"),
     "UpsamplingBilinear": ("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),

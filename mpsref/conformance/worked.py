@@ -302,6 +302,26 @@ EXAMPLES: Mapping[str, Worked] = {
     # Positions are 0, 1/2, 1, 3/2, or with aligned corners 0, 1/3, 2/3, 1.
     "ResizeBilinear.forward:n1h1w2c1,size2x4": _of([1, 1.5, 2, 2] * 2),
     "ResizeBilinear.forward:n1h1w2c1,size2x4,aligned": _of([1, 4 / 3, 5 / 3, 2] * 2),
+    # Centres of pixels: positions -1/4, 1/4, 3/4, 5/4, outside the image its first and its last pixel. Rows are one.
+    "GraphResizeBilinear.forward:n1h1w2c1,size2x4": _of([1, 1.25, 1.75, 2] * 2),
+    "GraphResizeBilinear.gradient:n1h1w2c1,size1x4": _of([1 + 2 * 3 / 4 + 3 / 4, 2 / 4 + 3 * 3 / 4 + 4]),
+    # (i + 1) / 2 is the position for a scale of 2 and an offset of -1 along x, 2 i - 2 that for 1/2 and 1.
+    "GraphResizeBilinear.forward:n1h1w3c1,size1x4,at1.0_2.0_0.0_-1.0": _of([1.5, 2, 2.5, 3]),
+    "GraphResizeNearest.forward:n1h1w3c1,size1x3,at1.0_0.5_0.0_1.0": _of([1, 1, 3]),
+    # Corners without centres: positions 0, 5/4, 5/2, 15/4 of five pixels; the half is rounded by each rule.
+    **{
+        f"GraphResizeNearest.forward:n1h1w5c1,size1x4,cornered,{rule}": _of([1, first, half, last])
+        for rule, first, half, last in (
+            ("round_prefer_ceil", 2, 4, 5),
+            ("round_prefer_floor", 2, 3, 5),
+            ("ceil", 3, 4, 5),
+            ("floor", 2, 3, 4),
+            ("round_to_even", 2, 3, 5),
+            ("round_to_odd", 2, 4, 5),
+        )
+    },
+    # Aligned corners: positions 0, 1/3, 2/3, 1.
+    "GraphResizeNearest.gradient:n1h1w2c1,size1x4,aligned": _of([1 + 2, 3 + 4]),
     # Rows 1 and 2 of the image 1 2, 3 4, 5 6, at the middle of the columns
     "CropAndResizeBilinear.forward:n1h3w2c1,size2x1,box0.5_0.0_1.0_1.0": _of([3.5, 5.5]),
     # A single output is the middle of the box, here position 1/4.

@@ -24,6 +24,8 @@ from .pooling_l2norm import PoolingL2Norm as PoolingL2Norm
 from .pooling_max import PoolingMax as PoolingMax
 from .reduce import Reduce as Reduce
 from .reshape import Reshape as Reshape
+from .resize import GraphResizeBilinear as GraphResizeBilinear
+from .resize import GraphResizeNearest as GraphResizeNearest
 from .resize import ResizeBilinear as ResizeBilinear
 from .slice_ import Slice as Slice
 from .softmax import LogSoftMax as LogSoftMax

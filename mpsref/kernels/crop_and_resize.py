@@ -11,7 +11,6 @@ Source: MPSNNCropAndResizeBilinear in ``MPSNNResize.h`` [doc]; positions and zer
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 from anymetal.fork_safe import cached_property
@@ -19,8 +18,9 @@ from mpsref import codecs
 from mpsref.arguments.parameters import number
 from mpsref.arguments.text import shown
 from mpsref.codecs import parameter
-from mpsref.kernels.interpolation import Sampling
-from mpsref.kernels.resize import Resize, ResizeProblem, bound, forward
+from mpsref.kernels.interpolation import Sampling, sampling_at
+from mpsref.kernels.resize import ForwardOnly, ResizeProblem
+from mpsref.kernels.upsampling import forward, forward_bound
 from mpsref.operations import operation
 
 Box = tuple[float, float, float, float]
@@ -36,7 +36,7 @@ def _box(name: str, value: object) -> Box:
     return y0, x0, y1, x1
 
 
-class CropAndResizeBilinear(Resize):
+class CropAndResizeBilinear(ForwardOnly):
     """Bilinear resize of a box of the image.
 
     Parameters
@@ -74,8 +74,7 @@ def _sampling(length: int, outputs: int, low: Fraction, high: Fraction) -> Sampl
     start, step = (low + high) / 2 * (length - 1), Fraction(0)
     if outputs > 1:
         start, step = low * (length - 1), (high - low) * (length - 1) / (outputs - 1)
-    common = math.lcm(start.denominator, step.denominator)
-    return Sampling(length, outputs, int(step * common), common, start=int(start * common), bounded=True)
+    return sampling_at(length, outputs, start, step, bounded=True)
 
 
-operation(CropAndResizeBilinear, problem=CropAndResizeForward, bound=bound)(forward)
+operation(CropAndResizeBilinear, problem=CropAndResizeForward, bound=forward_bound)(forward)

@@ -4,35 +4,68 @@ Output i is sampled at the position ``p = (start + i * numerator) / denominator`
 pixel ``j0 = floor(p)`` with weight ``1 - f`` and its right neighbour with weight ``f = p - j0``. The right neighbour of
 the last pixel is 0 with edge mode "zero" and the last pixel with "clamp". A neighbour with weight 0 is not read: an
 output at the position of a pixel is a copy of this pixel, even next to NaN or infinity [choice upsampling-weight-zero].
-Positions are fractions of integers, so that all backends read the same pixels; each weight is computed by one division.
+Before pixel 0, "clamp" reads pixel 0. Positions are fractions of integers, so that all backends read the same pixels;
+each weight is computed by one division.
 
-Nearest interpolation is the case ``f = 0``.
+Nearest interpolation reads one pixel: the position rounded by a rule of :func:`rounded`, clamped to the axis.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from mpsref.arguments.arrays import Array
-from mpsref.geometry import EdgeMode, ceil_div
+from mpsref.geometry import EdgeMode
 from mpsref.tables import IntVector
+
+Rounding: TypeAlias = Literal[
+    "round_prefer_ceil", "round_prefer_floor", "ceil", "floor", "round_to_even", "round_to_odd"
+]
+"""Of a position to a pixel, in the order of Apple's enumeration: to the nearest one, halves up or down or to the pixel
+with an even or an odd number, or to the next one on one side."""
+
+
+ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
+
+
+def rounded(rule: Rounding, n: Any, d: Any) -> Any:
+    """Return the pixel of the position ``n / d``, integers or vectors of them.
+
+    >>> [rounded(rule, 5, 2) for rule in ROUNDINGS]
+    [3, 2, 3, 2, 2, 3]
+    """
+    if rule in ("ceil", "floor"):
+        return n // d if rule == "floor" else -(-n // d)
+    low, high = -((d - 2 * n) // (2 * d)), (2 * n + d) // (2 * d)  # two pixels at a half, else the same
+    if rule in ("round_prefer_ceil", "round_prefer_floor"):
+        return low if rule == "round_prefer_floor" else high
+    return low + (low % 2 != (rule == "round_to_odd")) * (high - low)
 
 
 class WeightTable(NamedTuple):
     """For each output of a table the ``number`` consecutive elements that it sums, from ``first`` on, with weights.
 
-    The weights of output k begin at ``weights[start[k]]``; they are float64, each computed by one division.
+    ``first`` never decreases, nor does ``first + number``. The weights of output k begin at ``weights[start[k]]``; they
+    are float64, each computed by one division.
     """
 
     first: IntVector
     number: IntVector
     start: IntVector
     weights: npt.NDArray[np.float64]
+
+    def entries(self) -> tuple[Array, Array, Array]:
+        """Return the output, the element and the weight of each term of each sum."""
+        output = np.repeat(np.arange(len(self.number)), self.number)
+        place = np.arange(len(output)) - np.repeat(np.cumsum(self.number) - self.number, self.number)
+        return output, self.first[output] + place, self.weights[self.start[output] + place]
 
 
 @dataclass(frozen=True)
@@ -44,7 +77,8 @@ class Sampling:
     numerator: int
     denominator: int
     edge_mode: EdgeMode = "clamp"
-    nearest: bool = False
+    rounding: Rounding | None = None
+    """How nearest interpolation rounds positions; ``None``: interpolation is linear."""
     start: int = 0
     bounded: bool = False
     """Whether outputs at positions before the first or after the last pixel read no pixels."""
@@ -55,81 +89,66 @@ class Sampling:
         >>> Sampling(length=3, outputs=6, numerator=1, denominator=2).reads(3)
         [(1, 0.5), (2, 0.5)]
         """
-        numerator = self.start + i * self.numerator
-        if self.bounded and not 0 <= numerator <= (self.length - 1) * self.denominator:
+        numerator, last = self.start + i * self.numerator, self.length - 1
+        if self.bounded and not 0 <= numerator <= last * self.denominator:
             return []
+        if self.rounding:
+            return [(min(max(rounded(self.rounding, numerator, self.denominator), 0), last), 1.0)]
         j, remainder = divmod(numerator, self.denominator)
-        if self.nearest or remainder == 0:
+        if self.edge_mode == "clamp" and not 0 <= j < last:
+            return [(min(max(j, 0), last), 1.0)]
+        if remainder == 0:
             return [(j, 1.0)]
-        f = remainder / self.denominator
         near = (j, (self.denominator - remainder) / self.denominator)
-        if j + 1 < self.length:
-            return [near, (j + 1, f)]
-        return [(j, 1.0)] if self.edge_mode == "clamp" else [near]
+        return [near, (j + 1, remainder / self.denominator)] if j < last else [near]
 
     def forward(self) -> WeightTable:
         """Return the table of the pixels that each output reads."""
         return _forward(self)
 
-    def inside(self) -> tuple[int, Sampling] | None:
-        """Return the first output that reads pixels, and the axis with only these outputs; ``None`` if there are none.
-
-        Requires positions in ascending order: the outputs that read pixels are then consecutive.
-        """
-        reading = [i for i in range(self.outputs) if self.reads(i)]
-        if not reading:
-            return None
-        start = self.start + reading[0] * self.numerator
-        return reading[0], replace(self, outputs=len(reading), start=start, bounded=False)
-
     def gradient(self) -> WeightTable:
-        """Return the table of the outputs, always consecutive, that read each pixel; requires ``start == 0``."""
+        """Return the table of the outputs, always consecutive, that read each pixel."""
         return _gradient(self)
+
+
+def sampling_at(length: int, outputs: int, start: Fraction, step: Fraction, **options: Any) -> Sampling:
+    """Return the sampling at the positions ``start + i * step``."""
+    common = math.lcm(start.denominator, step.denominator)
+    return Sampling(length, outputs, int(step * common), common, start=int(start * common), **options)
 
 
 @lru_cache(maxsize=256)
 def _forward(axis: Sampling) -> WeightTable:
-    largest = max(axis.outputs * axis.numerator, axis.denominator)
-    if axis.start or axis.bounded or largest >= 2**63:  # integers of any size
-        reads = [axis.reads(i) for i in range(axis.outputs)]
-        count = np.array([len(read) for read in reads])
-        weights = np.array([weight for read in reads for _, weight in read] or [0.0])
-        return _table(np.array([read[0][0] if read else 0 for read in reads]), count, np.cumsum(count) - count, weights)
-    j, remainder = np.divmod(np.arange(axis.outputs) * axis.numerator, axis.denominator)
-    last = j == axis.length - 1
-    alone = (remainder == 0) | axis.nearest
-    one = alone | (last & (axis.edge_mode == "clamp"))
-    weights = np.stack([(axis.denominator - remainder) / axis.denominator, remainder / axis.denominator], axis=1)
-    weights[one, 0] = 1.0
-    count = np.where(alone | last, 1, 2)
+    last, den = axis.length - 1, axis.denominator
+    largest = abs(axis.start) + max(axis.outputs * axis.numerator, 2 * den)
+    i = np.arange(axis.outputs, dtype=np.int64 if largest < 2**52 else object)  # integers of any size
+    position = axis.start + i * axis.numerator
+    if axis.rounding:
+        j, remainder = rounded(axis.rounding, position, den), 0 * i
+    else:
+        j, remainder = position // den, position % den
+    if axis.rounding or axis.edge_mode == "clamp":
+        remainder = np.where((j < 0) | (j >= last), 0, remainder)
+        j = np.minimum(np.maximum(j, 0), last)
+    weights = np.stack([(den - remainder) / den, remainder / den], axis=1).astype(np.float64)
+    count = np.where((remainder == 0) | (j == last), 1, 2)
+    if axis.bounded:
+        count[(position < 0) | (position > last * den)] = 0
     return _table(j, count, 2 * np.arange(axis.outputs), weights.ravel())
 
 
 @lru_cache(maxsize=256)
 def _gradient(axis: Sampling) -> WeightTable:
-    """Output i reads pixel j if ``|t| < denominator`` with ``t = i * numerator - j * denominator``."""
-    num, den, length, outputs = axis.numerator, axis.denominator, axis.length, axis.outputs
-    first, count, weights = [], [], []
-    for j in range(length):
-        low = j * den if axis.nearest else (j - 1) * den + 1  # range of the numerators of positions that read j
-        high = (j + 1) * den - 1
-        if j == length - 1 and (axis.edge_mode == "clamp" or axis.nearest):
-            high = max(high, (outputs - 1) * num)
-        if num == 0:
-            begin, end = 0, outputs if low <= 0 <= high else 0
-        else:
-            begin, end = max(0, ceil_div(low, num)), min(outputs, high // num + 1)
-        t = np.arange(begin, end) * num - j * den
-        beyond = (t > 0) & (j == length - 1) & (axis.edge_mode == "clamp")
-        weights.append(np.ones(t.size) if axis.nearest else np.where(beyond, 1.0, (den - np.abs(t)) / den))
-        first.append(begin)
-        count.append(max(0, end - begin))
-    start = np.concatenate([[0], np.cumsum(count)[:-1]])
-    return _table(np.array(first), np.array(count), start, np.concatenate(weights))
+    output, pixel, weights = axis.forward().entries()
+    order = np.argsort(pixel, kind="stable")
+    count = np.bincount(pixel, minlength=axis.length)
+    start = np.cumsum(count) - count
+    return _table(np.append(output[order], 0)[start], count, start, np.append(weights[order], 0.0))
 
 
 def _table(first: Array, count: Array, start: Array, weights: Array) -> WeightTable:
-    first, count, start = (column.astype(np.int32) for column in (np.where(count > 0, first, 0), count, start))
+    ends = np.maximum.accumulate(np.where(count > 0, first + count, 0))
+    first, count, start = (column.astype(np.int32) for column in (np.where(count > 0, first, ends), count, start))
     table = WeightTable(first, count, start, weights)
     for column in table:
         column.flags.writeable = False  # tables are shared

@@ -79,8 +79,31 @@ class Upsampling(OneImage):
         return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
 
 
-class UpsamplingProblem(ImageProblem):
-    """A call of upsampling: the shape of the small image."""
+class SampledProblem(ImageProblem):
+    """A call of a kernel that samples images: the shape of the source, which is the small image in upsampling."""
+
+    @property
+    def large_shape(self) -> ImageShape:
+        """The shape of the result of the forward pass."""
+        raise NotImplementedError
+
+    @property
+    def axes(self) -> tuple[Sampling, Sampling]:
+        """How y and x are sampled."""
+        raise NotImplementedError
+
+    def where(self, index: tuple[int, ...]) -> str:
+        """Describe the pixels that determine an element."""
+        tables = (axis.forward() if self.method == "forward" else axis.gradient() for axis in self.axes)
+        rows, columns = (
+            [int(table.first[k]) + t for t in range(table.number[k])]
+            for table, k in zip(tables, index[1:3], strict=True)
+        )
+        return f"reads rows {rows}, columns {columns}"
+
+
+class UpsamplingProblem(SampledProblem):
+    """A call of upsampling."""
 
     spec: Upsampling
 
@@ -95,15 +118,6 @@ class UpsamplingProblem(ImageProblem):
     def axes(self) -> tuple[Sampling, Sampling]:
         """How y and x are sampled."""
         return by_axis(self.spec.sampling, self.source_shape[1:3], self.spec.factors)
-
-    def where(self, index: tuple[int, ...]) -> str:
-        """Describe the pixels that determine an element."""
-        tables = (axis.forward() if self.method == "forward" else axis.gradient() for axis in self.axes)
-        rows, columns = (
-            [int(table.first[k]) + t for t in range(table.number[k])]
-            for table, k in zip(tables, index[1:3], strict=True)
-        )
-        return f"reads rows {rows}, columns {columns}"
 
     def shape_hint(self, name: str, shape: Shape) -> str:
         return f": on each axis, scale {self.spec.factors} times the length"
@@ -139,7 +153,7 @@ class UpsamplingNearest(Upsampling):
 
     def sampling(self, length: int, s: int) -> Sampling:
         """Return the sampling that takes the pixel ``i // s``."""
-        return Sampling(length, s * length, 1, s, nearest=True)
+        return Sampling(length, s * length, 1, s, rounding="floor")
 
 
 class UpsamplingBilinear(Upsampling):
@@ -177,11 +191,9 @@ class UpsamplingBilinear(Upsampling):
 
 def matrix(table: WeightTable, length: int) -> Array:
     """Return the weights of a table as a matrix, (outputs, length)."""
-    number = table.number
-    output = np.repeat(np.arange(len(number)), number)
-    place = np.arange(len(output)) - np.repeat(np.cumsum(number) - number, number)
-    matrix = np.zeros((len(number), length))
-    matrix[output, table.first[output] + place] = table.weights[table.start[output] + place]
+    matrix = np.zeros((len(table.number), length))
+    output, element, weights = table.entries()
+    matrix[output, element] = weights
     return matrix
 
 
@@ -212,32 +224,32 @@ def bilinear_bound(
     )
 
 
-def forward_bound(problem: UpsamplingForward, x: Array) -> ErrorBound:
+def forward_bound(problem: SampledProblem, x: Array) -> ErrorBound:
     """Nearest: nothing is rounded."""
-    if isinstance(problem.spec, UpsamplingNearest):
+    if problem.axes[0].rounding:
         return selected(problem)[0]
     return bilinear_bound(problem.axes, [axis.forward() for axis in problem.axes], x)
 
 
 @operation(UpsamplingNearest, UpsamplingBilinear, problem=UpsamplingForward, bound=forward_bound)
-def forward(problem: UpsamplingForward, x: Array) -> Array:
+def forward(problem: SampledProblem, x: Array) -> Array:
     """y = My x Mx^T, one axis after the other."""
     y, x_axis = problem.axes
     return sampled(2, x_axis, sampled(1, y, x))
 
 
-def gradient_bound(problem: UpsamplingGradient, g: Array) -> ErrorBound:
+def gradient_bound(problem: SampledProblem, g: Array) -> ErrorBound:
     """Nearest: the sum of |g| over the T contributors, and m = T + 4. Bilinear: as in the forward pass."""
     tables = [axis.gradient() for axis in problem.axes]
     count = np.multiply.outer(*(table.number for table in tables))[None, :, :, None]
-    if isinstance(problem.spec, UpsamplingBilinear):
+    if not problem.axes[0].rounding:
         return bilinear_bound(problem.axes, tables, g, count)
     magnitude = gradient(problem, np.abs(g))
     return ErrorBound.of_terms(magnitude, count + 4, magnitude <= 2.0**24)
 
 
 @operation(UpsamplingNearest, UpsamplingBilinear, problem=UpsamplingGradient, bound=gradient_bound)
-def gradient(problem: UpsamplingGradient, g: Array) -> Array:
+def gradient(problem: SampledProblem, g: Array) -> Array:
     """dx = My^T g Mx: the adjoint of the forward pass."""
     y, x_axis = problem.axes
     return spread_back(1, y, spread_back(2, x_axis, g))

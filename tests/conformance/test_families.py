@@ -58,3 +58,30 @@ def test_a_family_brings_a_file_of_layers(monkeypatch, tmp_path: Path):
     layer = layers.by_name("toy_net.a")
     assert (layer.spec, layer.source_shape, layer.note) == (SoftMax(), (2, 3, 4, 5), "A toy.")
     assert layer.network == layers.networks()["toy_net"] == "Toy network"
+
+
+@pytest.mark.parametrize(
+    ("network", "kernel", "message"),
+    [
+        (
+            "new_net",
+            "SoftMax",
+            r"layers\.toml: layer 'new_net\.a' names the network 'new_net'; describe it .*new_net = ",
+        ),
+        (
+            "toy_net",
+            "Softmax",
+            r"names the kernel 'Softmax': did you mean SoftMax\?; those of this family are SoftMax",
+        ),
+    ],
+)
+def test_a_row_of_an_unknown_network_or_kernel_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, network: str, kernel: str, message: str
+) -> None:
+    monkeypatch.setattr(families, "_registered", {})
+    file = tmp_path / "layers.toml"
+    row = f'{{name = "{network}.a", kernel = "{kernel}", source_shape = [2, 3, 4, 5]}}'
+    file.write_text(f'layers = [{row}]\n[networks]\ntoy_net = "Toy network"\n', "utf-8")
+    families.register(Family("toy", {SoftMax: TESTS}, layers=file))
+    with pytest.raises(ValueError, match=message):
+        layers.load()

@@ -126,7 +126,7 @@ def test_tables_say_what_the_definition_says(
 ) -> None:
     if (outputs - 1) * numerator >= length * denominator:
         numerator = 0  # positions lie before the end of the axis
-    axis = Sampling(length, outputs, numerator, denominator, edge, nearest)
+    axis = Sampling(length, outputs, numerator, denominator, edge, "floor" if nearest else None)
     matrices = np.zeros((3, outputs, length))
     forward, gradient = axis.forward(), axis.gradient()
     for i in range(outputs):

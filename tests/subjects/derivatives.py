@@ -57,6 +57,8 @@ CASES: list[tuple[Any, Shapes, dict[str, Any]]] = [
     (mpsref.UpsamplingNearest((4, 1)), [(2, 1, 1, 3)], {}),
     (mpsref.UpsamplingBilinear((2, 3)), [IMAGE], {}),
     (mpsref.UpsamplingBilinear((4, 1), edge_mode="clamp"), [IMAGE], {}),
+    (mpsref.GraphResizeBilinear((4, 3)), [IMAGE], {}),
+    (mpsref.GraphResizeNearest((2, 7), rounding="round_to_odd"), [IMAGE], {}),
     (mpsref.Arithmetic("subtract", 2.0, 0.5, 1.0, (1, 0, 1)), [IMAGE, IMAGE], {}),
     *((mpsref.Neuron(kind), [IMAGE], {}) for kind in TYPES if kind not in ("prelu", "power", "logarithm")),
     (mpsref.Neuron("power", a=0.75, b=0.5, c=3), [IMAGE], {}),

@@ -80,8 +80,8 @@ def _resample(begin, end, source, target, sizes, rows, columns):
             if size >= LANES:
                 _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, rows.start[j], rows.number[j])
             for e in range(size if size < LANES else 0):
-                sums[e] = rows.weights[rows.start[j]] * source[at + e]
-                for t in range(1, rows.number[j]):
+                sums[e] = 0
+                for t in range(rows.number[j]):
                     sums[e] += rows.weights[rows.start[j] + t] * source[at + t * pitch + e]
             into, first = (room, 0) if few else (target, to)
             for m in range(np.uintp(k), np.uintp(stop)):
@@ -102,7 +102,10 @@ def _weighted_sum(into, to, source, at, size, tap, weights, first, count):
 
     It has at least LANES elements.
     """
-    if count == 2:
+    if count == 0:
+        for i in range(np.uintp(size)):
+            into[np.uintp(to) + i] = 0
+    elif count == 2:
         _sum_vectors(into, to, source, at, size, tap, weights, first, 2)
     elif count == 4:
         _sum_vectors(into, to, source, at, size, tap, weights, first, 4)

@@ -1,16 +1,15 @@
-"""Bilinear resize: the weighted sums of upsampling at other positions."""
+"""Resize of MPS and of MPSGraph: the weighted sums and the copies of upsampling at other positions."""
 
 from __future__ import annotations
 
-from mpsref.arguments.arrays import Array
-from mpsref.kernels.resize import ResizeBilinear, ResizeForward
+from mpsref.kernels.resize import GraphResizeBilinear, GraphResizeNearest, ResizeBilinear
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.resampling.interpolation import resample
+from mpsref_cpu.resampling.upsampling import bilinear, gradient, nearest
 
-
-def forward(problem: ResizeForward, x: Array, out: Array) -> None:
-    """Fill ``out`` with interpolated pixels."""
-    resample(problem.axes, False, x, out)
-
-
-IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(ResizeBilinear, "forward"): forward}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (ResizeBilinear, "forward"): bilinear,
+    (GraphResizeBilinear, "forward"): bilinear,
+    (GraphResizeBilinear, "gradient"): gradient,
+    (GraphResizeNearest, "forward"): nearest,
+    (GraphResizeNearest, "gradient"): gradient,
+}

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather
-from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingForward, UpsamplingGradient, UpsamplingNearest
+from mpsref.kernels.upsampling import SampledProblem, UpsamplingBilinear, UpsamplingNearest
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
@@ -17,24 +17,24 @@ from mpsref_cpu.threads import for_rows
 
 
 @of_stored
-def nearest(problem: UpsamplingForward, x: Array, out: Array) -> None:
+def nearest(problem: SampledProblem, x: Array, out: Array) -> None:
     """Fill ``out`` with copies of pixels."""
     gather(_table(problem), np.zeros(out.shape[3], out.dtype), x, out)
 
 
 @planned
-def _table(problem: UpsamplingForward) -> Gather:
+def _table(problem: SampledProblem) -> Gather:
     """Return the pixels to copy, writeable as in other tables: for read-only ones all would be compiled again."""
     y_axis, x_axis = (axis.forward().first.copy() for axis in problem.axes)
     return y_axis, x_axis, np.arange(problem.source_shape[3], dtype=np.int32)
 
 
-def bilinear(problem: UpsamplingForward, x: Array, out: Array) -> None:
+def bilinear(problem: SampledProblem, x: Array, out: Array) -> None:
     """Fill ``out`` with interpolated pixels."""
     resample(problem.axes, False, x, out)
 
 
-def gradient(problem: UpsamplingGradient, g: Array, out: Array) -> None:
+def gradient(problem: SampledProblem, g: Array, out: Array) -> None:
     """Fill ``out`` with dx; blocks of 2 x 2, the usual ones, in one pass."""
     if isinstance(problem.spec, UpsamplingNearest) and problem.spec.factors == (2, 2):
         n, height, width, channels = out.shape

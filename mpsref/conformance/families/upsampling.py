@@ -1,10 +1,11 @@
-"""Tests of upsampling, bilinear resize and crop."""
+"""Tests of upsampling, resize and crop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,13 +19,20 @@ from mpsref.conformance.golden_entries import Comparison, Entry, Values
 from mpsref.conformance.mutants import MutantTable, of_result, of_spec, zeroed
 from mpsref.conformance.properties import Counterparts, adjoint, near, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.strategies import pairs
+from mpsref.conformance.strategies import often, pairs
 from mpsref.geometry import EDGE_MODES
-from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
+from mpsref.kernels import (
+    CropAndResizeBilinear,
+    GraphResizeBilinear,
+    GraphResizeNearest,
+    ResizeBilinear,
+    UpsamplingBilinear,
+    UpsamplingNearest,
+)
 from mpsref.kernels.crop_and_resize import Box, CropAndResizeForward
-from mpsref.kernels.interpolation import Sampling
-from mpsref.kernels.resize import ResizeForward, ResizeProblem
-from mpsref.kernels.upsampling import Upsampling, UpsamplingProblem
+from mpsref.kernels.interpolation import ROUNDINGS, Sampling
+from mpsref.kernels.resize import GraphResize, ResizeForward
+from mpsref.kernels.upsampling import SampledProblem, Upsampling, UpsamplingProblem
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -59,10 +67,40 @@ def crops(method: str) -> st.SearchStrategy[Problem]:
     return st.builds(CropAndResizeForward, st.builds(CropAndResizeBilinear, sizes, boxes()), SHAPES)
 
 
+PYTORCH: dict[type[GraphResize], st.SearchStrategy[Any]] = {
+    GraphResizeBilinear: st.sampled_from([{}, {"align_corners": True}]),
+    GraphResizeNearest: st.sampled_from([{}, {"rounding": "floor", "center_result": False}]),
+}
+"""The parameters of its interpolation, "nearest-exact" and "nearest" among them."""
+
+
+def graph_resizes(spec_type: type[GraphResize], method: str) -> st.SearchStrategy[Problem]:
+    """Draw parameters of PyTorch, or all flags, and scales and offsets in quarters."""
+    scales, offsets = (st.integers(low, 12).map(lambda quarters: quarters / 4) for low in (1, -12))
+    options: dict[str, st.SearchStrategy[Any]] = {
+        "center_result": st.booleans(),
+        "align_corners": often(False, st.booleans()),
+        "scale_offset": often(None, st.tuples(scales, scales, offsets, offsets)),
+    }
+    if spec_type is GraphResizeNearest:
+        options["rounding"] = st.sampled_from(ROUNDINGS)
+    return _resizes_by(spec_type, method, PYTORCH[spec_type] | st.fixed_dictionaries(options))
+
+
+def graph_resizes_of_pytorch(spec_type: type[GraphResize], method: str) -> st.SearchStrategy[Problem]:
+    """Draw parameters of PyTorch."""
+    return _resizes_by(spec_type, method, PYTORCH[spec_type])
+
+
+def _resizes_by(spec_type: type[GraphResize], method: str, words: st.SearchStrategy[Any]) -> st.SearchStrategy[Problem]:
+    spec = st.builds(lambda size, words: spec_type(size, **words), pairs(1, 12), words)
+    return st.builds(spec_type.problems[method], spec, SHAPES)
+
+
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def both(problem: UpsamplingProblem) -> Counterparts:
+def both(problem: SampledProblem) -> Counterparts:
     """Return the forward and the gradient problem of the same shapes."""
     problems = problem.spec.problems
     return Counterparts(*(problems[method](problem.spec, problem.source_shape) for method in ("forward", "gradient")))
@@ -80,7 +118,7 @@ def factor_1_is_a_copy(case: Case, backend: Backend) -> None:
 
 def the_total_stays(case: Case, backend: Backend) -> None:
     """The weights of an output add up to 1, except with zeros outside: dx has the same sum as g."""
-    problem = case.of(UpsamplingProblem)
+    problem = case.of(SampledProblem)
     spec = problem.spec
     if isinstance(spec, UpsamplingBilinear) and spec.edge_mode == "zero" and not spec.align_corners:
         return
@@ -111,7 +149,7 @@ def _matrix(axis: Sampling, weights: Weights) -> Array:
 def _by(weights: Weights) -> Implementation:
     """Sample by other weights, and in the gradient by the adjoint of them."""
 
-    def change(result: Array, problem: UpsamplingProblem | ResizeProblem, image: Array) -> Array:
+    def change(result: Array, problem: SampledProblem, image: Array) -> Array:
         y, x = (_matrix(axis, weights) for axis in problem.axes)
         if problem.method == "gradient":
             y, x = y.T, x.T
@@ -208,6 +246,57 @@ _RESIZED: MutantTable = {
 }
 
 
+def _scales(change: Callable[[Array], Array]) -> Implementation:
+    """Take other scales and offsets."""
+    return of_spec(scale_offset=lambda spec: spec.scale_offset and tuple(change(np.array(spec.scale_offset))))
+
+
+_ADJOINT_OF_RESIZE: MutantTable = {
+    "the gradient is divided by the scale": of_result(
+        lambda result, problem, g: result * np.prod(result.shape[1:3]) / np.prod(g.shape[1:3])
+    ),
+}
+
+
+_GRAPH: MutantTable = {
+    "positions outside the image read zeros": _at(_p, clamped=False),
+    "the flag for centres is ignored": of_spec(center_result=lambda spec: False),
+    "centres always count": of_spec(center_result=lambda spec: True),
+    "centres count with aligned corners, too": of_spec(
+        align_corners=lambda spec: spec.align_corners and not spec.center_result
+    ),
+    "corners are always aligned": of_spec(align_corners=lambda spec: True),
+    "corners are never aligned": of_spec(align_corners=lambda spec: False),
+    "scale and offset are ignored": of_spec(scale_offset=lambda spec: None),
+    "scales and offsets are of x, then y": _scales(lambda given: given[[1, 0, 3, 2]]),
+    "the scale is inverted": _scales(lambda given: np.append(1 / given[:2], given[2:])),
+    "the offset has the other sign": _scales(lambda given: given * [1, 1, -1, -1]),
+    "the offset is added after the division": _scales(lambda given: np.append(given[:2], given[2:] * given[:2])),
+}
+
+
+_GRAPH_LINEAR: MutantTable = {
+    **_GRAPH,
+    **{name: run for name, run in _LINEAR.items() if "aligned" not in name and name != _HALF},
+}
+
+
+_GRAPH_NEAREST: MutantTable = {
+    **{name: run for name, run in _GRAPH.items() if "zeros" not in name},
+    **{f"positions are rounded by {rule!r}": of_spec(rounding=lambda spec, rule=rule: rule) for rule in ROUNDINGS},
+    "halves are rounded away from zero": _by(
+        lambda axis, i: [
+            (min(max(int(np.copysign(np.floor(abs(_p(axis, i)) + 0.5), _p(axis, i))), 0), axis.length - 1), 1.0)
+        ]
+    ),
+    "outputs outside the image are 0": _by(
+        lambda axis, i: [(j, w * (0 <= _p(axis, i) <= axis.length - 1)) for j, w in axis.reads(i)]
+    ),
+    "pixels are interpolated": _at(_p),
+    "every second row is left out": zeroed(np.s_[:, 1::2]),
+}
+
+
 def _box(change: Callable[[float, float, float, float], tuple[float, ...]]) -> Implementation:
     """Resize another box."""
     return of_spec(box=lambda spec: change(*spec.box))
@@ -268,6 +357,10 @@ MUTANTS: dict[OperationKey, MutantTable] = {
     Operation(UpsamplingBilinear, "gradient"): {**_LINEAR, **_EDGES, **_ADJOINT},
     Operation(ResizeBilinear, "forward"): _RESIZED,
     Operation(CropAndResizeBilinear, "forward"): _CROP,
+    Operation(GraphResizeBilinear, "forward"): _GRAPH_LINEAR,
+    Operation(GraphResizeBilinear, "gradient"): {**_GRAPH_LINEAR, **_ADJOINT_OF_RESIZE},
+    Operation(GraphResizeNearest, "forward"): _GRAPH_NEAREST,
+    Operation(GraphResizeNearest, "gradient"): {**_GRAPH_NEAREST, **_ADJOINT_OF_RESIZE},
 }
 
 
@@ -311,6 +404,10 @@ def golden_resize(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 _FORWARD = (repeatable, one_image_at_a_time, adjoint(both), factor_1_is_a_copy)
 _GRADIENT = (*_FORWARD, the_total_stays)
 _RESIZE = {"forward": (repeatable, one_image_at_a_time)}
+_GRAPH_RESIZE = {
+    "forward": (*_RESIZE["forward"], adjoint(both)),
+    "gradient": (*_RESIZE["forward"], adjoint(both), the_total_stays),
+}
 
 FAMILY = Family(
     "upsampling",
@@ -325,6 +422,15 @@ FAMILY = Family(
         ),
         ResizeBilinear: KernelTests(resizes, _RESIZE),
         CropAndResizeBilinear: KernelTests(crops, _RESIZE),
+        **{
+            kernel: KernelTests(
+                partial(graph_resizes, kernel),
+                _GRAPH_RESIZE,
+                nonfinite=("forward", "gradient") if kernel is GraphResizeNearest else (),
+                by_framework=partial(graph_resizes_of_pytorch, kernel),
+            )
+            for kernel in PYTORCH
+        },
     },
     mutants=MUTANTS,
     golden={

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import near, shown
 from mpsref.conformance import families
 from mpsref.conformance.family import Family
 from mpsref.conformance.layer import Layer
@@ -59,9 +61,22 @@ def _read(family: Family) -> tuple[dict[str, str], tuple[Layer, ...]]:
     known = _published() | own
     layers = []
     for row in table["layers"]:
-        named = {"network": known[row["name"].partition(".")[0]], "kernel": kernels[row["kernel"]]}
+        named = {
+            "network": _entry(file, row, "network", row["name"].partition(".")[0], known),
+            "kernel": _entry(file, row, "kernel", row["kernel"], kernels),
+        }
         layers.append(family.layer(**{key: _tuples(value) for key, value in row.items()} | named))
     return own, tuple(layers)
+
+
+def _entry(file: Traversable, row: Mapping[str, Any], kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """Return the network or the kernel of a row; raise ``ValueError`` for an unknown one."""
+    if name in known:
+        return known[name]
+    remedy = f'describe it in the table [networks] of this file, as {name} = "Network, size of its images"'
+    if kind == "kernel":
+        remedy = f"those of this family are {', '.join(known)}"
+    raise ValueError(f"{file.name}: layer {row['name']!r} names the {kind} {name!r}{near(name, known)}; {remedy}")
 
 
 def _tuples(value: Any) -> Any:
