@@ -17,6 +17,7 @@ from mpsref.mps.graph.execute import Execution
 from mpsref.mps.graph.nodes import KernelNode
 from mpsref.training.network import Network
 from mpsref.training.trainer import Settings
+from tests import few
 from tests.mps.graph_checks import Trained
 from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 
@@ -76,7 +77,7 @@ class Networks:
             change(network)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", few(["adam", "sgd"], 1))
 def test_training(steps, optimizer):
     networks = Networks(steps, optimizer)
     assert [networks.train(k) for k in range(4)] == [False, False, True, True]
@@ -195,7 +196,9 @@ def test_threads(steps):
     assert len(found) == 15
 
 
-@pytest.mark.parametrize("why", ["allocator", "image", "all images", "size", "other shapes", "a read", "a host image"])
+@pytest.mark.parametrize(
+    "why", few(["allocator", "image", "all images", "size", "other shapes", "a read", "a host image"], 3)
+)
 def test_runs_that_are_not_recorded(steps, why, monkeypatch):
     made, device = small(), cuda.open_device()
     if why == "size":
@@ -273,7 +276,7 @@ def test_a_stale_mask_fails(steps, monkeypatch):
         assert [networks.train(k) for k in range(3)]
 
 
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", few(range(4), 1))
 def test_every_node(steps, first):
     kinds = (*UNARY, *BINARY)[first::4]
     plan = Plan(tuple(Action(kind, 0, 1) for kind in kinds), ((ENDS[first % len(ENDS)], 0),), 0)
