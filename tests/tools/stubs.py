@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
+from mpsref.mpsgraph.function import FUNCTIONS
 from mpsref.registry import operations
 
 OWN = {
@@ -33,6 +35,20 @@ OWN = {
         "mpsref.mps.core.properties": ["PropertyError"],
         "mpsref.mps.core.serialization": ["SecureCoding", "secure_coding"],
         "mpsref.mps.core.types": ["MPSNNPaddingMethod", "MPSRectNoClip", "NSUIntegerMax"],
+    },
+    "mpsref.mpsgraph": {
+        "mpsref.mpsgraph.descriptors": [
+            "Convolution2DOpDescriptor",
+            "DepthwiseConvolution2DOpDescriptor",
+            "LossReductionType",
+            "PaddingStyle",
+            "Pooling2DOpDescriptor",
+            "PoolingReturnIndicesMode",
+            "ResizeMode",
+            "ResizeNearestRoundingMode",
+            "TensorNamedDataLayout",
+        ],
+        "mpsref.mpsgraph.graph": ["Graph", "GraphOperation", "GraphTensor"],
     },
     "mpsref.mps.graph": {
         "mpsref.mps.graph.execute": ["RunResult"],
@@ -60,6 +76,12 @@ def defined() -> dict[str, dict[str, str]]:
     for spec_type in dict.fromkeys(operation.spec_type for operation in operations()):
         for package in ("mpsref", "mpsref.kernels"):
             found[package][spec_type.__name__] = spec_type.__module__
+    importlib.import_module("mpsref.mpsgraph.graph")  # of all functions
+    refusing = importlib.import_module("mpsref.mpsgraph.not_built")
+    found["mpsref.mpsgraph"] |= {name: one.call.__module__ for name, one in FUNCTIONS.items()}
+    found["mpsref.mpsgraph"] |= {
+        n: refusing.__name__ for n, v in vars(refusing).items() if inspect.isfunction(v) and n[0] != "_"
+    }
     root = importlib.import_module("mpsref.mps")
     for info in pkgutil.walk_packages(root.__path__, "mpsref.mps."):
         for name, value in vars(importlib.import_module(info.name)).items():
