@@ -24,7 +24,12 @@ from pathlib import Path
 from mpsref.operations import operations
 
 BLOCK = re.compile(r"^```\{(reference|generated)\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PACKAGES = {"mpsref": "Functional kernels", "mpsref.mps": "MPS classes", "mpsref.mps.graph": "Graph nodes"}
+PACKAGES = {
+    "mpsref": "Functional kernels",
+    "mpsref.mps": "MPS classes",
+    "mpsref.mps.graph": "Graph nodes",
+    "mpsref.mpsgraph": "MPSGraph",
+}
 
 
 @cache

@@ -69,6 +69,12 @@ from .pooling_ops import avg_pooling_2d as avg_pooling_2d
 from .pooling_ops import avg_pooling_2d_gradient as avg_pooling_2d_gradient
 from .pooling_ops import max_pooling_2d as max_pooling_2d
 from .pooling_ops import max_pooling_2d_gradient as max_pooling_2d_gradient
+from .resize_ops import resize as resize
+from .resize_ops import resize_bilinear as resize_bilinear
+from .resize_ops import resize_bilinear_gradient as resize_bilinear_gradient
+from .resize_ops import resize_gradient as resize_gradient
+from .resize_ops import resize_nearest as resize_nearest
+from .resize_ops import resize_nearest_gradient as resize_nearest_gradient
 from .training_ops import adam as adam
 from .training_ops import adam_with_current_learning_rate as adam_with_current_learning_rate
 from .training_ops import dropout as dropout

@@ -36,7 +36,6 @@ from mpsref.mpsgraph.function import Tensor, function
 HEADER = "MPSGraphConvolutionOps.h"
 TRANSPOSE = "MPSGraphConvolutionTransposeOps.h"
 DEPTHWISE = "MPSGraphDepthwiseConvolutionOps.h"
-OUTPUTS, INPUTS = 0, 3  # axes of weights OHWI
 
 Descriptor: TypeAlias = Convolution2DOpDescriptor | DepthwiseConvolution2DOpDescriptor
 
@@ -48,22 +47,27 @@ def _order(of: Descriptor) -> str:
     return "OHWI" if isinstance(of, Convolution2DOpDescriptor) else "IOHW"
 
 
-def _ohwi(of: Descriptor, weights: Array) -> Array:
-    """Return weights as OHWI."""
-    moved = arranged("weights", weights, of.weights_layout, _order(of))
-    return moved if _order(of) == "OHWI" else moved.reshape(-1, *moved.shape[2:], 1)
+def _ohwi(of: Descriptor, moved: Shape) -> tuple[Shape, int]:
+    """Return the shape OHWI of weights in the order of :func:`_order`, and the number of groups."""
+    return (
+        (moved, of.groups)
+        if isinstance(of, Convolution2DOpDescriptor)
+        else (
+            (moved[0] * moved[1], *moved[2:], 1),
+            moved[0],
+        )
+    )
 
 
-def _layer(of: Descriptor, x: Shape, weights: Shape, y: Shape, may_end: bool = False) -> Convolution:
+def _layer(of: Descriptor, x: Shape, weights: tuple[Shape, int], y: Shape, may_end: bool = False) -> Convolution:
     """Return the kernel of a convolution from x to y, both NHWC, after a check of the shapes.
 
     y has all windows that fit; for a transposed convolution it ``may_end`` earlier.
     """
-    outputs, *kernel, inputs = weights
-    groups = of.groups if isinstance(of, Convolution2DOpDescriptor) else outputs and x[3]
+    (outputs, *kernel, inputs), groups = weights
     if inputs * groups != x[3] or outputs % groups:
         raise ShapeError(
-            f"weights are O, H, W, I = {weights} for groups = {groups}, and the image before the convolution has "
+            f"weights are O, H, W, I = {weights[0]} for groups = {groups}, and the image before the convolution has "
             f"{x[3]} channels; it must have I groups = {inputs * groups}, and groups must divide O"
         )
     before, _, windows = placed(of, (x[1], x[2]), (kernel[0], kernel[1]))
@@ -73,31 +77,34 @@ def _layer(of: Descriptor, x: Shape, weights: Shape, y: Shape, may_end: bool = F
             f"the image is N, H, W, C = {x} before the convolution and {y} after it; by the weights and the "
             f"descriptor the latter must be {(x[0], *windows, outputs)}{', or smaller in H and W' * may_end}"
         )
-    offset = ((k - 1) * d + 1 for k, d in zip(kernel, dilations(of), strict=True))
-    centre = tuple(extent // 2 - padding for extent, padding in zip(offset, before, strict=True))
+    extents = ((k - 1) * d + 1 for k, d in zip(kernel, dilations(of), strict=True))
+    centre = tuple(extent // 2 - padding for extent, padding in zip(extents, before, strict=True))
     return Convolution((kernel[0], kernel[1]), strides(of), dilations(of), (centre[0], centre[1]), groups)
 
 
 def _forward(of: Descriptor, name: str, image: Array, weights: Array, shape: object, backend: BackendLike) -> Array:
     """Convolve an image, to an image of a shape or with all windows."""
-    x, w = arranged(name, image, of.data_layout, "NHWC"), _ohwi(of, weights)
+    x = arranged(name, image, of.data_layout, "NHWC")
+    w = arranged("weights", weights, of.weights_layout, _order(of))
+    ohwi, groups = _ohwi(of, w.shape)
     if shape is None:
-        y: Shape = (x.shape[0], *placed(of, (x.shape[1], x.shape[2]), (w.shape[1], w.shape[2]))[2], w.shape[OUTPUTS])
+        y: Shape = (x.shape[0], *placed(of, (x.shape[1], x.shape[2]), (ohwi[1], ohwi[2]))[2], ohwi[0])
     else:
         y = shape_in("output_shape", shape, of.data_layout, "NHWC")
-    layer = _layer(of, x.shape, w.shape, y, shape is not None)
-    return given_back(layer.forward(x, w, None, (y[1], y[2]), backend=backend), "NHWC", of.data_layout)
+    layer = _layer(of, x.shape, (ohwi, groups), y, shape is not None)
+    result = layer.forward(x, w.reshape(ohwi), None, (y[1], y[2]), backend=backend)
+    return given_back(result, "NHWC", of.data_layout)
 
 
 def _data(
     of: Descriptor, name: str, image: Array, weights: Array, shape: object, may_end: bool, backend: BackendLike
 ) -> Array:
     """Return the gradient for the data from an image after the convolution."""
-    g, w = arranged(name, image, of.data_layout, "NHWC"), _ohwi(of, weights)
-    x = shape_in("output_shape", shape, of.data_layout, "NHWC")
-    return given_back(
-        _layer(of, x, w.shape, g.shape, may_end).gradient_data(g, w, x, backend=backend), "NHWC", of.data_layout
-    )
+    g = arranged(name, image, of.data_layout, "NHWC")
+    w = arranged("weights", weights, of.weights_layout, _order(of))
+    x, ohwi = shape_in("output_shape", shape, of.data_layout, "NHWC"), _ohwi(of, w.shape)
+    layer = _layer(of, x, ohwi, g.shape, may_end)
+    return given_back(layer.gradient_data(g, w.reshape(ohwi[0]), x, backend=backend), "NHWC", of.data_layout)
 
 
 def _weights(
@@ -111,8 +118,7 @@ def _weights(
     """Return the gradient for weights of a shape from the images after and before the convolution."""
     g, x = (arranged(name, image, of.data_layout, "NHWC") for name, image in zip(names, images, strict=True))
     moved = shape_in("output_shape", shape, of.weights_layout, _order(of))
-    ohwi = moved if _order(of) == "OHWI" else (moved[0] * moved[1], *moved[2:], 1)
-    dw = _layer(of, x.shape, ohwi, g.shape, may_end).gradient_weights(g, x, backend=backend)[0]
+    dw, _ = _layer(of, x.shape, _ohwi(of, moved), g.shape, may_end).gradient_weights(g, x, backend=backend)
     return given_back(dw.reshape(moved), _order(of), of.weights_layout)
 
 

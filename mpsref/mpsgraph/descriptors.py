@@ -28,7 +28,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -120,12 +120,16 @@ def member(name: str, value: object, kind: type[AnyEnum], legal: Collection[AnyE
         word = value.replace("_", "").upper()
         found = next((one for key, one in kind.__members__.items() if key.replace("_", "") == word), None)
     elif type(value) is kind or (type(value) is not bool and not isinstance(value, Enum) and value in {*kind}):
-        found = kind(value)
+        found = kind(value)  # type: ignore[arg-type]
     if found is None or (legal and found not in legal):
         words = ", ".join(f"{one.name} ({one.value})" for one in legal or kind)
         raise ValueError(f"{name} is {shown(value)}; it must be one of {words}, of {kind.__name__}")
     return found
 
+
+Style: TypeAlias = PaddingStyle | str | int
+Layout: TypeAlias = TensorNamedDataLayout | str | int
+Indices: TypeAlias = PoolingReturnIndicesMode | str | int
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
 
@@ -134,34 +138,38 @@ WEIGHTS = (TensorNamedDataLayout.HWIO, TensorNamedDataLayout.OIHW)
 RESIZED = (*IMAGES, TensorNamedDataLayout.CHW, TensorNamedDataLayout.HWC, TensorNamedDataLayout.HW)
 
 
-def arranged(name: str, array: Array, layout: int, wanted: str) -> Array:
+def _axes(layout: Layout) -> str:
+    return member("layout", layout, TensorNamedDataLayout).name
+
+
+def arranged(name: str, array: Array, layout: Layout, wanted: str) -> Array:
     """Return a view of an array of a layout with its axes in another order; axes that the layout lacks have length 1.
 
     >>> arranged("source", np.zeros((3, 5, 7)), TensorNamedDataLayout.CHW, "NHWC").shape
     (1, 5, 7, 3)
     """
-    axes = TensorNamedDataLayout(layout).name
+    axes = _axes(layout)
     if array.ndim != len(axes):
         raise ShapeError(f"{name} has shape {array.shape}; with the layout {axes} it must have rank {len(axes)}")
     moved = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
     return np.expand_dims(moved, [k for k, axis in enumerate(wanted) if axis not in axes])
 
 
-def given_back(array: Array, wanted: str, layout: int) -> Array:
+def given_back(array: Array, wanted: str, layout: Layout) -> Array:
     """Undo :func:`arranged`."""
-    axes = TensorNamedDataLayout(layout).name
+    axes = _axes(layout)
     return array.squeeze(tuple(k for k, axis in enumerate(wanted) if axis not in axes)).transpose(
         np.argsort([axes.index(axis) for axis in wanted if axis in axes])
     )
 
 
-def shape_in(name: str, shape: object, layout: int, wanted: str) -> Shape:
+def shape_in(name: str, shape: object, layout: Layout, wanted: str) -> Shape:
     """Return the lengths of a shape that a user gave for a layout, in another order.
 
     >>> shape_in("output_shape", (1, 8, 6, 5), TensorNamedDataLayout.NCHW, "NHWC")
     (1, 6, 5, 8)
     """
-    axes = TensorNamedDataLayout(layout).name
+    axes = _axes(layout)
     if not isinstance(shape, (tuple, list, np.ndarray)) or len(shape) != len(axes):
         raise ShapeError(f"{name} is {shown(shape)}; with the layout {axes} it must be {len(axes)} integers")
     lengths = [integer(f"{name}[{k}]", length, low=0) for k, length in enumerate(shape)]
@@ -186,7 +194,7 @@ STYLES = tuple(style for style in PaddingStyle if style is not PaddingStyle.EXPL
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def descriptor(kind: AnyClass) -> AnyClass:
     """Make a class a frozen descriptor, with keywords alone, whose values are checked by their names."""
-    made = dataclass(frozen=True, kw_only=True)(kind)
+    made: Any = dataclass(frozen=True, kw_only=True)(kind)
     initialize, names = made.__init__, [one.name for one in fields(made)]
 
     def __init__(self: Any, **given: Any) -> None:
@@ -197,7 +205,7 @@ def descriptor(kind: AnyClass) -> AnyClass:
         initialize(self, **{name: _checked(name, value) for name, value in given.items()})
 
     made.__init__ = __init__
-    return made  # type: ignore[return-value]
+    return made  # type: ignore[no-any-return]
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -216,14 +224,6 @@ def _checked(name: str, value: Any) -> Any:
     if name in ("ceil_mode", "include_zero_pad_to_average"):
         return flag(name, value)
     return integer(name, value, low=0 if name.startswith("padding") else 1)
-
-
-if TYPE_CHECKING:
-    Style: TypeAlias = PaddingStyle | str | int
-    Layout: TypeAlias = TensorNamedDataLayout | str | int
-    Indices: TypeAlias = PoolingReturnIndicesMode | str | int
-else:
-    Style, Layout, Indices = PaddingStyle, TensorNamedDataLayout, PoolingReturnIndicesMode
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,7 +124,8 @@ def scalar(name: str, value: object) -> float:
     except Exception:  # an array library may raise anything at all
         array = np.empty(0)
     if array.size != 1 or array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} is {shown(value)}; it must be a number, or a tensor with one element")
+        what = f"has shape {array.shape}" if array.size else f"is {shown(value)}"
+        raise TypeError(f"{name} {what}; it must be a number, or a tensor with one element")
     return float(array.reshape(()))
 
 

@@ -370,3 +370,12 @@ def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
 def _computed(name: str, arguments: Mapping[str, Any], backend: BackendLike) -> Sequence[Array]:
     results = FUNCTIONS[name].call(**arguments, backend=backend)
     return results if isinstance(results, tuple) else (results,)
+
+
+def page() -> str:
+    """Return a table of all functions, for the documentation."""
+    rows = [
+        f"| {{py:func}}`~mpsref.mpsgraph.{name}` | `{one.selector}` | {one.since} | {'yes' if name in RULES else ''} |"
+        for name, one in sorted(FUNCTIONS.items())
+    ]
+    return "\n".join(["| function | selector | macOS | differentiated in a graph |", "|---|---|---|---|", *rows]) + "\n"

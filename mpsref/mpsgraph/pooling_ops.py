@@ -24,6 +24,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.backend import BackendLike
 from mpsref.errors import ShapeError
+from mpsref.geometry import EdgeMode
 from mpsref.kernels import Arithmetic, Convolution, PoolingAverage, PoolingMax
 from mpsref.mpsgraph.descriptors import (
     Pooling2DOpDescriptor,
@@ -78,7 +79,7 @@ def _maximum(of: Pooling2DOpDescriptor, x: Array, g: Array | None, backend: Back
 def _average(of: Pooling2DOpDescriptor, shape: Shape) -> PoolingAverage:
     """Return the average pooling of images without dilation."""
     kernel, before, _, _ = _windows(of, shape)
-    edge = "zero" if of.include_zero_pad_to_average else "clamp"
+    edge: EdgeMode = "zero" if of.include_zero_pad_to_average else "clamp"
     return PoolingAverage(kernel, strides(of), _centre(kernel, before=before), edge)
 
 

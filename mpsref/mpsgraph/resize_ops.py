@@ -32,6 +32,7 @@ from mpsref.arguments.text import shown
 from mpsref.backend import BackendLike
 from mpsref.errors import ShapeError
 from mpsref.kernels import GraphResizeBilinear, GraphResizeNearest
+from mpsref.kernels.interpolation import ROUNDINGS
 from mpsref.mpsgraph.descriptors import (
     RESIZED,
     ResizeMode,
@@ -67,7 +68,7 @@ def _kernel(size: Pair, rounding: Rounding | None, center: object, align: object
     if rounding is None:
         return GraphResizeBilinear(size, **where)
     mode = member("nearest_rounding_mode", rounding, ResizeNearestRoundingMode)
-    return GraphResizeNearest(size, **where, rounding=mode.name.lower())
+    return GraphResizeNearest(size, **where, rounding=ROUNDINGS[mode])
 
 
 def _size(size: object) -> Pair:

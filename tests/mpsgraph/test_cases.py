@@ -29,7 +29,7 @@ def tensor(given: Any) -> Array:
 def call(name: str, case: dict[str, Any], backend: str, **more: Any) -> Any:
     """Call a function with the inputs and parameters that it has; the others belong to the descriptor."""
     names = inspect.signature(FUNCTIONS[name].call).parameters
-    given = {key: tensor(value) for key, value in case["inputs"].items()}
+    given: dict[str, Any] = {key: tensor(value) for key, value in case["inputs"].items()}
     parameters = dict(case["parameters"])
     if "descriptor" in names:
         kind = (

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(not GUIDE.is_file(), reason="CONTRIBUTING.md is 
 PLAIN = ("backends/mpsref_metal/simple.py", "backends/mpsref_metal/msl/simple/")
 USES = (
     "backends/anymetal/", "backends/mpsref_metal/published.py", "backends/mpsref_torch/metal_kernels.py",
-    "mpsref/bugs/", "mpsref/lessons/", "mpsref/mps/matrix_kernels.py", *PLAIN,
+    "mpsref/bugs/", "mpsref/lessons/", "mpsref/mps/matrix_kernels.py", "mpsref/mpsgraph/",
+    *PLAIN,
 )  # fmt: skip
 """Uses of an operator, not tables of operators; a few operators also have a plain kernel."""
 

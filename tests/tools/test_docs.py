@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mpsref
-from mpsref import mps
+from mpsref import mps, mpsgraph
 from mpsref.mps import graph
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -70,7 +70,12 @@ def test_tutorial():
     assert len(names["trainer"].history) == 4
 
 
-@pytest.mark.parametrize("module", [mpsref, mps, graph], ids=lambda module: module.__name__)
+def test_a_step_of_mpsgraph():
+    names = run_cells(DOCS / "from_mpsgraph.md")
+    assert names["losses"][-1] < 0.9 * names["losses"][0]
+
+
+@pytest.mark.parametrize("module", [mpsref, mps, graph, mpsgraph], ids=lambda module: module.__name__)
 def test_the_reference_has_every_public_name_once(module):
     """The errors, geometry and padding are documented as whole modules."""
     names = set(module.__all__) - {"__version__", "geometry", "padding", *mpsref.errors.__all__}
