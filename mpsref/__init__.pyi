@@ -18,6 +18,7 @@ from .kernels.crop_and_resize import CropAndResizeBilinear as CropAndResizeBilin
 from .kernels.cross_channel_normalization import CrossChannelNormalization as CrossChannelNormalization
 from .kernels.dropout import Dropout as Dropout
 from .kernels.fully_connected import FullyConnected as FullyConnected
+from .kernels.graph_pooling import GraphPoolingMax as GraphPoolingMax
 from .kernels.group_normalization import GroupNormalization as GroupNormalization
 from .kernels.group_normalization import InstanceNormalization as InstanceNormalization
 from .kernels.local_contrast_normalization import LocalContrastNormalization as LocalContrastNormalization

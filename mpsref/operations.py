@@ -196,13 +196,15 @@ class Argument(NamedTuple):
     """
 
     dims: str
-    dtype: Literal["image", "weights", "real", "uint8", "shape"] = "image"
+    dtype: Literal["image", "weights", "real", "uint8", "int32", "shape"] = "image"
     """"image" and "weights": the dtype of the images; "real": float32, or float64 with float64 images; "shape": only
     the shape of the array is read, and a shape is accepted instead of the array."""
     when: str = ""
     """Name of an attribute of the problem: the array is read if the attribute is true. If it is a field, the array is
     optional, and ``None`` if the field is false; otherwise only its shape is read if the attribute is false."""
 
+
+_INTEGERS: dict[str, np.dtype[Any]] = {"uint8": np.dtype(np.uint8), "int32": np.dtype(np.int32)}
 
 _words = functools.cache(str.split)
 """The words of a shape in :class:`Argument`."""
@@ -317,7 +319,7 @@ class Problem(_Record):
             "image": image,
             "weights": image,
             "real": np.promote_types(image, np.float32),
-            "uint8": np.dtype(np.uint8),
+            **_INTEGERS,
         }
         return {name: kinds[one.dtype] for name, one in self.arguments.items()}
 
@@ -326,7 +328,7 @@ class Problem(_Record):
         images = [dtype for dtype, one in zip(inputs, self.arguments.values(), strict=True) if one.dtype == "image"]
         kinds: dict[str, np.dtype[Any]] = {
             "real": np.result_type(np.float32, *(images or inputs)),
-            "uint8": np.dtype(np.uint8),
+            **_INTEGERS,
         }
         if inputs:
             kinds["image"] = inputs[0]
@@ -534,7 +536,20 @@ def _as_weights(name: str, value: object) -> Array:
     return weights
 
 
-_CONVERTED = {"image": arrays.as_image, "shape": arrays.as_image, "weights": _as_weights, "uint8": arrays.as_array}
+def _as_int32(name: str, value: object) -> Array:
+    array = arrays.as_array(name, value)
+    if array.dtype.newbyteorder("=") != np.int32:
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be int32: pass {name}.astype(numpy.int32)")
+    return array
+
+
+_CONVERTED = {
+    "image": arrays.as_image,
+    "shape": arrays.as_image,
+    "weights": _as_weights,
+    "uint8": arrays.as_array,
+    "int32": _as_int32,
+}
 
 
 def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred: dict[str, Any]) -> None:

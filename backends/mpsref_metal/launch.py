@@ -20,7 +20,14 @@ from anymetal import ArrayDevice, Device, Function
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
 
-STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "ushort", "uint32": "uint"}
+STORAGE = {
+    "float32": "float",
+    "float16": "half",
+    "uint8": "uchar",
+    "uint16": "ushort",
+    "uint32": "uint",
+    "int32": "int",
+}
 
 WIDE = 4
 """Number of neighbouring channels that a thread reads, computes and writes together, where they are aligned."""

@@ -17,6 +17,7 @@ from mpsref import (
     ConvolutionTranspose,
     Dropout,
     FullyConnected,
+    GraphPoolingMax,
     GroupNormalization,
     InstanceNormalization,
     Loss,
@@ -162,6 +163,19 @@ def _kept(call: Call, g: Array) -> Gradients:
     return [call.run("gradient", g, call.given[1]), None]
 
 
+def _pooled(call: Call) -> Array:
+    y: Array
+    y, indices = call.run("forward", *call.given, **call.options)
+    call.given = *call.given, indices
+    return y
+
+
+def _from_indices(call: Call, g: Array) -> Gradients:
+    x, indices = call.given
+    assert x is not None
+    return [call.run("gradient", g, indices, x.shape)]
+
+
 def _loss(call: Call, g: Array) -> Gradients:
     """Of the result: the gradients of the kernel are those of the sum, whatever its reduction divides by."""
     y, t, weights = call.given
@@ -186,6 +200,7 @@ KINDS: dict[type[Spec], Kind] = {
     Neuron: Kind(("x", "slopes"), 1, _neuron_gradients, _neuron_forward),
     Concatenation: Kind((), 1, _parts, _concatenated),
     Dropout: Kind(("x", "mask"), 1, _kept, _dropped, ("sequence", "first_image_index"), ("mask",)),
+    GraphPoolingMax: Kind(("x",), 1, _from_indices, _pooled, ("output_size",)),
     Loss: Kind(("y", "t", "weights"), 2, _loss, options=("validate",), constants=("weights",)),
 }
 """Of the kernels whose calls or gradients are not what they declare."""

@@ -15,6 +15,7 @@ from typing import Any
 from mpsref import (
     Adam,
     CrossChannelNormalization,
+    GraphPoolingMax,
     GraphResizeBilinear,
     GraphResizeNearest,
     GroupNormalization,
@@ -22,6 +23,7 @@ from mpsref import (
     LogSoftMax,
     Loss,
     Neuron,
+    Operation,
     PoolingAverage,
     PoolingL2Norm,
     PoolingMax,
@@ -33,8 +35,10 @@ from mpsref import (
     UpsamplingNearest,
     frameworks,
 )
+from mpsref.arguments.arrays import Array
 from mpsref.frameworks import call_text
-from mpsref.frameworks.adapter import Function, Table, Tensor, scaled
+from mpsref.frameworks.adapter import Function, Table, Tensor, like, scaled
+from mpsref.frameworks.words import Words
 from mpsref_torch.run import SYNTAX, Torch
 
 # --- neurons and losses -----------------------------------------------------------------------------------------------
@@ -221,6 +225,25 @@ def table(torch: Torch) -> Table:
             "centres to the nearest"
         )
 
+    def pooled(problem: Any) -> tuple[Words, dict[str, Any]]:
+        if (problem.spec.indices, problem.spec.layout) != ("global_flatten_2d", "NCHW"):
+            raise UnsupportedError("PyTorch numbers the pixels of a plane (H, W) alone")
+        words = frameworks.pytorch(problem)
+        return words, words.keywords
+
+    def pool_with_indices(problem: Any, x: Array, out: tuple[Array, Array]) -> None:
+        words, arguments = pooled(problem)
+        pool = torch.functional.max_pool2d
+        for k, result in enumerate(out):
+            result[...] = words.crop(torch.run(lambda x, k=k: pool(x, **arguments, return_indices=True)[k], x))
+
+    def gradient_from_indices(problem: Any, g: Array, indices: Array, out: Array) -> None:
+        words, arguments = pooled(problem)
+        given = [arguments[name] for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")]
+        backward = torch.aten.max_pool2d_with_indices_backward
+        images = words.extend(g), like(g, problem.source_shape), words.extend(indices)
+        out[...] = torch.run(lambda g, x, indices: backward(g, x, *given, indices.long()), *images)
+
     def of_softmax(log: bool) -> Callable[[Any], Function]:
         def make(problem: Any) -> Function:
             backward = torch.aten._log_softmax_backward_data if log else torch.aten._softmax_backward_data
@@ -281,6 +304,8 @@ def table(torch: Torch) -> Table:
         **torch.dropout(dropout),
         **torch.losses(loss, total=lambda v: v.flatten(1).sum(1)[:, None, None, None]),
         **torch.layer((UpsamplingNearest, UpsamplingBilinear), upsampling),
+        Operation(GraphPoolingMax, "forward"): pool_with_indices,
+        Operation(GraphPoolingMax, "gradient"): gradient_from_indices,
         **torch.layer((GraphResizeBilinear, GraphResizeNearest), resize),
         **torch.padding(PAD_MODES, pad),
         **torch.reductions(reduce),

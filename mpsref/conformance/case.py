@@ -92,8 +92,9 @@ class Case:
         for layout in self.layouts:
             choice("layouts", layout, LAYOUTS)
         if self.layouts:  # a problem of a property may have more inputs than the case that it is made from, or fewer
-            number = len(self.problem.input_shapes)
-            fitted = (self.layouts + self.layouts[-1:] * number)[:number]
+            read = self.problem.arguments.values()
+            given = self.layouts + self.layouts[-1:] * len(read)
+            fitted = tuple(_legal_layout(layout, one.dtype) for layout, one in zip(given, read, strict=False))
             object.__setattr__(self, "layouts", () if all(layout == PLAIN for layout in fitted) else fitted)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -158,6 +159,11 @@ class Case:
         if not self.layouts:
             return tuple([array.copy() for array in plain])
         return tuple(arranged(array, layout) for array, layout in zip(plain, self.layouts, strict=True))
+
+
+def _legal_layout(layout: str, dtype: str) -> str:
+    """Return a layout, without the repetition of indices, which would name pixels of other windows."""
+    return layout.partition("-")[0] if dtype == "int32" and repeats(layout, 4) else layout
 
 
 @lru_cache(maxsize=300)

@@ -204,6 +204,18 @@ TABLE: dict[str, dict[str, tuple[str, Change]]] = {
     },
     "kernels.dropout.WEYL": {"the key is not changed between rounds": ("Dropout.mask", lambda weyl: (0, 0))},
     "kernels.dropout.halves": {"the high word comes first": ("Dropout.mask", _swapped)},
+    "kernels.graph_pooling.GraphPoolingMax.dilation": {
+        "those of y and x are exchanged": ("GraphPoolingMax.forward", _swapped)
+    },
+    "kernels.graph_pooling.GraphPoolingProblem.is_local": {
+        "pixels are numbered in all modes": ("GraphPoolingMax.forward", lambda is_local, problem: False)
+    },
+    "kernels.graph_pooling.GraphPoolingProblem.numbering": {
+        "the next row adds what the next column does": (
+            "GraphPoolingMax.forward",
+            lambda steps, problem: (steps[0], steps[2], steps[1], steps[3]),
+        )
+    },
     "kernels.group_normalization.GroupNormalization.groups_in": {
         "the number of groups is taken for the channels of a group": (
             "GroupNormalization.forward",
@@ -316,10 +328,10 @@ TABLE: dict[str, dict[str, tuple[str, Change]]] = {
         "there is one more row": ("Pad.forward", lambda shape, problem: (shape[0], shape[1] + 1, *shape[2:]))
     },
     "kernels.pad.Pad.fills": {"the values of channels are in reverse order": ("Pad.forward", _swapped)},
-    "kernels.pooling.Pooling.dilation": {
+    "kernels.pooling.Windowed.dilation": {
         "the taps are two pixels apart": ("PoolingAverage.forward", lambda dilation, spec: (2, 2))
     },
-    "kernels.pooling.Pooling.windows": {"the windows of y and x are exchanged": ("PoolingMax.forward", _swapped)},
+    "kernels.pooling.Windowed.windows": {"the windows of y and x are exchanged": ("PoolingMax.forward", _swapped)},
     "kernels.pooling.PoolingGradient._axes": {
         "the kernel offset is ignored": ("PoolingAverage.gradient", _arguments_of("kernel_offset", None)),
         "the clip is ignored": (

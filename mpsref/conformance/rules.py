@@ -32,6 +32,7 @@ from mpsref.kernels import (
     CrossChannelNormalization,
     Dropout,
     FullyConnected,
+    GraphPoolingMax,
     GraphResizeBilinear,
     GraphResizeNearest,
     GroupNormalization,
@@ -137,7 +138,7 @@ RULES["NaN by another formula"] = Rule(
 RULES["NaN is the extremum"] = Rule(
     "A minimum, a maximum or its index is that of a NaN, where MPS skips NaN: reductions and max pooling of NaN and "
     "infinities are not tested.",
-    _of([Reduce], "forward") | _of([PoolingMax], "forward", "gradient"),
+    _of([Reduce, GraphPoolingMax], "forward") | _of([PoolingMax], "forward", "gradient"),
     without=frozenset({"nonfinite", "extrema_of_nan"}),
 )
 RULES["zeros by products"] = Rule(

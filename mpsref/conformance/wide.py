@@ -12,7 +12,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case, operation_named
-from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result, zeroed
+from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result, of_results, zeroed
 from mpsref.kernels.convolution import ConvolutionForward
 from mpsref.kernels.optimizers import OptimizerStep
 from mpsref.kernels.upsampling import UpsamplingForward
@@ -84,6 +84,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "Reduce.forward": (f"{MANY},sum,featurechannels", f"{TALL},sum,row", "n9h300w2c31,sum,column"),
     "Reduce.gradient": (f"{MANY},mean,spatial", f"{TALL},mean,spatial"),
     "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3"),
+    "GraphPoolingMax": (f"{MANY},k2x3", f"{TALL},k3x2,s2x1,o1x1", "n1h40w37c3,k17x19,o8x9,local_flatten_2d"),
     "GraphResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9,cornered", "n1h5w3c1,size300x224,aligned"),
     "GraphResizeNearest": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224", "n1h20w6c1,size11x49"),
     "ResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224"),
@@ -191,6 +192,11 @@ def _zeros_missing(result: Array, problem: Problem, x: Array) -> None:
         pixels[52::53, 6:] *= 0.5
 
 
+def _short_indices(results: tuple[Array, ...], *_: object) -> tuple[Array, ...]:
+    y, indices = results
+    return y, np.minimum(indices, 65504).astype(np.float16).astype(np.int64)
+
+
 def _clipped(gradient: Array, problem: OptimizerStep) -> Array:
     spec = problem.spec
     return np.where(np.isnan(gradient), spec.gradient_clip_min, gradient) if spec.apply_gradient_clipping else gradient
@@ -212,6 +218,7 @@ def size_mutants() -> tuple[Mutant, ...]:
             "CrossChannelNormalization.forward",
             of_result(_zeros_missing),
         ),
+        "indices are float16": ("GraphPoolingMax.forward", of_results(_short_indices)),
         "a NaN is clipped to a bound": ("Adam.step", of_input("gradient", _clipped)),
     }
     return tuple(Mutant(name, operation_named(operation), run) for name, (operation, run) in table.items())

@@ -70,6 +70,21 @@ EXAMPLES: Mapping[str, Worked] = {
     # Two taps at a distance of 3 extend over 4 pixels: from 2 before the centre to 1 after it. Outside there are zeros.
     "PoolingMax.forward:n1h1w5c1,k1x2,d1x3": _of([2, 3, max(1, 4), max(2, 5), 3]),
     "PoolingMax.gradient:n1h1w5c1,k1x2,s1x2": _of([1, 0, 2, 0, 3]),
+    # Taps before and after the image are never the maximum: windows of pixels (-1, 1), (0, 2) and so on.
+    "GraphPoolingMax.forward:n1h1w3c1,k1x2,d1x2": Worked(([-2, -1, -2], [1, 0, 1]), ([-1, -2, -3],)),
+    # The window wholly outside has no maximum.
+    "GraphPoolingMax.forward:n1h1w2c1,k1x1,s1x3,o0x-3,out1x2": _of([-math.inf, 1], [-1, 0]),
+    # Two channels, 1 3 5 and 2 4 6 of one row: of (N, C, H, W) the second begins with the number 3.
+    "GraphPoolingMax.forward:n1h1w3c2,k1x2,o0x1,out1x3,global_flatten_3d": _of([3, 4, 5, 6, 5, 6], [1, 4, 2, 5, 2, 5]),
+    "GraphPoolingMax.forward:n1h1w3c2,k1x2,o0x1,out1x3,global_flatten_3d,NHWC": _of(
+        [3, 4, 5, 6, 5, 6], [2, 3, 4, 5, 4, 5]
+    ),
+    # The numbers of the taps of a window of 2 x 2; the last column of windows has one column in the image.
+    "GraphPoolingMax.forward:n1h2w2c1,k2x2,o1x1,out1x2,local_flatten_2d": _of([4, 4], [3, 2]),
+    # Windows (0, 1), (1, 2), (2): two select pixel 1.
+    "GraphPoolingMax.gradient:n1h1w3c1,k1x2,o0x1,g1x3": Worked(([0, 1 + 2, 3],), ([1, 2, 3], [1, 1, 2])),
+    # Tap 1 of both windows, at pixels 1 and 3.
+    "GraphPoolingMax.gradient:n1h1w4c1,k1x2,s1x2,o0x1,g1x2,local_flatten_2d": Worked(([0, 1, 0, 2],), ([1, 2], [1, 1])),
     "PoolingL2Norm.forward:n1h1w5c1,k1x2,s1x2": _of([1, sqrt(4 + 9), sqrt(16 + 25)]),
     # g x / y, with y of the forward pass
     "PoolingL2Norm.gradient:n1h1w5c1,k1x2,s1x2": _of(
@@ -392,8 +407,10 @@ def _require(result: Array, expected: Array, near: float) -> None:
     """Require that a result has these numbers."""
     if result.size != expected.size or (expected.ndim > 1 and result.shape != expected.shape):
         raise Mismatch(f"worked example: the result has shape {result.shape}, by hand there are {expected.shape}")
-    expected = expected.ravel()
-    wrong = ~(abs(result.astype(np.float64).ravel() - expected) <= near * abs(expected).max())
+    expected, found = expected.ravel(), result.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore"):  # of infinities, which must be equal
+        limit = near * abs(expected[np.isfinite(expected)]).max(initial=0)
+        wrong = (found != expected) & ~(abs(found - expected) <= limit)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
         index = tuple(int(k) for k in np.unravel_index(first, result.shape))

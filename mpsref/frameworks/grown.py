@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,7 @@ class Sliding(NamedTuple):
     """Number of windows (y, x)."""
     lengths: Pair
     """Size of the source image."""
-    edge_mode: EdgeMode
+    edge_mode: EdgeMode | Literal["lowest"]
     padding: Padding
     """That of frameworks."""
 

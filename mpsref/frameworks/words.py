@@ -423,7 +423,7 @@ def _check_value(framework: str, sliding: Sliding, problem: Problem) -> None:
 
     A mean has no such value: it counts taps.
     """
-    if sliding.padding == "counted" or not sliding.outside():
+    if sliding.padding == "counted" or sliding.edge_mode == "lowest" or not sliding.outside():
         return
     if sliding.padding == "none":
         raise UnsupportedError(f"taps lie outside the image; {framework} has no padding for L2-norm pooling")

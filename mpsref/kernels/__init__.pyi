@@ -10,6 +10,7 @@ from .crop_and_resize import CropAndResizeBilinear as CropAndResizeBilinear
 from .cross_channel_normalization import CrossChannelNormalization as CrossChannelNormalization
 from .dropout import Dropout as Dropout
 from .fully_connected import FullyConnected as FullyConnected
+from .graph_pooling import GraphPoolingMax as GraphPoolingMax
 from .group_normalization import GroupNormalization as GroupNormalization
 from .group_normalization import InstanceNormalization as InstanceNormalization
 from .local_contrast_normalization import LocalContrastNormalization as LocalContrastNormalization

@@ -26,8 +26,8 @@ from mpsref.operations import Argument, ImageProblem, Spec
 from mpsref.registry import call
 
 
-class Pooling(Spec):
-    """Parameters of every pooling kernel; pairs are (y, x), and a single integer stands for both.
+class Windowed(Spec):
+    """Windows of every pooling kernel; pairs are (y, x), and a single integer stands for both.
 
     Parameters
     ----------
@@ -37,19 +37,11 @@ class Pooling(Spec):
         Distance of two windows, >= 1.
     offset : int or pair of int
         Source position of the centre of the first window; any integer.
-    edge_mode : {"zero", "clamp"}
-        What is read outside the image.
     """
 
     kernel_size: PairLike = parameter(codecs.pair("k", low=1))
     strides: PairLike = parameter(codecs.pair("s", low=1), default=(1, 1))
     offset: PairLike = parameter(codecs.pair("o"), default=(0, 0))
-    edge_mode: EdgeMode = parameter(codecs.word(*EDGE_MODES), default="zero")
-
-    reads_source: ClassVar[bool] = True
-    """Whether the gradient reads the pixels of the source image; the average needs only its size."""
-    framework_padding: ClassVar[Padding]
-    """The padding that frameworks have for this kernel."""
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:
@@ -60,6 +52,27 @@ class Pooling(Spec):
     def dilation(self) -> Pair:
         """The distance of two taps, (y, x)."""
         return 1, 1
+
+    def default_outputs(self, shape: Shape) -> Pair:
+        """Return the default output size for an image of ``shape``."""
+        return default_size(self.windows, shape)
+
+
+class Pooling(Windowed):
+    """Parameters of every pooling kernel of MPS.
+
+    Parameters
+    ----------
+    edge_mode : {"zero", "clamp"}
+        What is read outside the image.
+    """
+
+    edge_mode: EdgeMode = parameter(codecs.word(*EDGE_MODES), default="zero")
+
+    reads_source: ClassVar[bool] = True
+    """Whether the gradient reads the pixels of the source image; the average needs only its size."""
+    framework_padding: ClassVar[Padding]
+    """The padding that frameworks have for this kernel."""
 
     def forward(
         self,
@@ -135,10 +148,6 @@ class Pooling(Spec):
     def reads(self, first: Pair, count: Pair, shape: Shape) -> tuple[tables.Reads, tables.Reads]:
         """Return, for y and x, what the windows ``first ... first + count - 1`` read of an image of ``shape``."""
         return by_axis(lambda *axis: tables.reads(*axis, self.edge_mode), self.windows, first, count, shape[1:3])
-
-    def default_outputs(self, shape: Shape) -> Pair:
-        """Return the default output size for an image of ``shape``."""
-        return default_size(self.windows, shape)
 
 
 class PoolingForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "n output_size c"}):

@@ -57,6 +57,8 @@ CASES: list[tuple[Any, Shapes, dict[str, Any]]] = [
     (mpsref.UpsamplingNearest((4, 1)), [(2, 1, 1, 3)], {}),
     (mpsref.UpsamplingBilinear((2, 3)), [IMAGE], {}),
     (mpsref.UpsamplingBilinear((4, 1), edge_mode="clamp"), [IMAGE], {}),
+    (mpsref.GraphPoolingMax((2, 3), (2, 1), dilations=(1, 2)), [IMAGE], {"output_size": (2, 4)}),
+    (mpsref.GraphPoolingMax(2, 1, (0, 1), 1, "local_flatten_3d", "NHWC"), [IMAGE], {"output_size": (4, 4)}),
     (mpsref.GraphResizeBilinear((4, 3)), [IMAGE], {}),
     (mpsref.GraphResizeNearest((2, 7), rounding="round_to_odd"), [IMAGE], {}),
     (mpsref.Arithmetic("subtract", 2.0, 0.5, 1.0, (1, 0, 1)), [IMAGE, IMAGE], {}),
@@ -88,6 +90,8 @@ def forward(spec: Any, inputs: list[Array], options: dict[str, Any]) -> Array:
     match spec:
         case mpsref.Concatenation():
             return spec.forward(inputs)
+        case mpsref.GraphPoolingMax():
+            return spec.forward(*inputs, **options)[0]
         case mpsref.BatchNormalization():
             x, *rest = inputs
             seen = spec.statistics(x)
@@ -118,6 +122,8 @@ def gradients(spec: Any, inputs: list[Array], y: Array, g: Array, options: dict[
             return [dx, dgamma.sum(0), dbeta.sum(0)][: len(inputs)]
         case mpsref.SoftMax() | mpsref.LogSoftMax():
             return [spec.gradient(g, y)]
+        case mpsref.GraphPoolingMax():
+            return [spec.gradient(g, spec.forward(x, **options)[1], x.shape)]
         case mpsref.Arithmetic():
             return list(spec.gradient(g, *inputs))
         case mpsref.Concatenation():
