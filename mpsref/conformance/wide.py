@@ -101,7 +101,13 @@ NONFINITE = "v7x31,clipped,min-1.0,max0.5,nonfinite"
 """Gradients and values with NaN, which clipping keeps, and with infinities."""
 
 EDGES: Mapping[str, tuple[str, ...]] = {
-    "Convolution.forward": (f"{MANY_TERMS},biased", "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3"),
+    "Convolution.forward": (
+        f"{MANY_TERMS},biased",
+        "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3",
+        "n1h1w1c1,k1x1,co65537",
+        "n2h257w1c1,k256x1,o128x0,co2,out2x1",
+    ),
+    "Convolution.gradient_weights": ("n65537h1w1c1,k1x1,co1",),
     "Convolution.gradient_data": (MANY_MAPS,),
     "ConvolutionTranspose.forward": (f"{MANY_TERMS},biased",),
     "ConvolutionTranspose.gradient_data": (MANY_MAPS,),
