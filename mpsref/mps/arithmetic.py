@@ -38,16 +38,16 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape, filled
-from mpsref.arguments.parameters import flag, integer, number, real
+from mpsref.arguments.parameters import Pair, flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
 from mpsref.kernels.broadcasting import Broadcasting, Operand
 from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Computation
+from mpsref.mps.core.encode import MPSCNNBinaryKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, Prepared
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
@@ -58,7 +58,6 @@ from mpsref.mps.core.whole_image import (
 )
 from mpsref.mps.graph.nodes import (
     BoundState,
-    Call,
     ForwardKernelNode,
     KernelNode,
     MPSNNBinaryGradientStateNode,
@@ -66,9 +65,10 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    StepCall,
     image_node,
 )
-from mpsref.registry import Backend, Operation, OperationKey, Problem, Spec
+from mpsref.registry import Backend, Operation, OperationKey, Spec
 
 
 class MPSNNComparisonType(types.Enumeration):
@@ -273,14 +273,11 @@ class MPSCNNArithmetic(_Operands, FunctionKernel, MPSCNNBinaryKernel):
         *(f"{side}_{name}" for side in SIDES for name in ("edge_mode", "source_feature_channel_max_count")),
     )
 
-    def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
-        return super()._repetition(sources, shape, record) if record.extras["mask"] is None else None
-
     def _extras(self) -> Mapping[str, object]:
         return {**super()._extras(), "mask": None}
 
-    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
-        record, function = super()._record(sources, shape, region), self._function()
+    def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
+        function = self._function()
         if not isinstance(function, Arithmetic) or not function.clamps:
             return record
         x, y = (source.array for source in sources)
@@ -372,42 +369,51 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         secondary = flag("is_secondary_source_filter", is_secondary_source_filter)
         return cls(secondary, **kernel._of_derivative(kernel.operation, secondary), backend=kernel.backend)
 
-    def _problem(self, g: Shape, source: Shape, state: MPSCNNArithmeticGradientState | None) -> ArithmeticGradient:
-        """Return the problem; a state sets the strides of the source image."""
+    @property
+    def _passed(self) -> int:
+        """The number of the operand that is the source image."""
         own = int(self.is_secondary_source_filter)
-        other = self.operation == "multiply"
-        passed = 1 - own if other else own  # the index of the operand that is the source image
-        operands, shapes = [Operand((1, 1, 1), (0, 0, 0))] * 2, [g, g]
+        return 1 - own if self.operation == "multiply" else own
+
+    def _configure(self, state: MPSCNNArithmeticGradientState, source: Shape) -> None:
+        """Set the strides of the source image."""
+        expected = state.record.source_shapes[self._passed]
+        if source != expected:
+            raise ShapeError(f"source_image has shape {source}; that of the forward pass was {expected}")
+        strides = state.function.operands[self._passed].strides
+        self._assign(**{f"secondary_{name}": step for name, step in zip(STRIDES, strides, strict=True)})
+
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        g, source = shapes
+        own, state = int(self.is_secondary_source_filter), self._state
+        operands, both = [Operand((1, 1, 1), (0, 0, 0))] * 2, [g, g]
         if state is None:
             strides = (getattr(self, f"secondary_{name}") for name in STRIDES)
-            operands[passed], shapes[passed] = operands[passed]._replace(strides=tuple(strides)), source
+            operands[self._passed], both[self._passed] = operands[self._passed]._replace(strides=tuple(strides)), source
         else:
-            operands, shapes = list(state.function.operands), list(state.record.source_shapes)
-            if source != shapes[passed]:
-                raise ShapeError(f"source_image has shape {source}; that of the forward pass was {shapes[passed]}")
-            self._assign(**{f"secondary_{name}": t for name, t in zip(STRIDES, operands[passed].strides, strict=True)})
-        function = self._derivative(other, own, operands)
+            operands, both = list(state.function.operands), list(state.record.source_shapes)
+        function = self._derivative(self.operation == "multiply", own, operands)
         wanted: Wanted = "secondary" if own else "primary"
-        x_shape, y_shape = (as_shape("shape", shape) for shape in shapes)
-        return ArithmeticGradient(function, x_shape, y_shape, wanted)
+        x_shape, y_shape = (as_shape("shape", shape) for shape in both)
+        mask, finishes = None if state is None else state.mask, self._finishes
+        problem = ArithmeticGradient(function, x_shape, y_shape, wanted)
+        if mask is None and not finishes:
+            return Computation(problem)
 
-    def _function(self, g: Shape, state: MPSCNNArithmeticGradientState | None) -> NoReturn:
+        def masked(images: Sequence[Array], backend: str | Backend | None) -> Array:
+            """Apply the mask to g, compute the gradient, then add the bias and clamp, in float32 at least."""
+            g, *others = images[: len(problem.input_shapes)]
+            if mask is not None:
+                g = np.where(mask, g, g.dtype.type(0))
+            wide = np.result_type(g, np.float32) if finishes else g.dtype
+            return self._with_bias(
+                registry.run_one(problem, g.astype(wide, copy=False), *others, backend=backend), backend
+            )
+
+        return Computation(problem, compute=masked)
+
+    def _function(self, g: Shape) -> NoReturn:
         raise NotImplementedError("_problem is overridden, since a problem has two operands")
-
-    def _repetition(self, sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord) -> Prepared | None:
-        is_one_problem = record.extras["mask"] is None and not self._finishes
-        return super()._repetition(sources, shape, record) if is_one_problem else None
-
-    def _gradient(
-        self, problem: Problem, g: Array, source: Array, state: MPSCNNArithmeticGradientState | None
-    ) -> Array:
-        """Apply the mask to g, compute the gradient, then add the bias and clamp, in float32 at least."""
-        if state is not None and state.mask is not None:
-            g = np.where(state.mask, g, g.dtype.type(0))
-        wide = np.result_type(g, np.float32) if self._finishes else g.dtype
-        result = super()._gradient(problem, g.astype(wide, copy=False), source, state)
-        with np.errstate(over="ignore"):
-            return self._with_bias(result, self.backend).astype(g.dtype.newbyteorder("="), copy=False)
 
 
 class MPSCNNAddGradient(MPSCNNArithmeticGradient):
@@ -470,7 +476,7 @@ class MPSNNBinaryArithmeticNode(_Operands, ForwardKernelNode):
         KernelNode.__init__(self, sources, **properties)
         self._kernel()._function()  # raises for illegal parameters
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         if self.state_class is not None and call.spec.clamps:
             call.state["sources"] = images  # for the mask of the clamp
         return super()._compute(call, *images)
@@ -511,7 +517,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         last = [Operation(Arithmetic, "forward")] if self._finishes else []
         return [*super()._operations(step), *last]
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         g, *others = images
         spec, own = call.spec, int(self.is_secondary_source_filter)
         operands: list[Array | Shape] = [*call.forward_shapes]  # the shape suffices for an operand that is not read

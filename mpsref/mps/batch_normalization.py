@@ -48,13 +48,15 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.device import on_host
-from mpsref.arguments.parameters import PairLike, pair
+from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics, not_negative
 from mpsref.mps.core import image_arguments
-from mpsref.mps.core.clip_regions import Region, destination_region
+from mpsref.mps.core.call import Call, Computation, problem_of
+from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import (
     Encoded,
@@ -65,7 +67,7 @@ from mpsref.mps.core.image_arguments import (
     expire,
     is_list_of_arrays,
 )
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, MPSKernel
+from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, optional, unknown_keyword
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
@@ -79,8 +81,8 @@ from mpsref.mps.core.state import (
     state_of_batch,
 )
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.core.whole_image import computed, require_defaults
-from mpsref.mps.graph.nodes import Call, Step, StepState
+from mpsref.mps.core.whole_image import require_defaults, whole
+from mpsref.mps.graph.nodes import Step, StepCall, StepState
 from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
 from mpsref.mps.normalization import WHOLE, NormalizationKernel, NormalizationNode, NormalizationParameters, any_source
@@ -140,7 +142,13 @@ def encoded(
     """Return the results of all chunks of ``sources``: in the given destination, or new images of ``dtypes``."""
     results, given = [], destinations(kernel.destination_name, destination, sources, command_buffer)
     for chunks, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
-        array = computed(kernel, chunks, Destination(target, chunks[-1].array.shape, dtype), *operands)
+        images, shape = [chunk.array for chunk in chunks], chunks[-1].array.shape
+        computation, wider = kernel._problem([image.shape for image in images], shape[1:3]), dtype != images[0].dtype
+        call = Call(
+            *(computation, (None,) * len(images), len(images), kernel.destination_name, shape),
+            *(dtype if wider else None, whole(shape), True, 0 in shape),
+        )
+        array = call.run(images, None if target is None else target.array, kernel.backend, operands)
         results.append(
             image_arguments.like(chunks[0].value, array) if target is None else image_arguments.written(target)
         )
@@ -374,7 +382,7 @@ class MakesNoImage(ImageKernel):
     def _unavailable(self, method: str) -> UnsupportedError:
         return unavailable(self, method, f"it makes no image; use {self._form}")
 
-    def _compute(self, *_: object) -> None:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> NoReturn:
         raise AssertionError("encode_batch writes the state, not an image")
 
 
@@ -515,18 +523,21 @@ class MPSCNNBatchNormalization(NormalizationKernel):
                 )
         if destination_image is not None and destination_size is not None:
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
-        with Encoding(self, command_buffer) as own:
-            check_channels(chunks, own.number_of_feature_channels)
-            dtypes = [own._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
-            require_defaults(own, *WHOLE)
-            mean, variance = own._stored_statistics() if state is None else state.current_statistics()
-            results = encoded(own, destination_image, (chunks,), dtypes, command_buffer, mean, variance)
-            if state is not None and images_in(chunks):
-                state.use_statistics()
-            expire(chunks)
-            if state is not None:
-                state._count_read()
-            return results if is_list_of_arrays(source_image) else results[0]
+        check_encodable(command_buffer)
+        own = self._to_configure()
+        check_channels(chunks, own.number_of_feature_channels)
+        dtypes = [own._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
+        require_defaults(own, *WHOLE)
+        mean, variance = own._stored_statistics() if state is None else state.current_statistics()
+        vectors = mean, variance, own._loaded.gamma, own._loaded.beta
+        results = encoded(own, destination_image, (chunks,), dtypes, command_buffer, *vectors)
+        if state is not None and images_in(chunks):
+            state.use_statistics()
+        expire(chunks)
+        if state is not None:
+            state._count_read()
+        self._take(own)
+        return results if is_list_of_arrays(source_image) else results[0]
 
     encode_batch = batch_form(encode)
 
@@ -562,10 +573,10 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             )
         return mean, variance
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        (x,), (mean, variance), loaded = inputs, operands, self._loaded
-        vectors = mean, variance, loaded.gamma, loaded.beta
-        self.function.forward(x, *vectors, out=destination[region], backend=self.backend)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        gamma, beta = self._loaded.gamma, self._loaded.beta
+        problem = problem_of(self.function, "forward", shapes[0], gamma is not None, beta is not None)
+        return Computation(problem, images=1)
 
     # --- states ---
 
@@ -579,7 +590,9 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
         ``source_states`` must be empty or ``None``. Raises ``ValueError`` or ``TypeError`` for images that do not fit.
         """
-        self._check_no_states(state_of_batch("source_states", source_states, 1))
+        given = state_of_batch("source_states", source_states, 1)
+        if given is not None:
+            self._check_state(given)
         chunks = chunks_of("source_image", source_image)
         if not chunks:
             raise ValueError("source_image is an empty list; pass one chunk of the batch at least")
@@ -797,9 +810,12 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
 
     encode_batch = batch_form(encode)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        function, vectors, sums = operands
-        function.gradient(*inputs, *vectors, sums=sums, out=destination[region], backend=self.backend)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(
+            compute=lambda images, backend, function, vectors, sums: function.gradient(
+                *images, *vectors, sums=sums, backend=backend
+            )
+        )
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -868,7 +884,7 @@ class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
         of_batch = step.trains or forward._uses_batch(True)
         return [*["statistics_gradient"] * of_batch, *["gradient"] * step.result_is_needed]
 
-    def _compute(self, call: Call, *images: Array) -> Array | None:
+    def _compute(self, call: StepCall, *images: Array) -> Array | None:
         g, x = images
         spec, parameters = call.spec, call.parameters
         statistics = call.state.get("statistics")
@@ -911,7 +927,7 @@ class MPSCNNBatchNormalizationNode(NormalizationNode):
             return trains
         return self.flags is MPSCNNBatchNormalizationFlags.Always
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         spec, parameters, x = call.spec, call.parameters, images[0]
         mean, variance = parameters["mean"], parameters["variance"]
         if self._uses_batch(call.trains):

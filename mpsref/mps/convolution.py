@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
@@ -41,25 +42,24 @@ from mpsref.mps.convolution_kernel import (
     WeightedKernel,
     check_trainable,
 )
-from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan
+from mpsref.mps.core.call import Call, Computation
+from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.properties import Alias, fix
-from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
+from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
-    Call,
     CustomPolicy,
     MPSNNGradientStateNode,
     MPSNNImageNode,
     MPSNNStateNode,
     MPSNNTrainingStyle,
     Step,
+    StepCall,
     StepState,
-    planned,
+    bound_by_kernel,
 )
 from mpsref.mps.graph.trainable import (
     JointUpdate,
@@ -114,12 +114,12 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         factor = self.sub_pixel_scale_factor
         return super()._described(sources, (n, height * factor, width * factor, channels))
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         factor, (height, width) = self.sub_pixel_scale_factor, size
         if factor == 1:
-            return super()._plan(shapes, size)
-        plan = super()._plan(shapes, (-(-height // factor), -(-width // factor)))
-        return plan._replace(result=lambda image: rearranged(image, factor)[:, :height, :width])
+            return super()._problem(shapes, size)
+        made = super()._problem(shapes, (-(-height // factor), -(-width // factor)))
+        return made._replace(result=lambda image: rearranged(image, factor)[:, :height, :width])
 
 
 def rearranged(image: Array, factor: int) -> Array:
@@ -149,11 +149,10 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
         offset, (y, x) = state.source.offset, state.source.windows
         return {"secondary_offset": offset._replace(x=offset.x - x.center, y=offset.y - y.center)}
 
-    def _run_with_state(
-        self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination
-    ) -> Array | None:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        shape, dtype = super()._place(sources, asked, state)
         self._check_edge_modes({self.secondary_edge_mode} | ({state.source.edge_mode} if state is not None else set()))
-        return super()._run_with_state(state, sources, destination)
+        return shape, dtype
 
     def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
         if self.gradient_option & DATA and MPSImageEdgeMode.Clamp in modes:
@@ -168,12 +167,11 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
         offset = y_window.offset + y_window.center, x_window.offset + x_window.center
         return convolution(source, offset, self._loaded.descriptor.effective_groups)
 
-    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        """Write the gradient for a forward pass with the offset that belongs to the effective offset."""
-        source = self._source_properties(0)
-        function = convolution(source, self._forward_offset(), self._loaded.descriptor.effective_groups)
-        shape = g.shape[0], *region.size, shape[3]
-        function.gradient_data(g, self._functional_weights, shape, out=destination[region], backend=self.backend)
+    def _data_gradient(self, g: Shape, source: Shape, size: Pair) -> Computation:
+        """Return the problem of a forward pass with the offset that belongs to the effective offset."""
+        own = self._source_properties(0)
+        function = convolution(own, self._forward_offset(), self._loaded.descriptor.effective_groups)
+        return self._of_data(function, g, (g[0], *size, source[3]))
 
     def _forward_offset(self) -> Pair:
         windows = self._source_properties(0).windows
@@ -308,21 +306,23 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return [*["gradient_weights"] * step.trains, *["gradient_data"] * step.result_is_needed]
 
-    def _compute(self, call: Call, *images: Array) -> Array | None:
-        g, x = images
+    def _compute(self, call: StepCall, *images: Array) -> Array | None:
+        forward: Call = call.details
+        (g, x), (part,) = images, forward.reads
+        if not forward.is_whole or part is not None:
+            part = part or (slice(None),) * 4
+            g, x = g[forward.region], x[part]
         if call.trains:
             accumulate(call.state, "gradients", call.spec.gradient_weights(g, x, backend=call.backend))
         if not call.result_is_needed:
             return None
-        weights = call.parameters["weights"]
-        return call.spec.gradient_data(g, weights, x.shape, backend=call.backend)  # type: ignore[no-any-return]
-
-
-class _Details(NamedTuple):
-    """The plan of the forward kernel, and the record of its pass, for its state."""
-
-    plan: Plan
-    record: ForwardRecord
+        result: Array = call.spec.gradient_data(g, call.parameters["weights"], x.shape, backend=call.backend)
+        if part is None:
+            return result
+        whole = arrays.empty("the result", call.result_shape, result.dtype, (result,))
+        whole.fill(0)
+        whole[part] = result
+        return whole
 
 
 class MPSCNNConvolutionNode(WeightedNode):
@@ -349,7 +349,7 @@ class MPSCNNConvolutionNode(WeightedNode):
         return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
 
     def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
-        return self._bound(parameters.kernel._to_configure(), shapes)
+        return self._bound(parameters.kernel, shapes)
 
     def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape | None = None) -> Bound:
         if isinstance(kernel.padding, MPSNNDefaultPadding) and shapes[0][3] != kernel.input_feature_channels:
@@ -357,9 +357,8 @@ class MPSCNNConvolutionNode(WeightedNode):
                 f"its source has {shapes[0][3]} channels, and its weights are for {kernel.input_feature_channels}; "
                 "both must be equal: a node reads whole images"
             )
-        found, plan, record = planned(kernel, shapes, result)
-        return found._replace(details=_Details(plan, record))
+        return bound_by_kernel(kernel, shapes, result)
 
-    def _compute(self, call: Call, *images: Array) -> Array:
-        plan: Plan = call.details.plan
-        return plan.computed(images, (call.parameters["weights"], call.parameters["biases"]), call.backend)
+    def _compute(self, call: StepCall, *images: Array) -> Array:
+        operands = call.parameters["weights"], call.parameters["biases"]
+        return call.details.run(images, None, call.backend, operands)  # type: ignore[no-any-return]

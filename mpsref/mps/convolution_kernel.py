@@ -44,11 +44,12 @@ from mpsref.mps.convolution_descriptor import (
     MPSNNConvolutionAccumulatorPrecisionOption,
     gradient_option,
 )
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.call import Call, Computation, problem_of
+from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
+from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.image_arguments import ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.properties import Alias, Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, SourceProperties, Synchronized
@@ -337,7 +338,7 @@ def _check_precision(chosen: MPSNNConvolutionAccumulatorPrecisionOption, loaded:
         )
 
 
-class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
+class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     """A forward kernel with weights: convolution, fully connected layer, transposed convolution."""
 
     state_class: ClassVar[type[MPSCNNConvolutionGradientState]] = MPSCNNConvolutionGradientState
@@ -366,9 +367,9 @@ class ForwardWeightedKernel(WeightedKernel, PlannedKernel, MPSCNNKernel):
     def _spec(self) -> WeightedSpec:
         """Return the functional form, with the current properties."""
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         weights, biases = operands = self._functional_weights, self._loaded.biases
-        return Plan(
+        return Computation(
             problem_of(self._spec(), "forward", shapes[0], len(weights), size, biases is not None), operands=operands
         )
 
@@ -461,6 +462,10 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
 
     def _check_state(self, state: MPSCNNConvolutionGradientState) -> None:
         super()._check_state(state)
+        self._check_layer(state)
+
+    def _check_layer(self, state: MPSCNNConvolutionGradientState) -> None:
+        """Check what may change between encodes with one state."""
         if self.gradient_option & WEIGHTS:
             state.check_same_batch("gradient_state")
         if not self.same_layer(state.kernel):
@@ -477,20 +482,21 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
         return self.source_image_feature_channels
 
     def _run_with_state(
-        self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination
+        self, state: MPSCNNConvolutionGradientState | None, call: Call, images: Sequence[Array], target: Array | None
     ) -> Array | None:
         """Compute all gradients, then write the state, which no error changes."""
-        option, result = self.gradient_option, None
-        gradients = None
+        option, result, gradients = self.gradient_option, None, None
+        if state is not None:
+            self._check_layer(state)
         if option & WEIGHTS:
-            g, x = self._select(sources, destination.shape)[0]
-            images = np.result_type(g, x)
+            g, x = (image if index is None else image[index] for image, index in zip(images, call.reads, strict=True))
+            narrow = np.result_type(g, x)
             # Sums over the batch are in float64 if the backend supports it, and rounded when the state is written.
-            wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else images
+            wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else narrow
             wider = (image.astype(wide, copy=False) for image in (g, x))
-            gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, images)
+            gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, narrow)
         if option & DATA:
-            result = super()._run_with_state(state, sources, destination)
+            result = super()._run_with_state(state, call, images, target)
         if gradients is not None:
             assert state is not None  # see _check_without_state
             state.accumulate(*gradients)
@@ -507,23 +513,25 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
     def _weights_function(self) -> WeightedSpec:
         """Return the functional form whose ``gradient_weights`` is that of the regions that are read."""
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        g, x = inputs
-        if 0 in g.shape:
-            destination[region] = 0
-        else:
-            self._write_data_gradient(g, x.shape, destination, region)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        g, source = shapes
+        if 0 in g:
+            return Computation(compute=lambda images, backend: 0, images=1)
+        if self.gradient_option & DATA:
+            return self._data_gradient(g, source, size)
+        return Computation(images=1)  # which does not run
 
-    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        """Write ``destination[region]``: its rows and columns of the gradient for a source of this ``shape``."""
-        function, target, (_, height, width, _) = self._weights_function(), destination[region], shape
-        if region.rows.stop > height or region.columns.stop > width:
+    def _data_gradient(self, g: Shape, source: Shape, size: Pair) -> Computation:
+        """Return the problem of the gradient for the data, in the pixels of the source."""
+        x, y = (0, 0) if self.clip_rect is None else self.clip_rect.origin[:2]
+        if y + size[0] > source[1] or x + size[1] > source[2]:
             raise ShapeError(
-                f"clip_rect covers the rows below {region.rows.stop} and the columns below {region.columns.stop} of "
-                f"{self.destination_name}; the source image has only {height} x {width}: use a smaller clip_rect"
+                f"clip_rect covers the rows below {y + size[0]} and the columns below {x + size[1]} of "
+                f"{self.destination_name}; the source image has only {source[1]} x {source[2]}: use a smaller clip_rect"
             )
-        if region.size == (height, width):
-            function.gradient_data(g, self._functional_weights, shape, out=target, backend=self.backend)
-            return
-        whole = function.gradient_data(g, self._functional_weights, shape, backend=self.backend)
-        target[...] = whole[:, region.rows, region.columns]
+        return self._of_data(self._weights_function(), g, source, None if size == source[1:3] else (y, x))
+
+    def _of_data(self, function: WeightedSpec, g: Shape, source: Shape, first: Pair | None = None) -> Computation:
+        weights = self._functional_weights
+        problem = problem_of(function, "gradient_data", source, len(weights), g[1:3])
+        return Computation(problem, first, (weights,))

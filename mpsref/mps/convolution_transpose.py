@@ -16,7 +16,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Never
 
-from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.arrays import DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
@@ -37,8 +37,7 @@ from mpsref.mps.convolution_kernel import (
 )
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, Encoding
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Alias, Property, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
@@ -154,19 +153,20 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         images = source.array.shape[0]
         paired = one_state("convolution_gradient_state", convolution_gradient_state, images)
-        with Encoding(self, command_buffer) as own:
-            if paired is not None:
-                size = own._configure_from(paired)
-                check_usable("convolution_gradient_state", paired, command_buffer)
-                destination_size = _checked_size(size, destination_image, destination_size)
-            result = own._encode(
-                (source,), destination_image, destination_size, return_state, destination_state, command_buffer
-            )
-            state = result[1] if return_state else one_state("destination_state", destination_state, images)
-            if isinstance(state, MPSCNNConvolutionTransposeGradientState):
-                state.pair(paired)
-            if paired is not None:
-                paired._count_read()
+        own = self._to_configure()
+        if paired is not None:
+            size = own._configure_from(paired)
+            check_usable("convolution_gradient_state", paired, command_buffer)
+            destination_size = _checked_size(size, destination_image, destination_size)
+        result = own._encode(
+            (source,), destination_image, destination_size, return_state, destination_state, command_buffer
+        )
+        state = result[1] if return_state else one_state("destination_state", destination_state, images)
+        if isinstance(state, MPSCNNConvolutionTransposeGradientState):
+            state.pair(paired)
+        if paired is not None:
+            paired._count_read()
+        self._take(own)
         return result
 
     encode_batch = batch_form(encode)
@@ -265,20 +265,17 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     def _family_configuration(self, state: MPSCNNConvolutionTransposeGradientState) -> Mapping[str, object]:
         return {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
 
-    def _run_with_state(
-        self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination
-    ) -> Array | None:
-        given, shape, _ = destination
-        assert state is not None  # see _check_without_state
-        if given is not None:
-            expected = state.source_height, state.source_width
-            if shape[1:3] != expected:
-                raise ShapeError(
-                    f"{self.destination_name} has height and width {shape[1:3]}; they must be {expected}, as those of "
-                    "the forward source"
-                )
-            sources, *_ = self._place(state, *sources, None)
-        return super()._run_with_state(state, sources, destination)
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        if state is None:
+            self._check_without_state(None)
+        expected = state.source_height, state.source_width
+        if asked is not None and asked[1:3] != expected:
+            raise ShapeError(
+                f"{self.destination_name} has height and width {asked[1:3]}; they must be {expected}, as those of the "
+                "forward source"
+            )
+        shape, dtype = super()._place(sources, None, state)
+        return asked or shape, dtype
 
     def _weights_function(self) -> ConvolutionTranspose:
         return self._function(self.secondary_offset, (self.kernel_offset_y, self.kernel_offset_x))

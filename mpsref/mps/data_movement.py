@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Never
 
 from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import choice, integer, number
+from mpsref.arguments.parameters import Pair, choice, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.pad import EDGES
@@ -56,7 +56,6 @@ from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
-    Call,
     ForwardKernelNode,
     FunctionGradientNode,
     FunctionNode,
@@ -66,6 +65,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    StepCall,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Operation, OperationKey
@@ -146,12 +146,14 @@ class MPSNNPadGradient(_PadSizes, WholeImageGradient):
     fixed = tuple(name for name in WholeImageGradient.fixed if name != "secondary_edge_mode")
     secondary_edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the forward kernel.")
 
-    def _function(self, g: Shape, state: MPSNNGradientState | None) -> Pad:
-        if state is not None:
-            function: Pad = state.record.extras["function"]
-            before, after = (MPSImageCoordinate(x, y, c) for y, x, c in (function.before, function.after))
-            self._assign(padding_size_before=before, padding_size_after=after)
-            self._assign(secondary_edge_mode=state.source.edge_mode)
+    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
+        super()._configure(state, source)
+        function: Pad = state.record.extras["function"]
+        before, after = (MPSImageCoordinate(x, y, c) for y, x, c in (function.before, function.after))
+        self._assign(padding_size_before=before, padding_size_after=after)
+        self._assign(secondary_edge_mode=state.source.edge_mode)
+
+    def _function(self, g: Shape) -> Pad:
         return Pad(*self._padding(), EDGES[self.secondary_edge_mode])
 
 
@@ -224,13 +226,13 @@ class MPSNNReshape(WholeImageKernel):
 
     encode_batch = batch_form(encode)
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         if not hasattr(self, "_size"):
             raise UnsupportedError(
                 "the size of a reshaped image is an argument of MPSNNReshape.encode: pass reshaped_width, "
                 "reshaped_height and reshaped_feature_channels there"
             )
-        return super()._infer_padding(sources)
+        return super()._place(sources, asked, state)
 
     def _result_state(
         self,
@@ -257,12 +259,12 @@ class MPSNNReshapeGradient(WholeImageGradient):
     forward_class = MPSNNReshape
     element_order = MPSNNReshape.element_order
 
-    def _function(self, g: Shape, state: MPSNNGradientState | None) -> Reshape:
-        if state is not None:
-            function: Reshape = state.record.extras["function"]
-            self._assign(element_order=function.element_order)
-            return function
-        _, height, width, channels = g
+    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
+        super()._configure(state, source)
+        self._assign(element_order=state.record.extras["function"].element_order)
+
+    def _function(self, g: Shape) -> Reshape:
+        _, height, width, channels = g if self._state is None else self._state.record.destination_shape
         return Reshape((height, width, channels), self.element_order)  # type: ignore[arg-type]
 
 
@@ -361,7 +363,7 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
     def _operations(self, step: Step) -> Sequence[OperationKey]:
         return (Operation(Slice, "forward"),)
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         before = sum(call.spec.aligned(shape[3]) for shape in call.forward_shapes[: self.source_index])
         return _channels(before, call.result_shape[3]).forward(images[0], backend=call.backend)
 
@@ -411,7 +413,7 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
                 )
         return Bound(spec, (*first[:3], sum(spec.aligned(shape[3]) for shape in shapes)))
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         return call.spec.forward(images, backend=call.backend)  # type: ignore[no-any-return]
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, replace
 from typing import Any, Never
 
 import numpy as np
@@ -29,26 +29,27 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, Shape, copied, empty
 from mpsref.arguments.device import is_on_device, on_host
-from mpsref.arguments.parameters import word_of
+from mpsref.arguments.parameters import Pair, word_of
 from mpsref.errors import OrderError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.clip_regions import Region, count, overlap
+from mpsref.mps.core.call import Call, Computation, problem_of
+from mpsref.mps.core.clip_regions import count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
-from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.properties import Argument, Property, constructed, fix, unknown_keyword
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
-    Call,
     FunctionNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    StepCall,
 )
 
 ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
@@ -210,17 +211,16 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         require_defaults(self, *IMAGE)
         return super()._result_state(*arguments)
 
-    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region, *operands: Any) -> ForwardRecord:
-        require_whole(self, self.destination_name, region, sources[0].array.shape)
-        return super()._record(sources, shape, region, *operands)
+    def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
+        size = record.clip_rect.size
+        written = size.depth, size.height, size.width, record.destination_feature_channels
+        require_whole(self, written, record.source_shapes[0])
+        return replace(record, extras={**record.extras, "mask": operands[0] if operands else None})
 
-    def _extras(self, mask: Array | None = None) -> Mapping[str, object]:
-        return {**super()._extras(), "mask": mask}
-
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
-        require_whole(self, self.destination_name, region, inputs[0].shape)
-        self.function.forward(inputs[0], *operands, out=destination[region], backend=self.backend)
+        require_whole(self, size, shapes[0])
+        return Computation(problem_of(self.function, "forward", shapes[0]))
 
 
 @constructed()
@@ -237,29 +237,28 @@ class MPSCNNDropoutGradient(_DropoutKernel, WindowedGradient):
         """Return the channels of the source gradient; the source image is not read."""
         return count(read[0])
 
-    def _run_with_state(
-        self, state: MPSCNNDropoutGradientState | None, sources: SourcePair, destination: Destination
-    ) -> Array | None:
-        if state is None:
-            raise TypeError(
-                "gradient_state is None; the gradient of dropout needs the state that "
-                "MPSCNNDropout.encode(..., return_state=True) returns, which holds the mask"
-            )
-        return self._run(sources, destination, state.device_read())[0]
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
+        raise TypeError(
+            "gradient_state is None; the gradient of dropout needs the state that "
+            "MPSCNNDropout.encode(..., return_state=True) returns, which holds the mask"
+        )
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        g = inputs[0]
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         require_defaults(
             self,
             *("primary_offset", "kernel_offset_x", "kernel_offset_y", "clip_rect"),
             *("destination_feature_channel_offset", "primary_source_feature_channel_offset"),
             "secondary_source_feature_channel_offset",
         )
-        require_whole(self, self.destination_name, region, g.shape)
-        mask = shifted(
-            operands[0], self.function.mask_shape(g.shape), self.secondary_offset, self.function.mask_strides
-        )
-        self.function.gradient(g, mask, out=destination[region], backend=self.backend)
+        require_whole(self, size, shapes[0])
+        return Computation(problem_of(self.function, "gradient", shapes[0]), images=1)
+
+    def _run_with_state(
+        self, state: MPSCNNDropoutGradientState, call: Call, images: Sequence[Array], target: Array | None
+    ) -> Array:
+        function, shape = self.function, images[0].shape
+        mask = shifted(state.device_read(), function.mask_shape(shape), self.secondary_offset, function.mask_strides)
+        return call.run(images, target, self.backend, (mask,))
 
 
 def _target(dropout: Dropout, shape: Shape, like: Array) -> Array | None:
@@ -308,7 +307,7 @@ class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
                 "mask is drawn once, in the forward pass"
             )
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         dropout: Dropout = call.spec
         return dropout.gradient(images[0], call.state["mask"], backend=call.backend)
 
@@ -342,11 +341,11 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return "mask", "forward"
 
-    def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
+    def _prepare(self, call: StepCall, like: Array) -> Sequence[Array | None]:
         dropout, shape = call.spec, call.shapes[0]
         return [dropout.mask(shape, call.sequence, out=_target(dropout, shape, like), backend=call.backend)]
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         dropout: Dropout = call.spec
         (mask,) = call.prepared
         assert mask is not None

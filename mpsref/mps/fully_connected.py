@@ -85,7 +85,7 @@ class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
     def _weights_function(self) -> FullyConnected:
         return self._spec()
 
-    _write_data_gradient = WeightedGradientKernel._write_data_gradient  # not at an offset
+    _data_gradient = WeightedGradientKernel._data_gradient  # not at an offset
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------

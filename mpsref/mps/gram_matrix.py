@@ -20,14 +20,14 @@ Source: ``MPSCNNConvolution.h``, ``MPSNNGraphNodes.h`` [doc].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape, concatenated
-from mpsref.arguments.parameters import number
+from mpsref.arguments.parameters import Pair, number
 from mpsref.kernels import Convolution
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Computation
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Argument, constructed
 from mpsref.mps.core.state import MPSNNGradientState
@@ -35,12 +35,12 @@ from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
-    Call,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    StepCall,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
@@ -80,27 +80,19 @@ class _Alpha:
 class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
     """The Gram matrix of the channels of each image, (N, H, W, C) to (N, 1, C, C)."""
 
-    repeats = False  # one problem for each image
-
     def _function(self) -> Convolution:
         return PIXEL
 
-    def _shape_from(self, *shapes: Shape) -> Shape:
+    def _result_shape(self, *shapes: Shape) -> Shape:
         ((n, _, _, channels),) = shapes
         return n, 1, channels, channels
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        destination[region] = gram(inputs[0], self.alpha, self.backend)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        alpha = self.alpha
+        return Computation(compute=lambda images, backend: gram(images[0], alpha, backend))
 
     def _extras(self) -> Mapping[str, object]:
         return {"alpha": self.alpha}
-
-
-class _Shapes(NamedTuple):
-    """The shapes of a gradient, in place of a problem: there is one problem for each image."""
-
-    input_shapes: Mapping[str, Shape]
-    result_shapes: tuple[Shape, ...]
 
 
 @saved("alpha")
@@ -109,22 +101,21 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
     """The gradient of :class:`MPSNNGramMatrixCalculation`; a state sets ``alpha``."""
 
     forward_class = MPSNNGramMatrixCalculation
-    repeats = False  # one problem for each image
 
-    def _problem(self, g: Shape, source: Shape, state: MPSNNGradientState | None) -> Any:
-        if state is not None:
-            self._check_secondary(state, source)
-            self._assign(alpha=state.record.extras["alpha"])
+    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
+        super()._configure(state, source)
+        self._assign(alpha=state.record.extras["alpha"])
+
+    def _function(self, g: Shape) -> Convolution:
+        return PIXEL
+
+    def _shapes(self, g: Shape, source: Shape) -> tuple[Shape, Shape]:
         n, _, _, channels = source
-        return _Shapes({"g": (n, 1, channels, channels)}, (source,))
+        return (n, 1, channels, channels), source
 
-    def _gradient(self, problem: object, g: Array, source: Array, state: object) -> Array:
-        wide = np.result_type(g, source)
-        result = gram_gradient(g.astype(wide), source.astype(wide), self.alpha, self.backend)
-        return result.astype(g.dtype.newbyteorder("="), copy=False)
-
-    def _function(self, g: Shape, state: object) -> NoReturn:
-        raise NotImplementedError("_problem is overridden, since there is one problem for each image")
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        alpha = self.alpha
+        return Computation(compute=lambda images, backend: gram_gradient(images[0], images[1], alpha, backend))
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -146,7 +137,7 @@ class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return ("forward",)
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         g, x = images
         return gram_gradient(g, x, self.alpha, call.backend)
 
@@ -172,5 +163,5 @@ class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
         n, _, _, channels = shapes[0]
         return Bound(PIXEL, (n, 1, channels, channels))
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         return gram(images[0], self.alpha, call.backend)

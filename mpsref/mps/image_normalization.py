@@ -34,24 +34,23 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape, is_array
+from mpsref.arguments.arrays import Array, DType, Shape, is_array
 from mpsref.arguments.parameters import Pair, integer
 from mpsref.arguments.text import shown
-from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.errors import ShapeError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Call, Computation, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan, PlannedKernel, problem_of
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.properties import Alias, constructed
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, Synchronized
 from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole
-from mpsref.mps.graph.nodes import Call, StepState
+from mpsref.mps.graph.nodes import StepCall, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
 from mpsref.mps.normalization import WHOLE, NormalizationKernel, NormalizationNode, NormalizationParameters
 from mpsref.mps.normalization_data_source import (
@@ -172,7 +171,7 @@ class ImageNormalizationGradientState(BufferState):
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
+class ImageNormalizationKernel(NormalizationKernel):
     """A forward kernel with a data source; not a class of Apple's."""
 
     accepts_lists = True
@@ -189,21 +188,22 @@ class ImageNormalizationKernel(PlannedKernel, NormalizationKernel):
         assert isinstance(state, self.state_class)
         _check_whole("destination_state", state)
 
-    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        shape, dtype = super()._place(sources, asked, state)
         require_defaults(self, *WHOLE)
-        images, region = super()._select(sources, shape)
-        if images[0].shape[3] != self._loaded.number_of_feature_channels:
+        source = sources[0].array.shape
+        if source[3] != self._loaded.number_of_feature_channels:
             raise ShapeError(
-                f"source_image has {images[0].shape[3]} channels; number_of_feature_channels of the data source is "
+                f"source_image has {source[3]} channels; number_of_feature_channels of the data source is "
                 f"{self._loaded.number_of_feature_channels}: both must be equal"
             )
-        require_whole(self, self.destination_name, region, sources[0].array.shape)
-        return images, region
+        require_whole(self, shape, source)
+        return shape, dtype
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         gamma, beta = operands = self._loaded.gamma, self._loaded.beta
         problem = problem_of(self.function, "forward", shapes[0], gamma is not None, beta is not None)
-        return Plan(problem, operands=operands)
+        return Computation(problem, operands=operands)
 
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self._kernel}
@@ -222,33 +222,34 @@ class ImageNormalizationGradient(WindowedGradient):
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
 
-    def _check_state(self, state: ImageNormalizationGradientState) -> None:
-        super()._check_state(state)
-        _check_whole("gradient_state", state)
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        if state is None:
+            self._check_without_state(None)
+        shape, dtype = super()._place(sources, asked, state)
+        g, x = (source.array.shape for source in sources)
+        require_defaults(self, *WHOLE_GRADIENT)
+        if not g == x == shape == state.record.source_shapes[0]:
+            raise ShapeError(
+                f"source_gradient has shape {g}, source_image {x}, destination_gradient {shape} and the source image "
+                f"of the forward pass {state.record.source_shapes[0]}; all must be equal"
+            )
+        return shape, dtype
+
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation()  # the three results are computed together
 
     def _run_with_state(
-        self, state: ImageNormalizationGradientState, sources: SourcePair, destination: Destination
-    ) -> Array | None:
+        self, state: ImageNormalizationGradientState, call: Call, images: Sequence[Array], target: Array | None
+    ) -> Array:
         """Compute all three gradients, then write the state, which no error changes."""
-        given, shape, _ = destination
-        g, x = (source.array for source in sources)
-        require_defaults(self, *WHOLE_GRADIENT)
-        if not g.shape == x.shape == shape == state.record.source_shapes[0]:
-            raise ShapeError(
-                f"source_gradient has shape {g.shape}, source_image {x.shape}, destination_gradient {shape} and the "
-                f"source image of the forward pass {state.record.source_shapes[0]}; all must be equal"
-            )
-        kernel = state.kernel
+        _check_whole("gradient_state", state)
+        (g, x), kernel = images, state.kernel
         dx, *gradients = kernel.function.gradient(g, x, kernel._loaded.gamma, backend=self.backend)
-        if given is not None:
+        if target is not None:
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
-                given.array[...] = dx
+                target[...] = dx
         state.write(*gradients)
         return dx
-
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Not reached: the three results are computed together, with the state."""
-        raise UnsupportedError(f"{type(self).__name__} needs a gradient_state")
 
 
 def _check_whole(name: str, state: ImageNormalizationGradientState) -> None:
@@ -342,7 +343,7 @@ class _Parameters(NormalizationParameters):
 
 
 class _GradientNode(TrainableGradientNode):
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         dx, *gradients = call.spec.gradient(*images, call.parameters["gamma"], backend=call.backend)
         if call.trains:
             accumulate(call.state, "gradients", tuple(gradients))
@@ -360,7 +361,7 @@ class MPSCNNGroupNormalizationGradientNode(_GradientNode):
 class _Node(NormalizationNode):
     parameters_class = _Parameters
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         parameters = call.parameters
         return call.spec.forward(images[0], parameters["gamma"], parameters["beta"], backend=call.backend)  # type: ignore[no-any-return]
 

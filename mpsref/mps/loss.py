@@ -25,16 +25,18 @@ from typing import Any, Never
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape, concatenated, filled
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.call import Computation, Index
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
@@ -65,13 +67,13 @@ from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
-    Call,
     FunctionNode,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    StepCall,
     image_node,
 )
 from mpsref.mps.graph.trainable import NodeParameters
@@ -524,20 +526,22 @@ class LabelledLoss(MPSCNNKernel):
         require_defaults(self, *IMAGE)
         function, x = self.function, source.array
         targets.check_loss_shape(function.loss_shape(x.shape), function.reduction)
-        with Encoding(self, command_buffer) as own:
-            t, weights = targets.device_read()
-            loss = function.forward(x, t, weights, validate=validate, backend=own.backend)
-            result = own._encode((source,), destination_image, None, False, None, command_buffer, t, weights)
-            targets.device_write(loss)
-            return result
+        check_encodable(command_buffer)
+        t, weights = targets.device_read()
+        loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
+        result = self._encode((source,), destination_image, None, False, None, command_buffer, t, weights)
+        targets.device_write(loss)
+        return result
 
     encode_batch = batch_form(encode)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *targets: Any) -> None:
-        (y,) = inputs
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
-        require_whole(self, self.destination_name, region, y.shape)
-        self.function.gradient(None, y, *targets, out=destination[region], backend=self.backend)
+        require_whole(self, size, shapes[0])
+        function = self.function
+        return Computation(
+            compute=lambda images, backend, *targets: function.gradient(None, *images, *targets, backend=backend)
+        )
 
 
 @constructed()
@@ -596,11 +600,15 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
     def _channels_written(self, read: Sequence[slice]) -> int:
         return 1 if self.reduction_type is not MPSCNNReductionType.NONE else super()._channels_written(read)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        (y,), (t, weights, validate), function = inputs, operands, self.function
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
-        require_whole(self, self.destination_name, region, function.loss_shape(y.shape))
-        function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
+        function = self.function
+        require_whole(self, size, function.loss_shape(arrays.as_shape("source_image", shapes[0])))
+        return Computation(
+            compute=lambda images, backend, t, weights, validate: function.forward(
+                images[0], t, weights, validate=validate, backend=backend
+            )
+        )
 
 
 @constructed()
@@ -650,23 +658,25 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         if differ(source_state) and all(state == source_state[0] for state in source_state):
             source_state = [source_state[0]] * len(source_state)  # the numbers are those of all images
         state = one_state("source_state", source_state, sources[1].array.shape[0])
-        with Encoding(self, command_buffer) as own:
-            own._configure(state)
-            if state is not None:
-                check_usable("source_state", state, command_buffer)
-            read, targets = _targets(labels, weights, validate, command_buffer)
-            like = targets[0] if own.compute_label_gradients else sources[1].array
-            given, shape = None, like.shape
-            if destination_gradient is not None:
-                given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
-                shape = given.array.shape
-                if shape != like.shape:
-                    raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
-            array, _ = own._run(sources, Destination(given, shape, sources[0].array.dtype), *targets)
-            image_arguments.expire((*sources, *read))
-            if state is not None:
-                state._count_read()
-            return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
+        check_encodable(command_buffer)
+        own = self._to_configure()
+        own._configure(state)
+        if state is not None:
+            check_usable("source_state", state, command_buffer)
+        read, targets = _targets(labels, weights, validate, command_buffer)
+        like = targets[0] if own.compute_label_gradients else sources[1].array
+        given, target = None, None
+        if destination_gradient is not None:
+            given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
+            target = given.array
+            if target.shape != like.shape:
+                raise ShapeError(f"destination_gradient has shape {target.shape}; the result has shape {like.shape}")
+        array = own._placed(sources, like.shape).run([image.array for image in sources], target, own.backend, targets)
+        image_arguments.expire((*sources, *read))
+        if state is not None:
+            state._count_read()
+        self._take(own)
+        return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = batch_form(encode)
 
@@ -692,17 +702,20 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         for name in NUMBERS:
             setattr(self, name, state.record.extras[name])
 
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
         indices, region = super()._indices(sources, shape)
         return indices, region._replace(channels=slice(0, shape[3]))
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         return 0  # the channels of the destination, which may be those of the labels, are all written
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region, *operands: Any) -> None:
-        (g, y), (t, weights, validate), function = inputs, operands, self.function
-        run = function.gradient_labels if self.compute_label_gradients else function.gradient
-        run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        run = self.function.gradient_labels if self.compute_label_gradients else self.function.gradient
+        return Computation(
+            compute=lambda images, backend, t, weights, validate: run(
+                images[0], images[1], t, weights, validate=validate, backend=backend
+            )
+        )
 
 
 def _targets(
@@ -717,8 +730,8 @@ def _targets(
 class MPSNNInitialGradient(MPSCNNKernel):
     """Ones in the shape of the source: the gradient of a loss for itself, the start of a backward pass [doc]."""
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        destination[region] = 1
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(compute=lambda images, backend: 1)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -779,11 +792,11 @@ class LabelledLossNode(MPSNNFilterNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return "forward", "gradient"
 
-    def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
+    def _prepare(self, call: StepCall, like: Array) -> Sequence[Array | None]:
         labels: MPSCNNLossLabels | LabelsOfImages = call.state["labels"]
         return [None if image is None else call.place(image) for image in labels.device_read()]
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         wide = np.result_type(images[0], np.float32)
         t, weights = call.prepared
         assert t is not None
@@ -891,7 +904,7 @@ class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return ("gradient_labels" if self.is_labels_gradient_filter else "gradient",)
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         g, y, *others = images
         function = self._function.gradient_labels if self.is_labels_gradient_filter else self._function.gradient
         return function(g, y, *others, backend=call.backend)
@@ -963,7 +976,7 @@ class MPSNNForwardLossNode(_LossNode):
         check_targets(y, others, f" of {self.name!r}")
         return Bound(self._function, self._function.loss_shape(as_shape("y", y)))
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         loss = call.state["loss"] = self._function.forward(*images, backend=call.backend)
         return loss
 
@@ -993,5 +1006,5 @@ class MPSNNInitialGradientNode(FunctionNode):
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         return Bound(None, shapes[0])
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         return filled(1, images[0])

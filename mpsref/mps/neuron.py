@@ -16,7 +16,6 @@ Source: ``MPSCNNNeuron.h``, ``MPSCNNNeuronType.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -24,15 +23,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, choice
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
-from mpsref.mps.core.kernel import ImageKernel, Plan
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, constructed, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode
+from mpsref.registry import Backend
 
 
 class MPSCNNNeuronType(Enumeration):
@@ -258,18 +258,15 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
         return self._neuron
 
     @property
-    def _is_documented(self) -> bool:
-        return self._neuron.type == "relun" and self.relun_clamped_slope == "documented"
+    def _is_one_problem(self) -> bool:  # type: ignore[override]
+        return self._neuron.type != "relun" or self.relun_clamped_slope != "documented"
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
-        return None if self._is_documented else super()._plan(shapes, size)
-
-    def _gradient(self, g: Array, other: Array) -> Array:
+    def _gradient(self, g: Array, other: Array, backend: str | Backend | None) -> Array:
         neuron = self._neuron
-        if not self._is_documented:
-            return super()._gradient(g, other)
+        if self._is_one_problem:
+            return super()._gradient(g, other, backend)
         above, below = (
-            slopes.gradient(g, other, backend=self.backend)
+            slopes.gradient(g, other, backend=backend)
             for slopes in (Neuron("linear", a=neuron.b), Neuron("relu", a=neuron.a))
         )
         return np.where(other >= neuron.b, above, below)

@@ -20,7 +20,7 @@ from mpsref.arguments.parameters import real
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
-from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.encode import MPSCNNKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, constructed, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState

@@ -30,8 +30,9 @@ from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
+from mpsref.mps.core.call import Computation, problem_of
+from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.kernel import MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
 from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
@@ -47,7 +48,7 @@ STRIDES = ("stride_in_pixels_x", "stride_in_pixels_y")
 
 
 @constructed()
-class _Pooling(PlannedKernel):
+class _Pooling(ImageKernel):
     """A forward or a gradient kernel; in the latter both sources have the windows of the forward kernel."""
 
     kernel_width: Argument[int] = Argument(at_least(1), "Width of the window in pixels, >= 1.")
@@ -120,8 +121,8 @@ class _DilatedMax(_Max):
 class MPSCNNPooling(_Pooling, MPSCNNKernel):
     """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); channels are independent."""
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
-        return Plan(problem_of(self._function(self._source_properties(0)), "forward", shapes[0], size))
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(problem_of(self._function(self._source_properties(0)), "forward", shapes[0], size))
 
 
 class MPSCNNPoolingMax(_Max, MPSCNNPooling):
@@ -206,7 +207,7 @@ class MPSCNNPoolingGradient(_Pooling, WindowedGradient):
             return None
         return min(self.source_size.height, AXIS_LIMIT), min(self.source_size.width, AXIS_LIMIT)
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         """Return the gradient of source pixel ``J(q) = J(0) + q`` at pixel q of the clip; 0 outside the source."""
         g, source = shapes
         function, corner = self._function(self._source_properties(1)), (self.primary_offset.y, self.primary_offset.x)
@@ -215,7 +216,7 @@ class MPSCNNPoolingGradient(_Pooling, WindowedGradient):
         whole = (y, x, *size) == (0, 0, *source[1:3])
         first, clip = (None, None) if whole else ((y, x), ((y0, x0), (y1 - y0, x1 - x0)))
         problem = problem_of(function, "gradient", source, g[1:3], corner, self._source_size(), None, clip)
-        return Plan(problem, (0, 1) if function.reads_source else (0,), first)
+        return Computation(problem, first)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -34,14 +34,15 @@ from typing import ClassVar
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Clip, flag, number
+from mpsref.arguments.parameters import Clip, Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Arithmetic, Reduce
 from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
+from mpsref.mps.core.call import Computation, Index
 from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.encode import MPSCNNBinaryKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel
 from mpsref.mps.core.properties import Argument, Property, constructed
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
@@ -52,6 +53,7 @@ from mpsref.mps.core.whole_image import (
     whole,
 )
 from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
+from mpsref.registry import Backend
 
 
 def _clip(rect: MTLRegion | None) -> Clip | None:
@@ -66,8 +68,6 @@ class MPSNNReduceUnary(WholeImageKernel):
     """
 
     fixed = tuple(name for name in WholeImageKernel.fixed if name != "offset")
-    repeats = False  # the source is clipped
-
     clip_rect_source = Property(
         types.region, None, "The region of the source that is read, MTLRegion; ``None``: all. It is cut to the image."
     )
@@ -106,13 +106,13 @@ class _Reduction(MPSNNReduceUnary):
             )
         return slice(rect.origin.z, stop)
 
-    def _shape_from(self, *shapes: Shape) -> Shape:
+    def _result_shape(self, *shapes: Shape) -> Shape:
         ((n, *lengths),) = shapes
-        return super()._shape_from((count(self._images(n)), *lengths))
+        return super()._result_shape((count(self._images(n)), *lengths))
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (image,) = inputs
-        super()._compute([image[self._images(len(image))]], destination, region)
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
+        n, height, width, channels = sources[0].array.shape
+        return [(self._images(n), slice(0, height), slice(0, width), slice(0, channels))], whole(shape)
 
 
 class _OverRows(_Reduction, over="row"):
@@ -213,50 +213,49 @@ class MPSNNReduceBinary(WholeImage, MPSCNNBinaryKernel):
         types.region, None, "The same for the secondary image."
     )
 
-    def _regions(self, sources: Sequence[ImageArgument]) -> list[Array]:
+    def _parts(self, *shapes: Shape) -> list[Index]:
         """Return the regions of both images that are read; raise ``ShapeError`` unless they have one shape."""
         rects = self.primary_source_clip_rect, self.secondary_source_clip_rect
-        x, w = (
-            _read(prefix + "source_clip_rect", source, rect)
-            for prefix, source, rect in zip(self.prefixes, sources, rects, strict=True)
-        )
-        if x.shape != w.shape:
+        parts = [
+            _part(f"{prefix}source_clip_rect", f"{prefix}image", shape, rect)
+            for prefix, shape, rect in zip(self.prefixes, shapes, rects, strict=True)
+        ]
+        x, w = (tuple(map(count, part)) for part in parts)
+        if x != w:
             raise ShapeError(
-                f"{type(self).__name__} reads {x.shape} of primary_image and {w.shape} of secondary_image; there must "
-                "be a weight for each element"
+                f"{type(self).__name__} reads {x} of primary_image and {w} of secondary_image; there must be a weight "
+                "for each element"
             )
-        return [x, w]
+        return parts
 
-    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
-        x, _ = self._regions(sources)
-        return *x.shape[:3], 1
+    def _result_shape(self, *shapes: Shape) -> Shape:
+        n, height, width, _ = map(count, self._parts(*shapes)[0])
+        return n, height, width, 1
 
-    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        return self._regions(sources), whole(shape)
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
+        return self._parts(*(source.array.shape for source in sources)), whole(shape)
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in inputs)
-        total = self._reduced(MULTIPLY.forward(x, w, backend=self.backend), w)
-        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
-            destination[region] = total
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(compute=self._computed)
+
+    def _computed(self, images: Sequence[Array], backend: str | Backend | None) -> Array:
+        x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in images)
+        return self._reduced(MULTIPLY.forward(x, w, backend=backend), w, backend)
 
     @abc.abstractmethod
-    def _reduced(self, products: Array, weights: Array) -> Array:
+    def _reduced(self, products: Array, weights: Array, backend: str | Backend | None) -> Array:
         """Return the result from the products of each element with its weight."""
 
 
-def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
+def _part(name: str, image: str, shape: Shape, rect: MTLRegion | None) -> Index:
     """Return the region ``rect`` of an image; raise ``ValueError`` if it does not overlap the image."""
-    if rect is None:
-        return source.array
-    (x, y, z), (width, height, depth) = rect
-    region = source.array[z : z + depth, y : y + height, x : x + width]
-    if 0 in region.shape:
-        raise ValueError(
-            f"{name} is {rect} and {source.name} has shape {source.array.shape}: nothing lies in both; they must "
-            "overlap"
-        )
-    return region
+    n, height, width, channels = shape
+    (x, y, z), (columns, rows, depth) = rect or ((0, 0, 0), (width, height, n))
+    ends = zip((z, y, x), (depth, rows, columns), (n, height, width), strict=True)
+    part = [slice(*slice(first, first + length).indices(axis)[:2]) for first, length, axis in ends]
+    if rect is not None and any(one.stop <= one.start for one in part):
+        raise ValueError(f"{name} is {rect} and {image} has shape {shape}: nothing lies in both; they must overlap")
+    return *part, slice(0, channels)
 
 
 @constructed()
@@ -267,19 +266,19 @@ class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
         flag, "Whether a sum is divided by the number of its weights that are not 0.", default=False
     )
 
-    def _reduced(self, products: Array, weights: Array) -> Array:
-        total = Reduce("sum", "featurechannels").forward(products, backend=self.backend)
+    def _reduced(self, products: Array, weights: Array, backend: str | Backend | None) -> Array:
+        total = Reduce("sum", "featurechannels").forward(products, backend=backend)
         if not self.do_weighted_sum_by_non_zero_weights:
             return total
         used = np.maximum(np.count_nonzero(weights, axis=3, keepdims=True), 1)  # without any, the sum is 0
-        return DIVIDE.forward(total, used.astype(total.dtype), backend=self.backend)
+        return DIVIDE.forward(total, used.astype(total.dtype), backend=backend)
 
 
 class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
     """The sum of ``x[c] w[c]`` over the channels c of each pixel, divided by the number of channels."""
 
-    def _reduced(self, products: Array, weights: Array) -> Array:
-        return Reduce("mean", "featurechannels").forward(products, backend=self.backend)
+    def _reduced(self, products: Array, weights: Array, backend: str | Backend | None) -> Array:
+        return Reduce("mean", "featurechannels").forward(products, backend=backend)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import flag
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import Pair, flag
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
 from mpsref.mps.core import types
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Computation, problem_of
 from mpsref.mps.core.properties import Alias, Argument, at_least, constructed, instance_of
 from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
@@ -58,8 +58,6 @@ class MPSNNCropAndResizeBilinear(_Resize):
     The result has an image for each image and box: first all boxes of the first image [choice crop-boxes].
     """
 
-    repeats = False  # one problem for each box
-
     regions: Argument[Sequence[MPSRegion | tuple[tuple[float, ...], tuple[float, ...]]]] = Argument(
         _regions,
         "The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no "
@@ -74,10 +72,11 @@ class MPSNNCropAndResizeBilinear(_Resize):
             CropAndResizeBilinear(size, (y, x, y + height, x + width)) for (x, y, _), (width, height, _) in self.regions
         )
 
-    def _shape_from(self, *shapes: Shape) -> Shape:
+    def _result_shape(self, *shapes: Shape) -> Shape:
         ((n, _, _, channels),) = shapes
         return n * self.number_of_regions, self.resize_height, self.resize_width, channels
 
-    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        for k, function in enumerate(self._function()):
-            function.forward(*inputs, out=destination[k :: self.number_of_regions], backend=self.backend)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        step = self.number_of_regions
+        problems = [problem_of(function, "forward", *shapes) for function in self._function()]
+        return Computation(each=[(problem, slice(k, None, step)) for k, problem in enumerate(problems)])

@@ -15,16 +15,16 @@ Source: ``MPSCNNSoftMax.h`` [doc].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, flag
+from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
-from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, Plan
+from mpsref.mps.core.call import Call
+from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSNNGradientState
@@ -70,14 +70,9 @@ class _SoftMaxGradient(PixelwiseGradient):
     def _function(self) -> OverChannels:
         return self.function
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
-        return None if self.validate else super()._plan(shapes, size)  # a repeated encode would not validate
-
-    def _run_with_state(
-        self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
-    ) -> Array | None:
-        if self.validate:
-            (_, y), _ = self._select(sources, destination.shape)
+    def _run_with_state(self, state: Any, call: Call, images: Sequence[Array], target: Array | None) -> Array | None:
+        if self.validate and call.computation is not None:
+            y = images[1] if call.reads[1] is None else images[1][call.reads[1]]
             total = self._probabilities(y.astype(np.float64)).sum(3)
             wrong = ~(abs(total - 1) <= TOLERANCE)
             if wrong.any():
@@ -86,15 +81,12 @@ class _SoftMaxGradient(PixelwiseGradient):
                     f"the channels of source_image sum to {total[at]:g} at pixel {at}; they must sum to 1 within "
                     f"{TOLERANCE}: it is to be the result of {self.forward_class.__name__}, not its source"
                 )
-        return super()._run_with_state(state, sources, destination)
+        return super()._run_with_state(state, call, images, target)
 
-    def _cropped(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
-        """Crop the result to the forward clip rectangle, too."""
-        g, y = super()._cropped(state, g, x)
+    def _parts_read(self, state: Any, g: ImageArgument) -> Sequence[tuple[slice, slice]]:
+        """Read the forward clip rectangle of the result, too."""
         (column, row, _), (width, height, _) = state.record.clip_rect
-        if (row, column, height, width) == (0, 0, *y.array.shape[1:3]):
-            return g, y
-        return g, y._replace(array=y.array[:, row : row + height, column : column + width])
+        return *super()._parts_read(state, g), (slice(row, row + height), slice(column, column + width))
 
     def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
         if shape != state.record.destination_shape:

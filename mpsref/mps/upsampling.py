@@ -81,26 +81,22 @@ class MPSCNNUpsamplingBilinear(_Bilinear, MPSCNNUpsampling):
     fixed = tuple(name for name in MPSCNNUpsampling.fixed if name != "edge_mode")
 
 
-def _require_same(function: Upsampling, forward: Upsampling) -> None:
-    """Raise ``ValueError`` unless the function of a gradient, of a kernel or a node, is that of the forward pass."""
-    if function != forward:
-        raise ValueError(
-            f"the gradient is that of {function!r}; gradient_state was left by {forward!r}: make the gradient with the "
-            "same factors and corners"
-        )
-
-
 @constructed()
 class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
     """Base class of the upsampling gradients; of the source image only the size is used."""
 
-    def _function(self, g: Shape, state: MPSNNGradientState | None) -> Upsampling:
-        if state is not None:
-            self._assign(secondary_edge_mode=state.source.edge_mode)
-        function = self._spec(self.secondary_edge_mode)
-        if state is not None:
-            _require_same(function, state.record.extras["function"])
-        return function
+    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
+        super()._configure(state, source)
+        self._assign(secondary_edge_mode=state.source.edge_mode)
+        function, forward = self._spec(self.secondary_edge_mode), state.record.extras["function"]
+        if function != forward:
+            raise ValueError(
+                f"the gradient is that of {function!r}; gradient_state was left by {forward!r}: make the gradient with "
+                "the same factors and corners"
+            )
+
+    def _function(self, g: Shape) -> Upsampling:
+        return self._spec(self.secondary_edge_mode)
 
 
 class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):

@@ -31,14 +31,16 @@ from mpsref.arguments.parameters import Pair, integer, real
 from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
+from mpsref.mps.core.call import Computation, Index, problem_of
 from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, Plan, PlannedKernel, problem_of
 from mpsref.mps.core.pixelwise import Pixelwise, at_sources, at_the_source, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode
+from mpsref.registry import Backend
 
 SIZE = 5
 POWERS = "alpha", "beta", "delta"
@@ -94,7 +96,7 @@ class _LocalContrast(_Contrast, _Windowed):
 
 
 @constructed(init=False)
-class _Square(_Windowed, PlannedKernel):
+class _Square(_Windowed, ImageKernel):
     """A kernel with a square window [doc]."""
 
     accepts_lists = True
@@ -108,7 +110,7 @@ class _Square(_Windowed, PlannedKernel):
             raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
         fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
 
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
         name = f"{self.prefixes[-1]}edge_mode"
         value = getattr(self, name)
         if value is not MPSImageEdgeMode.Zero:
@@ -123,9 +125,9 @@ class _Square(_Windowed, PlannedKernel):
 class _WindowedForward(_Square, MPSCNNKernel):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         function = self._function((self.kernel_height, self.kernel_width), (self.offset.y, self.offset.x))
-        return Plan(problem_of(function, "forward", shapes[0], size))
+        return Computation(problem_of(function, "forward", shapes[0], size))
 
 
 class _WindowedGradient(_Square, WindowedGradient):
@@ -134,7 +136,7 @@ class _WindowedGradient(_Square, WindowedGradient):
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         """Return the gradient of source pixel ``J(q) = J(0) + q`` at pixel q of the clip; 0 outside the source."""
         g, source = shapes
         rows, columns = self._source_properties(1).windows
@@ -144,7 +146,7 @@ class _WindowedGradient(_Square, WindowedGradient):
         offsets = self.kernel_offset_y, self.kernel_offset_x
         first = rows.represented_pixel(0, offsets[0]), columns.represented_pixel(0, offsets[1])
         whole = first == (0, 0) and size == source[1:3]
-        return Plan(problem_of(function, "gradient", source, g[1:3]), (0, 1), None if whole else first)
+        return Computation(problem_of(function, "gradient", source, g[1:3]), None if whole else first)
 
 
 @constructed()
@@ -197,7 +199,7 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, Pixelwise):
 
 
 @constructed()
-class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, WindowedGradient):
+class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, WindowedGradient):
     """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 
     accepts_lists = True
@@ -207,19 +209,19 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, PlannedKernel, Wind
         super()._check_geometry(state)
         self._check_recorded(state, ("kernel_size",))
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
-        if not at_the_source(self, shapes, size):
-            return None
-        return Plan(problem_of(self._function(), "gradient", shapes[1]), (0, 1))
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        if at_the_source(self, shapes, size):
+            return Computation(problem_of(self._function(), "gradient", shapes[1]))
+        return Computation(compute=partial(self._shifted, size))
 
-    def _apart(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write, to pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
-        g, x = inputs
+    def _shifted(self, size: Pair, images: Sequence[Array], backend: str | Backend | None) -> Array:
+        """Return, at pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
+        g, x = images
         offset, primary = self.secondary_offset, self.primary_offset
         at_source = at_sources(g, (offset.y - primary.y, offset.x - primary.x), x.shape[1:3], clamp=False)
-        dx = self._function().gradient(np.ascontiguousarray(at_source), x, backend=self.backend)
+        dx = self._function().gradient(np.ascontiguousarray(at_source), x, backend=backend)
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
-        destination[region] = read(dx, begin, region.size, clamp=False)
+        return read(dx, begin, size, clamp=False)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 
 from mpsref import OrderError, ShapeError, mps
 from mpsref.arguments.arrays import Array
+from mpsref.mps.core.call import Call
 from tests.contracts.test_objects import VALUES, settable
 from tests.subjects.classes import LOSS, MADE, X, arguments, legal_arguments, made
 
@@ -316,15 +317,15 @@ def test_repeated_encodes_use_the_current_properties(kind: type[Any]) -> None:
 def in_two_threads(one: Any, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     """Return the results of two encodes, both of which configure the kernel before either of them computes."""
     both = threading.Barrier(2, timeout=20)
-    name = "_run_with_state" if hasattr(one, "_run_with_state") else "_run"
-    run = getattr(type(one), name)
+    owner, name = (type(one), "_run_with_state") if hasattr(one, "_run_with_state") else (Call, "run")
+    run = getattr(owner, name)
 
     def after_both_are_configured(*arguments: Any) -> Any:
         both.wait()
         return run(*arguments)
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(type(one), name, after_both_are_configured)
+        patch.setattr(owner, name, after_both_are_configured)
         return list(pool.map(lambda call: one.encode(**call), calls))
 
 

@@ -22,7 +22,7 @@ from mpsref.mps import MPSNNDefaultPadding, graph
 from mpsref.mps import MPSNNPaddingMethod as M
 from mpsref.mps.core.properties import properties_of
 from mpsref.mps.core.whole_image import WholeImage
-from mpsref.mps.graph.nodes import Bound, GradientKernelNode, MPSNNFilterNode, MPSNNGradientFilterNode
+from mpsref.mps.graph.nodes import Bound, GradientKernelNode, KernelNode, MPSNNFilterNode, MPSNNGradientFilterNode
 from tests.conftest import AVAILABLE
 from tests.subjects.classes import MADE, X, arguments
 
@@ -475,8 +475,10 @@ def test_a_binding_of_a_wrong_shape_is_found(kind: Any, monkeypatch: pytest.Monk
 
     def wrong(self: Any, *given: Any) -> Bound:
         bound = right(self, *given)
-        size = [name for name in ("gradient_size", "output_size") if name in bound.details.field_names]
-        return bound._replace(details=replace(bound.details, **dict.fromkeys(size)))
+        computation = bound.details.computation
+        size = [name for name in ("gradient_size", "output_size") if name in computation.problem.field_names]
+        problem = replace(computation.problem, **dict.fromkeys(size))
+        return bound._replace(details=bound.details._replace(computation=computation._replace(problem=problem)))
 
     monkeypatch.setattr(GradientKernelNode, "_bind", wrong)
     given, policy = variants(kind)[-1], POLICIES["SizeValidOnly 1"]
@@ -492,7 +494,8 @@ def test_a_binding_of_a_wrong_shape_is_found(kind: Any, monkeypatch: pytest.Monk
 
 def test_a_policy_that_a_node_ignores_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward node whose binding leaves out the parts of images, as it did."""
-    monkeypatch.setattr(MPSNNFilterNode, "_run", lambda self, call, *images: self._compute(call, *images))
+    computed = lambda _, call, *images: call.details.computation.computed(images, call.backend)  # noqa: E731
+    monkeypatch.setattr(KernelNode, "_compute", computed)
     with pytest.raises(ShapeError, match="x has shape"):
         check_class(graph.MPSCNNPoolingMaxNode, variants(graph.MPSCNNPoolingMaxNode)[0], CUSTOM["channels read"])
     with pytest.raises(ShapeError, match="returned shape"):

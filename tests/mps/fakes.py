@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from mpsref import mps
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.mps import MPSCNNBinaryKernel, MPSCNNKernel, MPSCNNMultiaryKernel
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Computation
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least
@@ -38,18 +39,18 @@ class Shift(MPSCNNKernel):
     def _extras(self) -> Mapping[str, Any]:
         return {"factor": self.factor}
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        destination[region] = shifted(parts[0], self.offset, region.size) * self.factor
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(compute=lambda parts, _: shifted(parts[0], self.offset, size) * self.factor)
 
 
 @saved()
 class Difference(MPSCNNBinaryKernel):
     """result = primary - secondary."""
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        primary, secondary = parts
-        destination[region] = shifted(primary, self.primary_offset, region.size) - shifted(
-            secondary, self.secondary_offset, region.size
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        offsets = self.primary_offset, self.secondary_offset
+        return Computation(
+            compute=lambda parts, _: np.subtract(*(shifted(*of, size) for of in zip(parts, offsets, strict=True)))
         )
 
 
@@ -57,8 +58,10 @@ class Difference(MPSCNNBinaryKernel):
 class Sum(MPSCNNMultiaryKernel):
     """result = the sum of the sources, the k-th one times 10**k."""
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        destination[region] = sum(shifted(part, self.offset[k], region.size) * 10**k for k, part in enumerate(parts))
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(
+            compute=lambda parts, _: sum(shifted(part, self.offset[k], size) * 10**k for k, part in enumerate(parts))
+        )
 
 
 @saved()
@@ -71,8 +74,8 @@ class ShiftGradient(WindowedGradient):
     def _family_configuration(self, state: Any) -> Mapping[str, Any]:
         return dict(state.record.extras)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         effective = self.primary_offset._replace(
             x=self.primary_offset.x + self.kernel_offset_x, y=self.primary_offset.y + self.kernel_offset_y
         )
-        destination[region] = shifted(parts[0], effective, region.size) * self.factor
+        return Computation(compute=lambda parts, _: shifted(parts[0], effective, size) * self.factor)

@@ -128,8 +128,7 @@ def test_a_repeated_gradient_of_a_whole_image_uses_its_own_images_and_state(forw
         fresh = type(gradient).from_json(gradient.to_json()).encode(y, x, state)
         for _ in range(3):
             np.testing.assert_array_equal(gradient.encode(y, x, state), fresh)
-    is_one_problem = getattr(gradient, "bias", 0) == 0 and getattr(forward, "maximum_value", np.inf) == np.inf
-    assert bool(gradient._prepared) == is_one_problem
+    assert 1 <= len(gradient._calls) <= 8
 
 
 def test_repeated_encodes_in_wider_dtypes_read_weights_in_theirs() -> None:
@@ -203,4 +202,4 @@ def test_a_kernel_keeps_few_encodes_prepared() -> None:
     for _ in range(2):
         for n in range(1, 40):
             assert pool.encode(random(n, 2, 2, 1)).shape == (n, 2, 2, 1)
-    assert len(pool._prepared) <= 8
+    assert len(pool._calls) <= 8

@@ -6,26 +6,25 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Never
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import Pair, integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form, expire
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, of_zeros
+from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property, constructed, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
-from mpsref.registry import Problem
 
 
 @constructed(init=False, kw_only=True)
@@ -110,40 +109,24 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         state = one_state("gradient_state", gradient_state, g.array.shape[0])
         if isinstance(state, MPSState):
             check_usable("gradient_state", state, command_buffer)
-        key = None
-        if self.repeats and destination_gradient is None and isinstance(state, self.state_class):
-            key = id(state.record), type(state), g.array.shape, x.array.shape, g.array.dtype, x.array.dtype
-            prepared = self._prepared.valid(key, vars(self).values())
-            if prepared is not None:
-                check_encodable(command_buffer)
-                return self._finished(
-                    image_arguments.like(source_gradient, prepared.run((g, x), self.backend)), g, x, state
-                )
-        if state is not None:
-            self._check_state(state)
-        with (encoding := Encoding(self, command_buffer)) as own:
-            given = None
-            if destination_gradient is not None:
-                sources = g, x
-                given = image_arguments.destination(own.destination_name, destination_gradient, sources, command_buffer)
-            sources, shape, dtype = own._place(state, g, x, given)
-            array = own._run_with_state(state, sources, Destination(given, shape, dtype))
-            if key is not None and state is not None and sources[0] is g and sources[1] is x:
-                own._prepare(key, encoding.before, sources, shape, state.record)
-            if given is not None:
-                return own._finished(image_arguments.written(given), g, x, state)
-            if state is not None:
-                own._configured_by = state.record
-            result = None if array is None else image_arguments.like(source_gradient, array)
-            return own._finished(result, g, x, state)
-
-    @staticmethod
-    def _finished(result: ImageResult, g: ImageArgument, x: ImageArgument, state: MPSState | None) -> ImageResult:
-        """Count the reads of an encode; return its result."""
+        if command_buffer is not None:
+            check_encodable(command_buffer)
+        given, asked = None, None
+        if destination_gradient is not None:
+            given = image_arguments.destination(self.destination_name, destination_gradient, (g, x), command_buffer)
+            asked = given.array.shape
+        call, own = self._call((g, x), asked, state)
+        array = own._run_with_state(state, call, (g.array, x.array), None if given is None else given.array)
         expire((g, x))
+        if own is not self:
+            self._take(own, call)
         if state is not None:
+            if given is None:
+                self._configured_by = state.record
             state._count_read()
-        return result
+        if given is not None:
+            return image_arguments.written(given)
+        return None if array is None else image_arguments.like(source_gradient, array)
 
     def _encode_each(
         self,
@@ -168,27 +151,30 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             given = image_arguments.destination(self.destination_name, destination_gradient, (g, x), command_buffer)
             targets = [given.array[k : k + 1] for k in range(images)]
         pairs = [(g.array[k : k + 1], x.array[k : k + 1]) for k in range(images)]
-        with Encoding(self, command_buffer) as own:
-            for k, (pair, state) in enumerate(zip(pairs, states, strict=True)):
-                # all checks before the first state is written
-                check_usable(f"gradient_state[{k}]", state, command_buffer)
-                own.destination_image_descriptor_for_source_images(pair, state)
-            results = [
-                own.encode(*pair, state, target, command_buffer=command_buffer)
-                for pair, state, target in zip(pairs, states, targets, strict=True)
-            ]
-            expire((g, x))
-            if given is not None:
-                return image_arguments.written(given)
-            if any(result is None for result in results):
-                return None
-            return image_arguments.like(source_gradient, arrays.concatenated(results))
+        if command_buffer is not None:
+            check_encodable(command_buffer)
+        own = self._to_configure()
+        for k, (pair, state) in enumerate(zip(pairs, states, strict=True)):
+            # all checks before the first state is written
+            check_usable(f"gradient_state[{k}]", state, command_buffer)
+            own.destination_image_descriptor_for_source_images(pair, state)
+        results = [
+            own.encode(*pair, state, target, command_buffer=command_buffer)
+            for pair, state, target in zip(pairs, states, targets, strict=True)
+        ]
+        expire((g, x))
+        self._take(own)
+        if given is not None:
+            return image_arguments.written(given)
+        if any(result is None for result in results):
+            return None
+        return image_arguments.like(source_gradient, arrays.concatenated(results))
 
     encode_batch = batch_form(encode)
 
-    def _run_with_state(self, state: Any, sources: SourcePair, destination: Destination) -> Array | None:
+    def _run_with_state(self, state: Any, call: Call, images: Sequence[Array], target: Array | None) -> Array | None:
         """Compute the destination; a family may also write ``state``, and return ``None`` for no destination."""
-        return self._run(sources, destination)[0]
+        return call.run(images, target, self.backend)
 
     def _check_state(self, state: Any) -> None:
         call = f"{self.forward_class.__name__}.encode(..., return_state=True)"
@@ -210,22 +196,12 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 )
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
-        if state is not None:
+        if state is None:
+            self._check_without_state(None)
+        else:
             self._check_state(state)
             self._configured_by = state.record
-        g, x = sources
-        _, shape, dtype = self._place(state, g, x, None)
-        return shape, dtype.newbyteorder("=")
-
-    @abc.abstractmethod
-    def _place(
-        self, state: Any, g: ImageArgument, x: ImageArgument, given: ImageArgument | None
-    ) -> tuple[SourcePair, Shape, DType]:
-        """Set the properties that a state determines; return the images to read, and shape and dtype of the result."""
-
-    @abc.abstractmethod
-    def _problem_for(self, state: Any, shapes: Sequence[Shape]) -> Problem:
-        """Return the problem for images of these shapes, after a state has set the properties of the family alone."""
+        return self._place(sources, None, state)
 
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         """Raise ``ValueError`` if the kernel needs a state."""
@@ -244,26 +220,17 @@ class WindowedGradient(MPSCNNGradientKernel):
     has_source_size: ClassVar[bool] = False
     """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
 
-    def _place(
-        self, state: Any, g: ImageArgument, x: ImageArgument, given: ImageArgument | None
-    ) -> tuple[SourcePair, Shape, DType]:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        g, x = sources
         self._check_both_sides()
-        if given is not None:
-            ours = state is not None and self._is_configured_by(state, g)
-            return self._cropped(state, g, x) if ours else (g, x), given.array.shape, g.array.dtype
-        if state is None:
-            return (g, x), *self._infer_reverse_padding(g, x)
-        self._check_geometry(state)
-        self._configure(state, g, x)
-        return self._cropped(state, g, x), state.record.source_shapes[0], g.array.dtype
-
-    def _problem_for(self, state: Any, shapes: Sequence[Shape]) -> Problem:
-        g, x = of_zeros(shapes)
-        self._check_geometry(state)
-        self._configure(state, g, x)
-        plan = self._plan(shapes, x.array.shape[1:3])
-        assert plan is not None
-        return plan.problem
+        if asked is None and state is None:
+            return self._infer_reverse_padding(g, x)
+        if asked is None:
+            self._check_geometry(state)
+            self._configure(state, g, x)
+        if state is not None and (asked is None or self._is_configured_by(state, g)):
+            self._crops = self._parts_read(state, g)
+        return super()._place(sources, state.record.source_shapes[0] if asked is None else asked, state)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         g, x = map(count, read)
@@ -282,18 +249,16 @@ class WindowedGradient(MPSCNNGradientKernel):
         (_, height, width, _), (_, clip) = record.destination_shape, record.clip_rect
         return g.array.shape[1] in (height, clip.height) and g.array.shape[2] in (width, clip.width)
 
-    def _cropped(self, state: Any, g: ImageArgument, x: ImageArgument) -> SourcePair:
-        """Return the images to read: without ``source_size``, only the forward clip rectangle of the source gradient.
+    def _parts_read(self, state: Any, g: ImageArgument) -> Sequence[tuple[slice, slice]]:
+        """Return rows and columns to read: without ``source_size``, only the forward clip rectangle of the gradient.
 
         A kernel without this property reads every pixel of its source gradient.
         """
         if self.has_source_size:
-            return g, x
+            return ()
         (column, row, _), _ = state.primary_origin(g.array.shape)
         width, height, _ = state.record.clip_rect.size
-        if (row, column, height, width) == (0, 0, *g.array.shape[1:3]):
-            return g, x
-        return g._replace(array=g.array[:, row : row + height, column : column + width]), x
+        return ((slice(row, row + height), slice(column, column + width)),)
 
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
@@ -322,7 +287,7 @@ class WindowedGradient(MPSCNNGradientKernel):
         self._check_secondary(state, x.array.shape)
         primary_offset, primary_channel = state.primary_origin(g.array.shape)
         if not self.has_source_size:
-            primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _cropped
+            primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _parts_read
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
         y_window, x_window = self._source_properties(1)._replace(offset=forward.offset).windows

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments import arrays
@@ -44,11 +45,12 @@ class ImageArgument(NamedTuple):
     @property
     def memory(self) -> list[Array]:
         """The arrays that hold the pixels."""
-        return [image.array for image in self.value] if is_batch(self.value) else [self.array]
+        if isinstance(self.value, (list, tuple)) and is_batch(self.value):
+            return [image.array for image in self.value]
+        return [self.array]
 
 
-SourcePair: TypeAlias = tuple[ImageArgument, ImageArgument]
-"""The source gradient and the source image of a gradient kernel."""
+_DTYPES = frozenset(map(np.dtype, DTYPES))
 
 
 def is_list_of_arrays(value: object) -> TypeGuard[Sequence[Array]]:
@@ -128,7 +130,7 @@ def destination(
         )
     if given.array.ndim != 4:
         raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
-    if given.array.dtype.newbyteorder("=").name not in DTYPES:
+    if given.array.dtype.newbyteorder("=") not in _DTYPES:
         raise TypeError(f"{name} has dtype {given.array.dtype}; it must be one of {', '.join(DTYPES)}")
     for k, memory in enumerate(given.memory):
         if not arrays.is_writable(memory):
@@ -210,7 +212,8 @@ def batch_form(encode: Callable[..., ImageResult]) -> Callable[..., ImageResult]
 
 def expire(arguments: Iterable[ImageArgument]) -> None:
     """Count a read of each temporary image."""
-    for argument in arguments:
-        for image in argument.value if is_batch(argument.value) else (argument.value,):
-            if isinstance(image, MPSImage):
-                image._count_read()
+    for _, value, _ in arguments:
+        if isinstance(value, (MPSImage, list, tuple)):
+            for image in value if is_batch(value) else (value,):
+                if isinstance(image, MPSImage):
+                    image._count_read()

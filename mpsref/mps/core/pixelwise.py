@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Computation, problem_of
+from mpsref.mps.core.encode import MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel, WindowedGradient
-from mpsref.mps.core.image_arguments import SourcePair
-from mpsref.mps.core.kernel import Destination, MPSCNNKernel, Plan, PlannedKernel, problem_of
-from mpsref.mps.core.state import MPSNNGradientState
+from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.registry import Spec
+from mpsref.registry import Backend, Spec
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -63,20 +63,20 @@ def at_sources(results: Array, first: Pair, size: Pair, clamp: bool, add: bool =
     return results
 
 
-class Pixelwise(PlannedKernel, MPSCNNKernel):
+class Pixelwise(MPSCNNKernel):
     """A pixelwise forward kernel."""
 
     @abc.abstractmethod
     def _function(self) -> Spec:
         """Return the functional form."""
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan:
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         ((n, *image, channels),), first = shapes, (self.offset.y, self.offset.x)
         problem = problem_of(self._function(), "forward", (n, *size, channels))
         if first == (0, 0) and size == tuple(image):
-            return Plan(problem)
+            return Computation(problem)
         clamp = self._clamps
-        return Plan(problem, source=lambda x: read(x, first, size, clamp))
+        return Computation(problem, source=lambda x: read(x, first, size, clamp))
 
     @property
     def _clamps(self) -> bool:
@@ -95,7 +95,7 @@ def at_the_source(kernel: MPSCNNGradientKernel, shapes: Sequence[Shape], size: P
     return not is_shifted(kernel) and all(shape[1:3] == size for shape in shapes)
 
 
-class PixelwiseGradient(PlannedKernel, WindowedGradient):
+class PixelwiseGradient(WindowedGradient):
     """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
     reads_result: ClassVar[bool] = False
@@ -105,40 +105,42 @@ class PixelwiseGradient(PlannedKernel, WindowedGradient):
     def _function(self) -> Any:
         """Return the functional form."""
 
-    def _gradient(self, g: Array, other: Array) -> Array:
+    def _gradient(self, g: Array, other: Array, backend: str | Backend | None) -> Array:
         """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
-        result: Array = self._function().gradient(g, other, backend=self.backend)
+        result: Array = self._function().gradient(g, other, backend=backend)
         return result
 
-    def _plan(self, shapes: Sequence[Shape], size: Pair) -> Plan | None:
-        if not at_the_source(self, shapes, size):
-            return None
-        return Plan(problem_of(self._function(), "gradient", shapes[1]), (0, 1))
+    _is_one_problem = True
+    """Whether the gradient of an image is that of the functional form."""
 
-    def _run_with_state(
-        self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
-    ) -> Array | None:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
-        sizes = [source.array.shape[1:3] for source in sources] + [destination.shape[1:3]]
+        shape, dtype = super()._place(sources, asked, state)
+        sizes = [source.array.shape[1:3] for source in sources] + [shape[1:3]]
         if state is None and self.clip_rect is None and not is_shifted(self) and len(set(sizes)) > 1:
             raise ShapeError(
                 f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "
                 "must be equal unless an offset, a clip_rect or a gradient_state is given"
             )
-        return super()._run_with_state(state, sources, destination)
+        return shape, dtype
 
-    def _apart(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write the gradient of source pixel ``secondary_offset + kernel_offset + q`` to pixel ``q`` of the region."""
-        g, other = inputs
-        target, clamp = destination[region], self.secondary_edge_mode is MPSImageEdgeMode.Clamp
-        offset = self.secondary_offset
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        if self._is_one_problem and at_the_source(self, shapes, size):
+            return Computation(problem_of(self._function(), "gradient", shapes[1]))
+        return Computation(compute=partial(self._shifted, size))
+
+    def _shifted(self, part: Pair, images: Sequence[Array], backend: str | Backend | None) -> Array:
+        """Return, at pixel ``q`` of a part, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
+        g, other = images
+        clamp, offset = self.secondary_edge_mode is MPSImageEdgeMode.Clamp, self.secondary_offset
         first = offset.y - self.primary_offset.y, offset.x - self.primary_offset.x
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
-        size: Pair = (destination if self.reads_result else other).shape[1:3]
+        _, height, width, _ = self._shape if self.reads_result else other.shape
+        size = height, width
         total = at_sources(g.astype(np.result_type(g, np.float32)), first, size, clamp, add=True)
         known = np.ones((1, *size, 1), bool)
         if self.reads_result:
             other = at_sources(other, first, size, clamp)
             known = at_sources(np.ones((1, *g.shape[1:3], 1), bool), first, size, clamp)
-        total, other = (read(image, begin, region.size, clamp=True) for image in (total, other))
-        target[...] = np.where(read(known, begin, region.size, clamp=False), self._gradient(total, other), 0)
+        total, other = (read(image, begin, part, clamp=True) for image in (total, other))
+        return np.where(read(known, begin, part, clamp=False), self._gradient(total, other, backend), 0)

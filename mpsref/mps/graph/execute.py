@@ -17,7 +17,7 @@ from mpsref.mps.core.properties import closed
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed, source_shapes
-from mpsref.mps.graph.nodes import Allocator, Call, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, Step, StepState
+from mpsref.mps.graph.nodes import Allocator, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, Step, StepCall, StepState
 from mpsref.registry import Backend
 
 Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]], None]
@@ -185,7 +185,7 @@ class Execution:
         if node not in self.prepared:
             self.prepared[node] = step.compiled._prepare(call, inputs[0])
         call.prepared = self.prepared[node]
-        result = step.compiled._run(call, *inputs)
+        result = step.compiled._compute(call, *inputs)
         if self.watch is not None:
             self.watch(self.program.labels[node], _made(result, before, call.state), self._again(step, inputs, before))
         if step.result_is_needed:
@@ -210,10 +210,10 @@ class Execution:
             arrays = [array.astype(wide, copy=False) for array in arrays]
         return arrays
 
-    def _call(self, step: Step, backend: Backend, state: StepState) -> Call:
+    def _call(self, step: Step, backend: Backend, state: StepState) -> StepCall:
         node, shapes = step.node, self.shapes
         bound = shapes.bound[node]
-        return Call(
+        return StepCall(
             bound.spec,
             bound.details,
             shapes.sources[node],
@@ -226,7 +226,6 @@ class Execution:
             step.trains,
             self.sequence,
             self.place,
-            part=bound.part,
         )
 
     def _again(self, step: Step, inputs: list[Array], before: StepState) -> Callable[[Backend], list[Array]]:
@@ -234,7 +233,7 @@ class Execution:
             state = dict(before)
             call = self._call(step, backend, state)
             call.prepared = step.compiled._prepare(call, inputs[0])
-            return _made(step.compiled._run(call, *inputs), before, state)
+            return _made(step.compiled._compute(call, *inputs), before, state)
 
         return run
 

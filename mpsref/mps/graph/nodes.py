@@ -16,17 +16,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-import numpy as np
-
 from anymetal.fork_safe import cached_property
 from mpsref import registry
-from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError, UnsupportedError
-from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import ImageKernel, Plan, PlannedKernel, problem_of
+from mpsref.mps.core.call import problem_of
+from mpsref.mps.core.encode import ImageKernel, of_zeros
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, MPSNNPadding, policy
 from mpsref.mps.core.properties import (
     Alias,
@@ -44,7 +41,6 @@ from mpsref.mps.core.properties import (
     make_constructor,
     optional,
 )
-from mpsref.mps.core.state import ForwardRecord
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
@@ -237,29 +233,6 @@ class MPSNNTrainingStyle(Enumeration):
     GPU = 2
 
 
-Index: TypeAlias = tuple[slice, ...]
-"""The index of a part of an image."""
-
-
-class Part(NamedTuple):
-    """The parts of its images that a step reads and writes, where a custom padding policy has chosen them."""
-
-    read: tuple[Index, ...]
-    """The part of each source."""
-    shapes: tuple[Shape, ...]
-    """Their shapes."""
-    written: Index
-    """The part of the result."""
-    written_shape: Shape
-    dtype: DType | None = None
-    """The dtype to which the policy rounds the result."""
-
-    def of_gradient(self, source_index: int) -> Part:
-        """Return the parts of the gradient step for one source."""
-        read, shape = self.read[source_index], self.shapes[source_index]
-        return Part((self.written, read), (self.written_shape, shape), read, shape)
-
-
 class Bound(NamedTuple):
     """A forward node on sources of given shapes, for all runs on sources of these shapes."""
 
@@ -268,11 +241,7 @@ class Bound(NamedTuple):
     shape: Shape
     """The shape of the result."""
     details: Any = None
-    """The problem of a :class:`KernelNode`; further values for ``_compute`` of other nodes."""
-    part: Part | None = None
-    """The parts of the images, unless they are whole."""
-    kernel: Any = None
-    """The kernel of a :class:`KernelNode`, as an encode would configure it."""
+    """The :class:`~mpsref.mps.core.call.Call` of a node that runs one; values for ``_compute`` of other nodes."""
 
 
 class BoundState(NamedTuple):
@@ -283,7 +252,7 @@ class BoundState(NamedTuple):
 
 
 @dataclass(slots=True)
-class Call:
+class StepCall:
     """The arguments of one step of a run. A gradient step has the function and the state of its forward step."""
 
     spec: Any
@@ -306,8 +275,6 @@ class Call:
     """Returns an array where the images of the run are: on a device, or as it is."""
     prepared: Sequence[Array | None] = ()
     """The result of ``_prepare``."""
-    part: Part | None = None
-    """The parts of the images, unless they are whole."""
 
 
 @dataclass(frozen=True)
@@ -654,7 +621,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         """The kernel of a node that does not change: a graph has copies of its nodes."""
         return self._kernel()
 
-    def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
+    def _prepare(self, call: StepCall, like: Array) -> Sequence[Array | None]:
         """Return what ``_compute`` reads in addition to images and parameters: labels, or a random mask.
 
         The arrays are where ``like`` is, an image of the run. ``_compute`` reads neither the number of the run nor
@@ -663,22 +630,8 @@ class MPSNNFilterNode(Node, abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def _compute(self, call: Call, *images: Array) -> Array | None:
+    def _compute(self, call: StepCall, *images: Array) -> Array | None:
         """Run the kernel; ``None`` if the result is not needed and was not computed."""
-
-    def _run(self, call: Call, *images: Array) -> Array | None:
-        """Run the kernel on the parts of the images that it reads; the result is 0 outside the part that it writes."""
-        if call.part is None:
-            return self._compute(call, *images)
-        result = self._compute(call, *[image[index] for image, index in zip(images, call.part.read, strict=False)])
-        if result is None:
-            return None
-        dtype = result.dtype if call.part.dtype is None else call.part.dtype
-        whole = arrays.empty("the result", call.result_shape, dtype, (result,))
-        whole.fill(0)
-        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
-            whole[call.part.written] = result.astype(dtype)
-        return whole
 
 
 class MPSNNTrainableNode(MPSNNFilterNode):
@@ -792,8 +745,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
                 f"the source image {self.source_images[1].name!r} has shape {shapes[1]}; the state of "
                 f"{self.forward.name!r} requires {expected}: both must be equal"
             )
-        part = None if forward.part is None else forward.part.of_gradient(self._source_index)
-        return Bound(forward.spec, sources[self._source_index], forward.details, part)
+        return Bound(forward.spec, sources[self._source_index], forward.details)
 
     def _image_shape(self, state: BoundState) -> Shape:
         """Return the shape that ``source_image`` must have: by default that of the forward source or result."""
@@ -814,29 +766,16 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 # --- filters that run one problem -------------------------------------------------------------------------------------
 
 
-def planned(
-    kernel: PlannedKernel, shapes: Sequence[Shape], result: Shape | None = None
-) -> tuple[Bound, Plan, ForwardRecord]:
-    """Return how a kernel computes ``result`` from sources of these shapes, its plan, and the record of such an encode.
-
-    Without ``result``, the padding policy of the kernel sets offsets and result as in an encode.
-    """
-    images = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-    sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
-    shape, dtype = (result, np.dtype(np.float32)) if result is not None else kernel._infer_padding(sources)
-    indices, region = kernel._indices(sources, shape)
-    if 0 in region.size:
+def bound_by_kernel(kernel: ImageKernel, shapes: Sequence[Shape], asked: Shape | None = None) -> Bound:
+    """Return the call of a kernel on sources of these shapes, into a destination ``asked`` for or its own."""
+    call = kernel._to_configure()._placed(of_zeros(shapes), asked)
+    if call.computation is None:
         raise ShapeError(
-            f"the padding policy sets the clip_rect {tuple(map(tuple, region.clip_rect))}, limited to the result "
-            f"{shape}: there is nothing to compute; make both overlap"
+            f"the padding policy sets the clip_rect {tuple(map(tuple, call.region.clip_rect))}, limited to the result "
+            f"{call.shape}: there is nothing to compute; make both overlap"
         )
-    read = tuple([image[index].shape for image, index in zip(images, indices, strict=True)])
-    plan = kernel._plan(read, region.size)
-    assert plan is not None
-    part = Part(tuple(indices), read, region, region.shape, None if dtype == np.float32 else dtype)
-    whole = (read, region.shape, part.dtype) == (tuple(shapes), shape, None)
-    bound = Bound(plan.problem.spec, shape, plan.problem, None if whole else part, kernel)
-    return bound, plan, kernel._record(sources, shape, region)
+    problem = call.computation.problem
+    return Bound(None if problem is None else problem.spec, call.shape, call)
 
 
 class KernelNode(MPSNNFilterNode):
@@ -844,9 +783,8 @@ class KernelNode(MPSNNFilterNode):
 
     kernel_class: ClassVar[Any]
 
-    def _compute(self, call: Call, *images: Array) -> Array:
-        problem = call.details
-        return registry.run_one(problem, *images[: len(problem.input_shapes)], backend=call.backend)
+    def _compute(self, call: StepCall, *images: Array) -> Array:
+        return call.details.run(images, None, call.backend)  # type: ignore[no-any-return]
 
 
 @constructed(init=False)
@@ -862,7 +800,7 @@ class ForwardKernelNode(KernelNode):
         super().__init__((source,), (), **properties)
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        return planned(self._compiled._to_configure(), shapes)[0]
+        return bound_by_kernel(self._compiled, shapes)
 
 
 @constructed(init=False)
@@ -875,13 +813,10 @@ class GradientKernelNode(KernelNode, MPSNNGradientFilterNode):
         gradient_state: Argument[MPSNNStateNode] = Argument(state_node)
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        forward, result = states[0].bound, super()._bind(shapes, parameters, states)
-        state = forward.kernel._state_for(states[0].source_shapes, forward.shape)
-        problem = self._compiled._to_configure()._problem_for(state, shapes)
-        if result.part is not None:
-            function: Any = forward.spec
-            problem = function.problems["gradient"].from_shapes(function, *result.part.shapes)
-        return Bound(problem.spec, result.shape, problem, result.part)
+        spec, shape, forward = super()._bind(shapes, parameters, states)
+        state = forward.record.kernel_class.state_class(forward.record)
+        call = self._compiled._to_configure(state)._placed(of_zeros(shapes), None, state)
+        return Bound(spec, shape, call)
 
 
 class FunctionNode(MPSNNFilterNode):
@@ -902,7 +837,7 @@ class FunctionNode(MPSNNFilterNode):
         problem = problem_of(self.function, "forward", shapes[0])
         return Bound(problem.spec, problem.result_shapes[0], problem)
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         return registry.run_one(call.details, *images, backend=call.backend)
 
 
@@ -911,11 +846,9 @@ class FunctionGradientNode(MPSNNGradientFilterNode):
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         bound = super()._bind(shapes, parameters, states)
-        read = (shapes[0], bound.shape) if bound.part is None else bound.part.shapes
-        function: Any = bound.spec
-        problem = function.problems["gradient"].from_shapes(function, *read)
-        return bound._replace(details=problem)
+        assert bound.spec is not None
+        return bound._replace(details=problem_of(bound.spec, "gradient", bound.shape))
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _compute(self, call: StepCall, *images: Array) -> Array:
         problem = call.details
         return registry.run_one(problem, *images[: len(problem.input_shapes)], backend=call.backend)
