@@ -403,10 +403,6 @@ REFUSED = {
         f"template <class T> T g(float4 a) {{ return T(a); }} {KERNEL} {{ g<float3>(float4(1)); }}",
         "a vector is conv",
     ),
-    "a header": (
-        f"#include <metal_imageblocks>\n{KERNEL} {{}}",
-        '"<metal_imageblocks>: image blocks are not supported',
-    ),
     "a macro `kernel`": ("#define kernel void\nkernel f(device float* x) {}", "the macro replaces"),
     "an unknown attribute": (
         "kernel void f(device float* x, uint i [[thread_pos]]) {}",

@@ -79,6 +79,12 @@ ROWS = {
         ("vertex float4 v() { return 0; } int a;", "int a;"),
         ("[[fragment]] half4 v() { return 0; } int a;", "int a;"),
     ],
+    "large_functions": [
+        (
+            f"template <class T> [[a]] void f() {{{' a;' * 10_001}}} void g() {{}}",
+            f"template <class T> [[a]] ANYMETAL_LARGE void f() {{{' a;' * 10_001}}} void g() {{}}",
+        )
+    ],
     "unsupported": [
         ("using T = texture2d<int>; void f(thread T &t) {} void g(int t) {}", "void g(int t) {}"),
         ("struct sampler { int a; }; void f(sampler s) {}", "struct sampler { int a; }; void f(sampler s) {}"),
@@ -254,7 +260,10 @@ ROWS = {
             "struct A { float a; }; struct B : public A { void g(void) device { a = 1; } "
             "B &operator=(B x) device = default; };",
             "struct A { float a; }; struct B : public A { void g(this device B &anymetal_object) "
-            "{ anymetal_object.a = 1; } };",
+            "{ anymetal_object.a = 1; } B &operator=(const B &) = default; "
+            "B &operator=(this device B &anymetal_object, B x) { "
+            "static_cast<B &>(anymetal_object) = static_cast<const B &>(x); "
+            "return anymetal_object; } };",
         ),
     ],
     "thread_members": [
@@ -309,6 +318,7 @@ ROWS = {
     ],
     "components": [
         ("void f() { a = b.c[i].x; d.y = e[0]; }", "void f() { a = ANYMETAL_LVALUE(b.c[i]).x; d.y = e[0]; }"),
+        ("void f() { p->a[1].x = 0; }", "void f() { ANYMETAL_LVALUE(ANYMETAL_LVALUE(*p).a[1]).x = 0; }"),
         (
             "void f() { ((T *)p)->xy = q->n->x; }",
             "void f() { ANYMETAL_LVALUE(*((T *)p)).xy = ANYMETAL_LVALUE(*q->n).x; }",

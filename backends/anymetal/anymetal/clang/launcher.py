@@ -19,6 +19,7 @@ from ..frontend import cache
 from ..frontend.kernels import Kernel
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked
+from ..frontend.rewrites import LARGE_MARK
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain, find
 from ..interface import LaunchError
@@ -380,7 +381,8 @@ def build_kernel(
     headers = _headers(toolchain, options)
     file, compiled = output.with_suffix(".cpp"), output.with_suffix(".o")
     file.write_text(f"{HIDDEN}{cpp}")
-    inlined = _inlined(toolchain) if options.checks and IS_INLINED else None
+    is_large = LARGE_MARK in cpp  # to inline what reads call would take most of the time
+    inlined = _inlined(toolchain) if options.checks and IS_INLINED and not is_large else None
     first = output.with_suffix(".ll") if options.checks else compiled
     command = compile_command(toolchain, options, headers, "-emit-llvm" if options.checks else "-emit-obj")
 
@@ -393,7 +395,7 @@ def build_kernel(
         found = [one for one in found if one[-1]] + [one for one in compiled_unset() if not one[-1]]
     if options.checks:
         first.write_text(with_odd_accesses(first.read_text()))
-        toolchain.make([*inline_command(toolchain, inlined), str(first), "-o", str(compiled)])
+        toolchain.make([*inline_command(toolchain, inlined), *["-O0"] * is_large, str(first), "-o", str(compiled)])
     for symbol in undefined(compiled.read_bytes()):
         raise program.undefined(symbol, values)
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])

@@ -55,9 +55,12 @@ TYPES = {
     "samplers": r"sampler",
     "command buffers": r"command_buffer|(render|compute)_(command|pipeline_state)",
     "arrays of references": r"array_ref",
-    "image blocks": r"imageblock\w*",
+    "image blocks": r"imageblock\w*|threadgroup_imageblock|(s?r|rg|s?rgba)(8|16)[us]norm|rgb10a2|rg11b10f|rgb9e5",
     "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure"
-    r"|intersector|intersection_(query|params|result)",
+    r"|intersector|intersection_(query|params|result)|ray(_data)?",
+    "mesh functions": r"mesh|topology|object_data|mesh_grid_properties",
+    "inputs of a stage": r"patch_control_point|interpolant|interpolation",
+    "rasterization rate maps": r"rasterization_rate_map_\w+",
 }
 """What MSL has and no runtime has, with the names of its types."""
 RENDER = ("vertex", "fragment", "mesh", "object", "intersection")
@@ -276,7 +279,7 @@ def _declared(syntax: Syntax, one: Declaration, structs: Structs) -> Iterator[st
             is_value = False
         elif syntax[i] == "=":
             is_value = True
-        elif syntax[i] == "[" and not syntax.is_attribute(i):
+        elif syntax[i] == "*" or (syntax[i] == "[" and not syntax.is_attribute(i)):
             inner = ()
         elif syntax.words[i].is_name and not is_value:
             name, inner = syntax[i], structs.get(syntax[i], inner)
@@ -458,11 +461,17 @@ def supported(kernel: Kernel) -> None:
         raise CompileError(kernel.problem)
 
 
-def lacking(syntax: Syntax) -> dict[int, str]:
+def lacking(syntax: Syntax) -> Mapping[int, str]:
     """Return the errors about what no runtime has, by the first tokens of the declarations that need it.
 
     These are the declarations with the name of such a type, and those with the name of one of these declarations.
     """
+    if syntax.lacking is None:
+        syntax.lacking = _lacking(syntax)
+    return syntax.lacking
+
+
+def _lacking(syntax: Syntax) -> dict[int, str]:
     everything = [one for one in syntax.declarations if one.kind is not Kind.NAMESPACE]
     outer = [one for one in everything if one.owner is None or one.owner.kind is Kind.NAMESPACE]
     own = {name for one in outer for name in (class_name(syntax, one) if one.kind is Kind.CLASS else "",)}
@@ -484,11 +493,10 @@ def lacking(syntax: Syntax) -> dict[int, str]:
         return outer[at] if at >= 0 and i <= outer[at].last else None
 
     found, waiting, known = dict[int, str](), list[Declaration](), set[str]()
-    for text, kind in kinds.items():
-        for i in places.get(text, ()) if kind else ():
-            if _names_type(syntax, i) and (one := around(i)) and one.first not in found:
-                found[one.first] = str(syntax.error(i, f"{text}: {kind} {LACKING}"))
-                waiting.append(one)
+    for i in sorted(i for text, kind in kinds.items() if kind for i in places.get(text, ())):
+        if _names_type(syntax, i) and (one := around(i)) and one.first not in found:
+            found[one.first] = str(syntax.error(i, f"{syntax[i]}: {kinds[syntax[i]]} {LACKING}"))
+            waiting.append(one)
     while waiting:
         one = waiting.pop()
         name = _name_of(syntax, one)
@@ -504,13 +512,17 @@ def lacking(syntax: Syntax) -> dict[int, str]:
     return found
 
 
+FOLLOWED = {"access": "::", "topology": "::", "interpolation": "::", "mesh": "<"}
+"""Names of types that are likely to be those of variables, too, with what follows them as types."""
 BEFORE_TYPE = frozenset(("const", "constexpr", "static", "inline", "typedef", "return", "namespace", "kernel", *SPACES))
 
 
 def _names_type(syntax: Syntax, i: int) -> bool:
     """Return whether a name that may be that of a type is no variable."""
-    if syntax[i] == "access":
-        return syntax[i + 1] == "::"
+    if syntax[i] == "ray":
+        return syntax.words[i + 1].is_name or syntax[i - 1] in ("const", *SPACES)
+    if syntax[i] in FOLLOWED:
+        return syntax[i + 1] == FOLLOWED[syntax[i]]
     if syntax.words[i - 1].is_name and syntax[i - 1] not in BEFORE_TYPE:
         return False
     is_type = syntax.words[i + 1].is_name or syntax[i + 1] in ("&", ">", "<", "*", "::", ",")

@@ -66,7 +66,7 @@ class Options:
     """Flags that define the macros of the caller."""
     checks: bool = False
     """Whether kernels are compiled with checks of their accesses."""
-    has_objects: bool = False
+    keeps_spaces: bool = False
     """Whether a source has members for an address space, see :mod:`.members`; their form is C++23."""
 
     @classmethod
@@ -95,7 +95,7 @@ class Options:
         known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
         known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
         known += ["__HAVE_TENSOR__=1"] if self.number >= 400 else []
-        return *(f"-D{macro}" for macro in known), *(("-std=c++23", "-fno-char8_t") if self.has_objects else ())
+        return *(f"-D{macro}" for macro in known), *(("-std=c++23", "-fno-char8_t") if self.keeps_spaces else ())
 
     @property
     def folders(self) -> tuple[str, ...]:

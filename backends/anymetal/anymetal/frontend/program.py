@@ -49,7 +49,7 @@ class Program:
         self.text, self.files = text, files
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
-        self._checked, self._has_objects = about["checked"], about["objects"]
+        self._checked, self._keeps_spaces = about["checked"], about["spaces"]
         if source:
             self._source = source
 
@@ -59,7 +59,7 @@ class Program:
 
     def options(self, options: Options) -> Options:
         """Return the options with which the C++ of this source is compiled."""
-        return replace(options, has_objects=self._has_objects)
+        return replace(options, keeps_spaces=self._keeps_spaces)
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
@@ -146,7 +146,7 @@ def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled:
         read.append(check(toolchain, syntax, options, files, only, is_last=is_compiled and only >= 0 and not constants))
         output.write_text(text)
         about = {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants}
-        return about | {"checked": only, "objects": read[-1].has_objects}
+        return about | {"checked": only, "spaces": read[-1].keeps_spaces}
 
     key = cache.key("source", toolchain.fingerprint(), is_compiled, *options.definitions, *options.texts(source))
     found = cache.fetch(key, build, ".txt")

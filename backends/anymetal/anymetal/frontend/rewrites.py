@@ -36,6 +36,10 @@ from .syntax import CLASSES, CLOSING, OPENING, SPACES, Declaration, Kind, Syntax
 
 VECTOR = re.compile(r"(packed_)?(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat|bool)[234]")
 LONE = re.compile(r"(?<!\w)(char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat)[234]$")
+MATRIX = re.compile(r"(half|float|bfloat)[234]x[234]")
+WITH_PARTS = re.compile(rf"array|{MATRIX.pattern}|packed_[a-z]+3")
+ENDS = frozenset(("=", ";", ",", "[", "(", "{", *CLOSING))
+"""What ends the declaration of a name."""
 BEFORE_EXPRESSION = frozenset(("return", "else", "case", "and", "or", "not", "do", "co_return"))
 """Names that an expression may follow; behind another name a type declares something."""
 FUNCTION_NAMES = frozenset(("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"))
@@ -123,6 +127,19 @@ class Source:
         return any(members.has_object(self.syntax, one) for one in self.syntax.declarations)
 
     @functools.cached_property
+    def keeps_spaces(self) -> bool:
+        """Whether a member may depend on the address space of its object, or refer to a part of it, as `&m[1]`."""
+        s = self.syntax
+        if self.has_objects or not any(map(WITH_PARTS.fullmatch, self.places)):
+            return self.has_objects
+        kernels = {one.parameters for one in s.declarations if one.parameters >= 0 and is_kernel(s, one)}
+        for i in (i for space in ("device", "constant", "threadgroup") for i in self.places.get(space, ())):
+            end = next((k for k in s.top(i, s.size) if s[k] in ENDS), i)
+            if self.around[i] not in kernels and not {"*", "&"}.isdisjoint(s.texts(i, end)):
+                return True
+        return False
+
+    @functools.cached_property
     def bodies(self) -> list[Declaration]:
         """The functions with a body."""
         return [one for one in self.syntax.declarations if one.kind is Kind.FUNCTION]
@@ -190,11 +207,26 @@ class Source:
         return frozenset(found - {")", "]", ">", "typedef"})
 
     @functools.cached_property
+    def bools(self) -> Mapping[str, str]:
+        """The names of vectors of bool, with the number of their components."""
+        s, found = self.syntax, {f"bool{size}": size for size in "234"}
+        for i in (i for text in ("bool2", "bool3", "bool4", "bool") for i in self.places.get(text, ())):
+            first, last, size = i, i, s[i][-1]
+            if s.texts(i - 2, i) == ["vec", "<"] and s[i + 1] == "," and s[i + 3] == ">":
+                first, last, size = i - 2, i + 3, s[i + 2]
+            first -= 2 * (s.texts(first - 2, first) == ["metal", "::"])
+            if s[first - 1] == "=" and s[first - 3] == "using" and size in "234":
+                found[s[first - 2]] = size
+            elif s[first - 1] == "typedef" and s[last + 2] == ";" and size in "234":
+                found[s[last + 1]] = size
+        return found
+
+    @functools.cached_property
     def in_memory(self) -> frozenset[str]:
         """The names of variables, references and pointers that are declared with an address space."""
         s, found = self.syntax, set[str]()
         for i in (k for k, text in enumerate(s) if text in ("device", "constant", "threadgroup")):
-            end = next((k for k in s.top(i, s.size) if s[k] in ("=", ";", ",", "[", "(", "{", *CLOSING)), i)
+            end = next((k for k in s.top(i, s.size) if s[k] in ENDS), i)
             found.add(s[end - 1])
         return frozenset(found)
 
@@ -308,6 +340,17 @@ def render_functions(source: Source) -> Iterator[Edit]:
             yield source.remove(one.first, one.last)
 
 
+LARGE, LARGE_MARK = 20_000, "ANYMETAL_LARGE"
+
+
+def large_functions(source: Source) -> Iterator[Edit]:
+    """A function of more than ``LARGE`` tokens is not optimized: some optimizations take more than linear time."""
+    s = source.syntax
+    for one in source.bodies:
+        if one.last - one.opening > LARGE:
+            yield source.insert(s.keyword(one.first), f"{LARGE_MARK} ")
+
+
 def unsupported(source: Source) -> Iterator[Edit]:
     """What needs textures and the like is removed: other kernels do without."""
     s = source.syntax
@@ -359,9 +402,6 @@ def constant_members(source: Source) -> Iterator[Edit]:
             texts = [s[i] for i in itertools.takewhile(lambda i: s[i] not in ("=", "{"), head)]
             if {"static", "constant"} <= set(texts) and len(texts) < len(head) and "constexpr" not in texts:
                 yield source.insert(one.first, "constexpr ")
-
-
-MATRIX = re.compile(r"(half|float|bfloat)[234]x[234]")
 
 
 def constant_objects(source: Source) -> Iterator[Edit]:
@@ -624,10 +664,8 @@ def member_spaces(source: Source) -> Iterator[Edit]:
         spaces = {s[i] for i in words} & SPACES
         if members.is_constructor(s, one, s.class_name(owner)):
             known.setdefault(_constructor(s, one, owner), []).append(one)
-        elif spaces <= {"thread"}:
+        elif spaces <= {"thread"} and not _copies_memory(s, one):
             yield from (source.edit(i, i) for i in words if s[i] == "thread")
-        elif s[one.last - 1] == "default":  # the one that the compiler declares serves all spaces
-            yield source.remove(one.first, one.last)
         else:
             if not name:
                 name = f"anymetal_unnamed_{owner.opening}"
@@ -635,6 +673,8 @@ def member_spaces(source: Source) -> Iterator[Edit]:
             rest = s.texts(one.parameters + 1, s.partner[one.parameters])
             object_ = f"this {' '.join(s[i] for i in words)} {name} &{members.OBJECT}"
             yield source.append(one.parameters, object_ + (", " if rest and rest != ["void"] else ""))
+            if _copies_memory(s, one):
+                yield from _copy(source, one, owner, name)
             if rest == ["void"]:
                 yield source.edit(one.parameters + 1, one.parameters + 1)
             yield from (source.edit(i, i) for i in words)
@@ -643,17 +683,44 @@ def member_spaces(source: Source) -> Iterator[Edit]:
             yield from (source.edit(i, i, text) for i, text in members.uses(s, one, *names[owner.first]))
     others = {key[0] for key, same in known.items() if s[same[0].last - 1] != "default"}
     for key, same in known.items():
-        if source.has_objects and key[0] not in others:  # with one of its own a class is no aggregate in C++20
+        if source.keeps_spaces and key[0] not in others:  # with one of its own a class is no aggregate in C++20
             yield from (source.remove(one.first, one.last) for one in same)
         else:
             yield from _one_constructor(source, same)
+
+
+def _copies_memory(s: Syntax, one: Declaration) -> bool:
+    """Return whether a member is a defaulted assignment of or to an object outside of thread memory."""
+    return s[one.last - 1] == "default" and bool(SPACES - {"thread"} & set(s.texts(one.parameters, one.last)))
+
+
+def _copy(source: Source, one: Declaration, owner: Declaration, name: str) -> Iterator[Edit]:
+    """Yield the edits that give a defaulted assignment a body, which calls that for threads, the one of C++."""
+    s, is_declared, first = source.syntax, False, one
+    for member in s.members[owner.first]:
+        if members.is_function(s, member) and s[members.name_of(s, member) + 1] == "=":
+            texts = set(s.texts(member.parameters, member.opening))
+            is_declared |= s.class_name(owner) in texts and not SPACES - {"thread"} & texts
+            first = min(first, member, key=lambda known: known.first) if _copies_memory(s, member) else first
+    if one is first and not is_declared:
+        yield source.insert(one.first, f"{name} &operator=(const {name} &) = default; ")
+    last = s.partner[one.parameters] - 1
+    other = s[last] if s.words[last].is_name else "anymetal_other"
+    yield source.append(last, "" if other == s[last] else f" {other}")
+    back = "" if "void" in s.texts(one.first, one.parameters) else f" return {members.OBJECT};"
+    copy = f"static_cast<{name} &>({members.OBJECT}) = static_cast<const {name} &>({other});"
+    yield source.edit(one.last - 2, one.last, f"{{ {copy}{back} }}")
 
 
 def thread_members(source: Source) -> Iterator[Edit]:
     """``float at() const``: a member without an address space is for objects in thread memory."""
     s = source.syntax
     for one in s.declarations:
-        if (found := members.owner_of(s, one)) is None or s[one.last - 1] == "default":
+        if (found := members.owner_of(s, one)) is None:
+            continue
+        is_copy = s[members.name_of(s, one)] == "operator" and _copies_memory(s, one)
+        if s[one.last - 1] == "default":
+            yield from [source.blank(one.last - 2, one.last - 1)] * is_copy  # C++ for OpenCL defaults none
             continue
         words = members.qualifiers(s, one)
         is_free = not {"static", "friend"}.isdisjoint(s.texts(one.first, one.parameters))
@@ -753,18 +820,22 @@ def bools_in_memory(source: Source) -> Iterator[Edit]:
             places |= set(range(first, end)) if {"device", "constant"} & set(s.texts(first, end)) else set()
     for i in range(s.size):
         is_generic = s[i] == "vec" and s.texts(i + 1, i + 4) == ["<", "bool", ","] and s[i + 4] in ("2", "3", "4")
-        if not is_generic and s[i] not in BOOLS:
+        if not is_generic and s[i] not in source.bools:
             continue
         first, last = i, i + 5 if is_generic else i
-        while s[first - 1] in ("const", "volatile", "device", "constant", "::", "metal"):
+        while s[first - 1] in (*NO_CAST, "::", "metal"):
             first -= 1
         end = last
-        while s[end + 1] in ("const", "volatile", "device", "constant"):
+        while s[end + 1] in NO_CAST:
             end += 1
-        is_pointer = s[end + 1] in ("*", "&") and {"device", "constant"} & set(s.texts(first, end + 1))
-        if i in places or is_pointer:
+        is_pointer, spaces = s[end + 1] in ("*", "&"), SPACES & set(s.texts(first, end + 1))
+        if (i in places and not (is_pointer and spaces & {"thread", "threadgroup"})) or (
+            is_pointer and spaces & {"device", "constant"}
+        ):
             start = i - 2 if s[i - 2] == "metal" and s[i - 1] == "::" else i
-            yield source.remove(start, last, f"anymetal::bool{s[i + 4] if is_generic else s[i][-1]}_in_buffer")
+            yield source.remove(
+                start, last, f"anymetal::bool{s[i + 4] if is_generic else source.bools[s[i]]}_in_buffer"
+            )
 
 
 def _is_data(s: Syntax, one: Declaration) -> bool:
@@ -795,13 +866,13 @@ def constructors(source: Source) -> Iterator[Edit]:
         if s[first - 1] == ">" and not _is_greater(s, first - 1):
             continue
         if s[last + 1] == "(" and not _follows_type(s, first) and not _is_pointer_to_function(s, last + 1):
-            function = "construct_bool" if _is_bool_vector(s, last) else "construct"
+            function = "construct_bool" if _is_bool_vector(source, last) else "construct"
             yield source.edit(first, first, f"anymetal::{function}<{s[first]}")
             yield source.append(last, ">")
         elif s.words[last + 1].is_name and _is_statement(s, first, source.in_body[first]):
             name, function = (
                 " ".join(s.texts(first, last + 1)),
-                "construct_bool" if _is_bool_vector(s, last) else "construct",
+                "construct_bool" if _is_bool_vector(source, last) else "construct",
             )
             end = next((k for k in s.top(last, s.size) if s[k] == ";" or s[k] in CLOSING), last)
             for k in (last, *(k for k in s.top(last, end) if s[k] == ",")):  # `float4 v(a, b), w(c);`
@@ -833,6 +904,12 @@ def truths(source: Source) -> Iterator[Edit]:
         if s[i] == "(" and i > 1 and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
             yield source.append(i, "anymetal::zero_or_one(")
             yield source.insert(s.partner[i], ")")
+        elif s[i] == ")" and s.words[i + 1].is_name and _is_conversion(source, i + 1):  # `(ushort4)b`
+            last = _chain(s, i + 1)
+            last = s.partner[last + 1] if s[last + 1] == "(" else last
+            if _is_truth(source, i + 1, last + 1, known):
+                yield source.insert(i + 1, "anymetal::zero_or_one(")
+                yield source.append(last, ")")
         elif (s[i] == "=" and i - 1 in known and s[i + 1] != "=") or i in returns:  # of half they have vectors of short
             end = next((k for k in s.top(i + 1, s.size) if s[k] in (",", ";") or s[k] in CLOSING), i)
             if _is_truth(source, i + 1, end, known):
@@ -852,8 +929,10 @@ WIDE = re.compile(r"(char|uchar|short|ushort|half|bfloat|long|ulong)[234]")
 
 def _is_operand_of_logic(s: Syntax, opening: int) -> bool:
     close = s.partner[opening]
-    before, behind = s.texts(opening - 2, opening), s.texts(close + 1, close + 3)
-    return any(pair in (["&", "&"], ["|", "|"]) for pair in (before, behind))
+    logic = (["&", "&"], ["|", "|"])
+    before, behind = s.texts(opening - 2, opening) in logic, s.texts(close + 1, close + 3) in logic
+    starts = before or s[opening - 1] in ("=", "return", "?", *OPENING)
+    return (before or behind) and starts and (behind or s[close + 1] in (";", ",", "?", ":", *CLOSING))
 
 
 def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Edit]:
@@ -868,7 +947,7 @@ def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Ed
         first = name
         while s[first - 1] == "." and (s.words[first - 2].is_name or s[first - 2] == "]"):
             first = s.partner[first - 2] - 1 if s[first - 2] == "]" else first - 2
-    elif s[i - 1] == ")" and not _follows_type(s, name + 1) and _is_truth(source, name + 1, i, known):
+    elif s[i - 1] == ")" and not _is_call(s, name + 1) and _is_truth(source, name + 1, i, known):
         first = name + 1
     else:
         return
@@ -876,21 +955,25 @@ def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Ed
     yield source.append(last, ")")
 
 
+def _is_call(s: Syntax, opening: int) -> bool:
+    """Return whether a bracket holds the arguments of a function."""
+    return _follows_type(s, opening) or (s[opening - 1] == ">" and not _is_greater(s, opening - 1))
+
+
 TRUTHS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isordered", "isunordered", "signbit"))
 """Functions whose results are vectors of bool."""
-BOOLS = frozenset(("bool2", "bool3", "bool4"))
 COMPONENTS = frozenset("xyzwrgba")
 
 
-def _is_bool_vector(s: Syntax, last: int) -> bool:
+def _is_bool_vector(source: Source, last: int) -> bool:
     """Return whether a token ends the name of a type of vectors of bool."""
-    return s[last] in BOOLS or (s[last] == ">" and s.texts(last - 5, last - 2) == ["vec", "<", "bool"])
+    s = source.syntax
+    return s[last] in source.bools or (s[last] == ">" and s.texts(last - 5, last - 2) == ["vec", "<", "bool"])
 
 
 def _bool_vectors(source: Source) -> dict[int, bool]:
     """Return the uses of names that are declared as vectors of bool, and as nothing else; True for arrays of them."""
-    s = source.syntax
-    return _declared(source, lambda i: _is_bool_vector(s, i), lambda first, end: _is_truth(source, first, end, {}))
+    return _declared(source, lambda i: _is_bool_vector(source, i), lambda first, end: _is_truth(source, first, end, {}))
 
 
 def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable[[int, int], bool]) -> dict[int, bool]:
@@ -976,11 +1059,12 @@ def _is_conversion(source: Source, i: int) -> bool:
     s = source.syntax
     if s[i - 1] == ")":
         first = s.partner[i - 1]
-        return i - first == 3 and source.is_type(i - 2) and s[i - 2] not in BOOLS
+        is_generic = s[i - 2] == ">" and s[first + 1] in ("vec", "metal") and not _is_bool_vector(source, i - 2)
+        return is_generic or (i - first == 3 and source.is_type(i - 2) and s[i - 2] not in source.bools)
     if s[i - 1] == ">":
         first = next((j for j in range(i - 2, max(i - 8, 1), -1) if s[j] == "<"), 0)
         return s[first - 1] in ("static_cast", "vec") and "bool" not in s.texts(first, i)
-    return source.is_type(i - 1) and s[i - 1] not in BOOLS
+    return source.is_type(i - 1) and s[i - 1] not in source.bools
 
 
 def _is_truth(source: Source, first: int, end: int, known: Mapping[int, bool]) -> bool:
@@ -994,7 +1078,7 @@ def _is_truth(source: Source, first: int, end: int, known: Mapping[int, bool]) -
         return True
     if s[first] == "(" and s.partner[first] == end - 1:
         return _is_truth(source, first + 1, end - 1, known)
-    if s[first] in TRUTHS | BOOLS and s[first + 1] == "(" and s.partner[first + 1] == end - 1:
+    if (s[first] in TRUTHS or s[first] in source.bools) and s[first + 1] == "(" and s.partner[first + 1] == end - 1:
         return True
     top, i = list[tuple[str, int]](), first  # operators, and where they begin
     while i < end:
@@ -1055,6 +1139,9 @@ def casts(source: Source) -> Iterator[Edit]:
             end = s.angle(i + 1)
             if end is not None and not {"*", "&"} & set(s.texts(i + 2, end)):
                 yield source.edit(i, i, "anymetal::cast")
+                if _is_bool_vector(source, end - 1):
+                    yield source.append(i + 1, "anymetal::as_bools<")
+                    yield source.insert(end, ">")
         elif s[i] == "(":
             yield from _cast(source, i)
 
@@ -1081,6 +1168,8 @@ def _cast(source: Source, i: int) -> Iterator[Edit]:
         or after.text[:1] == "."
     ):
         name = " ".join(s.texts(first, close))
+        if _is_bool_vector(source, close - 1):
+            name = f"anymetal::as_bools<{name.replace('< bool', '< int')}>"
         yield source.remove(i, close, f"anymetal::castto<{name}>() ->* ")
 
 
@@ -1165,7 +1254,7 @@ def _chain(s: Syntax, first: int) -> int:
 def components(source: Source) -> Iterator[Edit]:
     """``p[i].x`` and ``p->x`` of a vector: the compiler checks its alignment where a reference is bound."""
     s = source.syntax
-    for i in range(2, s.size):
+    for i in range(s.size - 1, 1, -1):  # of `p->a[i].x` the outer one first
         if not (s.words[i].is_name and set(s[i]) <= COMPONENTS and source.in_body[i]):
             continue
         is_arrow = s[i - 2] + s[i - 1] == "->"
@@ -1225,6 +1314,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     kernel_words,
     threads,
     render_functions,
+    large_functions,
     unsupported,
     instantiations,
     function_constants,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..interface import CompileError
-from .kernels import LACKING, TYPES, constants, render_stage
+from .kernels import LACKING, TYPES, constants, lacking, render_stage
 from .lexer import NAME, Token
 from .options import Options
 from .rewrites import Source, rewritten, strictly_rewritten
@@ -120,7 +120,7 @@ def check(
     others = [one for one in errors if not _decides(one)]
     if others and not (is_last and all(map(_is_limit, others))):
         plain = known.varied(known.constants)
-        in_cpp = diagnostics(toolchain.parse(rewritten(plain), replace(options, has_objects=plain.has_objects)))
+        in_cpp = diagnostics(toolchain.parse(rewritten(plain), replace(options, keeps_spaces=plain.keeps_spaces)))
         lines = {_line(one) for one in in_cpp}
         found += [one for one in others if _line(one) in lines and not _is_limit(one)] or in_cpp
     found = with_sources((found or spaces)[:MOST_ERRORS], files)
@@ -378,7 +378,7 @@ def parameters(syntax: Syntax) -> Iterator[tuple[int, int]]:
     """Yield parameters without an address space of functions that are no members."""
     for one in syntax.declarations:
         is_free = one.owner is None or one.owner.kind is Kind.NAMESPACE
-        if one.kind is Kind.FUNCTION and is_free and not render_stage(syntax, one):
+        if one.kind is Kind.FUNCTION and is_free and not render_stage(syntax, one) and one.first not in lacking(syntax):
             for first, end in syntax.split(one.parameters):
                 if is_bare(syntax.words[first:end]):
                     yield first, end
@@ -387,6 +387,7 @@ def parameters(syntax: Syntax) -> Iterator[tuple[int, int]]:
 def locals_of(syntax: Syntax) -> Iterator[tuple[int, int]]:
     """Yield declarations such as ``float *p = ...``; a statement with the value of a product has no effect."""
     words = syntax.words
+    removed = [range(one.first, one.last) for one in syntax.declarations if one.first in lacking(syntax)]
     for i in range(syntax.size):
         if syntax[i] not in ("*", "&") or not words[i + 1].is_name:
             continue
@@ -395,5 +396,10 @@ def locals_of(syntax: Syntax) -> Iterator[tuple[int, int]]:
             start -= 1
         is_expression = not {"return", "case", "else", "do", "goto"}.isdisjoint(syntax.texts(start, i))
         starts = start < i and syntax[start - 1] in ("{", "}", ";") and not is_expression
-        if starts and syntax[i + 2] in ("=", ";") and is_bare(words[start : i + 2]):
+        if (
+            starts
+            and syntax[i + 2] in ("=", ";")
+            and is_bare(words[start : i + 2])
+            and not any(i in one for one in removed)
+        ):
             yield start, i + 2

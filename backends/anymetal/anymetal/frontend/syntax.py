@@ -71,6 +71,8 @@ class Syntax(list[str]):
         For each bracket the position of the other one, else -1.
     declarations : list of Declaration
         In the order of their ends; members of a class or a namespace come before it.
+    lacking : mapping of int to str, or None
+        What :func:`.kernels.lacking` returned for it.
     """
 
     def __init__(self, text: str) -> None:
@@ -80,6 +82,7 @@ class Syntax(list[str]):
         self.words = (*tokens(text), end, end)
         self.size = len(self.words) - 2
         self._angles = dict[int, int | None]()
+        self.lacking: Mapping[int, str] | None = None
         super().__init__([*(word.text for word in self.words), *[""] * MARGIN])
         self.partner = self._partners()
         self.declarations = list(self._declarations(0, self.size, None))
@@ -244,7 +247,7 @@ class Syntax(list[str]):
                     if kind is Kind.CLASS:
                         last = next((k for k in self.top(close + 1, end) if self[k] == ";"), close)
                     one = self._declared(kind, start, last, i, owner)
-                    if self[self._keyword(start)] != "enum":
+                    if self[self.keyword(start)] != "enum":
                         yield from self._declarations(i + 1, close, one)
                     yield one
                     start = i = last + 1
@@ -257,7 +260,7 @@ class Syntax(list[str]):
         if start < end:
             yield self._declared(Kind.OTHER, start, end - 1, end - 1, owner)
 
-    def _keyword(self, start: int) -> int:
+    def keyword(self, start: int) -> int:
         """Return the first token of a declaration behind template parameters and attributes."""
         while self[start] == "template" or self.is_attribute(start):
             start = self.behind(start + 1) if self[start] == "template" else self.partner[start] + 1
@@ -265,7 +268,7 @@ class Syntax(list[str]):
 
     def _opened(self, start: int, opening: int) -> Kind:
         """Return what the declaration is that begins at ``start`` and has a ``{`` at ``opening``."""
-        at = self._keyword(start)
+        at = self.keyword(start)
         words = self.texts(at, min(opening, at + 3))
         if "namespace" in words or (words[:1] == ["extern"] and self[at + 1].endswith('"') and opening == at + 2):
             return Kind.NAMESPACE
@@ -275,12 +278,12 @@ class Syntax(list[str]):
         return Kind.OTHER if opens < 0 or self._is_assigned(start, opens) else Kind.FUNCTION
 
     def _is_assigned(self, start: int, end: int) -> bool:
-        places = list(self.top(self._keyword(start), end))
+        places = list(self.top(self.keyword(start), end))
         return any(self[i] == "=" for i in places) and not any(self[i] == "operator" for i in places)
 
     def _parameters(self, start: int, end: int) -> int:
         """Return the ``(`` of the parameters of a function, or -1."""
-        for i in self.top(self._keyword(start), end):
+        for i in self.top(self.keyword(start), end):
             if self[i] == "(" and i > start:
                 before = self.words[i - 1]
                 is_operator = any(self[k] == "operator" for k in range(max(start, i - 4), i))

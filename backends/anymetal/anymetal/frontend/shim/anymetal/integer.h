@@ -41,6 +41,7 @@ namespace metal {
     inline T clamp(T a, T b, T c) { return min(max(a, b), c); }
 ANYMETAL_INTEGERS(ANYMETAL_INTEGER)
 #undef ANYMETAL_INTEGER
+ANYMETAL_TEMPLATE_1(abs, anymetal::integers<V>)
 
 #define ANYMETAL_INTEGER(COUNT, NAME, PARAMETERS, ...) \
     template <class T, class = anymetal::if_integer<T>> inline T NAME PARAMETERS { \

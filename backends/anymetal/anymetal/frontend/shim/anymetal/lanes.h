@@ -16,6 +16,8 @@ constexpr constant bool fits = __is_same(V, typename shape<A>::whole) || (shape<
 template <class V, class... A> using fitting = enable<(fits<V, A> && ...), V>;
 template <class... A> using composite = fitting<typename composite_of<A...>::type, A...>;
 template <class V> using if_geometric = enable<shape<V>::is_vector && is_floating<element<V>>, V>;
+template <class V> using floats = enable<is_floating<element<V>>, V>;
+template <class V> using integers = enable<__is_integral(element<V>), V>;
 template <class... A> using composite_vector = if_geometric<composite<A...>>;
 
 // What one lane computes, and what it compares.

@@ -51,7 +51,7 @@ namespace metal {
 #define ANYMETAL_FLOAT_1(NAME, ...) \
     inline float NAME(float a) { typedef float T; return __VA_ARGS__; } \
     inline half NAME(half x) { typedef half T; const float a = x; return half(__VA_ARGS__); } \
-    ANYMETAL_TEMPLATE_1(NAME, V)
+    ANYMETAL_TEMPLATE_1(NAME, anymetal::floats<V>)
 #define ANYMETAL_FLOAT_2(NAME, ...) \
     inline float NAME(float a, float b) { return __VA_ARGS__; } \
     inline half NAME(half x, half y) { const float a = x, b = y; return half(__VA_ARGS__); } \

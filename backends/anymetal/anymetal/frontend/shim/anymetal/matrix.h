@@ -47,7 +47,7 @@ template <class T, int C, int R> struct matrix {
         ANYMETAL_UNROLLED for (int i = 0; i < C; i++) columns[i] = anymetal::construct<vec<T, R>>(other.columns[i]);
     }
 
-    ANYMETAL_SUBSCRIPT(anymetal_column, int, columns[i])
+    ANYMETAL_SUBSCRIPT(anymetal_column, int, ANYMETAL_SELF.columns[i])
 
     constexpr matrix &operator+=(matrix b) { return *this = *this + b; }
     constexpr matrix &operator-=(matrix b) { return *this = *this - b; }

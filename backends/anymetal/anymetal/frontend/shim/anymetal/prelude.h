@@ -35,6 +35,12 @@
 #define coherent(...)
 #endif
 
+#ifdef ANYMETAL_CUDA
+#define ANYMETAL_LARGE
+#else
+#define ANYMETAL_LARGE __attribute__((optnone, noinline))
+#endif
+
 // A loop over components: -O1 alone unrolls none.
 #define ANYMETAL_UNROLLED _Pragma("clang loop unroll(full)")
 // A function that accesses memory on behalf of a kernel, beside its arguments: checks name the line of its caller.
@@ -86,26 +92,35 @@ constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
 
 // In the strict pass a member has one `this` for each address space that its result is in.
 #ifdef ANYMETAL_STRICT
-#define ANYMETAL_ACCESS(RESULT, MEMBER, VALUE) \
-    thread RESULT MEMBER __private { return VALUE; } \
-    threadgroup RESULT MEMBER __local { return VALUE; } \
-    device RESULT MEMBER __global { return VALUE; } \
-    const thread RESULT MEMBER const __private { return VALUE; } \
-    const threadgroup RESULT MEMBER const __local { return VALUE; } \
-    const device RESULT MEMBER const __global { return VALUE; } \
-    const constant RESULT MEMBER const __constant { return VALUE; }
+#define ANYMETAL_ACCESS(RESULT, NAME, VALUE, ...) \
+    thread RESULT NAME(__VA_ARGS__) __private { return VALUE; } \
+    threadgroup RESULT NAME(__VA_ARGS__) __local { return VALUE; } \
+    device RESULT NAME(__VA_ARGS__) __global { return VALUE; } \
+    const thread RESULT NAME(__VA_ARGS__) const __private { return VALUE; } \
+    const threadgroup RESULT NAME(__VA_ARGS__) const __local { return VALUE; } \
+    const device RESULT NAME(__VA_ARGS__) const __global { return VALUE; } \
+    constant RESULT NAME(__VA_ARGS__) const __constant { return (constant RESULT)(VALUE); }
 #define ANYMETAL_CONST(MEMBER, ...) MEMBER const __VA_ARGS__ MEMBER const __constant __VA_ARGS__
 #define ANYMETAL_OF_CONSTANT __constant
 #define ANYMETAL_OF_THREAD __private
 #else
-#define ANYMETAL_ACCESS(RESULT, MEMBER, VALUE) \
-    constexpr RESULT MEMBER { return VALUE; } \
-    constexpr const RESULT MEMBER const { return VALUE; }
+#if __cplusplus > 202002L // the result is in the address space of the object
+#define ANYMETAL_ACCESS(RESULT, NAME, VALUE, ...) \
+    constexpr auto NAME(this auto &&self __VA_OPT__(, ) __VA_ARGS__)->decltype(VALUE) { return VALUE; }
+#define ANYMETAL_SELF self
+#else
+#define ANYMETAL_ACCESS(RESULT, NAME, VALUE, ...) \
+    constexpr RESULT NAME(__VA_ARGS__) { return VALUE; } \
+    constexpr const RESULT NAME(__VA_ARGS__) const { return VALUE; }
+#endif
 #define ANYMETAL_CONST(MEMBER, ...) MEMBER const __VA_ARGS__
 #define ANYMETAL_OF_CONSTANT
 #define ANYMETAL_OF_THREAD
 #endif
-#define ANYMETAL_SUBSCRIPT(TYPE, INDEX, ELEMENT) ANYMETAL_ACCESS(TYPE &, operator[](INDEX i), ELEMENT)
+#ifndef ANYMETAL_SELF
+#define ANYMETAL_SELF (*this)
+#endif
+#define ANYMETAL_SUBSCRIPT(TYPE, INDEX, ELEMENT) ANYMETAL_ACCESS(TYPE &, operator[], ELEMENT, INDEX i)
 
 #define ANYMETAL_VECTOR(ELEMENT, NAME) \
     typedef ELEMENT NAME##2 __attribute__((ext_vector_type(2))); \
@@ -172,7 +187,7 @@ template <class T> struct packed3 {
     constexpr packed3(T a, T b, T c) : x(a), y(b), z(c) {}
     constexpr packed3(vec v) : x(v.x), y(v.y), z(v.z) {}
     ANYMETAL_CONST(constexpr operator vec(), { return vec{x, y, z}; })
-    ANYMETAL_SUBSCRIPT(T, uint, (&x)[i])
+    ANYMETAL_SUBSCRIPT(T, uint, (&ANYMETAL_SELF.x)[i])
 #define ANYMETAL_OPERATOR(SIGN) \
     friend constexpr vec operator SIGN(packed3 a, packed3 b) { return vec(a) SIGN vec(b); } \
     friend constexpr vec operator SIGN(packed3 a, vec b) { return vec(a) SIGN b; } \

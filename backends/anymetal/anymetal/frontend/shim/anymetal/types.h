@@ -79,8 +79,8 @@ ANYMETAL_TEST_OF_TWO(is_same) ANYMETAL_TEST_OF_TWO(is_convertible) ANYMETAL_TEST
 template <class T, class... A> struct is_constructible : bool_constant<__is_constructible(T, A...)> {};
 template <class T, class... A> constexpr constant bool is_constructible_v = __is_constructible(T, A...);
 ANYMETAL_TEST(is_floating_point, __is_same(remove_cv_t<T>, float) || anymetal::is_narrow<remove_cv_t<T>>)
-ANYMETAL_TEST(is_integral, __is_integral(T))
-ANYMETAL_TEST(is_arithmetic, is_integral<T>::value || is_floating_point<T>::value)
+ANYMETAL_TEST(is_integral, __is_integral(anymetal::element<T>)) // also of vectors, as in Apple's headers
+ANYMETAL_TEST(is_arithmetic, __is_integral(T) || is_floating_point<T>::value)
 ANYMETAL_TEST(is_scalar, is_arithmetic<T>::value)
 ANYMETAL_TEST(is_signed, is_floating_point<T>::value || __is_signed(T))
 ANYMETAL_TEST(is_unsigned, __is_unsigned(T))
@@ -153,12 +153,12 @@ template <class T, size_t N> struct array {
     ANYMETAL_CONST(constexpr size_t size(), { return N; })
     ANYMETAL_CONST(constexpr size_t max_size(), { return N; })
     ANYMETAL_CONST(constexpr bool empty(), { return N == 0; })
-    ANYMETAL_SUBSCRIPT(T, size_t, anymetal_elements[i])
-    ANYMETAL_ACCESS(T *, data(), anymetal_elements)
-    ANYMETAL_ACCESS(T *, begin(), anymetal_elements)
-    ANYMETAL_ACCESS(T *, end(), anymetal_elements + N)
-    ANYMETAL_ACCESS(T &, front(), anymetal_elements[0])
-    ANYMETAL_ACCESS(T &, back(), anymetal_elements[N - 1])
+    ANYMETAL_SUBSCRIPT(T, size_t, ANYMETAL_SELF.anymetal_elements[i])
+    ANYMETAL_ACCESS(T *, data, ANYMETAL_SELF.anymetal_elements + 0)
+    ANYMETAL_ACCESS(T *, begin, ANYMETAL_SELF.anymetal_elements + 0)
+    ANYMETAL_ACCESS(T *, end, ANYMETAL_SELF.anymetal_elements + N)
+    ANYMETAL_ACCESS(T &, front, ANYMETAL_SELF.anymetal_elements[0])
+    ANYMETAL_ACCESS(T &, back, ANYMETAL_SELF.anymetal_elements[N - 1])
 };
 
 } // namespace metal
@@ -175,7 +175,13 @@ template <class T, enable<is_object_in_memory<T>> = 0> constexpr T &&kept(T &&x)
 } // namespace anymetal
 #endif
 
-// What the arguments of an indirect dispatch or draw are in a buffer.
+// What the arguments of an indirect dispatch or draw, and the factors of a tessellation, are in a buffer.
+struct MTLQuadTessellationFactorsHalf {
+    half edgeTessellationFactor[4], insideTessellationFactor[2];
+};
+struct MTLTriangleTessellationFactorsHalf {
+    half edgeTessellationFactor[3], insideTessellationFactor;
+};
 struct MTLDispatchThreadgroupsIndirectArguments {
     uint threadgroupsPerGrid[3];
 };
