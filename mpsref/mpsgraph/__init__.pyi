@@ -69,6 +69,8 @@ from .pooling_ops import avg_pooling_2d as avg_pooling_2d
 from .pooling_ops import avg_pooling_2d_gradient as avg_pooling_2d_gradient
 from .pooling_ops import max_pooling_2d as max_pooling_2d
 from .pooling_ops import max_pooling_2d_gradient as max_pooling_2d_gradient
+from .pooling_ops import max_pooling_2d_gradient_from_indices as max_pooling_2d_gradient_from_indices
+from .pooling_ops import max_pooling_2d_return_indices as max_pooling_2d_return_indices
 from .resize_ops import resize as resize
 from .resize_ops import resize_bilinear as resize_bilinear
 from .resize_ops import resize_bilinear_gradient as resize_bilinear_gradient

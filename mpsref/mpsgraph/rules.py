@@ -74,6 +74,9 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
     "depthwise_convolution_2d": _of_convolution("depthwise_convolution_2d"),
     "max_pooling_2d": {"source": lambda graph, g, of: graph.max_pooling_2d_gradient(g, of.source, of.descriptor)},
     "avg_pooling_2d": {"source": lambda graph, g, of: graph.avg_pooling_2d_gradient(g, of.source, of.descriptor)},
+    "max_pooling_2d_return_indices": {
+        "source": lambda graph, g, of: graph.max_pooling_2d_gradient(g, of.source, of.descriptor)
+    },
     "mean_of_tensor": {
         "tensor": lambda graph, g, of: _times(
             graph, graph.broadcast(g, of.tensor.shape), math.prod(g.shape) / math.prod(of.tensor.shape)

@@ -21,15 +21,16 @@ CASES = {case["id"]: case for case in json.loads((Path(__file__).parent / "cases
 def tensor(given: Any) -> Array:
     if isinstance(given, str):  # zeros (N, H, W, C): only its shape counts
         return np.zeros([int(n) for n in re.findall(r"\d+", given)][:4], np.float32)
-    dtype = np.float32 if given.get("dtype") != "int32" else np.int32
     values = [np.nan if value is None else value for value in given["data"]]
-    return np.array(values, dtype).reshape(given["shape"])
+    return np.array(values, np.float32).reshape(given["shape"])
 
 
 def call(name: str, case: dict[str, Any], backend: str, **more: Any) -> Any:
     """Call a function with the inputs and parameters that it has; the others belong to the descriptor."""
     names = inspect.signature(FUNCTIONS[name].call).parameters
     given: dict[str, Any] = {key: tensor(value) for key, value in case["inputs"].items()}
+    if "indices" in given:
+        given["indices"] = given["indices"].astype(np.int32)
     parameters = dict(case["parameters"])
     if "descriptor" in names:
         kind = (

@@ -16,6 +16,7 @@ from mpsref.mpsgraph import (
     DepthwiseConvolution2DOpDescriptor,
     PaddingStyle,
     Pooling2DOpDescriptor,
+    PoolingReturnIndicesMode,
     not_built,
 )
 from mpsref.mpsgraph.descriptors import arranged, given_back, placed
@@ -59,6 +60,11 @@ def test_a_window_in_the_padding_alone(backend: str) -> None:
         assert mpsgraph.avg_pooling_2d_gradient(g, x, mean, backend=backend).ravel().tolist() == [10, 100]
 
 
+def test_minus_infinity_in_the_image_is_not_padding() -> None:
+    of = Pooling2DOpDescriptor(kernel_width=2, padding_left=1, **ROW)
+    assert mpsgraph.max_pooling_2d_gradient(row(1, 10), row(-np.inf, -np.inf), of).ravel().tolist() == [11, 0]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_wins_a_maximum(backend: str) -> None:
     of = Pooling2DOpDescriptor(kernel_width=3, stride_in_x=3, **{k: v for k, v in ROW.items() if k != "stride_in_x"})
@@ -67,6 +73,46 @@ def test_nan_wins_a_maximum(backend: str) -> None:
     np.testing.assert_array_equal(found, [np.nan, np.nan, 5])
     gradient = mpsgraph.max_pooling_2d_gradient(row(1, 10, 100), x, of, backend=backend).ravel()
     assert gradient.tolist() == [0, 1, 0, 10, 0, 0, 0, 100, 0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("mode", [mode for mode in PoolingReturnIndicesMode if mode])
+def test_indices_number_the_last_axes_of_the_layout(backend: str, layout: str, mode: PoolingReturnIndicesMode) -> None:
+    of = Pooling2DOpDescriptor(
+        kernel_width=2, kernel_height=3, stride_in_x=2, stride_in_y=1, dilation_rate_in_x=2, padding_left=1,
+        padding_top=1, data_layout=layout, return_indices_mode=mode,
+    )  # fmt: skip
+    order = (0, 1, 2, 3) if layout == "NHWC" else (0, 3, 1, 2)
+    x = random.permutation(2 * 5 * 7 * 3).reshape(2, 5, 7, 3).astype(np.float32)
+    y, indices = mpsgraph.max_pooling_2d_return_indices(x.transpose(order), of, backend=backend)
+    np.testing.assert_array_equal(y, mpsgraph.max_pooling_2d(x.transpose(order), of, backend=backend))
+    assert indices.dtype == np.int32
+    where = np.stack(np.nonzero(np.isin(x, y)), axis=1)  # all values are different
+    at = {x[tuple(one)]: one for one in where}
+    axes = int(mode.name[-2])
+    for index in np.ndindex(y.shape):
+        pixel = at[y[index]]
+        lengths, position = np.array(x.shape)[list(order)], pixel[list(order)]
+        if mode.name.startswith("LOCAL"):
+            letters = dict(zip(layout, index, strict=True))
+            taps = pixel[1] - letters["H"] + 1, (pixel[2] - 2 * letters["W"] + 1) // 2
+            local = {"N": (0, 1), "C": (0, 1), "H": (taps[0], 3), "W": (taps[1], 2)}
+            position, lengths = np.array([local[letter] for letter in layout]).T
+        assert indices[index] == np.ravel_multi_index(tuple(position[-axes:]), tuple(lengths[-axes:]))
+
+
+@pytest.mark.parametrize("mode", ["local_flatten_2d", "global_flatten_2d", "global_flatten_4d"])
+def test_the_gradient_from_indices_is_that_from_the_source(mode: str) -> None:
+    of = Pooling2DOpDescriptor(
+        kernel_width=2, kernel_height=3, stride_in_x=1, stride_in_y=1, dilation_rate_in_x=2, padding_left=1,
+        padding_top=1, data_layout="NCHW", return_indices_mode=mode,
+    )  # fmt: skip
+    x = np.round(random.standard_normal((2, 3, 5, 7)))
+    y, indices = mpsgraph.max_pooling_2d_return_indices(x, of)
+    g = random.standard_normal(y.shape)
+    wanted = mpsgraph.max_pooling_2d_gradient(g, x, of)
+    np.testing.assert_allclose(mpsgraph.max_pooling_2d_gradient_from_indices(g, indices, x.shape, of), wanted)
 
 
 def test_ceil_mode_drops_a_last_window_that_begins_behind_the_image() -> None:
@@ -214,6 +260,7 @@ PIXELWISE = Convolution2DOpDescriptor(**WEIGHTS)
 DEPTHWISE = DepthwiseConvolution2DOpDescriptor(data_layout="NHWC", weights_layout="HWIO")
 DEEP = IMAGE.repeat(2, axis=3)
 IDENTITY = Pooling2DOpDescriptor(kernel_width=1, **ROW)
+NUMBERED = Pooling2DOpDescriptor(kernel_width=1, return_indices_mode="local_flatten_2d", **ROW)
 MEAN, VARIANCE = IMAGE.mean((0, 1, 2), keepdims=True), IMAGE.var((0, 1, 2), keepdims=True)
 MOMENTS = {"values": IMAGE, "momentum": IMAGE, "velocity": IMAGE**2, "maximum_velocity": IMAGE**2, "gradient": IMAGE}
 BETAS = {"beta1": 0.5, "beta2": 0.5, "epsilon": 0.0}
@@ -240,6 +287,10 @@ CALLS: dict[str, dict[str, Any]] = {
         f"{kind}_pooling_2d_gradient": {"gradient": IMAGE, "source": IMAGE, "descriptor": IDENTITY}
         for kind in ("max", "avg")
     },
+    "max_pooling_2d_return_indices": {"source": IMAGE, "descriptor": NUMBERED},
+    "max_pooling_2d_gradient_from_indices": {
+        "gradient": IMAGE, "indices": np.zeros(IMAGE.shape, np.int32), "output_shape": IMAGE.shape,
+        "descriptor": NUMBERED},
     "mean_of_tensor": {"tensor": IMAGE, "axes": [0, 1, 2]},
     "variance_of_tensor": {"tensor": IMAGE, "axes": [0, 1, 2], "mean": MEAN},
     "normalization": {"tensor": IMAGE, "mean": MEAN, "variance": VARIANCE, "gamma": VARIANCE, "beta": MEAN},
@@ -322,6 +373,8 @@ ILLEGAL: list[tuple[Callable[[], object], type[Exception], str]] = [
     (called("convolution_transpose_2d", output_shape=(1, 2, 3, 2)), ShapeError, r"must be \(1, 2, 3, 2\), or smaller"),
     (called("depthwise_convolution_2d", weights=KERNEL[:, :, :1]), ShapeError, "weights are O, H, W, I"),
     (called("max_pooling_2d_gradient", gradient=DEEP), ShapeError, r"the gradient must be \(1, 3, 3, 2\)"),
+    (called("max_pooling_2d_return_indices", descriptor=IDENTITY), ValueError, "return_indices_mode is NONE, with wh"),
+    (called("max_pooling_2d_gradient_from_indices", indices=IMAGE), TypeError, "indices has dtype float32"),
     (called("mean_of_tensor", axes=[0, 4]), ValueError, r"axes is \[0, 4\], with the axis 4; it must be .* in \[-4, 4"),
     (called("mean_of_tensor", axes=[0, -4]), ValueError, r"axes is \[0, -4\]; each axis may occur once"),
     (called("softmax", axis=1.0), ValueError, "axis is 1.0, with the axis 1.0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ POOLING = Pooling2DOpDescriptor(
     kernel_width=2, kernel_height=3, stride_in_x=2, stride_in_y=1, dilation_rate_in_y=2, padding_top=1, padding_left=1,
     data_layout="NHWC",
 )  # fmt: skip
+NUMBERED = replace(POOLING, return_indices_mode="local_flatten_2d")
 IMAGE = (2, 5, 6, 4)
 FLAGS = {"center_result": True, "align_corners": False, "layout": "NHWC"}
 
@@ -72,6 +74,7 @@ CALLS: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
     "reshape": ({"tensor": (3, 4)}, {"shape": (2, -1)}),
     "transpose": ({"tensor": (3, 4, 2)}, {"dimension": 0, "with_dimension": 2}),
     "broadcast": ({"tensor": (3, 1)}, {"shape": (2, 3, 4)}),
+    "max_pooling_2d_return_indices": ({"source": IMAGE}, {"descriptor": NUMBERED}),
     "resize": ({"images": IMAGE}, {"size": (3, 9), "mode": "bilinear", **FLAGS}),
     "resize_nearest": ({"images": IMAGE}, {"size": (3, 9), "nearest_rounding_mode": "floor", **FLAGS}),
     "resize_bilinear": ({"images": IMAGE}, {"size": (7, 3), **FLAGS}),
