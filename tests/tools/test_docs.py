@@ -10,6 +10,7 @@ import pytest
 import mpsref
 from mpsref import mps, mpsgraph
 from mpsref.mps import graph
+from mpsref.mpsgraph.graph import FUNCTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPANDED = runpy.run_path(str(DOCS / "entries.py"))["expanded"]
@@ -73,6 +74,17 @@ def test_tutorial():
 def test_a_step_of_mpsgraph():
     names = run_cells(DOCS / "from_mpsgraph.md")
     assert names["losses"][-1] < 0.9 * names["losses"][0]
+
+
+def test_the_operations_of_pytorch_lead_to_functions_and_selectors():
+    """Of MPSGraph's operations those that a row names by the begin of a selector, unless it says "not"."""
+    text = (DOCS / "aten_on_mps.md").read_text("utf-8")
+    assert set(re.findall(r"~mpsref\.mpsgraph\.(\w+)", text)) <= set(mpsgraph.__all__)
+    for row in re.findall(r"^\| .* \|$", text, re.MULTILINE)[2:]:
+        _, _, graph_operations, functions, _, _ = row.split("|")
+        selectors = [FUNCTIONS[name].selector for name in re.findall(r"mpsgraph\.(\w+)", functions)]
+        for begin in re.findall(r"`([a-zA-Z]\w*2D\w*|normalization\w+|resize\w+With\w+)(?:\.\.\.|`)", graph_operations):
+            assert any(one.startswith(begin) for one in selectors), (begin, selectors)
 
 
 @pytest.mark.parametrize("module", [mpsref, mps, graph, mpsgraph], ids=lambda module: module.__name__)
