@@ -8,8 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any, TypeAlias
@@ -55,6 +54,12 @@ class Kernel:
     def __init__(self, request: Request, function: Any, isolate: bool) -> None:
         """Returned by ``library[name]``."""
         self._request, self._function, self._isolate = request, function, isolate
+        signature = function.signature
+        self._known = [
+            (index, known, f"buffer({index}) of kernel `{signature.name}`, `{known.text}`")
+            for index, known in sorted(signature.parameters.items())
+        ]
+        self._buffers = signature.buffers
 
     def __call__(
         self,
@@ -192,31 +197,37 @@ class Kernel:
         self, method: str, grid: Any, group: Any, given: tuple[Any, ...], local: Any, seconds: float | None
     ) -> Launch:
         signature = self._function.signature
-        known = sorted(signature.parameters.items())
-        signature.check_arguments(len(given), len(known))
-        bound = {index: self._convert(index, one, value) for (index, one), value in zip(known, given, strict=True)}
-        arrays, written = dict[int | str, NDArray[Any]](), dict[int | str, NDArray[Any]]()
-        numbers: dict[int | str, int] = {index: index for index in range(signature.buffers)}
-        behind = itertools.count(signature.buffers)
+        signature.check_arguments(len(given), len(self._known))
+        bound = {one[0]: self._convert(*one, value) for one, value in zip(self._known, given, strict=True)}
+        arrays: dict[int | str, NDArray[Any]] = {}
+        written: dict[int | str, NDArray[Any]] = {}
+        numbers: dict[int | str, int] = {index: index for index in range(self._buffers)}
+        behind = itertools.count(self._buffers)
         for index, value in bound.items():
             if isinstance(value, At) and value.buffer is not None:
                 arrays[index] = value.buffer
-                written |= {index: value.buffer} if signature.is_written(index) else {}
+                if signature.parameters[index].is_written:
+                    written[index] = value.buffer
             for pointer in value.pointers.values() if isinstance(value, Record) else ():
                 key = index if signature.parameters[index].rank else f"{index}.{pointer.name}"
                 arrays[key], numbers[key] = pointer.target.buffer, next(behind)
                 written |= {key: pointer.target.buffer} if pointer.about.is_written else {}
-        self._check_overlaps(arrays, written)
+        spots = {i: _place(array) for i, array in arrays.items()}
+        self._check_overlaps(arrays, written, spots)
         places: dict[tuple[int, int], int] = {}
-        position = {i: places.setdefault(_place(array), len(places)) for i, array in arrays.items()}
-        memory = {position[i]: _bytes(array) for i, array in (*arrays.items(), *written.items())}
+        position = {i: places.setdefault(spot, len(places)) for i, spot in spots.items()}
+        known = {id(array): position[i] for i, array in arrays.items()}
+        memory: dict[int, NDArray[np.uint8]] = {}
+        for i, array in arrays.items():
+            if i in written or position[i] not in memory:
+                memory[position[i]] = _bytes(array)
         if self._isolate and any(map(sparse_memory, memory.values())):
             raise LaunchError("sparse memory is used in place: it cannot be sent to a process of its own")
         written = {i: array for i, array in written.items() if sparse_memory(array) is None}
-        values = (bound.get(i, UNUSED) for i in range(signature.buffers))
+        values = (bound.get(i, UNUSED) for i in range(self._buffers))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
-            [one if isinstance(one, bytes) else placed(one, lambda array: places[_place(array)]) for one in values],
+            [one if isinstance(one, bytes) else placed(one, lambda array: known[id(array)]) for one in values],
             local, seconds,
         )  # fmt: skip
         started = time.monotonic()
@@ -241,10 +252,12 @@ class Kernel:
         name = self._function.signature.name
         return isolation.run(self._request, name, call) if self._isolate else call.run(self._function)
 
-    def _check_overlaps(self, arrays: Mapping[int | str, NDArray[Any]], written: Collection[int | str]) -> None:
-        """Raise if two arrays share a part of their memory and one of them may be written."""
+    def _check_overlaps(
+        self, arrays: Mapping[int | str, NDArray[Any]], written: Collection[int | str], spots: Mapping[int | str, Any]
+    ) -> None:
+        """Raise if two arrays share a part of their memory, which are not the same, and one of them may be written."""
         for (i, first), (j, second) in itertools.combinations(arrays.items(), 2):
-            if _place(first) == _place(second) or not (i in written or j in written):
+            if not (i in written or j in written) or spots[i] == spots[j]:
                 continue
             if np.may_share_memory(first, second):
                 raise LaunchError(
@@ -252,10 +265,9 @@ class Kernel:
                     "written: pass one array to both, with anymetal.at(array, offset)"
                 )
 
-    def _convert(self, index: int, known: Parameter, value: Any) -> bytes | At | Record:
+    def _convert(self, index: int, known: Parameter, what: str, value: Any) -> bytes | At | Record:
         """Return an argument as an array from an offset on, or as the bytes of a value; raise for an illegal one."""
         signature = self._function.signature
-        what = f"buffer({index}) of kernel `{signature.name}`, `{known.text}`"
         if known.members:
             return (tensor if known.rank else record)(known, value, what)
         array, offset, is_undefined = At.of(value)
@@ -287,14 +299,15 @@ class Kernel:
         return f"anymetal.Kernel({self._function.signature.name})"
 
 
-@contextmanager
-def refused() -> Iterator[None]:
+class refused:
     """Give a finding to the error of a launch that does not begin."""
-    try:
-        yield
-    except LaunchError as error:
-        error.findings = error.findings or (Finding("launch", "error", str(error)),)
-        raise
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LaunchError):
+            error.findings = error.findings or (Finding("launch", "error", str(error)),)
 
 
 def smaller_case(call: Call, error: LaunchError, run: Callable[[Call], object], seconds: float) -> LaunchError:
@@ -312,7 +325,7 @@ def smaller_case(call: Call, error: LaunchError, run: Callable[[Call], object], 
         if (left := end - time.monotonic()) <= 0:
             return False
         try:
-            run(replace(one, seconds=left))
+            run(one._replace(seconds=left))
         except LaunchError as found:
             return wanted in errors(found) and errors(found) <= errors(error)
         return False
@@ -332,13 +345,13 @@ def smaller_case(call: Call, error: LaunchError, run: Callable[[Call], object], 
 
     if wanted is None or call.method != "dispatch" or any(one.kind == "endless" for one in error.findings):
         return error
-    best = replace(call, grid=sizes(call.grid), group=sizes(call.group))
+    best = call._replace(grid=sizes(call.grid), group=sizes(call.group))
     while time.monotonic() < end:
         both = [best.group, *smaller(best.group)] if best.group != best.grid else list(smaller(best.group))
-        trials = [replace(best, grid=one, group=one) for one in both if math.prod(one) < math.prod(best.grid)]
-        trials += [replace(best, grid=one) for one in smaller(best.grid)]
-        trials += [replace(best, group=one) for one in smaller(best.group)]
-        trials += [replace(best, memory=one) for one in shorter(best.memory)]
+        trials = [best._replace(grid=one, group=one) for one in both if math.prod(one) < math.prod(best.grid)]
+        trials += [best._replace(grid=one) for one in smaller(best.grid)]
+        trials += [best._replace(group=one) for one in smaller(best.group)]
+        trials += [best._replace(memory=one) for one in shorter(best.memory)]
         found = next((one for one in trials if has(one)), None)
         if found is None:
             break

@@ -81,8 +81,7 @@ class Request:
         return kernel.function(name, constants=self.constants, **more)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call of ``Function.dispatch`` or ``Function.dispatch_threadgroups``."""
 
     method: str
@@ -116,7 +115,7 @@ def _contents(buffer: Any) -> NDArray[np.uint8]:
 def placed(argument: Any, find: Callable[[Any], Any]) -> Any:
     """Return an argument with ``find(buffer)`` in place of each of its buffers."""
     if isinstance(argument, At):
-        return argument if argument.buffer is None else argument._replace(buffer=find(argument.buffer))
+        return argument if argument.buffer is None else At(find(argument.buffer), *argument[1:])
     targets = {place: placed(one.target, find) for place, one in argument.pointers.items()}
     return Record(
         argument.data, {place: one._replace(target=targets[place]) for place, one in argument.pointers.items()}

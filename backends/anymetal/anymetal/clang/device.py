@@ -9,8 +9,8 @@ import platform
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from ctypes import POINTER, byref, cast, pointer
+from contextlib import nullcontext
+from ctypes import byref, pointer
 from reprlib import repr as shorten
 from types import SimpleNamespace
 from typing import Any
@@ -66,10 +66,13 @@ DENORMALS = ("keep", "flush")
 class HostMemory:
     """Guarded memory with the array interface of NumPy; released with the last array that uses it."""
 
-    def __init__(self, runtime: NativeLauncher, nbytes: int) -> None:
-        """Allocate; the bytes are zero."""
+    file = -1
+    """No file has its contents."""
+
+    def __init__(self, runtime: NativeLauncher, nbytes: int, *, is_zero: bool = True) -> None:
+        """Allocate; with ``is_zero`` the bytes are zero."""
         self._runtime, self._nbytes = runtime, nbytes
-        self._pages, self.address = runtime.allocate(nbytes)
+        self._pages, self.address = runtime.allocate(nbytes, is_zero=is_zero)
         self.__array_interface__ = {"data": (self.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
     def __del__(self) -> None:
@@ -154,10 +157,10 @@ class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
 class Unbound:
     """What is bound to a buffer of which the checks report each use."""
 
-    nbytes, memory = 0, SimpleNamespace(address=None)
+    nbytes, memory = 0, SimpleNamespace(address=None, file=-1)
 
 
-UNBOUND = Unbound()
+UNBOUND, UNLOCKED = Unbound(), nullcontext()
 
 
 class Handle:
@@ -236,6 +239,8 @@ class Function:
         )
         self._record.workers, self._record.spreads_at_once = device.workers
         self._checks = Checks(library, source.program.files) if device.checks else None
+        self._sizes: tuple[Any, ...] = ()
+        """The sizes of the last launch as they were given, and along three axes."""
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())
 
     @property
@@ -285,7 +290,12 @@ class Function:
         LaunchError
             For illegal arguments and for undefined behaviour of the kernel.
         """
-        grid, width = self.signature.grid(threads, threadgroup)
+        sizes = threads, threadgroup
+        if type(threads) is type(threadgroup) is int and self._sizes[:2] == sizes:  # as those of the launch before
+            grid, width = self._sizes[2:]
+        else:
+            grid, width = self.signature.grid(*sizes)
+            self._sizes = *sizes, grid, width
         return self._launch(grid, width, f"threads={threads}", math.prod(grid), arguments, local, seconds)
 
     def dispatch_threadgroups(
@@ -356,38 +366,47 @@ class Function:
             )
         launch = LaunchRecord.from_buffer_copy(self._record)
         records = (BufferRecord * max(len(bound), 1))()
-        locals_ = (LocalRecord * max(launch.local_count, 1))()
         for record, target, (buffer, offset, is_undefined) in zip(records, targets, bound, strict=False):
-            record.data, record.bytes, record.offset = buffer.memory.address, buffer.nbytes, offset
-            record.undefined, record.file = is_undefined, getattr(buffer.memory, "file", -1)
-            record.writable, record.unit = (target.is_written, target.numbers & 255) if target else (0, 0)
-        launch.buffers, launch.locals = cast(records, POINTER(BufferRecord)), cast(locals_, POINTER(LocalRecord))
-        launch.buffer_count = len(bound)
-        launch.links, launch.link_count = (LinkRecord * max(len(links), 1))(*links), len(links)
-        launch.grid[:], launch.width[:], launch.groups[:] = grid, width, groups
+            memory = buffer.memory
+            record.data, record.bytes, record.file = memory.address, buffer.nbytes, memory.file
+            if offset:
+                record.offset = offset
+            if is_undefined:
+                record.undefined = is_undefined
+            if target:
+                record.writable, record.unit = target.is_written, target.numbers & 255
+        locals_ = (LocalRecord * max(launch.local_count, 1))()
+        launch.buffers, launch.locals, launch.buffer_count = records, locals_, len(bound)
+        if links:
+            launch.links, launch.link_count = (LinkRecord * len(links))(*links), len(links)
+        launch.grid, launch.width, launch.groups = grid, width, groups
         launch.seed = self._seed + count
         launch.nanoseconds = int(limit * 1e9)
         report = FaultReport()
         checks = self._checks.record() if self._checks else None
         if checks:
             launch.checks = pointer(checks)
-        with ExitStack() as stack:
-            try:
-                for record in records[: len(bound)] if launch.check_order else ():
-                    record.copy, _ = runtime.take(record.bytes)
-                    stack.callback(runtime.release, record.copy, record.bytes)
-                for index, nbytes in lengths.items():
-                    locals_[index].pages, _ = runtime.take(nbytes)
-                    locals_[index].bytes = nbytes
-                    stack.callback(runtime.release, locals_[index].pages, nbytes)
-            except MemoryError as error:
-                raise LaunchError(str(error)) from None
-            if launch.local_bytes or self._checks:
-                stack.enter_context(library.lock)
-            if self._checks:
-                self._checks.begin()
-            runtime.run(byref(launch), byref(report))
-            reached = self._checks.end() if self._checks else tuple
+        taken: list[tuple[int, int]] = []
+
+        def pages(nbytes: int) -> int:
+            taken.append((runtime.take(nbytes)[0], nbytes))
+            return taken[-1][0]
+
+        try:
+            for record in records[: len(bound)] if launch.check_order else ():
+                record.copy = pages(record.bytes)
+            for index, nbytes in lengths.items():
+                locals_[index].pages, locals_[index].bytes = pages(nbytes), nbytes
+            with library.lock if launch.local_bytes or self._checks else UNLOCKED:
+                if self._checks:
+                    self._checks.begin()
+                runtime.run(byref(launch), byref(report))
+                reached = self._checks.end() if self._checks else tuple
+        except MemoryError as error:
+            raise LaunchError(str(error)) from None
+        finally:
+            for place, nbytes in taken:
+                runtime.release(place, nbytes)
         findings: Sequence[Finding] = ()
         threads = math.prod(grid)
         uncovered = [] if not checks else [
@@ -473,7 +492,7 @@ class Function:
 
     def _memory(self, given: Any, name: str, alignment: int) -> At:
         """Return a buffer with the bytes of an argument, and the offset in it."""
-        argument, offset, is_undefined = At.of(given)
+        argument, offset, is_undefined = bound = At.of(given)
         if argument is None and self._checks:
             return At(UNBOUND, 0)
         if isinstance(argument, Buffer) and argument.memory is not None:
@@ -484,7 +503,7 @@ class Function:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name} of kernel `{self.signature.name}`: {error}") from None
         self.signature.check_offset(name, offset, alignment, buffer.nbytes)
-        return At(buffer, offset, is_undefined)
+        return bound if buffer is argument else At(buffer, offset, is_undefined)
 
     def __str__(self) -> str:
         return f"clang.Function({self.signature.name})"
@@ -640,7 +659,7 @@ class Device:
         if not 0 < nbytes < MAX_BYTES:
             raise LaunchError(f"a buffer of {shorten(nbytes)} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
         try:
-            memory = HostMemory(self.runtime, nbytes)
+            memory = HostMemory(self.runtime, nbytes, is_zero=isinstance(source, int))
         except MemoryError as error:
             raise LaunchError(str(error)) from None
         buffer = self._of(memory)

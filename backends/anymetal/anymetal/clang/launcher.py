@@ -156,14 +156,14 @@ class NativeLauncher:
         self._place.restype = ctypes.c_void_p
         self._idle: dict[int, list[int]] = {}
 
-    def allocate(self, nbytes: int) -> tuple[int, int]:
-        """Allocate zeroed guarded memory; return the address of its pages, for ``release``, and its own address.
+    def allocate(self, nbytes: int, *, is_zero: bool) -> tuple[int, int]:
+        """Allocate guarded memory; return the address of its pages, for ``release``, and its own address.
 
-        Raises MemoryError.
+        With ``is_zero`` its bytes are zero. Raises MemoryError.
         """
-        pages, is_zero = self.take(nbytes)
+        pages, was_zero = self.take(nbytes)
         address = self._place(pages, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, nbytes)
-        if not is_zero:
+        if is_zero and not was_zero:
             ctypes.memset(address, 0, nbytes)
         return pages, address
 

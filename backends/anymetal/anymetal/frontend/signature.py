@@ -336,9 +336,11 @@ def is_value(argument: Any) -> bool:
 
 def lengths_of(local: Any) -> dict[int, int]:
     """Return lengths of threadgroup memory by index."""
-    if not isinstance(local, Mapping | None):
+    if local is None:
+        return {}
+    if not isinstance(local, Mapping):
         raise TypeError(f"local is of type {type(local).__name__}; it is a mapping from an index to a length in bytes")
-    named = (local or {}).items()
+    named = local.items()
     return {whole("local", key, "an index"): whole(f"local[{key}]", value, "a length") for key, value in named}
 
 
