@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json as jsonlib
 import math
 import os
@@ -14,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import platformdirs
 import typer
 from rich import box
 from rich.console import Console, Group
@@ -49,8 +51,11 @@ FEW = 3
 """Failures of an operation that are named beside the one that is shown."""
 
 BOUND_MEANS = (
-    "(error - ulp/2) / (bound - ulp/2), the worst of the results in float32: up to 1 an error is explained by rounding"
+    "(error - ulp/2) / (bound - ulp/2), the worst of the results in float32; rounding explains an error of at most 1"
 )
+
+EACH = 30.0
+"""Seconds between the lines that say how far a check is, where the output is not a terminal."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -91,6 +96,7 @@ app = typer.Typer(
     cls=_Commands,
     help="An executable reference for the CNN training kernels of Metal Performance Shaders.",
     no_args_is_help=True,
+    rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -134,6 +140,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its form i
 
 def main() -> None:
     """Run the command line; user errors print one line without a traceback."""
+    os.environ.setdefault(
+        "HYPOTHESIS_STORAGE_DIRECTORY", str(Path(platformdirs.user_cache_dir("mpsref")) / "hypothesis")
+    )
     try:
         app()
     except (ValueError, TypeError, OSError) as error:
@@ -144,7 +153,12 @@ def main() -> None:
 def _console() -> Console:
     """Return a console, without colours and line breaks if the output is not a terminal; brackets are no markup."""
     console = Console(markup=False)
-    return console if console.is_terminal else Console(width=200, no_color=True, highlight=False, markup=False)
+    width = None if "COLUMNS" in os.environ else 200
+    return console if console.is_terminal else Console(width=width, no_color=True, highlight=False, markup=False)
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
 
 
 def _named_values(thing: object, *names: str) -> dict[str, Any]:
@@ -170,7 +184,7 @@ def list_backends(json: JsonOption = False) -> None:
     rows = mpsref.backends()
     if json:
         return _print_json([row._asdict() for row in rows])
-    table = Table("backend", "available", "runs on, or why not")
+    table = _table("backend", "available", "runs on, or why not")
     for row in rows:
         table.add_row(row.name, "yes" if row.available else "no", row.device or row.reason)
     return _console().print(table)
@@ -186,7 +200,7 @@ def list_kernels(json: JsonOption = False) -> None:
     rows = {str(op): [name for name in names if op in known[name]] for op in operations()}
     if json:
         return _print_json(rows)
-    table = Table("operation", "backends that implement it")
+    table = _table("operation", "backends that implement it")
     for operation, having in rows.items():
         table.add_row(operation, ", ".join(having))
     return _console().print(table)
@@ -257,10 +271,20 @@ def check(
     live = Live(Group(progress, state), console=Console(stderr=True), transient=True)
     interrupted = False
     with live if console.is_terminal else contextlib.nullcontext():
+        said = time.monotonic()
 
         def begin(title: str, total: int) -> Callable[[], None]:
-            task = progress.add_task(title, total=total)
-            return lambda: progress.advance(task)
+            task, done = progress.add_task(title, total=total), itertools.count(1)
+
+            def advance() -> None:
+                nonlocal said
+                progress.advance(task)
+                completed = next(done)
+                if not console.is_terminal and time.monotonic() - said > EACH:
+                    said = time.monotonic()
+                    typer.echo(f"mpsref: {title}: {completed} of {total}", err=True)
+
+            return advance
 
         try:
             report = checker.check(
@@ -408,8 +432,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
 
     is_wide = console.width >= WIDE
     wide = ("ran on",) if is_wide else ()
-    look: dict[str, Any] = {} if is_wide else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
-    backends = Table("backend", *wide, "operations", "cases", "used of bound", "result", **look)
+    backends = _table("backend", *wide, "operations", "cases", "used of bound", "result")
     ran = set()
     for backend, runtime, rows in report.of_backends():
         ran.add(backend)
@@ -418,9 +441,11 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
         error = worst.shown_worst if not (is_wide and worst.passed) else f"{worst.shown_worst} {worst.operation}"
         backends.add_row(backend, *((runtime,) if is_wide else ()), str(len(rows)), cases, error, result_of(rows))
     last = ("only zeros", "used of bound") if is_wide else ()
-    table = Table("operation", "backend", *wide, "status", "cases", *last, **look)
+    table = _table("operation", "backend", *wide, "status", "cases", *last)
     for row in report.rows:
-        if verbose or (row.status != "passed" and row.backend in ran):  # one line below says why nothing of others ran
+        if verbose or (
+            row.status != "passed" and row.cases and row.backend in ran
+        ):  # lines below say why others did not run
             more = ((row.runtime,), (str(row.zeros), row.shown_worst)) if is_wide else ((), ())
             table.add_row(row.operation, row.backend, *more[0], row.status, row.shown_cases, *more[1])
     for one in (backends, table):
@@ -530,7 +555,7 @@ def golden(
 def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) -> None:
     console = _console()
     statuses: tuple[Status, ...] = ("agree", "disagree", "not applicable", "not implemented yet")
-    table = Table("kernel", "kind", *statuses)
+    table = _table("kernel", "kind", *statuses)
     for row in rows:
         table.add_row(row.kernel, row.kind, *(str(row.counts[status] or "") for status in statuses))
     console.print(table)
@@ -648,7 +673,7 @@ def lessons(
     if number:
         typer.echo(f"wrote {copied(number, folder)}; open it with: jupyter lab, or any editor for notebooks")
         return
-    table = Table("lesson", "title", "functions to fill in")
+    table = _table("lesson", "title", "functions to fill in")
     for lesson, title in notebooks().items():
         table.add_row(str(lesson), title, ", ".join(one.name for one in EXERCISES if one.lesson == lesson))
     _console().print(table)
@@ -763,13 +788,13 @@ def bugs(
         shown = {finding.script: (finding.version() or "", finding.show()) for finding in bench.FINDINGS}
         if json:
             _print_json(shown)
-        table = Table("script", "version", "result")
+        table = _table("script", "version", "result")
         for script, (version, outcome) in shown.items():
             table.add_row(script, version, outcome)
         if not json:
             console.print(table)
         raise typer.Exit(1 if any(outcome.startswith("failed") for _, outcome in shown.values()) else 0)
-    table = Table("issue", "operation", "mistake", "detected", "s", "layers", "smallest case")
+    table = _table("issue", "operation", "mistake", "detected", "s", "layers", "smallest case")
     lacking = "no defect is called {}; `mpsref bugs` lists all"
     found = _run_bugs(bench.BUGS, issue, lambda bug: bench.run(bug, cases, seed), lacking)
     for one in found:
@@ -820,7 +845,7 @@ def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) 
         ]
         _print_json({"version": mpsref.__version__, "machine": machine.name(), "kernels": rows})
     else:
-        table = Table("kernel", "issue", "mistake", "check", "found", "s", "message", "in the repair")
+        table = _table("kernel", "issue", "mistake", "check", "found", "s", "message", "in the repair")
         for one in found:
             mark = "yes" if one.detected else "no"
             row = one.bug.name, one.bug.issue, one.bug.mechanism, one.bug.kind, mark, f"{one.seconds:.1f}"

@@ -25,7 +25,7 @@ from anymetal.fork_safe import importing
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
-from mpsref.arguments.text import near, shown
+from mpsref.arguments.text import did_you_mean, near, shown
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
@@ -90,6 +90,11 @@ def _names() -> list[str]:
     return [*_registered, *(name for name in _entry_points() if name not in _registered)]
 
 
+def _packages() -> set[str]:
+    """Return the parts before the colon of the names of backends."""
+    return {name.partition(":")[0] for name in _names()}
+
+
 def _load(name: str) -> Backend:
     """Import an installed backend; return an unavailable backend if the import fails."""
     point = _entry_points()[name]
@@ -116,7 +121,7 @@ def _of_module(text: str) -> Backend | None:
     module, colon, attribute = text.partition(":")
     if not (colon and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         return None
-    if module in {name.partition(":")[0] for name in _names()}:
+    if module in _packages():
         return None
     from importlib import import_module
 
@@ -206,10 +211,16 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
             _loaded[chosen] = found
             _of_modules.add(chosen)
         else:
-            raise ValueError(
-                f"unknown backend {shown(chosen)}{near(chosen, _names())}; installed: {', '.join(map(repr, _names()))}"
-            )
+            raise ValueError(f"unknown backend {shown(chosen)}{_hint(chosen)}; `mpsref backends` lists all")
     return _loaded[chosen]
+
+
+def _hint(unknown: str) -> str:
+    """Return the end of a message for an unknown backend: similar names, such as ``metal:cuda`` for ``cuda``."""
+    variants = [name for name in _names() if unknown and name.endswith(f":{unknown}")]
+    module, colon, _ = unknown.partition(":")
+    missing = f": there is no module {module!r}" if colon and module not in _packages() else ""
+    return did_you_mean(" or ".join(variants)) or near(unknown, _names()) or missing
 
 
 def get_backends(backends: str | Backend | Iterable[str | Backend]) -> list[Backend]:

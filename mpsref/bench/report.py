@@ -7,6 +7,7 @@ import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 FORMAT = 1
@@ -129,7 +130,10 @@ class BenchReport:
 
 def render(report: BenchReport, console: Any) -> None:
     """Print the report as tables on a ``rich`` console."""
+    from rich import box
     from rich.table import Table
+
+    table_of = partial(Table, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
 
     console.print(f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}")
     for name, device in report.devices.items():
@@ -142,7 +146,7 @@ def render(report: BenchReport, console: Any) -> None:
         columns = ["layer", "MB", "copy ms", "PyTorch ms"]
         for name in report.devices:
             columns += [f"{name} ms", "x PyTorch", rate]
-        table = Table(*columns, title=operation)
+        table = table_of(*columns, title=operation)
         for m in report.measurements:
             if m.operation == operation:
                 table.add_row(m.layer, f"{m.nbytes / 1e6:.2f}", _ms(m.copy), _ms(m.pytorch), *_cells(m, report.devices))
@@ -150,12 +154,12 @@ def render(report: BenchReport, console: Any) -> None:
     if report.left:
         count, names = len(report.left), ", ".join(report.left)
         console.print(f"{count} of {count + len(report.measurements)} are not measured: {names}", highlight=False)
-    means = Table("operation", "backend", "x PyTorch", "of copy", title="Geometric means, layers of at least 1 MB")
+    means = table_of("operation", "backend", "x PyTorch", "of copy", title="Geometric means, layers of at least 1 MB")
     for mean in report.means():
         compared = "-" if mean.speedup is None else f"{mean.speedup:.2f} ({mean.compared} layers)"
         means.add_row(mean.operation, mean.backend, compared, f"{mean.bandwidth:.0%} ({mean.layers} layers)")
     console.print(means)
-    furthest = Table(
+    furthest = table_of(
         "operation", "backend", "of its limit", "x PyTorch", title="Furthest from the limit of the machine"
     )
     for mean in sorted(report.means(), key=lambda mean: mean.limit)[:FURTHEST]:
@@ -164,7 +168,7 @@ def render(report: BenchReport, console: Any) -> None:
     if furthest.row_count:
         console.print(furthest, "The limit is a copy of as many bytes, or as much arithmetic in a matrix product.")
     if report.scaling:
-        sizes = Table("operation", "backend", "axis", "size", "ns per element", title="Growth along one axis")
+        sizes = table_of("operation", "backend", "axis", "size", "ns per element", title="Growth along one axis")
         for row in report.scaling:
             lengths = ", ".join(str(shape["NHWC".index(row.axis)]) for shape in row.shapes)
             each = ", ".join(f"{ns:.3f}" for ns in row.nanoseconds)

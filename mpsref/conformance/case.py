@@ -53,7 +53,7 @@ def operation_named(name: str) -> registry.Operation:
     """
     known = {str(operation): operation for operation in operations()}
     if name not in known:
-        raise ValueError(f"unknown operation {shown(name)}{near(name, known)}; known: {', '.join(known)}")
+        raise ValueError(f"unknown operation {shown(name)}{near(name, known)}; `mpsref kernels` lists all")
     return known[name]
 
 

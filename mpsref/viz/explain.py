@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from mpsref.geometry import Window, effective_offset
 from mpsref.kernels.convolution import SlidingProblem
+from mpsref.kernels.convolution_transpose import ConvolutionTranspose
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
+from mpsref.kernels.pooling_l2norm import PoolingL2Norm
 from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Problem
 
 AXES = ("y", "x")
+LEGEND = "x: tap inside the image, .: tap outside, O: centre of the window (o where it is no tap)"
 WIDEST_CHART = 28
 """Maximum number of coordinates in a chart; wider windows are listed without one."""
 LONGEST_LIST = 16
@@ -41,9 +45,11 @@ def explain(problem: Problem) -> str:
       window 0 |  .   O   x                 |  pixels 0..1, N = 2
       window 1 |          x   O   x         |  pixels 1..3, N = 3
       window 2 |                  x   O   . |  pixels 3..4, N = 2
+    <BLANKLINE>
+    x: tap inside the image, .: tap outside, O: centre of the window (o where it is no tap)
     """
     lines = [f"{problem.operation}  {problem.spec}"]
-    problem = of_windows(problem)
+    original, problem = problem, of_windows(problem)
     if isinstance(problem, PoolingForward):
         windows = [range(n) for n in problem.output_size]
     elif isinstance(problem, PoolingGradient):
@@ -54,8 +60,9 @@ def explain(problem: Problem) -> str:
         window, length = problem.spec.windows[axis], problem.source_shape[1 + axis]
         lines += ["", f"{name} axis: {_headline(window, length, len(windows[axis]))}"]
         lines += _chart(problem, axis, windows[axis])
+    lines += ["", LEGEND]
     if isinstance(problem, PoolingGradient):
-        lines += _gradient(problem)
+        lines += _gradient(problem, _term(original))
     return "\n".join(lines)
 
 
@@ -130,8 +137,8 @@ def _cells(texts: Sequence[str], low: int, edges: set[int]) -> str:
     return "".join(("|" if k and low + k in edges else "" if not k else " ") + f"{t:>3}" for k, t in enumerate(texts))
 
 
-def _gradient(problem: PoolingGradient) -> Iterator[str]:
-    """Yield the offsets of a gradient and the gradient pixels that each destination pixel sums."""
+def _gradient(problem: PoolingGradient, term: Callable[[int, int, int], str]) -> Iterator[str]:
+    """Yield the offsets of a gradient, and for each destination pixel the gradient pixels and terms that it sums."""
     for axis, name in enumerate(AXES):
         window, length = problem.spec.windows[axis], problem.source_shape[1 + axis]
         origin = problem.clip[0][axis] if problem.clip else 0
@@ -147,7 +154,28 @@ def _gradient(problem: PoolingGradient) -> Iterator[str]:
             if q is None:
                 yield f"  ... {length - LONGEST_LIST} more ..."
             else:
-                yield f"  pixel {q} gathers gradient pixels {problem.gathered(axis, q)}"
+                gathered = problem.gathered(axis, q)
+                terms = " + ".join(term(axis, q, i) for i in gathered) or "0"
+                yield f"  pixel {q} gathers gradient pixels {gathered}: {terms}"
+
+
+def _term(problem: Problem) -> Callable[[int, int, int], str]:
+    """Return the text of what pixel ``q`` receives from gradient pixel ``i`` along an axis: the terms are summed."""
+    if isinstance(problem, AverageGradient):
+        return lambda axis, q, i: f"g[{i}] / {problem.spec.divisor(axis, i, problem.source_shape)}"
+    if isinstance(problem.spec, PoolingMax):
+        return lambda axis, q, i: f"g[{i}] if x[{q}] is its maximum"
+    if isinstance(problem.spec, PoolingL2Norm):
+        return lambda axis, q, i: f"g[{i}] x[{q}] / y[{i}]"
+
+    pooling: Any = of_windows(problem)
+    windows, transposed = pooling.spec.windows, isinstance(problem.spec, ConvolutionTranspose)
+
+    def product(axis: int, q: int, i: int) -> str:
+        taps = [windows[axis].tap(i, t) for t in range(windows[axis].kernel)]
+        return f"x[{i}] w[{taps[::-1].index(q)}]" if transposed else f"g[{i}] w[{taps.index(q)}]"
+
+    return product
 
 
 def _shown(indices: range) -> Iterator[int | None]:

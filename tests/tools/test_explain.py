@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mpsref
+from mpsref import registry
 from mpsref.conformance.case import Case
 from mpsref.conformance.families import pooling
 from mpsref.viz.explain import explain
@@ -23,7 +24,7 @@ def _explain(case):
 def test_the_worked_windows():
     """Worked example: five pixels, K = 4, s = 3, a ring of one zero: N = 3, 4, 2."""
     text = _explain("PoolingAverage.forward:n1h1w5c1,k1x4,s1x3,clamp,zp0x1,out1x3")
-    rows = text.split("x axis")[1].splitlines()[1:]
+    rows = text.split("x axis")[1].splitlines()[1:-2]
     assert rows[0].split("|")[1:] == [" -2  -1", "  0   1   2   3   4", "  5   6   7"]
     assert [re.search(r"pixels (\d)\.\.(\d), N = (\d)", row).groups() for row in rows[1:]] == [
         ("0", "1", "3"),
@@ -52,7 +53,7 @@ def test_gradient_offsets():
 
 def said(part):
     """Return the gradient pixels that the text lists for each pixel of an axis."""
-    return {int(q): eval(pixels) for q, pixels in re.findall(r"pixel (\d+) gathers gradient pixels (.*)", part)}
+    return {int(q): eval(pixels) for q, pixels in re.findall(r"pixel (\d+) gathers gradient pixels (.*):", part)}
 
 
 @given(pooling.problems(mpsref.PoolingAverage, "gradient"))
@@ -107,6 +108,29 @@ def test_the_listed_contributions_sum_to_the_value(kind, edge_mode, data):
 def test_convolutions_have_windows_too():
     text = explain(Case.parse("Convolution.forward:n1h1w5c1,k1x3,s1x2,co1,float32,seed=0").problem)
     assert text.startswith("Convolution.forward  Convolution(")
-    assert text.splitlines()[-1].endswith("pixels 3..4")
+    assert text.splitlines()[-3].endswith("pixels 3..4")
     gathered = explain(Case.parse("ConvolutionTranspose.forward:n1h1w3c1,k1x3,s1x2,co1,float32,seed=0").problem)
     assert "gather" in gathered, "a transposed convolution is the gradient of a convolution"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "PoolingAverage.gradient:n1h1w9c1,k1x3,s1x2,o0x1,clamp",
+        "PoolingAverage.gradient:n1h1w9c1,k1x4,s1x3,zero",
+        "PoolingL2Norm.gradient:n1h1w9c1,k1x3,s1x2",
+        "Convolution.gradient_data:n1h1w9c1,k1x3,s1x2,co1",
+        "ConvolutionTranspose.forward:n1h1w5c1,k1x4,s1x2,co1",
+    ],
+)
+def test_the_terms_of_a_gradient_are_its_value(case):
+    """Along an axis of one row, the printed terms are expressions of g, x, y and w."""
+    problem = Case.parse(f"{case},float32").problem
+    inputs = Case.parse(f"{case},float32").inputs()
+    result = registry.run(problem, *inputs, backend="reference")
+    values = {name[0]: array.ravel() for name, array in zip(problem.input_shapes, inputs, strict=True)}
+    if isinstance(problem.spec, mpsref.PoolingL2Norm):
+        values["y"] = problem.spec.forward(inputs[1], problem.gradient_size).ravel()
+    terms = re.findall(r"pixel (\d+) gathers gradient pixels .*?: (.*)", explain(problem).split("axis, gradient")[2])
+    found = [eval(re.sub(r"\] (?=[wx]\[)", "] * ", text), values) for _, text in terms]
+    np.testing.assert_allclose(found, np.ravel(result), rtol=1e-5, atol=1e-6)

@@ -51,7 +51,7 @@ HINTS = {
 BUFFER = "NAME:DTYPE:LENGTH[=VALUE], FILE.npy or NAME=FILE.npy; an index may stand for the name, INDEX:FILE.npy"
 BYTES = "NAME:DTYPE=VALUE[,VALUE...]; an index may stand for the name"
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class OptionError(ValueError):
