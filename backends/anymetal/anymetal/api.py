@@ -474,6 +474,8 @@ def compile(
     levels: Mapping[str, str] | None = None,
     suppress: str | os.PathLike[str] | None = None,
     isolate: bool = False,
+    trials: int | None = None,
+    schedule: int | None = None,
 ) -> Library:
     """Compile Metal Shading Language; the kernels take NumPy arrays, and run on the CPU with checks of their behaviour.
 
@@ -510,6 +512,13 @@ def compile(
         Whether each launch runs in a process of its own, which may use ``ANYMETAL_LAUNCH_MEMORY`` MiB (default 4096)
         beyond its buffers. Running a kernel is running native code: this keeps a crash from the calling process, and is
         no protection from hostile code.
+    trials : int, optional
+        How many interleavings a launch with ``sanitize`` tries, if a thread uses a value of an atomic that another one
+        may change: they switch between threads at atomic operations, with up to 8 threadgroups at once, and end after
+        16,384 operations. The default is 4; 0 also leaves out the pass in which weak exchanges fail.
+    schedule : int, optional
+        The number of the only interleaving to try, as a finding tells it: it is the same in each launch of the kernel
+        with as many threads.
 
     Returns
     -------
@@ -551,12 +560,14 @@ def compile(
         raise TypeError(
             f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values"
         )
-    refuse(runtime, {"denormals": denormals != "keep", "levels": levels, "suppress": suppress, "isolate": isolate})
+    tried = {name: value for name, value in (("trials", trials), ("schedule", schedule)) if value is not None}
+    given: dict[str, object] = {"levels": levels, "suppress": suppress, "isolate": isolate, **tried}
+    refuse(runtime, {"denormals": denormals != "keep", **given})
     if runtime == "metalcompute":
         folders = []  # the package includes no files
     options = {"version": version, "include": [*folders, *_sequence(include)], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
-    device["suppress"] = suppress
+    device |= {"suppress": suppress, **tried}
     return Library(Request(text, options, device, dict(constants or {}), runtime), isolate)
 
 

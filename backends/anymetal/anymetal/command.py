@@ -46,6 +46,7 @@ HINTS = {
     "local={": "--threadgroup",
     'runtime="clang"': "--runtime clang",
     "ANYMETAL_LAUNCH_SECONDS": "--seconds",
+    "(in schedule ": "--schedule",
 }
 """Options of the command for what messages name in Python."""
 BUFFER = "NAME:DTYPE:LENGTH[=VALUE], FILE.npy or NAME=FILE.npy; an index may stand for the name, INDEX:FILE.npy"
@@ -148,6 +149,12 @@ def msl(
         Path | None,
         typer.Option(help="A TOML file of accepted findings: tables \\[\\[suppress]]."),
     ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="How many interleavings of atomic operations to try, if these matter: 4.")
+    ] = None,
+    schedule: Annotated[
+        int | None, typer.Option(help="The number of the only interleaving to try, as a finding tells it.")
+    ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")] = None,
 ) -> None:
     """List the kernels of an MSL file with their arguments, or run one with checks for undefined behaviour on the CPU.
@@ -159,6 +166,7 @@ def msl(
         "--grid": grid, "--group": group, "--buffer": buffer, "--bytes": bytes_, "--threadgroup": threadgroup,
         "--save": save, "--seconds": seconds, "--isolate": isolate, "--one-order": one_order, "--sarif": sarif,
         "--unchecked": unchecked, "--level": level, "--lockstep": lockstep, "--suppress": suppress,
+        "--trials": trials, "--schedule": schedule,
     }  # fmt: skip
     try:
         _check(file, metal, runtime, include or [], save, seconds)
@@ -168,6 +176,7 @@ def msl(
             "--one-order": one_order, "--flush-denormals": flush_denormals, "--isolate": isolate,
             "--unchecked": unchecked, "--level": level,
             "--lockstep": lockstep, "--suppress": suppress, "--sarif": sarif, "--seconds": seconds,
+            "--trials": trials, "--schedule": schedule,
         }  # fmt: skip
         with _option(f"--runtime {runtime}"):
             refuse(runtime, checks)
@@ -176,7 +185,7 @@ def msl(
             constants=dict(_constant(one) for one in constant or []), check_order=not one_order, isolate=isolate,
             sanitize=not unchecked, levels=_levels(level or [], lockstep) if level or lockstep else None,
             suppress=suppress, runtime=runtime, fast_math=fast_math or runtime == "metalcompute",
-            denormals="flush" if flush_denormals else "keep",
+            denormals="flush" if flush_denormals else "keep", trials=trials, schedule=schedule,
         )  # fmt: skip
         if kernel is None:
             if given := next((option for option, value in run_only.items() if value not in (None, False, [])), None):

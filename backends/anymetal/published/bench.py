@@ -24,6 +24,8 @@ from anymetal.clang.findings import Finding
 
 MARKS = re.compile(r"[;{)\]].*// ((?:here|first|second)(?:, second)?)$")
 
+KERNEL = re.compile(r"^kernel void (\w+)\(")
+
 
 class Ran(NamedTuple):
     """What a kernel did."""
@@ -47,10 +49,26 @@ class Pairs:
         self.folder = folder
         self.programs: dict[str, Any] = tomllib.loads((folder / file).read_text("utf-8"))
 
+    def path(self, name: str) -> Path:
+        """Return the file of a kernel, which may have others, too."""
+        return self.folder / f"{self.programs[name].get('file', name)}.metal"
+
+    def rows(self, name: str) -> list[tuple[int, str]]:
+        """Return the lines of a kernel with their numbers; in a file of several, with the functions right before it."""
+        every, rows, kernel = list(enumerate(self.path(name).read_text("utf-8").splitlines(), 1)), [], ""
+        for number, line in every if "file" in self.programs[name] else ():
+            rows.append((number, line))
+            kernel = found[1] if (found := KERNEL.search(line)) else kernel
+            if line == "}" and kernel == name:
+                return rows
+            if line == "}" and kernel:
+                rows, kernel = [], ""
+        return every
+
     def marked(self, name: str) -> dict[str, set[int]]:
         """Return the lines of a kernel by their marks."""
         lines: dict[str, set[int]] = {"here": set(), "first": set(), "second": set()}
-        for number, line in enumerate((self.folder / f"{name}.metal").read_text("utf-8").splitlines(), 1):
+        for number, line in self.rows(name):
             for mark in found[1].split(", ") if (found := MARKS.search(line)) else ():
                 lines[mark].add(number)
         return lines
@@ -66,7 +84,7 @@ class Pairs:
         local = {int(index): length for index, length in program.get("threadgroup", {}).items()}
         try:
             library = anymetal.compile(
-                self.folder / f"{name}.metal",
+                self.path(name),
                 version=program.get("version", "3.1"),
                 define={"WRONG": None} if wrong else None,
                 sanitize=True,

@@ -66,9 +66,9 @@ def test_a_published_fault_is_found_and_its_repair_is_not(name: str) -> None:
 
 @pytest.mark.parametrize("pairs", [HERE, PAIRS], ids=["own", "published"])
 def test_the_data_is_complete(pairs: Pairs) -> None:
-    assert set(pairs.programs) == {path.stem for path in pairs.folder.glob("*.metal")}
+    assert {pairs.path(name) for name in pairs.programs} == set(pairs.folder.glob("*.metal"))
     for name, program in pairs.programs.items():
         marks, kind = pairs.marked(name), program["finding"]["kind"]
         assert bool(marks["first"]) == bool(marks["second"]), name
         assert (kind not in {"launch", "result"}) == bool(marks["here"] | marks["first"]), name
-        assert "WRONG" in (pairs.folder / f"{name}.metal").read_text() or "wrong" in program, name
+        assert "WRONG" in pairs.path(name).read_text() or "wrong" in program, name

@@ -36,7 +36,17 @@ from ..frontend.signature import (
 )  # fmt: skip
 from ..frontend.toolchain import find
 from ..interface import LaunchError
-from .findings import MOST_BUFFERS, ChecksRecord, Finding, levels_of, summary, suppressions, uncovered_by
+from .findings import (
+    MOST_BUFFERS,
+    NO_RACE,
+    ChecksRecord,
+    Finding,
+    in_schedule,
+    levels_of,
+    summary,
+    suppressions,
+    uncovered_by,
+)
 from .flags import unavailable
 from .launcher import (
     BufferRecord,
@@ -58,6 +68,7 @@ MAX_SPARSE_BYTES = 1 << 35  # half a slot of shadow.h
 LARGEST_LIMIT = 999_999_999
 SECONDS = 60
 """Limit of the processor time of a launch; ``ANYMETAL_LAUNCH_SECONDS`` is another one."""
+TRIALS, MOST_TRIALS = 4, 1 << 20
 MOST_WORKERS = 250
 """``MOST_WORKERS`` of spread.h."""
 DENORMALS = ("keep", "flush")
@@ -168,12 +179,12 @@ class Handle:
 
     def __init__(
         self, buffers: list[Buffer], findings: Sequence[Finding] = (), written: Sequence[int] = (),
-        unreached: Callable[[], tuple[Place, ...]] = tuple, workers: int = 0,
+        unreached: Callable[[], tuple[Place, ...]] = tuple, workers: int = 0, tried: int = 0,
     ) -> None:  # fmt: skip
         """Returned by a call of a :class:`Function`; ``workers`` processes ran threadgroups, or this one ran all."""
         self._buffers = buffers  # kept alive by the handle, as in metalcompute
         self.findings, self.written, self._unreached = tuple(findings), tuple(written), unreached
-        self.workers = workers
+        self.workers, self.tried = workers, tried
 
     @property
     def unreached(self) -> tuple[Place, ...]:
@@ -212,6 +223,18 @@ def launch_workers() -> tuple[int, bool]:
     if not given.isdecimal() or not 1 <= int(given) <= MOST_WORKERS:
         raise LaunchError(f"ANYMETAL_LAUNCH_WORKERS={shorten(given)} is not a number from 1 to {MOST_WORKERS}")
     return int(given), True
+
+
+def trials_of(trials: Any, schedule: Any) -> tuple[int, int]:
+    """Return how many interleavings to try, and the number of the only one or 0."""
+    for name, value, least in (("trials", trials, 0), ("schedule", schedule, 1)):
+        if name == "schedule" and value is None:
+            return int(trials), 0
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise TypeError(f"{name} is of type {type(value).__name__}; it is an integer")
+        if not least <= value <= MOST_TRIALS:
+            raise LaunchError(f"{name}={value}: legal are {least} to {MOST_TRIALS}")
+    return 1, int(schedule)
 
 
 class Function:
@@ -383,7 +406,7 @@ class Function:
         launch.seed = self._seed + count
         launch.nanoseconds = int(limit * 1e9)
         report = FaultReport()
-        checks = self._checks.record() if self._checks else None
+        checks = self._checks.record(self.device.trials, self.device.schedule) if self._checks else None
         if checks:
             launch.checks = pointer(checks)
         taken: list[tuple[int, int]] = []
@@ -428,6 +451,7 @@ class Function:
                 if report.kind not in (0, FOUND)
                 else ""
             )
+            text += in_schedule(report.schedule) * bool(text)
             findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered)
         return Handle(
             [buffer for buffer, _, _ in bound],
@@ -435,6 +459,7 @@ class Function:
             [record.written for record in records],
             reached,
             report.workers,
+            checks.tried if checks else 0,
         )
 
     def _judge(
@@ -462,7 +487,7 @@ class Function:
         if text:
             level = "error"
             if report.kind == ORDER:
-                is_racy = any(one.level in ("error", "warning") for one in findings)
+                is_racy = any(one.level in ("error", "warning") and one.kind not in NO_RACE for one in findings)
                 is_legal = checks is not None and bool(checks.has_atomics) and not is_racy
                 level = "note" if is_legal else self.device.levels["order"]
                 text = ATOMIC_ORDER + report.others * UNCHECKED_ORDER if is_legal else text
@@ -557,6 +582,11 @@ class Device:
     levels : mapping of str to str, optional
         The levels of kinds of findings, ``"error"``, ``"warning"``, ``"note"`` or ``"off"``; see
         :data:`anymetal.clang.findings.KINDS`. A launch with an error raises :class:`LaunchError`.
+    trials : int, optional
+        How many interleavings of atomic operations a launch with ``sanitize`` tries, if one thread may change what
+        another one uses; see :func:`anymetal.compile`.
+    schedule : int, optional
+        The number of the only interleaving to try.
     suppress : path, optional
         A TOML file of findings that are accepted: tables ``[[suppress]]`` with ``kind`` and ``reason``, and perhaps
         ``kernel`` (with ``*``) and ``line`` (a part of the line of the source).
@@ -581,7 +611,7 @@ class Device:
     def __init__(
         self, index: int = -1, /, *, check_order: bool = True, seed: int = 0, denormals: str = "keep",
         sanitize: bool = False, levels: Mapping[str, str] | None = None,
-        suppress: str | os.PathLike[str] | None = None,
+        suppress: str | os.PathLike[str] | None = None, trials: int = TRIALS, schedule: int | None = None,
     ) -> None:  # fmt: skip
         """Open the device; raise :class:`LaunchError` if there is no clang."""
         if not isinstance(sanitize, (bool, np.bool_)):
@@ -591,6 +621,7 @@ class Device:
         if not isinstance(check_order, (bool, np.bool_)):
             raise TypeError(f"check_order is of type {type(check_order).__name__}; it is True or False")
         whole("seed", seed, "a seed")
+        self.trials, self.schedule = trials_of(trials, schedule)
         if denormals not in DENORMALS:
             raise LaunchError(f"denormals={shorten(denormals)}: legal values are {' and '.join(map(repr, DENORMALS))}")
         reason = unavailable()

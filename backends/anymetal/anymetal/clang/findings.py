@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import os
 import re
+import struct
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -33,6 +34,12 @@ KINDS = {
     "out-of-bounds": "error",
     "read-only": "error",
     "inactive-lane": "error",
+    "not-uniform": "warning",
+    "weak-exchange": "warning",
+    "lost-update": "error",
+    "aba": "error",
+    "check-then-act": "warning",
+    "waits": "warning",
     "endless": "error",
     "barriers": "error",
     "misaligned": "error",
@@ -58,7 +65,8 @@ FATAL = frozenset((
 NUMBERED = (
     *("", "race", "lockstep", "fence", "mixed-atomic", "same-value", "uninitialized", "out-of-bounds", "read-only"),
     *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
-    *("float-cast", "division", "divergent-barrier"),
+    *("float-cast", "division", "divergent-barrier", "not-uniform", "weak-exchange", "lost-update", "aba"),
+    *("check-then-act", "waits"),
 )
 """The kinds in the order of ``anymetal_kind`` of abi.h."""
 NO_BUFFER, VARIABLES = -1, -2
@@ -80,6 +88,13 @@ ADVICE = {
     "uninitialized": "Write it first; if another thread writes it, put a barrier between.",
     "private": "Write it first.",
     "inactive-lane": "Its value is undefined: let all lanes take part, or ask only for lanes that do.",
+    "not-uniform": "Let all lanes pass the same one; simd_shuffle and quad_shuffle take a lane of each thread's own.",
+    "weak-exchange": "Repeat it while it fails and the value is still the expected one.",
+    "lost-update": "Use one operation that reads and writes (atomic_fetch_add_explicit, atomic_fetch_max_explicit, "
+    "atomic_exchange_explicit), or a loop of atomic_compare_exchange_weak_explicit.",
+    "aba": "Let the value never recur: put a tag beside it that each change counts up.",
+    "check-then-act": "Decide by what one operation returns: atomic_exchange_explicit, atomic_fetch_add_explicit, or a "
+    "compare and exchange.",
     "truncation": "Use a wider type, or a cast if the loss is intended.",
     "overflow": "Use a wider type.",
 }
@@ -233,6 +248,9 @@ class FindingRecord(ctypes.Structure):
         ),
         ("barrier", Site),
         ("barrier_flags", ctypes.c_uint32),
+        ("schedule", ctypes.c_uint32),
+        ("load", ctypes.c_uint64),
+        ("values", ctypes.c_uint64 * 3),
     )
 
 
@@ -254,7 +272,7 @@ class ChecksRecord(ctypes.Structure):
         ("block_count", ctypes.c_uint64),
         ("variable_count", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
-        ("has_atomics", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in ("has_atomics", "trials", "schedule", "tried")),
     )
 
 
@@ -282,7 +300,8 @@ class Reader:
         level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
         name, index, what = self._memory(record)
         message, advice = self._say(kind, record, what)
-        count = 2 if kind in PAIRS else 1
+        message += in_schedule(record.schedule)
+        count = 2 if kind in BY_TWO else 0 if kind == "weak-exchange" else 1
         threads = [None if one == UNKNOWN else one for one in (record.thread_index, record.other_thread)]
         groups = [None if one == UNKNOWN else one for one in (record.group, record.other_group)]
         place, other = self._own(record), self._place(record.other)
@@ -343,6 +362,15 @@ class Reader:
         byte = f" (byte {rest} of it)" if rest else ""
         return name, index, f"{name}[{index}]{byte}, byte offset {at} of {total}"
 
+    def _number(self, value: int, record: FindingRecord) -> str:
+        """Return a value of an element as the declaration has it."""
+        known = self.signature.parameters.get(record.buffer) if 0 <= record.buffer < MOST_BUFFERS else None
+        letter, size = divmod(known.numbers, 256) if known else (0, 0)
+        if letter == ord("f") and size == record.bytes == 4:
+            return f"{struct.unpack('f', struct.pack('I', value))[0]:g}"
+        is_negative = letter == ord("i") and value >> (8 * record.bytes - 1)
+        return str(value - (is_negative << 8 * record.bytes))
+
     def _say(self, kind: str, record: FindingRecord, what: str) -> tuple[str, str]:
         """Return the message and the advice."""
         here, there = self._own(record), self._place(record.other)
@@ -363,6 +391,10 @@ class Reader:
             case = "several writers"
         advice = ADVICE.get(case, "").format(flags=flags) if kind != "inactive-lane" or record.offset < LANES else ""
         names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
+        shown = [self._number(value, record) for value in record.values]
+        load = self._place(record.load)
+        loaded = f" at line {load.line}" if load else ""
+        other = f" at line {there.line}" if there else ""
         text = re.sub(r"__\w+ ", "", re.sub(r"'(.*?)'.*", r"\1", (record.type or b"").decode()))
         messages = {
             "race": f"{pair}, and nothing orders the two",
@@ -386,11 +418,28 @@ class Reader:
             "truncation": f"{who} converts a value to the type {text}, which cannot hold it",
             "shift": f"{who} shifts a {text} by its width or more, by less than 0, or bits out of it",
             "float-cast": f"{who} converts a floating-point number to the type {text}, out of whose range it is",
+            "not-uniform": f"{who} passes {record.values[0]} to a function of lanes for which thread "
+                           f"{record.other_thread} passes {record.values[1]}; Metal says that it is the same for all",
+            "weak-exchange": "a weak exchange may fail although it finds the value that it expects; where some at this "
+                             f"line do, the result is another one, first in {what}",
+            "lost-update": f"{who} stores {shown[2]} to {what}, which it loaded as {shown[0]}{loaded}; {whom} had "
+                           f"changed it to {shown[1]} by then{other}: that is lost",
+            "aba": f"{who} exchanges {what}, which is {shown[0]} as when it was loaded, though {whom} had changed it "
+                   f"by then{other}: what was read{loaded} was {record.values[1]} and is {record.values[2]} now",
+            "check-then-act": f"{who} and {whom}{other} act on {what}, which both had loaded as {shown[0]}{loaded}; "
+                              "the result is that of no order of the threads that was tried",
+            "waits": f"{who} waits for a change of {what}, which {whom} makes{other}: "
+                     f"{PROGRESS[min(record.values[0], 2)]}",
             "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the "
                                  "others do not reach",
             "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",
         }  # fmt: skip
         return messages[kind], advice
+
+
+def in_schedule(number: int) -> str:
+    """Return what a message says of the interleaving that it is about; nothing for 0."""
+    return f" (in schedule {number}, one interleaving of the atomic operations)" if number else ""
 
 
 def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:
@@ -402,7 +451,16 @@ def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels
 
 
 PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))
-"""Kinds that are about two accesses."""
+NO_RACE = frozenset(("not-uniform", "weak-exchange", "check-then-act", "waits"))
+"""Warnings that explain no difference between two orders of the threads."""
+BY_TWO = PAIRS | {"not-uniform", "lost-update", "aba", "check-then-act", "waits"}
+"""Kinds that are about two accesses, of which one pair of lines has one, and all that are about two threads."""
+PROGRESS = (
+    "Metal does not say that a lane runs while another one of its simdgroup waits",
+    "Metal does not say that a simdgroup runs while another one waits",
+    "Metal does not say that a threadgroup runs while another one waits; not all GPUs of Apple do so",
+)
+"""What a program that waits relies on: for a lane, a simdgroup, a threadgroup."""
 
 
 def merged(findings: Sequence[Finding]) -> list[Finding]:
@@ -422,10 +480,12 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         if one.kind != "same-value"
         for place in (one.place, one.other)
     }
+    lost = {one.place for one in findings if one.kind == "lost-update"}
     kept = (
         one for one in findings
         if one.level != "off" and (one.kind not in PAIRS or pairs[lines(one)] is one)
         and not (one.kind == "uninitialized" and (one.buffer, str(one.place)) in early)
+        and not (one.kind == "check-then-act" and one.place in lost)
     )  # fmt: skip
     # Code that is inlined several times finds one thing several times.
     return list({(one.kind, one.place, one.other, one.buffer, one.place or one.message): one for one in kept}.values())

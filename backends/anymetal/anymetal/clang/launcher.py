@@ -120,6 +120,7 @@ class FaultReport(ctypes.Structure):
         ("other", Site),
         ("trace", ctypes.c_uint64 * 8),
         ("workers", ctypes.c_uint32),
+        ("schedule", ctypes.c_uint32),
     )
 
 
@@ -270,8 +271,8 @@ class Checks:
         self._blocks = tuple(place - base for place in places)
         self._variables = (VariableRecord * max(len(rows), 1))(*(VariableRecord(at, size) for at, size, _ in rows))
 
-    def record(self) -> ChecksRecord:
-        """Return the record of a launch."""
+    def record(self, trials: int, schedule: int) -> ChecksRecord:
+        """Return the record of a launch that tries so many interleavings, or the only one with a number."""
         image = self._library.image
         return ChecksRecord(
             findings=(FindingRecord * MOST_FINDINGS)(),
@@ -281,6 +282,8 @@ class Checks:
             block_count=len(self._flags),
             code_bytes=image["bytes"],
             variable_count=len(image["variables"]),
+            trials=trials,
+            schedule=schedule,
         )
 
     def place(self, code: int) -> Place | None:

@@ -6,9 +6,13 @@ kernel void claim_by_exchange(device const uint *keys, device atomic_uint *slots
                               uint i [[thread_position_in_grid]]) {
     uint slot = keys[i] % 64;
     for (uint tries = 0; tries < 64; tries++) {
-        uint empty = 0;
-        bool is_mine = atomic_compare_exchange_weak_explicit(&slots[slot], &empty, keys[i] + 1, memory_order_relaxed,
-                                                             memory_order_relaxed);
+        uint empty;
+        bool is_mine;
+        do {
+            empty = 0;
+            is_mine = atomic_compare_exchange_weak_explicit(&slots[slot], &empty, keys[i] + 1, memory_order_relaxed,
+                                                            memory_order_relaxed);
+        } while (!is_mine && empty == 0);
 #ifdef WRONG
         if (is_mine || empty == keys[i] + 1) {
 #else

@@ -3,7 +3,7 @@
 
 #define MOST_POLLS 1000000 // atomic loads of one place in a row, after which a thread waits forever
 
-enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_NO_USE = 4 }; // of an access; the last: not of what was there
+enum { IS_WRITE = 1, IS_ATOMIC = 2, IS_NO_USE = 4, IS_CHANGE = 8 }; // of an access; IS_NO_USE: not of what was there; an atomic change
 
 // The address of the code behind a call, as the line table of the library has it.
 #define BACK __builtin_return_address(0)
@@ -27,7 +27,7 @@ static void find(run *r, anymetal_finding found) {
             return;
         }
     }
-    found.count = 1;
+    found.count = 1, found.schedule = r->schedule;
     if (c->count < ANYMETAL_MAX_FINDINGS) c->findings[c->count++] = found;
     if (r->worker) r->report->kind = ANYMETAL_FOUND; // the parent finds it, too
 }
@@ -36,8 +36,9 @@ static inline uint8_t *unset_bytes(const run *r, const volatile void *p) {
     return r->shadow->unset + ((const uint8_t *)p - r->pool->stacks);
 }
 
+// Whether what it holds is known there.
 static inline int is_on_stack(const run *r, const volatile void *p) {
-    return (uint64_t)((const uint8_t *)p - r->shadow->stack) < stack_pitch();
+    return !r->trial && (uint64_t)((const uint8_t *)p - r->shadow->stack) < stack_pitch();
 }
 
 // The compiler stores a component of a vector as a read of the vector, and a write that changes a part of it.
@@ -236,6 +237,11 @@ static int is_padding(const region *m, uint64_t at, uint32_t bytes, uint32_t i) 
     return written && word + written <= at + i && (bytes > 4 || written < 3);
 }
 
+// Whether an atomic access of another thread may happen at the same time.
+static inline int is_by_others(const shadow *s, record q, record me, uint32_t is_local) {
+    return q & ATOMIC && (!is_same(q, me) || flags_of(q) & (LANES | SIMDGROUPS)) && readers_conflict(s, q, thread_of(me), is_local);
+}
+
 // An access to memory that may be written: what its units hold, and what they hold from now on.
 __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at, uint32_t bytes, uint32_t access,
                                                   uint64_t place) {
@@ -254,6 +260,9 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
     uint32_t said = 0; // one finding an access
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, w++, q++) {
         uint32_t kind = 0;
+        if (access & IS_ATOMIC && !s->is_contended)
+            s->is_contended = (!(access & IS_CHANGE) && is_by_others(s, *w, me, is_local)) ||
+                              (access & IS_WRITE && m->is_read && is_by_others(s, *q, me, is_local));
         if (!*w) {
             if (access & IS_WRITE) m->written += 1u << m->unit_bits;
             if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
@@ -327,7 +336,7 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
     if (__builtin_expect(slot < SLOTS, 1)) {
         m = &s->regions[slot];
     } else if ((uint64_t)(p - s->stack) < stack_pitch()) {
-        touch_stack(r, p, bytes, access, place);
+        if (!r->trial) touch_stack(r, p, bytes, access, place);
         return;
     }
     const uint64_t at = (uint64_t)(p - m->data);
@@ -335,7 +344,9 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
         touch_outside(r, m, p, bytes, access, place);
     else if (access & IS_WRITE && !m->is_writable)
         report_access(r, m, p, bytes, access, place, ANYMETAL_READ_ONLY);
-    else if (m->writers && (access > IS_WRITE || !touch_unit(r, m, at, bytes, access, place))) // else nobody writes it
+    else if (!m->writers) // nobody writes it, or this pass only looks at bounds
+        s->accesses++;
+    else if (access > IS_WRITE || !touch_unit(r, m, at, bytes, access, place))
         touch_units(r, m, at, bytes, access, place);
 }
 
@@ -394,21 +405,28 @@ void *__tsan_memset(void *to, int value, size_t bytes) {
     return memset(to, value, bytes);
 }
 
-void anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order) {
+static uint32_t try_weak_exchange(run *r, const volatile void *p, uint32_t bytes, const void *expected, uint64_t place);
+static uint32_t try_operation(run *r, const uint8_t *p, uint32_t bytes, uint32_t what, const void *value, uint64_t place);
+
+uint32_t anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t what, uint32_t order, const void *value) {
+    static const uint32_t accesses[] = {0, IS_WRITE | IS_CHANGE, IS_WRITE | IS_NO_USE, IS_WRITE};
     run *r = current;
     shadow *s = r->shadow;
-    if (!s) return;
-    shadow_order(s, r->thread, order);
-    if (is_write) r->launch->checks->has_atomics = 1;
+    if (!s) return r->trial && what == ANYMETAL_COMPARE && try_weak_exchange(r, address, bytes, value, place_behind(r, BACK));
+    if (!r->trial) shadow_order(s, r->thread, order);
+    touch((const void *)address, bytes, IS_ATOMIC | accesses[what], BACK);
+    if (r->trial) return try_operation(r, (const uint8_t *)address, bytes, what, value, place_behind(r, BACK));
+    s->operations++, s->has_exchange |= what == ANYMETAL_COMPARE;
+    if (what) r->launch->checks->has_atomics = 1;
     s->is_shared |= (uint64_t)((const volatile uint8_t *)address - s->arena) >> s->bounds.slot_bits < ANYMETAL_MAX_BUFFERS;
-    touch((const void *)address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), BACK);
     if (s->polled != address) s->polls = 0;
-    s->polled = is_write ? NULL : address;
-    if (!is_write && ++s->polls > MOST_POLLS) {
+    s->polled = what ? NULL : address;
+    if (!what && ++s->polls > MOST_POLLS) {
         anymetal_finding found = by_thread(r, ANYMETAL_WAITS);
         found.place = place_behind(r, BACK);
         stop_at(r, found);
     }
+    return 0;
 }
 
 void anymetal_fence(uint32_t order) {

@@ -44,6 +44,8 @@ typedef struct {
     uint8_t *stacks;
 } pool;
 
+typedef struct trial trial; // trial.h
+
 typedef struct {
     const anymetal_launch *launch;
     anymetal_report *report;
@@ -54,6 +56,9 @@ typedef struct {
     uint8_t *locals[ANYMETAL_MAX_LOCALS];
     void *bound[ANYMETAL_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
     shadow *shadow; // in a pass with checks
+    trial *trial;   // in one of those after it
+    uint32_t operations;     // in the shadow when a worker began
+    uint32_t schedule, base; // its number; the fibre of thread 0, of several threadgroups at once
     uint32_t running, thread, pass, at; // the fibre, the thread of its threadgroup, and how many of these are done
     order lanes; // of the simdgroup that runs: from `first` on; `left` of them have not had their turn, `lane` is next
     uint32_t first, lane, left;
@@ -152,8 +157,8 @@ static inline void *to_host(void) {
 }
 
 static inline void *to_fibre(run *r, void **save, uint32_t t) {
-    r->running = r->thread = t;
-    if (r->shadow) shadow_thread(r->shadow, t), r->shadow->stack = r->pool->stacks + t * stack_pitch();
+    r->running = t, r->thread = t - r->base;
+    if (r->shadow) shadow_thread(r->shadow, r->thread), r->shadow->stack = r->pool->stacks + t * stack_pitch();
     return fibre_switch(save, r->pool->fibres[t].stack_pointer, &r->pool->exchanges[t / ANYMETAL_SIMD_WIDTH]);
 }
 
@@ -168,10 +173,14 @@ static inline uint32_t next_lane(run *r) {
 }
 
 static void plain_groups(run *r);
+static int is_interleaved(const run *r);
+static void trial_thread(run *r);
 
 static void fibre_main(void) {
     run *r = current;
-    if (r->launch->synchronizes)
+    if (is_interleaved(r))
+        trial_thread(r);
+    else if (r->launch->synchronizes)
         r->launch->run_thread(&r->group, r->running);
     else
         plain_groups(r);
@@ -247,11 +256,29 @@ static int has_clocks_left(run *r, uint32_t simdgroup, const anymetal_site *plac
     return 0;
 }
 
+// A function of lanes whose argument has to be the same in all of them, or in the four of a quadgroup.
+static void compare_arguments(run *r, uint32_t first, uint32_t active, anymetal_site place) {
+    const fibre *f = &r->pool->fibres[first], *one = NULL;
+    for (uint32_t lane = 0; lane < ANYMETAL_SIMD_WIDTH; lane++) {
+        if (one && one->flags & ANYMETAL_IS_QUAD && lane % 4 == 0) one = NULL;
+        if (!(active >> lane & 1)) continue;
+        if (!one) one = &f[lane];
+        if (one->flags == f[lane].flags) continue;
+        r->thread = first + lane - r->base;
+        anymetal_finding found = by_thread(r, ANYMETAL_NOT_UNIFORM);
+        found.at = place, found.values[0] = f[lane].flags >> 8, found.values[1] = one->flags >> 8;
+        found.other_thread = (uint32_t)(one - f) + first - r->base, found.other_group = r->group.index;
+        find(r, found);
+        return;
+    }
+}
+
 // Lets the waiting lanes of one simdgroup go on. Lanes that wait at different places have diverged: the ones that are
 // furthest behind in the source go first, as they would on hardware that reconverges. Returns whether any did.
 static int simd_release(run *r, uint32_t first) {
     fibre *f = r->pool->fibres;
-    uint32_t end = first + ANYMETAL_SIMD_WIDTH < r->group.size ? first + ANYMETAL_SIMD_WIDTH : r->group.size;
+    const uint32_t end_of_group = r->base + r->group.size;
+    uint32_t end = first + ANYMETAL_SIMD_WIDTH < end_of_group ? first + ANYMETAL_SIMD_WIDTH : end_of_group;
     const anymetal_site *place = NULL;
     uint32_t bytes = 0, flags = 0;
     for (uint32_t t = first; t < end; t++) {
@@ -271,7 +298,8 @@ static int simd_release(run *r, uint32_t first) {
         f[t].state = READY;
         flags = f[t].flags;
     }
-    if (!r->shadow || !(flags & ANYMETAL_IS_BARRIER)) return 1;
+    if (flags & ANYMETAL_IS_UNIFORM && r->shadow) compare_arguments(r, first, x->active, *place);
+    if (!r->shadow || r->trial || !(flags & ANYMETAL_IS_BARRIER)) return 1;
     const uint32_t here = (uint32_t)__builtin_popcount(x->active);
     shadow_simd_barrier(r->shadow, first / ANYMETAL_SIMD_WIDTH, flags, *place);
     if (here < end - first) {
@@ -284,7 +312,7 @@ static int simd_release(run *r, uint32_t first) {
 
 // All threads must stand at the same barrier. Returns whether they may go on: not if all are done, or after a report.
 static int barrier_release(run *r) {
-    fibre *f = r->pool->fibres;
+    fibre *f = r->pool->fibres + r->base;
     uint32_t n = r->group.size, waiting = 0, elsewhere = 0;
     const fibre *at = NULL, *other = NULL;
     for (uint32_t t = 0; t < n; t++) {
@@ -303,7 +331,7 @@ static int barrier_release(run *r) {
         return 0;
     }
     for (uint32_t t = 0; t < n; t++) f[t].state = READY;
-    if (!r->shadow) return 1;
+    if (!r->shadow || r->trial) return 1;
     shadow_barrier(r->shadow, at->flags, at->at);
     return has_clocks_left(r, 0, &at->at);
 }
@@ -318,7 +346,7 @@ void anymetal_log(uint32_t level, const char *format, const anymetal_item *items
     size_t at = 0;
     run *r = current;
     if (r->worker) r->report->kind = ANYMETAL_FOUND; // the parent runs it, too, and prints
-    if (r->worker || r->pass) return;
+    if (r->worker || r->pass || r->trial) return;
     for (uint32_t k = 0; *format && at < sizeof text - 1;) {
         if (*format != '%' || format[1] == '%') {
             text[at++] = *format, format += 1 + (*format == '%');
@@ -438,7 +466,7 @@ static void fibre_group(run *r) {
 static void place_memory(run *r) {
     const anymetal_launch *l = r->launch;
     for (uint32_t i = 0; i < l->buffer_count; i++) r->bound[i] = r->buffers[i] + l->buffers[i].offset;
-    for (uint32_t i = 0; i < l->local_count && !r->shadow; i++) {
+    for (uint32_t i = 0; i < l->local_count && !r->shadow && !r->trial; i++) {
         const anymetal_local_memory *m = &l->locals[i];
         if (!m->bytes) continue;
         r->locals[i] = m->pages;
@@ -482,6 +510,8 @@ static void run_pass(run *r) {
     if (r->worker) worker_end(r);
     set_links(r, 0);
 }
+
+#include "trial.h"
 
 // ---------------------------------------------------------------------------------------------- faults
 
@@ -670,8 +700,9 @@ static shadow *run_checked(run *r) {
     if (is_open) {
         anymetal_bounds = &s->bounds;
         run_pass(r);
-        anymetal_bounds = &no_bounds;
         settle(r);
+        if (!has_ended(r) && !r->pass) try_others(r);
+        anymetal_bounds = &no_bounds;
     } else {
         r->report->kind = ANYMETAL_MEMORY;
     }
@@ -779,7 +810,7 @@ static void run_both_ways(run *r) {
 
 void anymetal_run(const anymetal_launch *launch, anymetal_report *report) {
     memset(report, 0, sizeof *report);
-    if (launch->checks) launch->checks->count = launch->checks->has_atomics = 0;
+    if (launch->checks) launch->checks->count = launch->checks->has_atomics = launch->checks->tried = 0;
     run r = {.launch = launch, .report = report, .pool = pool_take()};
     if (!r.pool) { report->kind = ANYMETAL_MEMORY; return; }
     for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;

@@ -69,6 +69,10 @@ typedef struct {
     } vector;
     const volatile void *polled; // by atomic loads in a row
     uint64_t polls;
+    // Of atomic operations: their number, whether a weak exchange is among them, and whether a thread uses a value that
+    // another one may change at any time.
+    uint32_t operations, has_exchange, is_contended;
+    uint32_t accesses; // that need no record
 } shadow;
 
 // Address space, which is given back after a launch: it would count for the limits of child processes.

@@ -18,6 +18,7 @@ enum { MOST_WORKERS = 250, SPREAD_COST = 30000000, CHILD_COST = 1000000 }; // a 
 struct common {
     uint64_t written[ANYMETAL_MAX_BUFFERS];
     uint32_t is_read[ANYMETAL_MAX_BUFFERS];
+    uint32_t operations, has_exchange, is_contended; // of the shadow
     uint32_t claimed, has_atomics; // claimed: children that have claimed all they wrote
 };
 
@@ -66,6 +67,7 @@ static void worker_begin(run *r, uint32_t number, int parent, uint64_t nanosecon
     sigemptyset(&ours);
     for (int i = 0; i < SIGNALS; i++)
         if (signals[i] != SIGINT) sigaddset(&ours, signals[i]); // an interrupt is for the parent
+    if (r->shadow) r->operations = r->shadow->operations;
     r->worker = number, r->deadline = processor_time() + nanoseconds;
     const rlim_t seconds = nanoseconds / 1000000000u + 2; // of one that cannot end any more
     setrlimit(RLIMIT_CPU, &(struct rlimit){seconds, seconds});
@@ -99,6 +101,9 @@ static void worker_end(run *r) {
             if (r->claims[i]) __atomic_fetch_add(&c->written[i], r->shadow->regions[i].written, __ATOMIC_RELAXED);
             if (r->shadow->regions[i].is_read) __atomic_store_n(&c->is_read[i], 1, __ATOMIC_RELAXED);
         }
+        __atomic_fetch_add(&c->operations, r->shadow->operations - r->operations, __ATOMIC_RELAXED);
+        if (r->shadow->has_exchange) __atomic_store_n(&c->has_exchange, 1, __ATOMIC_RELAXED);
+        if (r->shadow->is_contended) __atomic_store_n(&c->is_contended, 1, __ATOMIC_RELAXED);
     }
     if (checks && checks->has_atomics) c->has_atomics = 1;
     for (uint64_t i = 0; checks && i < checks->block_count; i++)
@@ -153,6 +158,10 @@ static int join(run *r) {
         if (r->shadow) r->shadow->regions[i].written += r->common->written[i], r->shadow->regions[i].is_read |= r->common->is_read[i];
     }
     for (uint64_t i = 0; c && i < c->block_count && is_well; i++) c->reached[i] |= r->reached[i];
+    if (r->shadow && is_well) {
+        r->shadow->operations += r->common->operations;
+        r->shadow->has_exchange |= r->common->has_exchange, r->shadow->is_contended |= r->common->is_contended;
+    }
     if (c && is_well) c->has_atomics |= r->common->has_atomics;
     if (is_well) r->report->workers = r->child_count;
     munmap(r->common, r->common_bytes);
@@ -197,7 +206,7 @@ static int spread(run *r, uint32_t k) {
     const double expected = k ? (double)(now - r->began) / k * (all - k) : 0; // nanoseconds
     uint64_t bytes = round_up(sizeof(struct common), page_size());
     r->is_due = 0;
-    if (l->workers < 2 || most < 2 || r->common || r->has_failed) return 0; // a child has r->common, too
+    if (l->workers < 2 || most < 2 || r->common || r->has_failed || r->trial) return 0; // a child has r->common, too
     r->workers = l->workers < most ? l->workers : most;
     for (uint32_t i = 0; i < l->buffer_count; i++) {
         if (l->buffers[i].file >= 0) return 0; // its pages are those of the file

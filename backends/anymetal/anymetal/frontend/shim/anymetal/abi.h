@@ -50,19 +50,22 @@ typedef struct {
 
 // What a kernel can ask of the launcher while it runs. `here` is where it asks, `flags` are those of the barrier;
 // ANYMETAL_IS_BARRIER tells that of a simdgroup from a function of its lanes. A kernel synchronizes if its library needs
-// one of the first two.
+// one of the first two. With checks ANYMETAL_IS_UNIFORM says that the active lanes of the simdgroup, or of the quadgroup,
+// must have equal flags: the argument of the function is in the bits from 8 on.
 #ifdef __cplusplus
 extern "C" {
 #endif
-enum { ANYMETAL_IS_BARRIER = 8 };
+enum { ANYMETAL_IS_BARRIER = 8, ANYMETAL_IS_UNIFORM = 16, ANYMETAL_IS_QUAD = 32 };
 void anymetal_barrier(uint32_t flags, anymetal_site here);
 const anymetal_exchange *anymetal_exchange_values(const void *value, uint32_t bytes, uint32_t flags, anymetal_site here);
 uint32_t anymetal_thread_index(void); // in its threadgroup
 void anymetal_log(uint32_t level, const char *format, const anymetal_item *items, uint32_t count); // prints a message
 // What a kernel compiled with checks (ANYMETAL_CHECKED) tells of its own accord: an atomic access, a fence, and a value
 // that it takes of a lane that brought none.
-// `is_write` is 2 for a store, which does not use what was there.
-void anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t is_write, uint32_t order);
+// It does so before the access: `value` is what a store writes, or what an exchange expects. Returns whether a weak
+// exchange has to fail.
+enum { ANYMETAL_LOAD, ANYMETAL_CHANGE, ANYMETAL_STORE, ANYMETAL_COMPARE };
+uint32_t anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t what, uint32_t order, const void *value);
 void anymetal_fence(uint32_t order);
 void anymetal_missing_lane(uint32_t lane, anymetal_site here);
 enum { ANYMETAL_OF_NUMBERS = 1, ANYMETAL_OF_CLASS, ANYMETAL_OF_VECTORS = 8 }; // of vectors: and the bytes of a component
@@ -113,7 +116,14 @@ typedef enum {
     ANYMETAL_MANY_BARRIERS,
     ANYMETAL_PRIVATE,      // outside of a private array
     ANYMETAL_MISALIGNED, ANYMETAL_OVERFLOW, ANYMETAL_TRUNCATION, ANYMETAL_SHIFT, ANYMETAL_FLOAT_CAST, ANYMETAL_DIVISION,
-    ANYMETAL_LANES_DIVERGED // offset: the lanes that wait at a barrier of a simdgroup, bytes: its lanes
+    ANYMETAL_LANES_DIVERGED, // offset: the lanes that wait at a barrier of a simdgroup, bytes: its lanes
+    ANYMETAL_NOT_UNIFORM,    // an argument that all lanes must share; offset: that of the thread, count of lanes: bytes
+    ANYMETAL_WEAK_EXCHANGE,  // its failure changes the result; offset: the first byte that differs
+    // Of an interleaving of atomic operations (trial.h); `load` is the place of a load of the same thread before.
+    ANYMETAL_LOST_UPDATE,    // values: what was loaded, what is lost, what is stored
+    ANYMETAL_ABA,            // values: of the exchange, and of what was read between, then and now
+    ANYMETAL_CHECK_THEN_ACT, // two threads act after loads of one value
+    ANYMETAL_RELIES_ON       // the end of a wait; values: 0, 1, 2 for a lane, another simdgroup, another threadgroup
 } anymetal_kind;
 
 // What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.
@@ -126,6 +136,8 @@ typedef struct {
     int32_t buffer; // from ANYMETAL_MAX_BUFFERS on: threadgroup memory of a parameter; below 0: none, variables
     uint32_t is_write, was_write, group, other_group, thread_index, other_thread;
     anymetal_site barrier; uint32_t barrier_flags; // the last barrier, for a fence that is too weak
+    uint32_t schedule; // the number of the interleaving in which it was found; 0: in that of all launches
+    uint64_t load, values[3];
 } anymetal_finding;
 
 enum { ANYMETAL_NO_BUFFER = -1, ANYMETAL_VARIABLES = -2, ANYMETAL_MAX_FINDINGS = 64 };
@@ -137,6 +149,7 @@ typedef struct {
     uint8_t *reached; // the blocks of code that ran
     uint64_t block_count;
     uint32_t variable_count, count, has_atomics; // results: the number of findings, whether there were atomic writes
+    uint32_t trials, schedule, tried; // interleavings to try; the only one, or 0; a result: how many ran
 } anymetal_checks;
 
 typedef struct {
@@ -178,4 +191,5 @@ typedef struct {
     anymetal_site at, other;
     uint64_t trace[8]; // with checks, where the thread was: offsets of return addresses in the kernel, innermost first
     uint32_t workers; // processes that ran threadgroups of the last pass, or 0
+    uint32_t schedule; // as of a finding
 } anymetal_report;

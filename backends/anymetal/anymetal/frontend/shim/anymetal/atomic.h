@@ -56,11 +56,13 @@ template <class T> struct atomic_of<metal::anymetal_atomic<T>> { typedef T type;
 template <class A> using atomic_value = typename atomic_of<metal::remove_cvref_t<metal::remove_cv_t<A>>>::type;
 #define ANYMETAL_ATOMIC(BUILTIN, ...) BUILTIN((volatile anymetal::atomic_value<A> *)&p->anymetal_value, ##__VA_ARGS__)
 #endif
-#ifdef ANYMETAL_CHECKED
-#define ANYMETAL_TELL(IS_WRITE) \
-    anymetal_atomic_access((const volatile void *)&p->anymetal_value, sizeof(p->anymetal_value), IS_WRITE, uint(order))
+#ifdef ANYMETAL_CHECKED // only the launcher lets an exchange fail, so that a launch can be repeated
+#define ANYMETAL_IS_WEAK false
+#define ANYMETAL_TELL(WHAT, ORDER, VALUE) \
+    anymetal_atomic_access((const volatile void *)&p->anymetal_value, sizeof(p->anymetal_value), WHAT, uint(ORDER), VALUE)
 #else
-#define ANYMETAL_TELL(IS_WRITE)
+#define ANYMETAL_IS_WEAK true
+#define ANYMETAL_TELL(WHAT, ORDER, VALUE) 0
 #endif
 template <class A, bool C> using atomic_if = typename only<C, atomic_value<A>>::type;
 template <class A> using atomic_bits = atomic_if<A, __is_integral(atomic_value<A>) && sizeof(atomic_value<A>) == 4>;
@@ -73,18 +75,18 @@ namespace metal {
 
 template <class A> ANYMETAL_TOUCHES anymetal::atomic_value<A> atomic_load_explicit(A *p, memory_order order) {
     anymetal::atomic_value<A> value;
-    ANYMETAL_TELL(0);
+    (void)ANYMETAL_TELL(ANYMETAL_LOAD, order, nullptr);
     (void)ANYMETAL_ATOMIC(__atomic_load, &value, int(order));
     return value;
 }
 template <class A> ANYMETAL_TOUCHES void atomic_store_explicit(A *p, anymetal::atomic_value<A> v, memory_order order) {
-    ANYMETAL_TELL(2);
+    (void)ANYMETAL_TELL(ANYMETAL_STORE, order, (const void *)&v);
     (void)ANYMETAL_ATOMIC(__atomic_store, &v, int(order));
 }
 template <class A>
 ANYMETAL_TOUCHES anymetal::atomic_value<A> atomic_exchange_explicit(A *p, anymetal::atomic_value<A> v, memory_order order) {
     anymetal::atomic_value<A> before;
-    ANYMETAL_TELL(1);
+    (void)ANYMETAL_TELL(ANYMETAL_CHANGE, order, nullptr);
     (void)ANYMETAL_ATOMIC(__atomic_exchange, &v, &before, int(order));
     return before;
 }
@@ -92,17 +94,15 @@ template <class A>
 ANYMETAL_TOUCHES bool atomic_compare_exchange_weak_explicit(A *p, thread anymetal::atomic_value<A> *expected,
                                                           anymetal::atomic_value<A> v, memory_order success,
                                                           memory_order failure) {
-    const memory_order order = success;
-    (void)order;
-    ANYMETAL_TELL(1);
-    return ANYMETAL_ATOMIC(__atomic_compare_exchange, expected, &v, true, int(success), int(failure));
+    if (ANYMETAL_TELL(ANYMETAL_COMPARE, success, (const void *)expected)) return false;
+    return ANYMETAL_ATOMIC(__atomic_compare_exchange, expected, &v, ANYMETAL_IS_WEAK, int(success), int(failure));
 }
 
 #define ANYMETAL_FETCH(NAME, KIND) \
     template <class A> \
     ANYMETAL_TOUCHES anymetal::KIND<A> atomic_fetch_##NAME##_explicit(A *p, anymetal::atomic_value<A> v, memory_order order) \
     { \
-        ANYMETAL_TELL(1); \
+        (void)ANYMETAL_TELL(ANYMETAL_CHANGE, order, nullptr); \
         return ANYMETAL_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
     }
 ANYMETAL_FETCH(add, atomic_sum) ANYMETAL_FETCH(sub, atomic_sum) ANYMETAL_FETCH(min, atomic_bits)
@@ -111,11 +111,12 @@ ANYMETAL_FETCH(xor, atomic_bits)
 #define ANYMETAL_EXTREME(NAME) \
     template <class A, class = anymetal::atomic_long<A>> \
     ANYMETAL_TOUCHES void atomic_##NAME##_explicit(A *p, anymetal::atomic_value<A> v, memory_order order) { \
-        ANYMETAL_TELL(1); \
+        (void)ANYMETAL_TELL(ANYMETAL_CHANGE, order, nullptr); \
         (void)ANYMETAL_ATOMIC(__atomic_fetch_##NAME, v, int(order)); \
     }
 ANYMETAL_EXTREME(min) ANYMETAL_EXTREME(max)
 #undef ANYMETAL_ATOMIC
 #undef ANYMETAL_TELL
+#undef ANYMETAL_IS_WEAK
 
 } // namespace metal

@@ -60,11 +60,11 @@ template <class T> struct lanes {
     static_assert(sizeof(T) <= ANYMETAL_SIMD_BYTES, "simdgroup functions take scalars and vectors of up to 64 bytes");
     uint self, active;
 #ifdef ANYMETAL_STRICT
-    lanes(T, anymetal_site) {}
+    lanes(T, anymetal_site, uint = 0) {}
     T operator[](uint) const { return T(); }
 #elif defined(ANYMETAL_CUDA) // all lanes that have not returned take part, and read the value of a lane together
     T mine;
-    lanes(T value, anymetal_site) : self(lane()), mine(value) {
+    lanes(T value, anymetal_site, uint = 0) : self(lane()), mine(value) {
         asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(active));
     }
     T operator[](uint lane) const {
@@ -79,16 +79,16 @@ template <class T> struct lanes {
     }
 #else
     const ANYMETAL_UNTOLD anymetal_exchange *all;
-    ANYMETAL_UNCHECKED static uintptr_t bring(T mine, anymetal_site here) {
-        return (uintptr_t)anymetal_exchange_values(&mine, sizeof mine, 0, here);
+    ANYMETAL_UNCHECKED static uintptr_t bring(T mine, anymetal_site here, uint flags) {
+        return (uintptr_t)anymetal_exchange_values(&mine, sizeof mine, flags, here);
     }
-    lanes(T mine, anymetal_site here) : self(lane()) {
+    lanes(T mine, anymetal_site here, uint flags = 0) : self(lane()) {
         if constexpr (!__is_class(T)) { // a call of its own returns to a place that the processor does not predict
             T brought;
             *(ANYMETAL_UNTOLD T *)(uintptr_t)&brought = mine;
-            all = (const ANYMETAL_UNTOLD anymetal_exchange *)(uintptr_t)anymetal_exchange_values(&brought, sizeof mine, 0, here);
+            all = (const ANYMETAL_UNTOLD anymetal_exchange *)(uintptr_t)anymetal_exchange_values(&brought, sizeof mine, flags, here);
         } else {
-            all = (const ANYMETAL_UNTOLD anymetal_exchange *)bring(mine, here);
+            all = (const ANYMETAL_UNTOLD anymetal_exchange *)bring(mine, here, flags);
         }
         active = all->active;
     }
@@ -165,8 +165,8 @@ inline void atomic_thread_fence(mem_flags flags, memory_order order, thread_scop
 // Each function of a quadgroup is that of a simdgroup with a WIDTH of 4. `start` is the first of these lanes, `rank`
 // the place of this lane among them. Lanes read all together, the same places. Apple's headers call each
 // of these functions by a second name, and so do sources.
-#define ANYMETAL_GATHER(VALUE, WIDTH) \
-    const anymetal::lanes<T> x(VALUE, ANYMETAL_PLACE); \
+#define ANYMETAL_GATHER(VALUE, WIDTH, ...) \
+    const anymetal::lanes<T> x(VALUE, ANYMETAL_PLACE, ##__VA_ARGS__); \
     const uint start = x.self & -WIDTH##u, rank = x.self - start; \
     (void)rank
 #define ANYMETAL_ALSO(NAME, PARAMETERS, ...) \
@@ -206,18 +206,27 @@ ANYMETAL_BOTH(ANYMETAL_SCAN, prefix_inclusive_sum, 0, T(a + b), 1)
 ANYMETAL_BOTH(ANYMETAL_SCAN, prefix_exclusive_product, 1, T(a * b), 0)
 ANYMETAL_BOTH(ANYMETAL_SCAN, prefix_inclusive_product, 1, T(a * b), 1)
 
+// The argument of most of them has to be the same in all lanes.
+#if defined(ANYMETAL_CHECKED) && !defined(ANYMETAL_STRICT)
+#define ANYMETAL_SAME(WIDTH, N) ANYMETAL_IS_UNIFORM | (WIDTH == 4 ? ANYMETAL_IS_QUAD : 0) | uint(N) << 8
+#else
+#define ANYMETAL_SAME(WIDTH, N) 0
+#endif
+#define ANYMETAL_ANY(WIDTH, N) 0
 // From a lane that is not active the value is undefined: all bits are set.
-#define ANYMETAL_MOVE(NAME, WIDTH, SOURCE) \
+#define ANYMETAL_MOVE(NAME, WIDTH, SOURCE, FLAGS) \
     template <class T> ANYMETAL_TOUCHES T NAME(T v, ushort n, ANYMETAL_HERE) { \
-        ANYMETAL_GATHER(v, WIDTH); \
+        ANYMETAL_GATHER(v, WIDTH, FLAGS(WIDTH, n)); \
         const uint width = WIDTH; \
         return x.of(start, SOURCE, width, ANYMETAL_PLACE); \
     } \
     ANYMETAL_ALSO(NAME, (T v, ushort n, ANYMETAL_HERE), v, n)
-ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle, n) ANYMETAL_BOTH(ANYMETAL_MOVE, broadcast, n)
-ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_xor, rank ^ n) ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_up, rank >= n ? rank - n : rank)
-ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_down, rank + n < width ? rank + n : rank)
-ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_rotate_up, (rank - n) % width) ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_rotate_down, (rank + n) % width)
+ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle, n, ANYMETAL_ANY) ANYMETAL_BOTH(ANYMETAL_MOVE, broadcast, n, ANYMETAL_SAME)
+ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_xor, rank ^ n, ANYMETAL_SAME)
+ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_up, rank >= n ? rank - n : rank, ANYMETAL_SAME)
+ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_down, rank + n < width ? rank + n : rank, ANYMETAL_SAME)
+ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_rotate_up, (rank - n) % width, ANYMETAL_SAME)
+ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_rotate_down, (rank + n) % width, ANYMETAL_SAME)
 
 #if __METAL_VERSION__ >= 240
 // Segments of `modulo` lanes, a power of two, take what they lack from `fill`.
@@ -225,7 +234,7 @@ ANYMETAL_BOTH(ANYMETAL_MOVE, shuffle_rotate_up, (rank - n) % width) ANYMETAL_BOT
     template <class T> ANYMETAL_TOUCHES T NAME(T v, T fill, ushort n, ushort modulo = WIDTH, ANYMETAL_HERE) { \
         T moved; \
         { \
-            ANYMETAL_GATHER(v, WIDTH); \
+            ANYMETAL_GATHER(v, WIDTH, ANYMETAL_SAME(WIDTH, n | uint(modulo) << 16)); \
             const uint mask = modulo - 1u, place = rank & mask; \
             moved = x.of(x.self - place + ((SOURCE) & mask), IS_INSIDE, ANYMETAL_PLACE); \
         } \
