@@ -1,12 +1,13 @@
 """Mistakes in code that the reference and the backends share: worked examples show each of them.
 
-``python -m tests.conformance.test_common_mode`` prints the table of the documentation.
+``python -m tests.conformance.test_common_mode`` writes the tables of the documentation, and prints how many mistakes
+random cases pass; with ``write`` it only writes.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -204,15 +205,24 @@ def test_what_has_a_mistake_or_a_reason_exists() -> None:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def lines() -> Iterator[str]:
-    """Yield the rows of the tables."""
-    yield from (f"| {one.name} | `{one.shared}` | `{one.operation}` |" for one in MISTAKES)
-    yield from (f"| `{name}` | {reason} |" for name, reason in WITHOUT.items())
+HEADS = ("| planted mistake | in | detected by the worked examples of |", "| shared function | reason |")
+
+
+def written(text: str) -> str:
+    """Return the page with the rows of both tables."""
+    rows = (
+        [f"| {one.name} | `{one.shared}` | `{one.operation}` |" for one in MISTAKES],
+        [f"| `{name}` | {reason} |" for name, reason in WITHOUT.items()],
+    )
+    for head, those in zip(HEADS, rows, strict=True):
+        before, table = text.split(head + "\n", 1)
+        line, _, after = table.partition("\n")
+        text = "\n".join([before + head, line, *those, ""]) + after[after.index("\n\n") + 1 :]
+    return text
 
 
 def test_the_page_has_the_mistakes_in_shared_code() -> None:
-    text = PAGE.read_text()
-    assert not [line for line in lines() if line not in text]
+    assert PAGE.read_text() == written(PAGE.read_text()), "run `python -m tests.conformance.test_common_mode write`"
 
 
 def is_blind(mistake: Mistake, backend: Backend, number: int = FEW) -> bool:
@@ -226,6 +236,7 @@ def is_blind(mistake: Mistake, backend: Backend, number: int = FEW) -> bool:
 
 
 if __name__ == "__main__":
-    print(*lines(), sep="\n")
-    passed = [one for one in MISTAKES if is_blind(one, registry.get_backend("cpu"))]
-    print(f"{len(passed)} of {len(MISTAKES)} pass {FEW} random cases on the cpu backend")
+    PAGE.write_text(written(PAGE.read_text()), "utf-8")
+    if sys.argv[1:] != ["write"]:
+        passed = [one for one in MISTAKES if is_blind(one, registry.get_backend("cpu"))]
+        print(f"{len(passed)} of {len(MISTAKES)} pass {FEW} random cases on the cpu backend")

@@ -7,7 +7,7 @@ import pytest
 
 from mpsref import PoolingAverage
 from mpsref.conformance import checker, families, mutants, wide
-from mpsref.conformance.case import Case, operations
+from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.registry import Backend, Operation
 
@@ -127,3 +127,9 @@ def test_every_operation_has_cases_of_all_sizes(operation):
     assert all(any(size in shape for shape in images) for size in (9, 31, 300))
     assert any(max(shape) >= 70 for shape in images)
     assert max(math.prod(shape) for shape in images) > 2**16
+
+
+def test_a_kernel_without_a_row_has_wide_cases_too(monkeypatch):
+    monkeypatch.setattr(wide, "SIZES", {})
+    for name in ("SoftMax.gradient", "PoolingMax.forward", "GraphResizeBilinear.gradient"):
+        test_every_operation_has_cases_of_all_sizes(operation_named(name))

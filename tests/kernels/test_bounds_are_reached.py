@@ -115,22 +115,38 @@ def _is_inexact(x: object) -> bool:
     return isinstance(x, np.ndarray) and x.dtype.hasobject
 
 
+KINDS = {"expm1": "exp", "log1p": "log"}
+"""Of functions whose name is not that of their kind; others have the error of the exponential."""
+
+BY_OPERATORS = frozenset(
+    """add subtract multiply divide floor_divide remainder power square reciprocal negative positive absolute maximum
+    minimum fmax fmin less less_equal greater greater_equal equal not_equal logical_and logical_or logical_not
+    logical_xor bitwise_and bitwise_or""".split()  # noqa: SIM905
+)
+"""The functions of NumPy that compute with the operators of inexact numbers."""
+
+
 class Numpy:
     """NumPy for the formulas: functions of inexact numbers are inexact, too."""
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
-        kind = {"exp": "exp", "expm1": "exp", "log": "log", "log1p": "log", "sqrt": "sqrt", "tanh": "tanh"}.get(name)
+        if not isinstance(function, np.ufunc) or function.__name__ in BY_OPERATORS:
+            return function
+        kind = KINDS.get(name, name if name in ULPS else "exp")
 
-        def run(x: Any, *args: Any, **options: Any) -> Any:
-            if not _is_inexact(x):
-                return function(x, *args, **options)
-            if kind is None:
-                return function(x.astype(float), *args, **options)
+        def run(*args: Any, **options: Any) -> Any:
+            if not any(map(_is_inexact, args)):
+                return function(*args, **options)
+            if name in ("isnan", "isfinite", "frexp", "sign"):
+                return function(args[0].astype(float), **options)
             with np.errstate(all="ignore"):
-                return _each(lambda value: Inexact.of(kind, float(function(value))), x)
+                each = np.frompyfunc(
+                    lambda *values: Inexact.of(kind, float(function(*map(float, values)))), function.nin, 1
+                )
+                return np.asarray(each(*args), object)
 
-        return run if kind or name in ("isnan", "isfinite", "frexp", "sign") else function
+        return run
 
     def float_power(self, x: Any, exponent: float) -> Any:
         return x**exponent if _is_inexact(x) else np.float_power(x, exponent)
@@ -204,6 +220,18 @@ def reached(case: Case, in_order: bool, stated: str, enough: float) -> float | N
                 judged = (limit > 0) & np.isfinite(limit) & np.isfinite(excess)
                 worst = max(worst, (excess[judged] / limit[judged]).max(initial=0.0))
     return worst
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "hypot", "arctan", "cosh", "copysign"])
+def test_any_function_of_numpy_is_one_of_inexact_numbers(name: str) -> None:
+    function = getattr(np, name)
+    numbers = [np.array([0.3, 0.7]), np.array([0.2, -1.1])][: function.nin]
+    found = getattr(Numpy(), name)(*(_each(Inexact, one) for one in numbers))
+    assert all(isinstance(one, Inexact) for one in found)
+    off = abs(found.astype(float) - function(*numbers))
+    assert (off > 0).all()
+    np.testing.assert_allclose(found.astype(float), function(*numbers), rtol=8 * 2.0**-23)
+    assert getattr(Numpy(), name)(*numbers).dtype == float
 
 
 NEURONS = (

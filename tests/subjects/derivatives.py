@@ -1,7 +1,11 @@
-"""Kernels with a gradient, each with shapes of its inputs; their forward pass and gradients as functions of arrays."""
+"""Kernels with a gradient, each with shapes of its inputs; their forward pass and gradients as functions of arrays.
+
+A kernel without a row has a random call.
+"""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +13,8 @@ import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES
 from mpsref.kernels.neuron import TYPES
+from mpsref.operations import Operation, operations
+from tests.subjects.operations import typical
 
 Shapes = list[tuple[int, ...]]
 
@@ -59,8 +65,6 @@ CASES: list[tuple[Any, Shapes, dict[str, Any]]] = [
     (mpsref.UpsamplingBilinear((4, 1), edge_mode="clamp"), [IMAGE], {}),
     (mpsref.GraphPoolingMax((2, 3), (2, 1), dilations=(1, 2)), [IMAGE], {"output_size": (2, 4)}),
     (mpsref.GraphPoolingMax(2, 1, (0, 1), 1, "local_flatten_3d", "NHWC"), [IMAGE], {"output_size": (4, 4)}),
-    (mpsref.GraphResizeBilinear((4, 3)), [IMAGE], {}),
-    (mpsref.GraphResizeNearest((2, 7), rounding="round_to_odd"), [IMAGE], {}),
     (mpsref.Arithmetic("subtract", 2.0, 0.5, 1.0, (1, 0, 1)), [IMAGE, IMAGE], {}),
     *((mpsref.Neuron(kind), [IMAGE], {}) for kind in TYPES if kind not in ("prelu", "power", "logarithm")),
     (mpsref.Neuron("power", a=0.75, b=0.5, c=3), [IMAGE], {}),
@@ -83,6 +87,22 @@ CASES: list[tuple[Any, Shapes, dict[str, Any]]] = [
     (mpsref.BatchNormalization(1e-12, mpsref.Neuron("prelu", data=[0.5] * 5)), [IMAGE, (5,), (5,)], {}),
 ]
 """Kernels, the shapes of their inputs, and further arguments; with ``weights``, the loss has those of a test."""
+
+
+def drawn(kernel: type[Any]) -> tuple[Any, Shapes, dict[str, Any]]:
+    """Return a small random call of the forward pass."""
+    problem = typical(Operation(kernel, "forward")).problem
+    named = {*inspect.signature(kernel.forward).parameters} & {*problem.field_names}
+    return problem.spec, [*problem.input_shapes.values()], {name: getattr(problem, name) for name in named}
+
+
+def _without_row() -> list[type[Any]]:
+    """Return the kernels with a gradient of which no case is listed."""
+    found = dict.fromkeys(one.spec_type for one in operations() if one.method.startswith("gradient"))
+    return [kernel for kernel in found if kernel not in {type(spec) for spec, *_ in CASES}]
+
+
+CASES += map(drawn, _without_row())
 
 
 def forward(spec: Any, inputs: list[Array], options: dict[str, Any]) -> Array:

@@ -108,19 +108,28 @@ def declared(package: str) -> dict[str, str]:
 
 
 def text(package: str, names: dict[str, str]) -> str:
-    """Return the stub; ``import X as X`` exports a name again."""
+    """Return the stub; ``import X as X`` exports a name again. Ruff formats it: without it, raise ``RuntimeError``."""
     version = ["__version__: str"] if package == "mpsref" else []
     imports = []
     for name, module in names.items():
         inside = module == package or module.startswith(f"{package}.")
         source = "." + module.removeprefix(package).removeprefix(".") if inside else module
         imports.append(f"from {source} import {name} as {name}")
-    return "\n".join([*imports, *version, ""])
+    found = "\n".join([*imports, *version, ""])
+    for command in (["format"], ["check", "--select", "I", "--fix"], ["format"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", str(stub_path(package)), "-"]
+        ran = subprocess.run(ruff, input=found, capture_output=True, text=True)
+        if ran.returncode:
+            raise RuntimeError(f"ruff cannot format the stub of {package}, which stays as it was: {ran.stderr.strip()}")
+        found = ran.stdout
+    return found
+
+
+def write() -> None:
+    """Write the stubs of all packages, or none."""
+    for package, made in [(package, text(package, names)) for package, names in defined().items()]:
+        stub_path(package).write_text(made, "utf-8")
 
 
 if __name__ == "__main__":
-    for package, names in defined().items():
-        path = stub_path(package)
-        path.write_text(text(package, names))
-        for command in (["format"], ["check", "--select", "I", "--fix"], ["format"]):
-            subprocess.run([sys.executable, "-m", "ruff", *command, "--quiet", str(path)], check=True)
+    write()

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,20 @@ from tests.tools import stubs
 
 @pytest.mark.parametrize("package", sorted(stubs.OWN))
 def test_the_stub_of_a_package_is_current(package: str) -> None:
-    assert stubs.declared(package) == stubs.defined()[package], "run `python -m tests.tools.stubs`: it writes them"
+    assert stubs.declared(package) == stubs.defined()[package], "run `python -m tests.tools.kernel`: it writes them"
+
+
+def test_without_ruff_no_stub_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stubs, "stub_path", lambda package: tmp_path / f"{package}.pyi")
+    stubs.stub_path("mpsref").write_text("as it was")
+    ruff = subprocess.CompletedProcess([], 1, "", "No module named ruff")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", lambda *args, **words: ruff)
+        with pytest.raises(RuntimeError, match="the stub of mpsref, which stays as it was: No module named ruff"):
+            stubs.write()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["as it was"]
+    stubs.write()
+    assert "import SoftMax as SoftMax" in stubs.stub_path("mpsref").read_text()
 
 
 @pytest.mark.parametrize("package", sorted(stubs.OWN))
