@@ -286,7 +286,7 @@ def test_variables_that_are_used_before_they_are_set():
     assert caught.value.findings[0].place.line == 5
     source = source.replace("T w;", "T w; if (v > 3) w = v;")
     assert not launch(source, np.full(1, 4, np.float32), grid=1, group=1, name="f").findings
-    with pytest.raises(LaunchError, match="thread 0 reads a private variable, before anything wrote it") as caught:
+    with pytest.raises(LaunchError, match="thread 0 reads `w`, a private variable, before anything wrote it") as caught:
         launch(source, np.zeros(1, np.float32), grid=1, group=1, name="f")
     assert caught.value.findings[0].place.line == 5
     source = source.replace("T w;", "switch (0) { case 1: T w;").replace("return v + w;", "return v + w; } return v;")
@@ -299,7 +299,12 @@ def test_the_message_of_a_misaligned_access_has_the_type_without_an_address_spac
     source = "kernel void f(device float *x) { *(device float4 *)(x + 1) = 0; }"
     with pytest.raises(LaunchError) as caught:
         anymetal.compile(source, sanitize=True, check_order=False)["f"](1, 1, np.zeros(8, np.float32))
-    assert caught.value.findings[0].message.endswith("a float4 at an address that is not a multiple of its alignment")
+    (found,) = caught.value.findings
+    assert found.message == (
+        "thread 0 accesses a float4 at byte offset 4 of buffer(0) `device float *x` of 32 bytes, "
+        "which is no multiple of its alignment of 16 bytes"
+    )
+    assert found.advice.startswith("Use packed_float4, which is aligned as a float,")
 
 
 @pytest.mark.parametrize(
@@ -473,6 +478,41 @@ def test_the_command(tmp_path, monkeypatch):
     assert run("--lockstep", "loud").exit_code == run("--level", "race").exit_code == 2
     (tmp_path / "f.toml").write_text(SUPPRESSED)
     assert "race" not in run("--suppress", "f.toml").stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "S s; s.a = x[i]; if (x[i] > 5) s.b[1] = 1; x[i] = s.a + s.b[1];",
+            "reads `s.b[1]`, a private variable, before",
+        ),
+        (
+            "float a[4] = {1}; thread float *p = a; x[i] = p[i + 4];",
+            "accesses memory by `p[i + 4]` outside of a variable",
+        ),
+        ("device float3 *p = (device float3 *)x; p[i] = 1;", "writes 16 bytes out of bounds: x[0]"),
+        (
+            "thread float *p; { float v = x[i]; p = &v; } x[i] = *p;",
+            "reads the variable `v` of line 5, whose block has",
+        ),
+    ],
+)
+def test_messages_name_private_variables(body, message):
+    source = (
+        f"{HEAD}struct S {{ float a, b[2]; }};\nkernel void f(device float *x, uint i [[thread_position_in_grid]]) {{\n"
+    )
+    with pytest.raises(LaunchError) as caught:
+        launch(f"{source}{body} }}", np.ones(3, np.float32), grid=1, group=1, name="f", check_order=False)
+    assert message in caught.value.findings[0].message
+
+
+def test_three_numbers_an_element_are_a_packed_vector():
+    source = HEAD + "kernel void f(device float3 *x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }"
+    with pytest.raises(
+        LaunchError, match="A float3 takes 16 bytes in memory: three numbers an element are a packed_float3"
+    ):
+        launch(source, np.ones((4, 3), np.float32), grid=4, group=4, name="f", check_order=False)
 
 
 def test_every_kind_is_documented():

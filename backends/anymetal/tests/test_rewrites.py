@@ -303,13 +303,37 @@ ROWS = {
         ("void f() { g(int4(a < b ? c : d)); }", "void f() { g(int4(a < b ? c : d)); }"),
         ("void f() { g(bool4(a < b)); }", "void f() { g(bool4(a < b)); }"),
     ],
+    "lifetimes": [
+        (
+            "T *f(T x) { p = &x; { T v = x, w[2] = {v}; p = &v; q = w + 1; g(&v); a = w[1]; } return &x; }",
+            'T *f(T x) { ANYMETAL_LIFE(x, "x") p = &x; { T v = x, w[2] = {v}; '
+            'ANYMETAL_LIFE(v, "v") ANYMETAL_LIFE(w, "w") p = &v; q = w + 1; g(&v); a = w[1]; } return &x; }',
+        ),
+        (
+            "void f() { for (int k = 0; k < 2; k++) p = &k; }",
+            'void f() { for (int k = 0; k < 2; k++) { ANYMETAL_LIFE(k, "k") p = &k;} }',
+        ),
+        (
+            "void f(device T *x) { T v; T *p = &v; { device T *q = &x[0]; r = &q; } x = a & v; }",
+            "void f(device T *x) { T v; T *p = &v; { device T *q = &x[0]; r = &q; } x = a & v; }",
+        ),
+    ],
     "lanes": [
         ("void f(int2 a) { b = k*a + c; }", "void f(int2 a) { b = k ANYMETAL_LANES(*) a  ANYMETAL_LANES(+)  c; }"),
-        ("void f(uint2 a) { a.xy <<= 2; x >> a.x; }", "void f(uint2 a) { a.xy  ANYMETAL_LANES(<<=)  2; x >> a.x; }"),
+        (
+            "void f(uint2 a) { a.xy <<= 2; x >> a.x; }",
+            "void f(uint2 a) { a.xy  = a.xy ANYMETAL_LANES(<<) ( 2); x >> a.x; }",
+        ),
+        ("void f(uint2 a) { a.x <<= 2; a++; --a; }", "void f(uint2 a) { a.x <<= 2; a++; --a; }"),
+        (
+            "using V = int4; void f(device const V *const p) { p->xy += 1; *p * 2 - -p[1]; (*p) + p; }",
+            "using V = int4; void f(device const V *const p) { p->xy = p->xy ANYMETAL_LANES(+) ( 1); "
+            "*p ANYMETAL_LANES(*) 2 ANYMETAL_LANES(-) ANYMETAL_MINUS p[1]; (*p) ANYMETAL_LANES(+) p; }",
+        ),
         ("void f() { x = p->n * int2(1, 2); }", "void f() { x = p->n  ANYMETAL_LANES(*)  int2(1, 2); }"),
         (
             "void f(vec<short, 2> a[2]) { a[1] -= -a[0]; }",
-            "void f(vec<short, 2> a[2]) { a[1]  ANYMETAL_LANES(-=)  -a[0]; }",
+            "void f(vec<short, 2> a[2]) { a[1]  ANYMETAL_LANES(-=)  ANYMETAL_MINUS a[0]; }",
         ),
         (
             "void f(float2 a) { int2 b; a * b; g<a, b>(c); *b; (int2)-b; }",

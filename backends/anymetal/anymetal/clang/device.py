@@ -261,7 +261,7 @@ class Function:
             has_atomics=library.has_atomics,
         )
         self._record.workers, self._record.spreads_at_once = device.workers
-        self._checks = Checks(library, source.program.files) if device.checks else None
+        self._checks = Checks(library, source.program) if device.checks else None
         self._sizes: tuple[Any, ...] = ()
         """The sizes of the last launch as they were given, and along three axes."""
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())

@@ -8,7 +8,7 @@ import os
 import re
 import struct
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -40,13 +40,16 @@ KINDS = {
     "aba": "error",
     "check-then-act": "warning",
     "waits": "warning",
+    "lifetime": "error",
     "endless": "error",
     "barriers": "error",
     "misaligned": "error",
     "overflow": "error",
     "truncation": "error",
     "shift": "error",
+    "shift-base": "warning",
     "float-cast": "error",
+    "argument": "error",
     "division": "error",
     "null": "error",
     "divergent-barrier": "error",
@@ -66,7 +69,7 @@ NUMBERED = (
     *("", "race", "lockstep", "fence", "mixed-atomic", "same-value", "uninitialized", "out-of-bounds", "read-only"),
     *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
     *("float-cast", "division", "divergent-barrier", "not-uniform", "weak-exchange", "lost-update", "aba"),
-    *("check-then-act", "waits"),
+    *("check-then-act", "waits", "shift-base", "argument", "lifetime"),
 )
 """The kinds in the order of ``anymetal_kind`` of abi.h."""
 NO_BUFFER, VARIABLES = -1, -2
@@ -97,6 +100,8 @@ ADVICE = {
     "compare and exchange.",
     "truncation": "Use a wider type, or a cast if the loss is intended.",
     "overflow": "Use a wider type.",
+    "shift-base": "Shift an unsigned number.",
+    "lifetime": "Declare it in the block in which its address is used, or return its value.",
 }
 
 
@@ -289,6 +294,8 @@ class Reader:
     """Where in the buffers the pointers of the kernel point."""
     local: Mapping[int, int]
     levels: Mapping[str, str]
+    rows: Callable[[str, int], Sequence[str]]
+    """The text of a line as the compiler read it."""
 
     def read(self, record: FindingRecord) -> Finding:
         """Return a finding."""
@@ -298,6 +305,7 @@ class Reader:
             kind = "null"
         is_late_write = kind == "fence" and record.is_write and not record.was_write
         level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
+        level = "off" if kind == "truncation" and self._wraps(record) else level
         name, index, what = self._memory(record)
         message, advice = self._say(kind, record, what)
         message += in_schedule(record.schedule)
@@ -327,6 +335,20 @@ class Reader:
         level = level if is_sure or level == "off" else "note"
         return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
 
+    def _wraps(self, record: FindingRecord) -> bool:
+        """Return whether a number that wraps is changed in place, as by ``a += b``: it is promoted before."""
+        at, is_narrow = record.at.place, re.search(rb"unsigned (char|short)", record.type or b"")
+        return bool(at and is_narrow and any(CHANGES.match(row, at.column - 1) for row in self.rows(at.file, at.line)))
+
+    def _expression(self, at: Place | None) -> str:
+        """Return the variable with members and indices at a place, or an empty text."""
+        for row in self.rows(at.file, at.line) if at and at.column else ():
+            start = at.column - 1 + (row[at.column - 1 : at.column] == "*") if at else 0
+            found = next((one[0] for one in VARIABLE.finditer(row) if one.start() <= start < one.end()), "")
+            if found:
+                return found
+        return ""
+
     def _own(self, record: FindingRecord) -> Place | None:
         at = record.at.place
         return at if at and at.is_users else self._place(record.place) or at
@@ -344,8 +366,11 @@ class Reader:
             total = f"threadgroup variable `{name}` of {nbytes} bytes"
         elif record.buffer < 0:
             is_own = NUMBERED[record.kind] == "uninitialized"
+            used = self._expression(self._own(record)) if record.place else ""
+            variable = re.split(r"\W", used)[0] or None
             own = "a private variable" if record.place else "the result of a function that returns none"
-            return None, None, own if is_own else "memory"
+            own = f"`{used}`, {own}" if used else own
+            return variable, None, own if is_own else f"memory by `{used}`" if used else "memory"
         else:
             is_local = record.buffer >= MOST_BUFFERS
             number = record.buffer - MOST_BUFFERS if is_local else record.buffer
@@ -396,6 +421,17 @@ class Reader:
         loaded = f" at line {load.line}" if load else ""
         other = f" at line {there.line}" if there else ""
         text = re.sub(r"__\w+ ", "", re.sub(r"'(.*?)'.*", r"\1", (record.type or b"").decode()))
+        where = "an address" if record.buffer == NO_BUFFER else what[what.find("byte offset") :]
+        if kind == "misaligned":
+            element = re.sub(r"[234]$", "", text)
+            advice = f"Use packed_{text}, which is aligned as a {element}, or an" if element != text else "Use an"
+            advice += f" offset that is a multiple of {record.bytes}."
+        known = self.signature.parameters.get(record.buffer)
+        three = re.search(r"(?<!_)\b(\w+)3\b", known.text) if kind == "out-of-bounds" and known else None
+        if known and three and self.bytes[record.buffer] % (known.nbytes // 4 * 3) == 0:
+            advice = (
+                f"A {three[0]} takes {known.nbytes} bytes in memory: three numbers an element are a packed_{three[0]}."
+            )
         messages = {
             "race": f"{pair}, and nothing orders the two",
             "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
@@ -404,7 +440,7 @@ class Reader:
             "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
             "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",
             "uninitialized": f"{who} reads {what}, before anything wrote it",
-            "out-of-bounds": f"{who} accesses memory outside of a variable"
+            "out-of-bounds": f"{who} accesses {what} outside of a variable"
                              if record.kind == OUTSIDE_VARIABLE else f"{who} {did} {size} out of bounds: {what}",
             "read-only": f"{who} writes {what}, which the declaration does not allow to be written",
             "inactive-lane": f"{who} takes the value of lane {record.offset}, "
@@ -413,10 +449,12 @@ class Reader:
                        "Metal does not guarantee that other threads run while one waits",
             "barriers": f"{who} passes more barriers than the checks can count (131,071)",
             "null": f"{who} {did} {size} through a null pointer",
-            "misaligned": f"{who} accesses a {text} at an address that is not a multiple of its alignment",
+            "misaligned": f"{who} accesses a {text} at {where}, which is no multiple of its alignment of "
+                          f"{record.bytes} bytes",
             "overflow": f"{who} computes a value of type {text} that is out of range",
             "truncation": f"{who} converts a value to the type {text}, which cannot hold it",
-            "shift": f"{who} shifts a {text} by its width or more, by less than 0, or bits out of it",
+            "shift": f"{who} shifts a {text} by {record.offset} bits, which are its width or more, or fewer than 0",
+            "shift-base": f"{who} shifts a negative {text} to the left, or bits out of it: undefined before C++20",
             "float-cast": f"{who} converts a floating-point number to the type {text}, out of whose range it is",
             "not-uniform": f"{who} passes {record.values[0]} to a function of lanes for which thread "
                            f"{record.other_thread} passes {record.values[1]}; Metal says that it is the same for all",
@@ -432,6 +470,9 @@ class Reader:
                      f"{PROGRESS[min(record.values[0], 2)]}",
             "divergent-barrier": f"{record.offset} of {record.bytes} lanes of a simdgroup wait at a barrier, which the "
                                  "others do not reach",
+            "argument": f"{who} calls {(record.type or b'').decode()}: the result is undefined",
+            "lifetime": f"{who} {did} the variable `{(record.type or b'').decode()}` of line {record.barrier.line}, "
+                        "whose block has ended",
             "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",
         }  # fmt: skip
         return messages[kind], advice
@@ -450,6 +491,8 @@ def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels
     return Finding("uncovered", levels["uncovered"], message)
 
 
+VARIABLE = re.compile(r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*[A-Za-z_]\w*|\[[^]]*\])*")
+CHANGES = re.compile(r"\+\+|--|([-+*/%&|^]|<<|>>)=")
 PAIRS = frozenset(("race", "lockstep", "fence", "mixed-atomic", "same-value"))
 NO_RACE = frozenset(("not-uniform", "weak-exchange", "check-then-act", "waits"))
 """Warnings that explain no difference between two orders of the threads."""

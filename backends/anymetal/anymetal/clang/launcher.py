@@ -260,9 +260,9 @@ class Library:
 class Checks:
     """What the checks of launches need of a kernel."""
 
-    def __init__(self, library: Library, files: Mapping[str, str]) -> None:
+    def __init__(self, library: Library, program: Program) -> None:
         """Take what :func:`.findings.image` found."""
-        self.files, self._library = files, library
+        self.files, self._program, self._library = program.files, program, library
         rows = library.image["variables"]
         base = (library.entry or 0) - library.image["entry"]
         flags, count, blocks = library.image["blocks"]
@@ -305,7 +305,7 @@ class Checks:
         """Return the findings of a launch; ``bindings`` are the bytes of the buffers and the offsets in them."""
         reader = Reader(
             signature, self._library.image["variables"], self._library.path, [size for size, _ in bindings],
-            [offset for _, offset in bindings], local, levels,
+            [offset for _, offset in bindings], local, levels, lambda *line: self._program.places.rows(*line),
         )  # fmt: skip
         found = [reader.read(one) for one in record.findings[: record.count]]
         return merged([*found, *map(reader.unset, self._library.image["unset"])])
@@ -375,6 +375,30 @@ def with_odd_accesses(text: str) -> str:
     return "".join((found, *(f"\ndeclare void @anymetal_{name}_range(ptr, i64)\n" for name in calls)))
 
 
+KEPT = re.compile(r"call void @anymetal_life\(ptr [^%,]*(%[\w.]+|%\"[^\"]+\"),")
+LIFETIME = re.compile(
+    r"call void @llvm\.lifetime\.(start|end)\.p0\((?:i64 [^,]*, )?ptr [^%]*(%[\w.]+|%\"[^\"]+\")\)(?: #\d+)?"
+)
+
+
+def with_lifetimes(text: str) -> str:
+    """Return LLVM IR that tells when the block of a variable begins and ends, if the kernel keeps its address.
+
+    Without the markers of the compiler no other variable has its memory.
+    """
+    start = text.find(" @anymetal_thread(")
+    entry = text[start : text.find("\n}\n", start)]
+    if not (kept := set(KEPT.findall(entry))):
+        return text
+    told = LIFETIME.sub(
+        lambda one: (
+            f"call void @anymetal_lives(ptr {one[2]}, i32 {int(one[1] == 'start')})" if one[2] in kept else one[0]
+        ),
+        entry,
+    )
+    return f"{text.replace(entry, told, 1)}\ndeclare void @anymetal_lives(ptr, i32)\n"
+
+
 def build_kernel(
     toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
 ) -> dict[str, Any]:
@@ -397,7 +421,7 @@ def build_kernel(
         file.write_text(f"{WATCHED}{HIDDEN}{cpp}")
         found = [one for one in found if one[-1]] + [one for one in compiled_unset() if not one[-1]]
     if options.checks:
-        first.write_text(with_odd_accesses(first.read_text()))
+        first.write_text(with_lifetimes(with_odd_accesses(first.read_text())))
         toolchain.make([*inline_command(toolchain, inlined), *["-O0"] * is_large, str(first), "-o", str(compiled)])
     for symbol in undefined(compiled.read_bytes()):
         raise program.undefined(symbol, values)

@@ -94,6 +94,10 @@ class Places:
         """Return the column of a position."""
         return at - self._starts[bisect.bisect_right(self._starts, at) - 1] + 1
 
+    def rows(self, file: str, line: int) -> list[str]:
+        """Return the rows of the text that belong to a line of a file."""
+        return [row for row, place in zip(self._rows, self._lines, strict=True) if place == (file, line)]
+
     def again(self, at: int) -> str:
         """Return what gives the text from a position on its line and its column anew."""
         row = bisect.bisect_right(self._starts, at) - 1

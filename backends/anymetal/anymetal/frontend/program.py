@@ -16,7 +16,7 @@ import numpy as np
 from ..interface import CompileError
 from . import cache, kernels
 from .kernels import Constant, Kernel
-from .lexer import NAME, unified
+from .lexer import NAME, Places, unified
 from .options import Options
 from .rewrites import Edit, Source, rewritten
 from .strict import check, check_instantiation, diagnostics, with_sources
@@ -56,6 +56,11 @@ class Program:
     @functools.cached_property
     def _source(self) -> Source:
         return Source(Syntax(self.text))
+
+    @functools.cached_property
+    def places(self) -> Places:
+        """The lines of the files of the text."""
+        return Places(self.text)
 
     def options(self, options: Options) -> Options:
         """Return the options with which the C++ of this source is compiled."""

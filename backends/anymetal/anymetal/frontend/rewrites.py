@@ -195,6 +195,13 @@ class Source:
         return frozenset(own)
 
     @functools.cached_property
+    def returning(self) -> frozenset[str]:
+        """The functions of the source that return pointers, references or objects of its classes."""
+        s, kinds = self.syntax, {"*", "&", *self.syntax.classes}
+        heads = ((s[one.parameters - 1], s.texts(one.first, one.parameters - 1)) for one in self.bodies)
+        return frozenset(name for name, head in heads if not kinds.isdisjoint(head))
+
+    @functools.cached_property
     def aliases(self) -> frozenset[str]:
         """The names of ``using name = ...`` and ``typedef ... name``, which may be vectors."""
         s, found = self.syntax, set[str]()
@@ -608,6 +615,113 @@ def _component_uses(source: Source, last: int, name: str) -> list[Edit] | None:
     return edits
 
 
+def lifetimes(source: Source) -> Iterator[Edit]:
+    """``p = &x`` and ``return a`` keep the address of a variable of a thread: checks record when its block ends."""
+    s = source.syntax
+    for one in source.bodies:
+        if "constexpr" in s.texts(one.first, one.opening):  # has no calls of other functions
+            continue
+        returns_reference, marked = s[one.parameters - 2] == "&", set[int]()
+        declared, declaring = dict[str, list[int]](), -1
+        for k in range(one.parameters, one.last):
+            if s[k] == ";":
+                declaring = -1
+            if not s.words[k].is_name or s[k + 1] not in DECLARED or s[around := source.around[k]] not in ("{", "("):
+                continue
+            if (s[k - 1] == "," and declaring == around) or _is_private(s, k):
+                declared.setdefault(s[k], []).append(k)
+                declaring = around if around != one.parameters else -1
+        for i in range(one.opening + 1, one.last):
+            is_address = s[i] == "&"
+            name = i + is_address
+            is_cast = is_address and s.texts(i - 2, i) == ["*", ")"]
+            if not (is_cast or s[i - 1] in BEFORE_ADDRESS) or s[name] not in declared or s[name + 1] == "(":
+                continue
+            found = next((k for k in reversed(declared[s[name]]) if _is_visible(source, one, k, name)), -1)
+            is_array = found > 0 and s[found + 1] == "[" and s[name + 1] not in ("[", ".")
+            is_returned = returns_reference and s[i - 1] == "return"
+            if found < 0 or found in marked or not (is_address or is_array or is_returned):
+                continue
+            if not _is_kept(source, one, i, found, declared):
+                continue
+            marked.add(found)
+            text, opening = f' ANYMETAL_LIFE({s[found]}, "{s[found]}")', source.around[found]
+            if opening == one.parameters:
+                yield source.append(one.opening, text)
+            elif s[opening] == "{":
+                yield source.append(next(k for k in s.top(found, s.size) if s[k] == ";"), text)
+            elif s[body := s.partner[opening] + 1] == "{":  # of a loop
+                yield source.append(body, text)
+            elif s[body] not in CONTROL:
+                yield source.insert(body, f"{{{text} ")
+                yield source.append(next(k for k in s.top(body, s.size) if s[k] == ";"), "}")
+
+
+CONTROL = frozenset(("if", "for", "while", "do", "switch", ";"))
+BEFORE_ADDRESS = frozenset(("=", "return", "?", ":", "(", ",", "{"))
+DECLARED = frozenset(("=", ";", ",", ")", "[", "{", "(", ":"))
+"""What may follow the name of a variable in its declaration."""
+
+
+def _is_private(s: Syntax, k: int) -> bool:
+    """Return whether a name is that of a variable of a thread, or of a parameter, behind its type."""
+    if s[k - 1] in BEFORE_EXPRESSION or not (s.words[k - 1].is_name or s[k - 1] in (">", "*")):
+        return False
+    first = k
+    while s[first - 1] not in (";", "{", "}", "(", ")", ",", ""):
+        first -= 1
+        if s[first] in NOT_PRIVATE:
+            return False
+    return s.words[first].is_name
+
+
+NOT_PRIVATE = frozenset((
+    "=", "&", "[", "return", "static", "constexpr", "device", "constant", "threadgroup", "extern", "using", "typedef",
+    "goto", "case", "else", "do", "?", ":", "+", "-", "/",
+))  # fmt: skip
+
+
+def _is_visible(source: Source, one: Declaration, declared: int, use: int) -> bool:
+    """Return whether a declaration is that of a name behind it, but for others between them."""
+    s, opening = source.syntax, source.around[declared]
+    if opening == one.parameters:
+        return True
+    end = s.partner[opening]
+    if s[opening] == "(":  # of a loop
+        end = s.partner[end + 1] if s[end + 1] == "{" else next(k for k in s.top(end, s.size) if s[k] == ";")
+    return declared < use < end
+
+
+def _is_kept(source: Source, one: Declaration, use: int, declared: int, all_declared: Mapping[str, Any]) -> bool:
+    """Return whether an address of a variable, which is used at a token, may be kept longer than the variable."""
+    s, at = source.syntax, use
+    while (opening := source.around[at]) > one.opening:
+        before = s[opening - 1]
+        is_called = s.words[opening - 1].is_name and before not in BEFORE_EXPRESSION and before not in s.classes
+        if s[opening] == "(" and is_called and before not in source.returning:
+            return False
+        if s[opening] == "{" and before in ("else", "do", ")", "{", "}", ";", ":", "]"):
+            break
+        if s[opening] == "[":
+            return False
+        at = opening
+    start = at
+    while s[start - 1] not in (";", "{", "}", ""):
+        start = s.partner[start - 1] if s[start - 1] in (")", "]") else start - 1
+    outside = list(s.top(start, at))
+    equal = next((k for k in outside if s[k] == "=" and s[k - 1] not in "=!<>" and s[k + 1] != "="), None)
+    if any(s[k] == "return" for k in outside):
+        return True
+    if source.around[declared] not in (one.opening, one.parameters):
+        return equal is not None or (s[at] in "({" and s.words[at - 1].is_name)
+    # A variable of the outermost block ends with the function, as do the other ones.
+    first = None if equal is None else _postfix(s, equal - 1)
+    if first is None or is_kernel(s, one) or _is_private(s, first):
+        return False
+    is_pointee = s[first - 1] == "*" or {"-", "["} & set(s.texts(first, equal or first))
+    return bool(is_pointee) or s[first] not in all_declared
+
+
 def _opens_list(s: Syntax, opening: int) -> bool:
     """Return whether a brace is that of a class, or of a switch: labels may jump over what it declares."""
     i = opening
@@ -963,6 +1077,7 @@ def _is_call(s: Syntax, opening: int) -> bool:
 TRUTHS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isordered", "isunordered", "signbit"))
 """Functions whose results are vectors of bool."""
 COMPONENTS = frozenset("xyzwrgba")
+QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restrict__"))
 
 
 def _is_bool_vector(source: Source, last: int) -> bool:
@@ -976,18 +1091,26 @@ def _bool_vectors(source: Source) -> dict[int, bool]:
     return _declared(source, lambda i: _is_bool_vector(source, i), lambda first, end: _is_truth(source, first, end, {}))
 
 
-def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable[[int, int], bool]) -> dict[int, bool]:
+def _declared(
+    source: Source, is_type: Callable[[int], bool], is_value: Callable[[int, int], bool], *, has_pointers: bool = False
+) -> dict[int, bool]:
     """Return the uses of names that are declared with a type, or as ``auto`` with a value, and as nothing else.
 
-    True for arrays. Names of one function do not matter in another; those of members and functions are the same
-    everywhere.
+    True for arrays, and pointers if these are wanted. Names of one function do not matter in another; those of members
+    and functions are the same everywhere.
     """
     s, scope = source.syntax, source.scopes
     declared: dict[tuple[int, str], set[bool | None]] = {}
     for i in source.names:
-        if s[i - 1] not in (">", "&") and not s.words[i - 1].is_name:
+        last = i - 1  # of the type
+        while has_pointers and s[last] in QUALIFIERS:
+            last -= 1
+        is_pointer = has_pointers and s[last] == "*"
+        if s[last] not in (">", "&", "*"[:is_pointer]) and not s.words[last].is_name:
             continue
-        last = i - 2 if s[i - 1] == "&" else i - 1  # of the type
+        last -= is_pointer or s[last] == "&"
+        while has_pointers and s[last] in QUALIFIERS:
+            last -= 1
         is_vector = None
         if s[i - 1] == "auto" and s[i + 1] == "=":
             end = next((k for k in s.top(i, s.size) if s[k] in (";", ",")), i)
@@ -1004,7 +1127,7 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
             if s[k] == "," and s.words[k + 1].is_name and not s.words[k + 2].is_name:
                 row.append(k + 1)
         for k in row:
-            declared.setdefault((scope[i], s[k]), set()).add(is_vector and s[k + 1] == "[")
+            declared.setdefault((scope[i], s[k]), set()).add(is_vector and (is_pointer or s[k + 1] == "["))
     found = {key: kinds.pop() for key, kinds in declared.items() if len(kinds) == 1}
     known, uses = {name for _, name in found}, dict[int, bool]()
     for i in source.names:
@@ -1019,39 +1142,120 @@ def _declared(source: Source, is_type: Callable[[int], bool], is_value: Callable
 
 
 def lanes(source: Source) -> Iterator[Edit]:
-    """``a + b`` of vectors of integers is checked lane by lane; either operand is such a variable or construction."""
+    """``a + b`` and ``-a`` of vectors of integers are checked lane by lane; an operand is a variable of such a type, an
+    element of a buffer or an array, the result of a function of the source, a construction, or made of such."""
     s = source.syntax
-    known = _declared(source, lambda i: _is_integer_vector(s, i), lambda first, end: False)
-    for i in range(1, s.size - 1):
-        if s[i] not in "+-*/%<>" or not source.in_body[i] or (before := s.words[i - 1]).text in BEFORE_EXPRESSION:
+    known = _declared(source, lambda i: _is_integer_vector(s, i), lambda first, end: False, has_pointers=True)
+    operators, found = list[tuple[int, int, int]](), dict[int, int]()  # found: precedences
+    for i in range(1, s.size - 1) if known or any(_is_integer_vector(s, i) for i in range(s.size)) else ():
+        if s[i] not in "+-*/%<>" or not source.in_body[i]:
             continue
-        is_shift = s[i] in "<>"
-        last = i + is_shift
-        if is_shift and (s[last] != s[i] or s.words[last].at != s.words[i].at + 1):
-            continue
-        first = last + 1 + (s[last + 1] == "=")
+        before = s.words[i - 1]
         is_operand = before.is_name or before.text in (")", "]") or before.text[:1].isdigit()
+        is_operand = is_operand and before.text not in BEFORE_EXPRESSION
+        is_twice = s[i] == s[i + 1] and s.words[i].end == s.words[i + 1].at
+        is_second = s[i] == before.text and before.end == s.words[i].at
+        if s[i] == "-" and not is_operand and not is_twice and not is_second and _begins_known(s, i + 1, known):
+            yield source.edit(i, i, " ANYMETAL_MINUS ")
+        is_shift = s[i] in "<>"
         is_cast = before.text == ")" and source.is_type(i - 2) and s.partner[i - 1] == i - 3
-        behind = _chain(s, first)
-        behind = s.partner[behind + 1] if _is_integer_vector(s, behind) and s[behind + 1] == "(" else behind
-        if is_operand and not is_cast and (_is_known(s, i - 1, known) or _is_known(s, behind, known)):
-            yield source.edit(i, first - 1, f" ANYMETAL_LANES({''.join(s.texts(i, first))}) ")
+        if is_twice != is_shift or is_second or not is_operand or s.texts(i, i + 2) == ["-", ">"] or is_cast:
+            continue
+        first = i + is_shift + 1 + (s[i + is_shift + 1] == "=")
+        precedence = 0 if s[first - 1] == "=" else 3 if s[i] in "*/%" else 2 if s[i] in "+-" else 1
+        operators.append((i, first, precedence))
+        if _is_known(s, i - 1, known) or _begins_known(s, first, known):
+            found[i] = found[first - 1] = precedence
+    is_new = True
+    while is_new:
+        is_new = False
+        for i, first, precedence in operators:
+            if i not in found and _has_vectors(s, i, first, precedence, found):
+                found[i] = found[first - 1] = precedence
+                is_new = True
+    for i, first, precedence in operators:
+        if i not in found:
+            continue
+        sign = "".join(s.texts(i, first))
+        if precedence or len(s[i - 1]) < 2 or s[i - 2] not in (".", ">"):
+            yield source.edit(i, first - 1, f" ANYMETAL_LANES({sign}) ")
+        elif (start := _place(s, i - 1)) is not None:  # `v.xy += a`: no reference is bound to some components
+            end = next(k for k in s.top(first, s.size) if s[k] in (",", ";") or s[k] in CLOSING)
+            text = " ".join(s.text[s.words[start].at : s.words[i - 1].end].split())
+            yield source.edit(i, first - 1, f" = {text} ANYMETAL_LANES({sign[:-1]}) (")
+            yield source.insert(end, ")")
+
+
+def _has_vectors(s: Syntax, i: int, first: int, precedence: int, found: Mapping[int, int]) -> bool:
+    """Return whether an operand of an operator is the result of one of those that are found."""
+
+    def is_inside(opening: int) -> bool:
+        return any(k in found for k in s.top(opening + 1, s.partner[opening]))
+
+    start = (i - 1 if s[i - 1][:1].isdigit() else _postfix(s, i - 1)) or i
+    if start < i and precedence and (found.get(start - 1, 0) >= precedence or (s[start] == "(" and is_inside(start))):
+        return True
+    while s[first] and s[first] in "+-~*&!":
+        first += 1
+    last = s.partner[first] if s[first] == "(" else first
+    while s[last + 1] in ("(", "[", ".", "::") or s.texts(last + 1, last + 3) == ["-", ">"]:
+        last = s.partner[last + 1] if s[last + 1] in OPENING else last + (3 if s[last + 1] == "-" else 2)
+    return found.get(last + 1, -1) > precedence or (last == s.partner[first] and s[first] == "(" and is_inside(first))
+
+
+def _place(s: Syntax, last: int) -> int | None:
+    """Return the first token of ``a[i].b->c``, which ends at a token, if it calls nothing."""
+    first = last
+    while True:
+        if s[first] == "]":
+            if {"(", "+", "-", "="} & set(s.texts(s.partner[first], first)):
+                return None
+            first = s.partner[first] - 1
+        elif not s.words[first].is_name:
+            return None
+        elif s[first - 1] == ".":
+            first -= 2
+        elif s[first - 1] == ">" and s[first - 2] == "-":
+            first -= 3
+        else:
+            return first
 
 
 def _is_integer_vector(s: Syntax, last: int) -> bool:
     """Return whether a token ends the name of a type of vectors of integers."""
-    integers = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
-    return s[last][:-1] in integers or (s[last] == ">" and s[last - 5] == "vec" and s[last - 3] in integers)
+    alias = s.aliases.get(s[last])
+    name = alias[-1] if alias else s[last]
+    if name != ">":
+        return name.removeprefix("packed_")[:-1] in INTEGERS and name[-1] in "234"
+    words = alias or [s[k] for k in range(last - 5, last + 1)]
+    return words[-6:-4] == ["vec", "<"] and words[-4] in INTEGERS
+
+
+INTEGERS = frozenset(("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong"))
+
+
+def _begins_known(s: Syntax, first: int, known: Mapping[int, bool]) -> bool:
+    """Return whether what begins at a token is an operand as in :func:`_is_known`, perhaps with a sign."""
+    while s[first] and s[first] in "+-~":
+        first += 1
+    if s[first] == "*":
+        return known.get(first + 1) is True
+    end = _chain(s, first)
+    return _is_known(s, s.partner[end + 1] if _is_integer_vector(s, end) and s[end + 1] == "(" else end, known)
 
 
 def _is_known(s: Syntax, last: int, known: Mapping[int, bool]) -> bool:
-    """Return whether an operand that ends at a token is a variable, or some components of one."""
-    if s[last - 1] == "." and len(s[last]) > 1 and set(s[last]) <= COMPONENTS:
-        last -= 2
-    name = s.partner[last] - 1 if s[last] in (")", "]") else last
-    if s[last] == ")":
-        return _is_integer_vector(s, name)
-    return known.get(name) == (s[last] == "]")
+    """Return whether an operand that ends at a token is a variable, an element, or some components of one."""
+    if s[last - 1] in (".", ">") and len(s[last]) > 1 and set(s[last]) <= COMPONENTS:
+        last -= 2 if s[last - 1] == "." else 3
+    name = last
+    while s[name] in (")", "]"):
+        name = s.partner[name] - 1
+    if s[last] == ")" and s.partner[last] == name + 1:
+        is_pointee = s[name + 2] == "*" and known.get(name + 3) is True and name + 4 == last
+        return _is_integer_vector(s, name) or known.get(name) is False or is_pointee
+    is_pointee = s[name - 1] == "*" and not (s.words[name - 2].is_name or s[name - 2] in (")", "]"))
+    return known.get(name) == (s[last] == "]" or is_pointee or (s[last + 1] == "-" and s[last + 2] == ">"))
 
 
 def _is_conversion(source: Source, i: int) -> bool:
@@ -1324,6 +1528,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     linkage,
     locals_of_threadgroups,
     private_variables,
+    lifetimes,
     member_spaces,
     array_parameters,
     bool_vectors,

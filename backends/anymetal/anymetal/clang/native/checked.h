@@ -201,12 +201,51 @@ static inline void settle_before(run *r, const uint8_t *p, uint32_t bytes, uint3
     if (s->pending.found.bytes) settle(r);
 }
 
+enum { ENDED = 0x80 }; // of a byte of a stack, beside what anymetal_unset says of it
+
+// A variable with an address that the kernel keeps. Its memory is no other variable's (launcher.py).
+void anymetal_life(volatile void *variable, uint64_t bytes, const char *name, anymetal_site here) {
+    run *r = current;
+    shadow *s = r->shadow;
+    if (!s || !is_on_stack(r, variable)) return;
+    const uint64_t at = (uint64_t)((volatile uint8_t *)variable - s->stack);
+    uint32_t i = 0;
+    while (i < s->life_count && s->lives[i].at != at) i++;
+    if (*unset_bytes(r, variable) == ENDED) memset(unset_bytes(r, variable), 0, bytes);
+    if (i == sizeof s->lives / sizeof *s->lives) return;
+    if (i == s->life_count) s->life_count++;
+    s->lives[i].at = at, s->lives[i].bytes = (uint32_t)bytes, s->lives[i].name = name, s->lives[i].here = here;
+}
+
+void anymetal_lives(volatile void *variable, uint32_t is_begin) {
+    run *r = current;
+    shadow *s = r->shadow;
+    if (!s || !is_on_stack(r, variable)) return;
+    for (uint32_t i = 0; i < s->life_count; i++) {
+        if (s->lives[i].at != (uint64_t)((volatile uint8_t *)variable - s->stack)) continue;
+        s->has_ended |= !is_begin;
+        memset(unset_bytes(r, variable), is_begin ? 0 : ENDED, s->lives[i].bytes);
+    }
+}
+
+__attribute__((noinline)) static void touch_ended(run *r, const uint8_t *p, uint32_t bytes, uint32_t access, uint64_t place) {
+    shadow *s = r->shadow;
+    anymetal_finding found = access_finding(r, NULL, p, bytes, access, place, ANYMETAL_ENDED);
+    for (uint32_t i = 0; i < s->life_count; i++) {
+        if ((uint64_t)(p - s->stack) - s->lives[i].at >= s->lives[i].bytes) continue;
+        found.type = s->lives[i].name, found.barrier = s->lives[i].here;
+    }
+    memset(unset_bytes(r, p), 0, bytes);
+    find(r, found);
+}
+
 // The stack of a thread. What the compiler put there itself is set; of padding only the end of a word is never written.
 // Of a class it may read more than is used.
 __attribute__((noinline)) static void touch_stack(run *r, const uint8_t *p, uint32_t bytes, uint32_t access, uint64_t place) {
     uint8_t *unset = unset_bytes(r, p);
     uint32_t i = 0;
     settle_before(r, p, bytes, access);
+    if (r->shadow->has_ended && memchr(unset, ENDED, bytes)) touch_ended(r, p, bytes, access, place);
     if (access & IS_WRITE) memset(unset, 0, bytes);
     if (access & (IS_WRITE | IS_NO_USE)) return;
     while (i < bytes && !unset[i]) i += bytes < 4 ? 1 : 4;
@@ -433,11 +472,19 @@ void anymetal_fence(uint32_t order) {
     if (current->shadow) shadow_order(current->shadow, current->thread, order);
 }
 
-void anymetal_missing_lane(uint32_t lane, anymetal_site here) {
-    if (!current->shadow) return;
+uint32_t anymetal_missing_lane(uint32_t lane, const char *file, uint32_t line, uint32_t column) {
+    if (!current->shadow) return lane;
     anymetal_finding found = by_thread(current, ANYMETAL_MISSING_LANE);
-    found.offset = lane, found.at = here;
+    found.offset = lane, found.at = (anymetal_site){file, line, column};
     found.place = place_behind(current, BACK); // it knows of inlined functions, too
+    find(current, found);
+    return lane;
+}
+
+void anymetal_argument(const char *call) {
+    if (!current->shadow) return;
+    anymetal_finding found = by_thread(current, ANYMETAL_ARGUMENT);
+    found.type = call, found.place = place_behind(current, BACK);
     find(current, found);
 }
 
@@ -457,8 +504,17 @@ static anymetal_finding of_place(const typed_place *d, uint32_t kind, uint32_t t
     void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) find(current, of_place(d, KIND, TYPE, BACK)); }
 ARITHMETIC(add_overflow, ANYMETAL_OVERFLOW, 0) ARITHMETIC(sub_overflow, ANYMETAL_OVERFLOW, 0)
 ARITHMETIC(mul_overflow, ANYMETAL_OVERFLOW, 0) ARITHMETIC(negate_overflow, ANYMETAL_OVERFLOW, 0)
-ARITHMETIC(shift_out_of_bounds, ANYMETAL_SHIFT, 0) ARITHMETIC(float_cast_overflow, ANYMETAL_FLOAT_CAST, 1)
-ARITHMETIC(implicit_conversion, ANYMETAL_TRUNCATION, 1)
+ARITHMETIC(float_cast_overflow, ANYMETAL_FLOAT_CAST, 1) ARITHMETIC(implicit_conversion, ANYMETAL_TRUNCATION, 1)
+
+// Of an integer type the compiler tells the logarithm of its bits, and in the lowest bit whether it is signed.
+void __ubsan_handle_shift_out_of_bounds(const typed_place *d, uint64_t value, uint64_t by) {
+    const uint32_t unused = 64 - (1u << (d->types[1]->info >> 1)), bits = 1u << (d->types[0]->info >> 1);
+    anymetal_finding found = of_place(d, ANYMETAL_SHIFT, 0, BACK);
+    (void)value;
+    found.offset = d->types[1]->info & 1 ? (int64_t)(by << unused) >> unused : (int64_t)(by << unused >> unused);
+    if ((uint64_t)found.offset < bits) found.kind = ANYMETAL_SHIFT_BASE;
+    if (current->shadow) find(current, found);
+}
 
 // After these the processor would stop.
 #define FATAL(NAME, KIND) \
@@ -467,8 +523,17 @@ FATAL(divrem_overflow, ANYMETAL_DIVISION)
 
 // An address is not aligned, or a variable ends before it. In place of a second type is the alignment's logarithm.
 void __ubsan_handle_type_mismatch_v1(const typed_place *d, uint64_t address) {
-    const int is_aligned = !(address & ((1u << *(const uint8_t *)&d->types[1]) - 1));
-    if (current->shadow) stop_at(current, of_place(d, is_aligned ? ANYMETAL_PRIVATE : ANYMETAL_MISALIGNED, 0, BACK));
+    run *r = current;
+    shadow *s = r->shadow;
+    const uint32_t alignment = 1u << *(const uint8_t *)&d->types[1];
+    if (!s) return;
+    anymetal_finding found = of_place(d, address & (alignment - 1) ? ANYMETAL_MISALIGNED : ANYMETAL_PRIVATE, 0, BACK);
+    const uint64_t slot = (address - (uint64_t)s->arena) >> s->bounds.slot_bits;
+    const region *m = &s->regions[slot < SLOTS ? slot : VARIABLES];
+    if (found.kind == ANYMETAL_MISALIGNED && (slot < SLOTS || address - (uint64_t)m->data < m->bytes))
+        found.buffer = slot < SLOTS ? (int32_t)slot : ANYMETAL_VARIABLES, found.offset = (int64_t)(address - (uint64_t)m->data);
+    found.bytes = alignment;
+    stop_at(r, found);
 }
 
 void __ubsan_handle_local_out_of_bounds_abort(void) {

@@ -67,6 +67,8 @@ typedef struct {
         uint8_t unset[16];
         anymetal_finding found; // of 0 bytes: none
     } vector;
+    struct { uint64_t at; uint32_t bytes; const char *name; anymetal_site here; } lives[64]; // see anymetal_life; at: in a stack
+    uint32_t life_count, has_ended; // has_ended: any of these
     const volatile void *polled; // by atomic loads in a row
     uint64_t polls;
     // Of atomic operations: their number, whether a weak exchange is among them, and whether a thread uses a value that

@@ -67,10 +67,15 @@ void anymetal_log(uint32_t level, const char *format, const anymetal_item *items
 enum { ANYMETAL_LOAD, ANYMETAL_CHANGE, ANYMETAL_STORE, ANYMETAL_COMPARE };
 uint32_t anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t what, uint32_t order, const void *value);
 void anymetal_fence(uint32_t order);
-void anymetal_missing_lane(uint32_t lane, anymetal_site here);
+// Returns the lane: the compiler drops a call whose result it does not need, since the value of the lane is not used.
+__attribute__((const)) uint32_t anymetal_missing_lane(uint32_t lane, const char *file, uint32_t line, uint32_t column);
 enum { ANYMETAL_OF_NUMBERS = 1, ANYMETAL_OF_CLASS, ANYMETAL_OF_VECTORS = 8 }; // of vectors: and the bytes of a component
 void anymetal_unset(volatile void *variable, uint64_t bytes, uint32_t what); // of a thread: nothing wrote it yet; 0: it ends
 void anymetal_unset_component(void); // which is used
+// A variable of a thread with an address that the kernel keeps, and, by the compiler, that its block begins or ends.
+void anymetal_life(volatile void *variable, uint64_t bytes, const char *name, anymetal_site here);
+void anymetal_lives(volatile void *variable, uint32_t is_begin);
+void anymetal_argument(const char *call); // of the library, whose result is undefined
 void anymetal_out_of_bounds(int64_t index, uint64_t length, anymetal_site here);
 #ifdef __cplusplus
 }
@@ -123,7 +128,10 @@ typedef enum {
     ANYMETAL_LOST_UPDATE,    // values: what was loaded, what is lost, what is stored
     ANYMETAL_ABA,            // values: of the exchange, and of what was read between, then and now
     ANYMETAL_CHECK_THEN_ACT, // two threads act after loads of one value
-    ANYMETAL_RELIES_ON       // the end of a wait; values: 0, 1, 2 for a lane, another simdgroup, another threadgroup
+    ANYMETAL_RELIES_ON,      // the end of a wait; values: 0, 1, 2 for a lane, another simdgroup, another threadgroup
+    ANYMETAL_SHIFT_BASE,   // ANYMETAL_SHIFT: by `offset` bits; this one: of a negative number, or of bits out of one
+    ANYMETAL_ARGUMENT,     // a call of the library, `type`, whose result is undefined
+    ANYMETAL_ENDED         // a variable whose block has ended: `type` is its name, `barrier` where it is declared
 } anymetal_kind;
 
 // What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.

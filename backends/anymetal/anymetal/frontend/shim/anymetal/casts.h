@@ -70,12 +70,39 @@ template <class... A> constexpr auto braces(A... a) {
     return braced<decltype(make)>{make};
 }
 
-// The compiler checks arithmetic of scalars only: `a + b` of vectors of integers becomes `a + each_lane() + b`.
+// The compiler checks arithmetic of scalars only: `a + b` of vectors of integers becomes `a + each_lane() + b`, and `-a`
+// becomes `minus() ->* a`. Vectors are not promoted: unsigned numbers of 8 and 16 bits wrap.
 template <class A> constexpr A negated(A a) {
     const A result = -a;
     return result;
 }
+template <class E> constexpr constant bool wraps = sizeof(E) < sizeof(int) && E(-1) > E(0);
+template <class E, class U> constexpr E wrapped(U value) {
+    if constexpr (wraps<E>)
+        return E(value);
+    else
+        return value;
+}
+template <class E> constexpr auto wide(E value) {
+    if constexpr (wraps<E>)
+        return uint(value);
+    else
+        return value;
+}
 struct each_lane {};
+struct minus {
+    template <class A> friend constexpr auto operator->*(minus, A a) {
+        typedef typename shape<A>::whole R;
+        if constexpr (shape<A>::is_vector && __is_integral(element<A>)) {
+            R r{};
+            ANYMETAL_UNROLLED for (int i = 0; i < shape<R>::size; i++)
+                r[i] = wrapped<element<R>>(-wide(lane<element<R>>(a, i)));
+            return r;
+        } else {
+            return -a;
+        }
+    }
+};
 template <class A> struct left {
     A value;
 };
@@ -87,7 +114,7 @@ template <class A> struct left {
         if constexpr (shape<R>::is_vector && __is_integral(element<R>)) { \
             R r{}; \
             ANYMETAL_UNROLLED for (int i = 0; i < shape<R>::size; i++) \
-                r[i] = lane<element<R>>(a.value, i) SIGN lane<element<R>>(b, i); \
+                r[i] = wrapped<element<R>>(wide(lane<element<R>>(a.value, i)) SIGN wide(lane<element<R>>(b, i))); \
             return r; \
         } else { \
             return a.value SIGN b; \
@@ -106,8 +133,10 @@ template <class T> constexpr T &&lvalue(T &&x) { return (T &&)x; }
 
 #ifdef ANYMETAL_CHECKED
 #define ANYMETAL_LANES(SIGN) SIGN anymetal::each_lane() SIGN
+#define ANYMETAL_MINUS anymetal::minus() ->*
 #define ANYMETAL_LVALUE(...) anymetal::lvalue(__VA_ARGS__)
 #else
 #define ANYMETAL_LANES(SIGN) SIGN
+#define ANYMETAL_MINUS -
 #define ANYMETAL_LVALUE(...) (__VA_ARGS__)
 #endif

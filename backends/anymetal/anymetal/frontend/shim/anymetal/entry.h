@@ -173,6 +173,7 @@ struct components {
         if constexpr (anymetal::has_class<decltype(NAME)>) return &NAME; \
         return nullptr; \
     }(), IS_RETURNED);
+#define ANYMETAL_LIFE(NAME, TEXT) anymetal_life((volatile void *)&NAME, sizeof(NAME), TEXT, {__builtin_FILE(), __builtin_LINE(), 0});
 // The bounds of a private array are those of its elements, without the alignment of large ones on x86-64.
 #define ANYMETAL_ALIGNED(...) __attribute__((aligned(alignof(__VA_ARGS__))))
 #define ANYMETAL_COMPONENTS(NAME) const anymetal::components anymetal_set_##NAME;
@@ -183,6 +184,7 @@ struct components {
 #else
 #define ANYMETAL_UNSET(NAME, IS_RETURNED)
 #define ANYMETAL_UNSET_ONE(NAME, IS_RETURNED)
+#define ANYMETAL_LIFE(NAME, TEXT)
 #define ANYMETAL_ALIGNED(...)
 #define ANYMETAL_COMPONENTS(NAME)
 #define ANYMETAL_SET(NAME, BITS) NAME

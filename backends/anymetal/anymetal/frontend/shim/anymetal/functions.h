@@ -47,7 +47,8 @@ ANYMETAL_FLOAT_2(pow, ANYMETAL_C(powf)(a, b))
 ANYMETAL_FLOAT_2(powr, ANYMETAL_C(powf)(a, b))
 ANYMETAL_FLOAT_2(step, b < a ? 0.0f : 1.0f)
 
-ANYMETAL_FLOAT_3(clamp, __builtin_fminf(__builtin_fmaxf(a, b), c))
+ANYMETAL_FLOAT_3(clamp, ANYMETAL_NEEDS(!(b > c), "clamp() with a minimum above its maximum",
+                                       __builtin_fminf(__builtin_fmaxf(a, b), c)))
 ANYMETAL_FLOAT_3(fma, sizeof(T) == 2 ? anymetal::fused(a, b, c) : __builtin_fmaf(a, b, c))
 ANYMETAL_FLOAT_3(fmax3, __builtin_fmaxf(__builtin_fmaxf(a, b), c))
 ANYMETAL_FLOAT_3(fmedian3, __builtin_fmaxf(__builtin_fminf(a, b), __builtin_fminf(__builtin_fmaxf(a, b), c)))
@@ -56,4 +57,5 @@ ANYMETAL_FLOAT_3(max3, __builtin_fmaxf(__builtin_fmaxf(a, b), c))
 ANYMETAL_FLOAT_3(median3, __builtin_fmaxf(__builtin_fminf(a, b), __builtin_fminf(__builtin_fmaxf(a, b), c)))
 ANYMETAL_FLOAT_3(min3, __builtin_fminf(__builtin_fminf(a, b), c))
 ANYMETAL_FLOAT_3(mix, a + (b - a) * c)
-ANYMETAL_FLOAT_3(smoothstep, anymetal::smooth(__builtin_fminf(__builtin_fmaxf((c - a) / (b - a), 0.0f), 1.0f)))
+ANYMETAL_FLOAT_3(smoothstep, ANYMETAL_NEEDS(!(a >= b), "smoothstep() with a first edge that is not below the second",
+                                            anymetal::smooth(__builtin_fminf(__builtin_fmaxf((c - a) / (b - a), 0.0f), 1.0f))))

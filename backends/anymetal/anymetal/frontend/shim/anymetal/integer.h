@@ -10,6 +10,10 @@ template <class T> constexpr int width() { return 8 * int(sizeof(T)); }
 template <class T> constexpr T highest() { return T(unsigned_of<T>(~0ul) >> (T(-1) < T(0))); }
 template <class T> constexpr T saturated(bool is_low) { return is_low ? T(~highest<T>()) : highest<T>(); }
 
+template <class T> constexpr bool has_24_bits(T a) { return T(-1) < T(0) ? long(a) >> 23 == 0 || long(a) >> 23 == -1 : ulong(a) >> 24 == 0; }
+// Whether a range of bits lies in a number.
+template <class T> constexpr bool has_bits(uint offset, uint count) { return ulong(offset) + count <= ulong(width<T>()); }
+
 // The upper half of a product.
 template <class T> constexpr T upper_product(T a, T b) {
     if constexpr (sizeof(T) < 8) {
@@ -38,7 +42,7 @@ namespace metal {
     inline T min3(T a, T b, T c) { return min(min(a, b), c); } \
     inline T max3(T a, T b, T c) { return max(max(a, b), c); } \
     inline T median3(T a, T b, T c) { return max(min(a, b), min(max(a, b), c)); } \
-    inline T clamp(T a, T b, T c) { return min(max(a, b), c); }
+    inline T clamp(T a, T b, T c) { return ANYMETAL_NEEDS(b <= c, "clamp() with a minimum above its maximum", min(max(a, b), c)); }
 ANYMETAL_INTEGERS(ANYMETAL_INTEGER)
 #undef ANYMETAL_INTEGER
 ANYMETAL_TEMPLATE_1(abs, anymetal::integers<V>)
@@ -60,8 +64,11 @@ ANYMETAL_INTEGER(2, addsat, (T a, T b), __builtin_add_overflow(a, b, &a) ? anyme
 ANYMETAL_INTEGER(2, subsat, (T a, T b), __builtin_sub_overflow(a, b, &a) ? anymetal::saturated<T>(b > 0) : a)
 ANYMETAL_INTEGER(2, rotate, (T a, T b),
                ulong(U(a)) << (U(b) % anymetal::width<T>()) | ulong(U(a)) >> (U(-U(b)) % anymetal::width<T>()))
-ANYMETAL_INTEGER(2, mul24, (T a, T b), U(a) * U(b)) // of numbers of 24 bits
-ANYMETAL_INTEGER(3, mad24, (T a, T b, T c), U(a) * U(b) + U(c))
+#define ANYMETAL_OF_24(NAME, ...) \
+    ANYMETAL_NEEDS(anymetal::has_24_bits(a) && anymetal::has_24_bits(b), NAME "() of numbers with more than 24 bits", __VA_ARGS__)
+ANYMETAL_INTEGER(2, mul24, (T a, T b), ANYMETAL_OF_24("mul24", U(a) * U(b)))
+ANYMETAL_INTEGER(3, mad24, (T a, T b, T c), ANYMETAL_OF_24("mad24", U(a) * U(b) + U(c)))
+#undef ANYMETAL_OF_24
 ANYMETAL_INTEGER(3, madhi, (T a, T b, T c), U(anymetal::upper_product(a, b)) + U(c))
 
 // The bits of a * b + c beyond T are all zeros, or with a sign all like its uppermost bit, if the sum is in range.
@@ -86,11 +93,13 @@ template <class T, int N> inline vec<anymetal::unsigned_of<T>, N> absdiff(vec<T,
 
 template <class T, class = anymetal::if_integer<T>> inline T extract_bits(T a, uint offset, uint count) {
     const uint unused = anymetal::width<T>() - offset - count;
-    return count == 0 ? T(0) : T(T(anymetal::unsigned_of<T>(a) << unused) >> (unused + offset));
+    return ANYMETAL_NEEDS(anymetal::has_bits<T>(offset, count), "extract_bits() beyond the bits of its number",
+                          count == 0 ? T(0) : T(T(anymetal::unsigned_of<T>(a) << unused) >> (unused + offset)));
 }
 template <class T, class = anymetal::if_integer<T>> inline T insert_bits(T base, T inserted, uint offset, uint count) {
     const ulong mask = count == 0 ? 0 : ~0ul >> (64 - count) << offset;
-    return T((ulong(base) & ~mask) | (ulong(inserted) << offset & mask));
+    return ANYMETAL_NEEDS(anymetal::has_bits<T>(offset, count), "insert_bits() beyond the bits of its number",
+                          T((ulong(base) & ~mask) | (ulong(inserted) << offset & mask)));
 }
 template <class T, int N> inline vec<T, N> extract_bits(vec<T, N> a, uint offset, uint count) {
     ANYMETAL_UNROLLED for (int i = 0; i < N; i++) a[i] = extract_bits(a[i], offset, count);

@@ -54,6 +54,14 @@
 #define ANYMETAL_UNTOLD
 #endif
 
+// A value of a function whose result is undefined unless a condition holds.
+#if defined(ANYMETAL_CHECKED) && !defined(ANYMETAL_STRICT)
+extern "C" void anymetal_argument(const char *call);
+#define ANYMETAL_NEEDS(CONDITION, CALL, ...) ((CONDITION) ? void() : anymetal_argument(CALL), __VA_ARGS__)
+#else
+#define ANYMETAL_NEEDS(CONDITION, CALL, ...) (__VA_ARGS__)
+#endif
+
 typedef char int8_t;
 typedef unsigned char uchar, uint8_t;
 typedef short int16_t;

@@ -104,14 +104,14 @@ template <class T> struct lanes {
     // The value of a lane, which has to take part if the value is used.
     ANYMETAL_TOUCHES T of(uint lane, bool is_used, anymetal_site here) const {
 #ifdef ANYMETAL_CHECKED
-        if (is_used && !has(lane)) anymetal_missing_lane(lane, here);
+        if (is_used && !has(lane)) lane = anymetal_missing_lane(lane, here.file, here.line, here.column);
 #endif
         return (*this)[lane];
     }
     // The same of a number in lanes from `start` on.
     ANYMETAL_TOUCHES T of(uint start, uint number, uint width, anymetal_site here) const {
 #ifdef ANYMETAL_CHECKED
-        if (number >= width) anymetal_missing_lane(number, here);
+        if (number >= width) number = anymetal_missing_lane(number, here.file, here.line, here.column);
 #endif
         return of(start + number % width, number < width, here);
     }
