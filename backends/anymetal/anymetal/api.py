@@ -149,6 +149,11 @@ class Kernel:
         known: Mapping[int, Parameter] = self._function.signature.parameters
         return known
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the compiler found without a launch: variables that are used before they are set."""
+        return tuple(getattr(self._function, "findings", ()))
+
     def describe(self) -> dict[str, Any]:
         """Return the kernel as JSON data: name, largest threadgroup, bytes of threadgroup variables, and arguments."""
         signature = self._function.signature

@@ -6,22 +6,25 @@ import contextlib
 import json as jsonlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from typer.core import TyperCommand, TyperGroup
 
 from . import metalcompute
 from .api import RUNTIMES, Kernel, Library, compile, refuse
 from .arguments import EQUIVALENT, as_number
 from .clang.device import launch_seconds
 from .clang.findings import LEVELS, Finding, levels_of, suppressions
+from .clang.lines import Place
 from .frontend.lexer import NAME
 from .frontend.options import VERSIONS, Options
+from .frontend.signature import undefined
 from .interface import CompileError, LaunchError
 from .sarif import sarif as sarif_log
 
@@ -40,23 +43,67 @@ DTYPES = (
     "bfloat16",
 )
 """Dtypes of numbers in options."""
-HINTS = {
-    "check_order=False": "--one-order",
-    "pass constants=": "--constant",
-    "local={": "--threadgroup",
-    'runtime="clang"': "--runtime clang",
-    "ANYMETAL_LAUNCH_SECONDS": "--seconds",
-    "(in schedule ": "--schedule",
-}
+QUOTED = re.compile(r"'(\w+)'")
+WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    ("check_order=False", "--one-order"),
+    (r"constants=\{.*?\}", lambda one: " ".join(f"--constant {name}=VALUE" for name in QUOTED.findall(one[0]))),
+    (r"local=\{(\d+): n\}", r"--threadgroup \1:BYTES"),
+    ('runtime="clang"', "--runtime clang"),
+    ("ANYMETAL_LAUNCH_SECONDS", "--seconds"),
+    (r"\bsanitize=False", "--unchecked"),
+    (r"\(in schedule (\d+)", r"(in --schedule \1"),
+)
 """Options of the command for what messages name in Python."""
 BUFFER = "NAME:DTYPE:LENGTH[=VALUE], FILE.npy or NAME=FILE.npy; an index may stand for the name, INDEX:FILE.npy"
 BYTES = "NAME:DTYPE=VALUE[,VALUE...]; an index may stand for the name"
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+class Commands(TyperGroup):
+    """The command without a name, which a file follows, and those with one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the name of the command before its arguments."""
+        return list(super().parse_args(ctx, args if args[:1] == ["check"] else ["msl", *args]))
+
+
+class Nameless(TyperCommand):
+    """A command whose usage has no name of its own."""
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the line of the usage."""
+        return super().get_usage(ctx).replace(" msl [OPTIONS]", " [OPTIONS]")
+
+
+app = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None)
 
 
 class OptionError(ValueError):
     """An option of the command is illegal."""
+
+
+def worded(text: str, file: Path) -> str:
+    """Return a message with the path of the file, and options of the command for what it names in Python."""
+    for pattern, option in WORDS:
+        text = re.sub(pattern, option, text)
+    return text.replace(NAME, str(file))
+
+
+FileArgument = Annotated[Path, typer.Argument(help="A file with Metal Shading Language.")]
+ConstantOption = Annotated[
+    list[str] | None, typer.Option(help="A function constant: INDEX=VALUE or NAME=VALUE[,VALUE...].")
+]
+IncludeOption = Annotated[list[Path] | None, typer.Option(help="A folder of included files, before that of FILE.")]
+DefineOption = Annotated[list[str] | None, typer.Option("-D", "--define", help="A macro: NAME or NAME=VALUE.")]
+MetalOption = Annotated[str, typer.Option(help=f"The version of MSL: {', '.join(VERSIONS)}.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+FastMathOption = Annotated[
+    bool, typer.Option("--fast-math", help="NaN, infinity, signed zeros and the order of operations may be ignored.")
+]
+LevelOption = Annotated[
+    list[str] | None, typer.Option(help=f"KIND=LEVEL of findings: {', '.join(LEVELS)}, such as overflow=warning.")
+]
+SuppressOption = Annotated[Path | None, typer.Option(help="A TOML file of accepted findings: tables \\[\\[suppress]].")]
+SarifOption = Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")]
 
 
 @dataclass(frozen=True)
@@ -71,6 +118,7 @@ class Argument:
     """An array, a NumPy scalar, or bytes."""
     origin: str
     dtype: str
+    is_undefined: bool = False
 
     def summary(self, declared: str | None) -> dict[str, Any]:
         """Return shape, dtype and statistics as JSON data; those of numbers that are not NaN."""
@@ -95,26 +143,26 @@ def _number(value: Any) -> int | float | str | None:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-@app.command()
+@app.command(cls=Nameless)
 def msl(
-    file: Annotated[Path, typer.Argument(help="A file with Metal Shading Language.")],
+    file: FileArgument,
     *,
     kernel: Annotated[str | None, typer.Option(help="Run this kernel; without it, list the kernels.")] = None,
     grid: Annotated[str | None, typer.Option(help="Threads of the grid: 1000, or 64,64.")] = None,
     group: Annotated[
         str | None, typer.Option(help="Threads of a threadgroup; by default a row of as many as the kernel allows.")
     ] = None,
-    buffer: Annotated[list[str] | None, typer.Option(help=f"{BUFFER}. New buffers are zero, or VALUE.")] = None,
-    bytes_: Annotated[list[str] | None, typer.Option("--bytes", help=f"{BYTES}.")] = None,
-    constant: Annotated[
-        list[str] | None, typer.Option(help="A function constant: INDEX=VALUE or NAME=VALUE[,VALUE...].")
+    buffer: Annotated[
+        list[str] | None, typer.Option(help=f"{BUFFER}. New buffers are zero, or VALUE, which may be undefined.")
     ] = None,
+    bytes_: Annotated[list[str] | None, typer.Option("--bytes", help=f"{BYTES}.")] = None,
+    constant: ConstantOption = None,
     threadgroup: Annotated[
         list[str] | None, typer.Option(help="INDEX:BYTES of threadgroup memory that is a parameter, multiples of 16.")
     ] = None,
-    include: Annotated[list[Path] | None, typer.Option(help="A folder of included files, before that of FILE.")] = None,
-    define: Annotated[list[str] | None, typer.Option("-D", "--define", help="A macro: NAME or NAME=VALUE.")] = None,
-    metal: Annotated[str, typer.Option(help=f"The version of MSL: {', '.join(VERSIONS)}.")] = "3.1",
+    include: IncludeOption = None,
+    define: DefineOption = None,
+    metal: MetalOption = "3.1",
     runtime: Annotated[
         str, typer.Option(help=f"What runs the kernel: {', '.join(RUNTIMES)}. Only clang checks it.")
     ] = "clang",
@@ -125,42 +173,35 @@ def msl(
         bool, typer.Option("--isolate", help="Run in a process of its own, with limits of time and memory.")
     ] = False,
     seconds: Annotated[float | None, typer.Option(help="Limit of the processor time of the launch.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     one_order: Annotated[
         bool, typer.Option("--one-order", help="Run once: the result may depend on the order of threads.")
     ] = False,
-    fast_math: Annotated[
-        bool,
-        typer.Option("--fast-math", help="NaN, infinity, signed zeros and the order of operations may be ignored."),
-    ] = False,
+    fast_math: FastMathOption = False,
     flush_denormals: Annotated[
         bool, typer.Option("--flush-denormals", help="Subnormal numbers of float are zero in arithmetic.")
     ] = False,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Without the checks of each access: faster, and finds less.")
     ] = False,
-    level: Annotated[
-        list[str] | None, typer.Option(help=f"KIND=LEVEL of findings: {', '.join(LEVELS)}, such as overflow=warning.")
-    ] = None,
+    level: LevelOption = None,
     lockstep: Annotated[
         str | None, typer.Option(help="The level of lockstep, races of lanes that run in step: as --level lockstep=...")
     ] = None,
-    suppress: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file of accepted findings: tables \\[\\[suppress]]."),
-    ] = None,
+    suppress: SuppressOption = None,
     trials: Annotated[
         int | None, typer.Option(help="How many interleavings of atomic operations to try, if these matter: 4.")
     ] = None,
     schedule: Annotated[
         int | None, typer.Option(help="The number of the only interleaving to try, as a finding tells it.")
     ] = None,
-    sarif: Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")] = None,
+    sarif: SarifOption = None,
 ) -> None:
     """List the kernels of an MSL file with their arguments, or run one with checks for undefined behaviour on the CPU.
 
     --buffer and --bytes bind to the parameter of their name, else in order to the buffers that remain, --buffer first.
-    The exit status is 1 if the source is illegal or the launch fails, and 2 for an illegal option.
+    The exit status is 1 if the source is illegal or the launch fails, and 2 for an illegal option. ``anymetal check
+    FILE`` compiles all kernels of a file, and runs none.
     """
     run_only = {
         "--grid": grid, "--group": group, "--buffer": buffer, "--bytes": bytes_, "--threadgroup": threadgroup,
@@ -200,16 +241,15 @@ def msl(
         local = dict(_length(one) for one in threadgroup or [])
         arguments = [*map(_buffer, buffer or []), *map(_bytes, bytes_ or [])]
         done = _run(library[kernel], threads, width, arguments, local, seconds, save)
+        done = (*done[:2], tuple(_of_command(one, file) for one in done[2]), done[3])
         _write(sarif, file, done[2])
     except (OptionError, CompileError, LaunchError, TypeError, MemoryError, OSError) as error:
-        found = getattr(error, "findings", ())
+        found = [_of_command(one, file) for one in getattr(error, "findings", ())]
         if found:
             _write(sarif, file, found)
-        hints = ", ".join(option for text, option in HINTS.items() if text in str(error))
         if json and found:
             typer.echo(jsonlib.dumps({"kernel": kernel, "findings": [one.describe() for one in found]}, indent=2))
-        text = str(error).replace(NAME, str(file))
-        typer.echo(f"anymetal: {text}{f' (of this command: {hints})' if hints else ''}", err=True)
+        typer.echo(f"anymetal: {worded(str(error), file)}", err=True)
         raise typer.Exit(1 if isinstance(error, (CompileError, LaunchError)) else 2) from None
     about: dict[str, Any] = {
         "kernel": kernel,
@@ -224,8 +264,85 @@ def msl(
         "findings": [one.describe() for one in done[2]],
         "unreached": done[3],
     }
-    texts = [one.text({NAME: file.read_text()}).replace(NAME, str(file)) for one in done[2]]
+    texts = [worded(one.text({NAME: file.read_text()}), file) for one in done[2]]
     typer.echo(jsonlib.dumps(about, indent=2) if json else "\n".join((*_report(about), *texts)))
+
+
+@app.command()
+def check(
+    file: FileArgument,
+    *,
+    constant: ConstantOption = None,
+    include: IncludeOption = None,
+    define: DefineOption = None,
+    metal: MetalOption = "3.1",
+    fast_math: FastMathOption = False,
+    level: LevelOption = None,
+    suppress: SuppressOption = None,
+    json: JsonOption = False,
+    sarif: SarifOption = None,
+) -> None:
+    """Compile every kernel of an MSL file, also the instantiations of templates, and run none.
+
+    The exit status is 1 if a kernel does not compile, or the compiler is certain of an error, and 2 for an illegal
+    option.
+    """
+    rows, found = list[dict[str, Any]](), list[Finding]()
+    try:
+        _check(file, metal, "clang", include or [], None, None)
+        with _option(f"--suppress {suppress}"):
+            suppressions(suppress)
+        options: dict[str, Any] = {
+            "version": metal, "include": include or [], "define": _defined(define or []), "fast_math": fast_math,
+            "constants": dict(map(_constant, constant or [])), "suppress": suppress,
+            "levels": _levels(level or [], None) if level else None,
+        }  # fmt: skip
+        try:
+            library = compile(file, **options)
+        except CompileError as error:
+            rows.append({"name": None, "compiled": False})
+            found += _not_compiled(str(error), file)
+        else:
+            for name in library:
+                try:
+                    own = [_of_command(one, file) for one in library[name].findings]
+                    rows.append({"name": name, "compiled": True})
+                except (CompileError, LaunchError) as error:
+                    rows.append({"name": name, "compiled": False})
+                    own = _not_compiled(str(error), file)
+                found += [one for one in own if one not in found]
+        _write(sarif, file, found)
+    except (OptionError, CompileError, LaunchError, TypeError, MemoryError, OSError) as error:
+        typer.echo(f"anymetal: {worded(str(error), file)}", err=True)
+        raise typer.Exit(2) from None
+    texts = [worded(one.text({NAME: file.read_text()}), file) for one in found]
+    lines = [f"{one['name']}: {'compiled' if one['compiled'] else 'not compiled'}" for one in rows if one["name"]]
+    about = {"kernels": rows, "findings": [one.describe() for one in found]}
+    typer.echo(jsonlib.dumps(about, indent=2) if json else "\n".join((*lines, *texts)))
+    if any(one.level == "error" for one in found):
+        raise typer.Exit(1)
+
+
+DIAGNOSTIC = re.compile(r"^(?P<file>[^\n]*?):(?:(?P<line>\d+):)?(?:(?P<column>\d+):)? error: (?P<text>[^\n]*)", re.M)
+
+
+def _not_compiled(text: str, file: Path) -> list[Finding]:
+    """Return the errors of a compiler as findings."""
+    found = [
+        Finding(
+            "compile",
+            "error",
+            one["text"],
+            Place(one["file"], int(one["line"]), int(one["column"] or 0)) if one["line"] else None,
+        )
+        for one in DIAGNOSTIC.finditer(text)
+    ]
+    return [_of_command(one, file) for one in found or [Finding("compile", "error", text)]]
+
+
+def _of_command(one: Finding, file: Path) -> Finding:
+    """Return a finding in the words of the command."""
+    return replace(one, message=worded(one.message, file), advice=worded(one.advice, file))
 
 
 # ------------------------------------------------------------------------------------------------ options
@@ -349,10 +466,11 @@ def _buffer(text: str) -> Argument:
     if not found:
         raise OptionError(f"{option}: it is {BUFFER}")
     name, dtype, shape, fill = found.groups()
-    value = _values(option, dtype, [fill or ("false" if dtype == "bool" else "0")])
+    is_undefined = fill == "undefined"
+    value = _values(option, dtype, [fill if fill and not is_undefined else "false" if dtype == "bool" else "0"])
     with _option(option):
         array = np.full(_sizes("its length", shape), value[0])
-    return Argument(option, name, array, f"new, {fill or 'zeros'}", dtype)
+    return Argument(option, name, array, f"new, {fill or 'zeros'}", dtype, is_undefined)
 
 
 def _bytes(text: str) -> Argument:
@@ -440,7 +558,8 @@ def _run(
         if file.is_dir():
             raise OptionError(f"--save {save}: {file} for buffer({index}) is a folder")
     group = group or (min(grid[0], about["threads"]),)
-    launch = kernel(grid, group, *(one.value for one in bound.values()), local=local, seconds=seconds)
+    given = [undefined(one.value) if one.is_undefined else one.value for one in bound.values()]
+    launch = kernel(grid, group, *given, local=local, seconds=seconds)
     for index, file in files.items():
         np.save(file, bound[index].value)
     about_buffers = [
@@ -470,7 +589,9 @@ def _lines(library: Library) -> Iterator[str]:
 
 def _report(about: Mapping[str, Any]) -> Iterator[str]:
     grid, group = ("x".join(map(str, about[key])) for key in ("grid", "group"))
-    ran = "twice, in opposite orders with equal results" if about["orders"] == 2 else "once, in one order"
+    differs = any(one["kind"] == "order" for one in about["findings"])
+    results = "different" if differs else "equal"
+    ran = f"twice, in opposite orders with {results} results" if about["orders"] == 2 else "once, in one order"
     ran = ran if about["runtime"] == "clang" else f"on {about['runtime']}, without checks"
     checks = ", with all checks" if about["checked"] else ""
     yield f"kernel `{about['kernel']}` ran {grid} threads in threadgroups of {group}, {ran}{checks}"

@@ -197,6 +197,40 @@ def test_include_and_version(run, tmp_path):
     assert y["max"] == 321
 
 
+def test_undefined_contents(run):
+    """They are an error where the kernel reads them, and the results of one that writes them all."""
+    done = run(*AXPY, "--buffer", "x.npy", "--buffer", "out:float32:10=undefined", *N)
+    assert (done.exit_code, "before anything wrote it" in done.stderr) == (1, True)
+    (y,) = buffers(run(*kernel("last", "1"), "--buffer", "y:uint32:1=undefined", "--json"))
+    assert (y["from"], y["max"]) == ("new, undefined", 0)
+
+
+def test_a_check_compiles_every_kernel(run, tmp_path):
+    """What does not compile, or is used before it is set, is listed, in JSON and in SARIF; nothing runs."""
+    invoke = CliRunner().invoke
+    done = invoke(app, ["check", "f.metal", *BARRIER])
+    assert done.exit_code == 1
+    assert [line for line in done.stdout.splitlines() if ": compiled" in line or ": not" in line] == [
+        f"{name}: {'not ' * (name == 'constants')}compiled"
+        for name in ("axpy", "turn_float", "rows", "bits", "pointers", "last", "constants", "endless")
+    ]
+    assert "pass --constant required=VALUE [compile]" in done.stdout
+    done = invoke(app, ["check", "f.metal", *BARRIER, "--constant", "required=2", "--json", "--sarif", "f.sarif"])
+    about = json.loads(done.stdout)
+    assert (done.exit_code, about["findings"]) == (0, [])
+    assert about["kernels"][1] == {"name": "turn_float", "compiled": True}
+    assert json.loads((tmp_path / "f.sarif").read_text())["runs"][0]["results"] == []
+    (tmp_path / "g.metal").write_text("kernel void f(device int *y) { int a; y[0] = a; }\nkernel void g() { h(); }\n")
+    done = invoke(app, ["check", "g.metal", "--sarif", "f.sarif"])
+    (result,) = json.loads((tmp_path / "f.sarif").read_text())["runs"][0]["results"]
+    assert (done.exit_code, result["ruleId"], "g.metal:2:19: error: " in done.stdout) == (1, "compile", True)
+    (tmp_path / "g.metal").write_text("kernel void f(device int *y) { int a; y[0] = a; }\n")
+    done = invoke(app, ["check", "g.metal"])
+    assert (done.exit_code, "the variable a is used before it is set" in done.stdout) == (1, True)
+    for line in (("no.metal",), ("g.metal", "--level", "compile=note"), ("g.metal", "--metal", "9")):
+        assert invoke(app, ["check", *line]).exit_code == 2
+
+
 FAILS = {
     "out of bounds": (
         (*kernel("axpy", "10"), "--buffer", "x.npy", "--buffer", "out:float32:4", *N),
@@ -206,9 +240,9 @@ FAILS = {
         (*kernel("endless", "1"), "--buffer", "y:uint32:1", "--seconds", "0.2"),
         "did not end within 0.2 seconds",
     ),
-    "the order": ((*kernel("last", "64"), "--buffer", "y:uint32:1"), "(of this command: --one-order)"),
-    "no constant": ((*kernel("constants", "1"), "--buffer", "y:int32:1"), "(of this command: --constant)"),
-    "no length": ((*kernel("turn_float", "10"), "--buffer", "x.npy"), "(of this command: --threadgroup)"),
+    "the order": ((*kernel("last", "64"), "--buffer", "y:uint32:1"), "if this is intended, use --one-order ("),
+    "no constant": ((*kernel("constants", "1"), "--buffer", "y:int32:1"), "pass --constant required=VALUE"),
+    "no length": ((*kernel("turn_float", "10"), "--buffer", "x.npy"), "--threadgroup 0:BYTES"),
     "a dtype": ((*AXPY, "--buffer", "x.npy", "--buffer", "out:int32:10", *N), "have the dtype float32, not int32"),
     "a version": (("--metal", "2.4"), "bfloat"),
     "an unknown constant": ((*AXPY, "--constant", "9=1", "--buffer", "x.npy", *OUT, *N), "no function constant 9"),

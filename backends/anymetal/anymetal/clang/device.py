@@ -43,6 +43,7 @@ from .findings import (
     Finding,
     in_schedule,
     levels_of,
+    merged,
     summary,
     suppressions,
     uncovered_by,
@@ -271,6 +272,17 @@ class Function:
         """The bytes of threadgroup memory that the kernel declares in variables."""
         return self._library.variable_bytes
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What the compiler found, without a launch."""
+        return self._accepted(merged(self._checks.unset(self.device.levels))) if self._checks else []
+
+    def _accepted(self, found: Sequence[Finding]) -> list[Finding]:
+        """Return the findings that are neither off nor suppressed."""
+        files, known = self._checks.files if self._checks else {}, self.device.suppressions
+        name = self.signature.name
+        return [one for one in found if one.level != "off" and not any(k.covers(one, name, files) for k in known)]
+
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
 
@@ -476,14 +488,9 @@ class Function:
         """Return the findings of a launch; raise LaunchError if one is an error. ``text`` explains the report."""
         findings = []
         if self._checks and checks:
-            files, known = self._checks.files, self.device.suppressions
             found = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
             found += [] if any(one.level == "error" for one in found) else more
-            findings = [
-                one
-                for one in found
-                if one.level != "off" and not any(k.covers(one, signature.name, files) for k in known)
-            ]
+            findings = self._accepted(found)
         if text:
             level = "error"
             if report.kind == ORDER:

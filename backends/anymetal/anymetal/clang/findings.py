@@ -57,11 +57,13 @@ KINDS = {
     "uncovered": "note",
     "fault": "error",
     "launch": "error",
+    "compile": "error",
 }
 """The kinds of findings, and their levels unless the caller chooses others."""
 
 FATAL = frozenset((
     "out-of-bounds", "null", "misaligned", "division", "endless", "barriers", "divergent-barrier", "fault", "launch",
+    "compile",
 ))  # fmt: skip
 """Kinds that end a launch, whose results are incomplete then."""
 
@@ -327,14 +329,6 @@ class Reader:
             advice,
         )
 
-    def unset(self, row: Sequence[Any]) -> Finding:
-        """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
-        file, line, column, name, is_sure = row
-        level = self.levels["uninitialized"]
-        message = f"the variable {name} {'is' if is_sure else 'may be'} used before it is set"
-        level = level if is_sure or level == "off" else "note"
-        return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
-
     def _wraps(self, record: FindingRecord) -> bool:
         """Return whether a number that wraps is changed in place, as by ``a += b``: it is promoted before."""
         at, is_narrow = record.at.place, re.search(rb"unsigned (char|short)", record.type or b"")
@@ -481,6 +475,15 @@ class Reader:
 def in_schedule(number: int) -> str:
     """Return what a message says of the interleaving that it is about; nothing for 0."""
     return f" (in schedule {number}, one interleaving of the atomic operations)" if number else ""
+
+
+def unset(row: Sequence[Any], levels: Mapping[str, str]) -> Finding:
+    """Return the finding for a variable of a thread that the compiler found to be used before it is set."""
+    file, line, column, name, is_sure = row
+    level = levels["uninitialized"]
+    message = f"the variable {name} {'is' if is_sure else 'may be'} used before it is set"
+    level = level if is_sure or level == "off" else "note"
+    return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
 
 
 def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:

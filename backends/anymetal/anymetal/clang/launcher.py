@@ -23,6 +23,7 @@ from ..frontend.rewrites import LARGE_MARK
 from ..frontend.signature import Signature, find_kernel
 from ..frontend.toolchain import Toolchain, find
 from ..interface import LaunchError
+from . import findings
 from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, Site, VariableRecord, merged
 from .flags import (
     IS_INLINED,
@@ -290,6 +291,10 @@ class Checks:
         """Return the place of a return address, an offset in the code; None for 0."""
         return lines_of(self._library.path).place(code) if code else None
 
+    def unset(self, levels: Mapping[str, str]) -> list[Finding]:
+        """Return what the compiler found without a launch."""
+        return [findings.unset(row, levels) for row in self._library.image["unset"]]
+
     def begin(self) -> None:
         """Forget which blocks ran."""
         ctypes.memset(self._flags, 0, len(self._flags))
@@ -308,7 +313,7 @@ class Checks:
             [offset for _, offset in bindings], local, levels, lambda *line: self._program.places.rows(*line),
         )  # fmt: skip
         found = [reader.read(one) for one in record.findings[: record.count]]
-        return merged([*found, *map(reader.unset, self._library.image["unset"])])
+        return merged([*found, *self.unset(levels)])
 
 
 WATCHED = "#undef ANYMETAL_UNSET_ONE\n#define ANYMETAL_UNSET_ONE ANYMETAL_UNSET\n"

@@ -79,7 +79,7 @@ def explain(
         return (
             f"{start}gives a result that depends on the order of its threads: the first difference is "
             f"{place(report.buffer, report.offset)[0]}. A barrier is missing or too weak, or threads write the same "
-            f"place; if this is intended, use Device(check_order=False) ({grid})"
+            f"place; if this is intended, use check_order=False ({grid})"
         )
     if report.kind == ARRAY:
         array = f"an array of {report.count} elements"
