@@ -74,7 +74,13 @@ class Nameless(TyperCommand):
         return super().get_usage(ctx).replace(" msl [OPTIONS]", " [OPTIONS]")
 
 
-app = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Commands,
+    name="msl",
+    help="List the kernels of an MSL file with their arguments, run one with checks on the CPU, or compile all of them.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 
 class OptionError(ValueError):
