@@ -77,7 +77,7 @@ class Nameless(TyperCommand):
 app = typer.Typer(
     cls=Commands,
     name="msl",
-    help="List the kernels of an MSL file with their arguments, run one with checks on the CPU, or compile all of them.",
+    help="List the kernels of an MSL file with their arguments, run one with checks on the CPU, or compile all.",
     add_completion=False,
     rich_markup_mode=None,
 )
