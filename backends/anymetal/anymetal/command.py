@@ -108,7 +108,7 @@ FastMathOption = Annotated[
 LevelOption = Annotated[
     list[str] | None, typer.Option(help=f"KIND=LEVEL of findings: {', '.join(LEVELS)}, such as overflow=warning.")
 ]
-SuppressOption = Annotated[Path | None, typer.Option(help="A TOML file of accepted findings: tables \\[\\[suppress]].")]
+SuppressOption = Annotated[Path | None, typer.Option(help="A TOML file of accepted findings: tables [[suppress]].")]
 SarifOption = Annotated[Path | None, typer.Option(help="Write the findings to this file as SARIF.")]
 
 
