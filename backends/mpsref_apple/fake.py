@@ -24,6 +24,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend
+from mpsref_apple.mpsgraph import names
 from mpsref_apple.runtime import Runtime
 
 UNLIMITED = 2**64 - 1
@@ -44,8 +45,10 @@ class Refusal(TypeError):
 
 @functools.cache
 def headers() -> dict[str, Any]:
-    """Return the table of names."""
+    """Return the table of names, those of MPSGraph included."""
     found: dict[str, Any] = json.loads(resources.files("mpsref.mps").joinpath("headers.json").read_text("utf-8"))
+    for table in ("classes", "enumerations"):
+        found[table] |= names()[table]
     return found
 
 
@@ -278,7 +281,7 @@ class Fake:
 
     def runtime(self) -> Runtime:
         """Return the modules for the backend."""
-        return Runtime(self, self, self.objc)
+        return Runtime(self, self, self.objc, self)
 
     # --- classes ---
 
@@ -404,6 +407,15 @@ class Fake:
             for selector, declared in required.items()
             if not declared.get("optional")
         )
+
+    @staticmethod
+    def _is_MPSGraphTensorDataDictionary(value: Any) -> bool:
+        kinds = {(getattr(key, "class_name", ""), getattr(one, "class_name", "")) for key, one in dict(value).items()}
+        return isinstance(value, dict) and kinds <= {("MPSGraphTensor", "MPSGraphTensorData")}
+
+    @staticmethod
+    def _is_NSNumber(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
 
     @staticmethod
     def _is_NSObject(value: Any) -> bool:

@@ -23,6 +23,7 @@ from mpsref.mps.core import types
 from mpsref.mps.not_built import NotBuilt
 from mpsref.registry import Backend
 from mpsref_apple.fake import Fake, NSObject, Object, Refusal, VariableList, camel, headers, snake
+from mpsref_apple.fake_graph import GRAPHS
 
 FLOAT32_FORMAT, FLOAT16_FORMAT = 4, 3
 
@@ -435,6 +436,7 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSCNNDropout": Dropout,
     "MPSVector": Vector,
     "MPSNNGraph": Graph,
+    **GRAPHS,
 }
 
 

@@ -77,11 +77,23 @@ class Runtime:
     metal: Object
     """``Metal``"""
     objc: Object
+    graph_module: Object = None
+    """``MetalPerformanceShadersGraph``; by default it is imported at the first use."""
 
     def __post_init__(self) -> None:
         """Replace the metadata that makes PyObjC refuse the initializers of concrete classes."""
         for name, selector in ABSTRACT.items():
             self.objc.registerMetaDataForSelector(name.encode(), selector.encode(), {})
+
+    @functools.cached_property
+    def graphs(self) -> Object:
+        """``MetalPerformanceShadersGraph``, which is a distribution of its own."""
+        if self.graph_module is not None:
+            return self.graph_module
+        try:
+            return importlib.import_module("MetalPerformanceShadersGraph")
+        except ImportError as error:
+            raise UnsupportedError(f"PyObjC's binding of MPSGraph is not installed: {install('mps')}") from error
 
     @functools.cached_property
     def device(self) -> Object:

@@ -6,15 +6,15 @@ Gradient  ``dx[pixel of a tap of (a, b)] += g[a, b]`` if the number of the tap i
 Pixels outside the image are never selected, as if they were -inf [math]: with dilation this is not the edge mode
 "clamp" of :mod:`mpsref.kernels.pooling_max`. The maximum skips NaN, and the first of equal taps in raster order is
 selected. A window without a number inside the image, wholly outside it or of NaN alone, has the result -inf and the
-index -1 [choice].
+index -1 [choice mpsgraph-empty-window].
 
 A mode numbers the elements of the last 1, 2, 3 or 4 axes of the image, or of the window, the last one fastest [doc]. Of
 an image (N, C, H, W) the axes are W; H and W; C, H and W; all. Of (N, H, W, C) they are C; W and C; H, W and C; all, as
-the documentation says literally [choice]. A window has the length 1 along N and C, and its taps outside the image count
-[choice].
+the documentation says literally [choice mpsgraph-indices-nhwc]. A window has the length 1 along N and C, and its taps
+outside the image count [choice mpsgraph-local-indices].
 
-In the gradient windows add up where they overlap [math]; a number of no tap of its window has no effect [choice]. It
-needs a mode that numbers all axes along which a window has several taps.
+In the gradient windows add up where they overlap [math]; a number of no tap of its window has no effect [choice
+mpsgraph-foreign-index]. It needs a mode that numbers all axes along which a window has several taps.
 
 Source: ``maxPooling2DReturnIndices...`` and ``maxPooling2DGradient...indicesTensor...`` of MPSGraph in
 ``MPSGraphPoolingOps.h`` [doc].

@@ -14,8 +14,9 @@ The gradient is the adjoint [math]; MPS has no gradient kernel for it, MPSGraph 
 
 Source: MPSNNResizeBilinear in ``MPSNNResize.h``; sizes, aligned corners [doc]; positions without alignment and the rule
 at the edge [obs resize-positions]. ``resizeBilinear...`` and ``resizeNearest...`` of ``MPSGraphResizeOps.h``; positions
-and rules [doc]; positions are not rounded before a rule is applied, a nearest pixel is clamped to the image, and a
-single output with aligned corners is at pixel 0 [choice].
+and rules [doc]; positions are not rounded before a rule is applied [choice mpsgraph-resize-positions], a nearest pixel
+is clamped to the image [choice mpsgraph-resize-clamp], and a single output with aligned corners is at pixel 0 [choice
+mpsgraph-resize-one].
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def convolution_2d_weights_gradient(
         Images of the forward pass.
     output_shape : tuple of int
         Shape of the weights, in the weights layout. Apple's header calls it the "shape of forward source", wrongly:
-        public code passes the weights' [obs].
+        public code passes the weights' [obs mpsgraph-weights-shape].
     descriptor : Convolution2DOpDescriptor
         That of the forward pass.
 
@@ -409,7 +409,8 @@ def depthwise_convolution_2d(
     source : array_like, in the data layout
         Images, of I channels.
     weights : array_like, in the weights layout
-        O is the channel multiplier: channel c of the source becomes the channels ``c O ... c O + O - 1`` [obs].
+        O is the channel multiplier: channel c of the source becomes the channels ``c O ... c O + O - 1`` [obs
+        mpsgraph-depthwise-order].
     descriptor : DepthwiseConvolution2DOpDescriptor
         Strides, dilation rates, padding and layouts.
 

@@ -25,7 +25,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import near, shown
 from mpsref.backend import Backend, BackendLike, Implementation
 from mpsref.errors import GraphError, MissingSourceError, NoGradientError, ShapeError, UnknownSourceError
-from mpsref.mpsgraph.function import FUNCTIONS
+from mpsref.mpsgraph.function import FUNCTIONS as FUNCTIONS
 from mpsref.mpsgraph.rules import RULES
 from mpsref.operations import OperationKey
 

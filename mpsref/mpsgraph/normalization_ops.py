@@ -3,14 +3,14 @@
 With the mean and the variance over some axes, whose lengths they keep as 1, N elements, ``r = 1 / sqrt(variance +
 epsilon)`` and ``h = (tensor - mean) r``:
 
-Variance        ``sum of (tensor - mean)**2 / N``: biased [obs], like PyTorch's in training
+Variance        ``sum of (tensor - mean)**2 / N``: biased [obs mpsgraph-variance]
 Normalization   ``h gamma + beta``; batch normalization of NHWC has the axes 0, 1, 2, instance normalization 1, 2 [doc],
                 and layer normalization 3 [math]
 Gamma, beta     ``sum of g h`` and ``sum of g``, over the reduction axes
 Source          ``g' = g gamma``; ``r (g' - sum(g') / N - h sum(g' h) / N)``, with sums over the axes of the mean
 
 There is no momentum and there are no running statistics. The gradients take the variance itself and add epsilon to it
-[obs].
+[obs mpsgraph-gradient-epsilon].
 
 The gradient for the source is the derivative, for any gamma [math]. Apple's operation is given the gradients of gamma
 and beta, which are the sums of this formula, times 1 / gamma, if gamma is constant along the axes. What it computes

@@ -11,7 +11,7 @@ Padding is never a candidate for a maximum [math]: a window wholly in the paddin
 mpsgraph-empty-window]. NaN wins, and of several NaN the first [choice mpsgraph-max-nan]; of equal maxima the first one
 [choice mpsgraph-max-tie]. N counts the taps inside the image, or with ``include_zero_pad_to_average`` all taps [doc],
 also those beyond the padding where ceil mode has a window more [choice mpsgraph-average-overhang]. An average without
-any taps is 0 [choice mpsgraph-empty-window]. Sizes: see :mod:`mpsref.mpsgraph.descriptors`.
+any taps is 0 [choice mpsgraph-empty-average]. Sizes: see :mod:`mpsref.mpsgraph.descriptors`.
 
 GLOBAL_FLATTEN_nD numbers the elements of the last n axes of the data layout: H and W of NCHW for 2 [doc]. Of NHWC
 these are W and C, read literally, so that an index lacks the row [choice mpsgraph-indices-nhwc]. LOCAL_FLATTEN_nD

@@ -10,11 +10,12 @@ scale_offset  ``(i - offset) / scale``
 ============= ========================================================================================================
 
 Bilinear takes the two neighbours, clamped to the image, without antialiasing; nearest takes the position rounded by one
-of six rules, and clamped. Positions are exact fractions of integers, never rounded before a rule [choice
-mpsgraph-resize-positions]. :func:`resize` with NEAREST rounds as ROUND_PREFER_CEIL does [doc], which is not PyTorch's
-"nearest"; that is FLOOR without center_result [obs].
+of six rules, and clamped [choice mpsgraph-resize-clamp]. Positions are exact fractions of integers, never rounded
+before a rule [choice mpsgraph-resize-positions]. :func:`resize` with NEAREST rounds as ROUND_PREFER_CEIL does [doc],
+which is not PyTorch's "nearest"; that is FLOOR without center_result.
 
-The gradient is the adjoint [math]; of the input only the shape counts [obs]. Pixels that nothing reads get 0.
+The gradient is the adjoint [math]; of the input only the shape counts [obs
+mpsgraph-resize-input]. Pixels that nothing reads get 0.
 
 Source: ``MPSGraphResizeOps.h``.
 """

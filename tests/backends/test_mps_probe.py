@@ -140,7 +140,7 @@ def test_every_tagged_statement_has_an_identifier() -> None:
 
 def test_tags_in_the_code_name_choices() -> None:
     package = DOCS.parent / "mpsref"
-    folders = (package / "kernels").rglob("*.py"), (package / "mps").rglob("*.py")
+    folders = (package / "kernels").rglob("*.py"), (package / "mps").rglob("*.py"), (package / "mpsgraph").rglob("*.py")
     files = [*sorted(itertools.chain(*folders)), package / "geometry.py", package / "padding.py"]
     known = {one.id: one.tag for one in choices()}
     tags = defaultdict[str, set[str]](set)

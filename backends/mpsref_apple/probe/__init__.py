@@ -19,10 +19,12 @@ __all__ = ["Choice", "choice", "choices"]
 @functools.cache
 def choices() -> tuple[Choice, ...]:
     """Return all declarations, in the order of the page."""
-    from mpsref_apple.probe import normalization, placement, pointwise, pooling, training, weighted
+    from mpsref_apple.probe import mpsgraph, normalization, placement, pointwise, pooling, training, weighted
 
     found = tuple(
-        one for family in (pooling, weighted, normalization, pointwise, training, placement) for one in family.CHOICES
+        one
+        for family in (pooling, weighted, normalization, pointwise, training, placement, mpsgraph)
+        for one in family.CHOICES
     )
     names = [one.id for one in found]
     if len(set(names)) < len(names):

@@ -8,8 +8,9 @@ documentation links to the identifiers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +18,9 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Backend
+from mpsref.mpsgraph.graph import FUNCTIONS
 from mpsref.operations import Spec
+from mpsref_apple import mpsgraph
 
 Run: TypeAlias = "Callable[[Machine], ArrayLike]"
 
@@ -33,6 +36,24 @@ class Machine:
     def call(self, spec: Spec, method: str, *arrays: object, **options: object) -> Any:
         """Call an operation on the backend."""
         return getattr(spec, method)(*arrays, backend=self.backend, **options)
+
+    def graph(self, name: str, **arguments: Any) -> tuple[Array, ...]:
+        """Return the results of a function of :mod:`mpsref.mpsgraph`: of Apple's, or of the backend."""
+        if self.backend.name == "mps":
+            return mpsgraph.call(name, **arguments)
+        found = FUNCTIONS[name].call(**arguments, backend=self.backend)
+        return found if isinstance(found, tuple) else (found,)
+
+    def graph_object(self, name: str, *arrays: Array) -> Array:
+        """Return what a function of :mod:`mpsref_apple.mpsgraph` finds, which uses graphs directly."""
+        found: Array = getattr(self.apple, name)(*arrays)
+        return found
+
+    def graph_shape(self, name: str, **arguments: Any) -> list[int]:
+        """Return the shape of the first result."""
+        if self.backend.name == "mps":
+            return mpsgraph.result_shape(name, **arguments)
+        return list(self.graph(name, **arguments)[0].shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +181,46 @@ def pixel(*values: float) -> Array:
 def image(*rows: Sequence[float]) -> Array:
     """Return an image of one channel."""
     return np.array(rows, np.float32)[None, :, :, None]
+
+
+def graph(
+    name: str,
+    expected: Mapping[str, ArrayLike],
+    read: Callable[[tuple[Array, ...]], ArrayLike] = lambda results: results[0],
+    result: int = 0,
+    planted: Mapping[str, Callable[[Array], ArrayLike]] | None = None,
+    tolerance: float = 1e-5,
+    **arguments: Any,
+) -> ProbeProblem:
+    """Return the problem of a function of MPSGraph; ``result`` is the one that a planted alternative changes."""
+    inputs = {key: value for key, value in arguments.items() if isinstance(value, np.ndarray)}
+    return ProbeProblem(
+        "MPSGraph",
+        "gradient" if name.endswith("gradient") else "forward",
+        inputs,
+        lambda machine: read(machine.graph(name, **arguments)),
+        expected,
+        {"function": name} | {key: str(value) for key, value in arguments.items() if key not in inputs},
+        f"{name} {result}" if result else name,
+        planted or {},
+        tolerance,
+    )
+
+
+def graph_shape(name: str, expected: Mapping[str, Sequence[int]], **arguments: Any) -> ProbeProblem:
+    """Return the problem of the shape that MPSGraph infers for the result of a function."""
+    problem = graph(name, expected, **arguments)
+    planted = {one: functools.partial(_instead, np.array(shape)) for one, shape in expected.items()}
+    return replace(
+        problem,
+        run=lambda machine: machine.graph_shape(name, **arguments),
+        writes=f"shape of {name}",
+        planted=planted,
+    )
+
+
+def _instead(shape: Array, values: Array) -> Array:
+    return shape
 
 
 def operation(

@@ -11,6 +11,8 @@ import numpy as np
 import mpsref
 from mpsref.arguments.arrays import Array, Shape
 from mpsref_apple import normalization, training, weighted, windows
+from mpsref_apple.mpsgraph import gradient_of_square as gradient_of_square
+from mpsref_apple.mpsgraph import read_and_assigned as read_and_assigned
 from mpsref_apple.runtime import Images, Object, Runtime, in_use
 
 
