@@ -15,7 +15,20 @@ from .syntax import CLASSES, SPACES, Declaration, Kind, Syntax
 
 MOST_BUFFERS = 31
 
-SCALARS = ("uint", "ushort", "int", "short", "ulong", "long", "uchar", "size_t", "uint32_t", "uint16_t", "int32_t")
+SCALARS = (
+    "uint",
+    "ushort",
+    "int",
+    "short",
+    "ulong",
+    "long",
+    "uchar",
+    "size_t",
+    "uint32_t",
+    "uint16_t",
+    "int32_t",
+    "unsigned",
+)
 VECTORS = (*SCALARS, "uint2", "uint3", "ushort2", "ushort3")
 
 # attribute: (C++ expression of the group `g`, the thread `t` and the axis {0}, whether vectors are legal)
@@ -328,7 +341,8 @@ def _instantiated(
     if short not in templates:
         raise syntax.error(first, f"there is no kernel template `{short}` to instantiate")
     host, known = _text(one.attributes.get("host_name", "")) or call, templates[short]
-    if opening >= 0 and (angle < 0 or known[1:]):  # the types of the parameters select the instantiation
+    given, wanted = (len(list(syntax.split(i))) for i in (angle, known[-1].first + 1)) if angle >= 0 else (0, 1)
+    if opening >= 0 and (given < wanted or known[1:]):  # the types of the parameters select the instantiation
         types = spell(syntax.words[i] for i in syntax.attributes(opening, syntax.partner[opening] + 1)[0])
         call = f"((void (*){types}){call})"
         count = len(list(syntax.split(opening)))

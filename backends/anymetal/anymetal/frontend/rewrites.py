@@ -209,7 +209,7 @@ class Source:
             if word.text == "using" and s[i + 2] == "=":
                 found.add(s[i + 1])
             elif word.text == "typedef":
-                end = next((k for k in s.top(i, s.size) if s[k] == ";"), i)
+                end = next((k for k in s.top(i, s.size) if s[k] in (";", "__attribute__")), i)
                 found.add(s[end - 1])
         return frozenset(found - {")", "]", ">", "typedef"})
 
@@ -967,8 +967,15 @@ def _follows_type(s: Syntax, i: int) -> bool:
 def constructors(source: Source) -> Iterator[Edit]:
     """``float4(a, b)`` and ``T(x)`` are calls of a function of the shim: clang's vectors have no constructors."""
     s = source.syntax
+    declared = {
+        one.parameters - 1
+        for one in s.declarations
+        if (found := members.owner_of(s, one)) and members.is_constructor(s, one, s.class_name(found[0]))
+    }
     for i in source.names:
         first, last = i, i
+        if i in declared:  # a class has the name of an alias elsewhere
+            continue
         if s[i - 1] == "::" and s[i - 2] == "metal":
             first = i - 2
         if s[i + 1] == "<" and (s[i] == "vec" or s[i] in source.aliases):
