@@ -70,6 +70,12 @@ def test_quick(session: nox.Session) -> None:
     python(session, "pytest", "-q", *ANYMETAL_QUICK, *session.posargs)
 
 
+@nox.session(name="test-kernel")
+def test_kernel(session: nox.Session) -> None:
+    """Write what is generated for a kernel and run its tests: ``nox -s test-kernel -- SoftMax``."""
+    python(session, "tests.tools.kernel", *session.posargs)
+
+
 @nox.session
 def test(session: nox.Session) -> None:
     """Run all tests of mpsref on all cores, those marked slow included."""

@@ -40,6 +40,15 @@ GENERATORS = (
 )
 """The modules that write what is generated; {} stands for the name of the kernel."""
 
+GENERATED = (
+    "mpsref/__init__.pyi",
+    "mpsref/kernels/__init__.pyi",
+    "tests/kernels/test_error_bounds.json",
+    "tests/subjects/legal_values.txt",
+    "docs/planted_defects.md",
+)
+"""The files that they write."""
+
 
 def generate(name: str) -> None:
     """Write what is generated, each in a process of its own, which reads the stubs that were written before."""
