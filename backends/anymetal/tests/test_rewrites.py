@@ -324,6 +324,10 @@ ROWS = {
             "void f(uint2 a) { a.xy <<= 2; x >> a.x; }",
             "void f(uint2 a) { a.xy  = a.xy ANYMETAL_LANES(<<) ( 2); x >> a.x; }",
         ),
+        (
+            "void f() { int4 *p[2], const *q[2]; *p[0] * *q[1]; }",
+            "void f() { int4 *p[2], const *q[2]; *p[0] ANYMETAL_LANES(*) *q[1]; }",
+        ),
         ("void f(uint2 a) { a.x <<= 2; a++; --a; }", "void f(uint2 a) { a.x <<= 2; a++; --a; }"),
         (
             "using V = int4; void f(device const V *const p) { p->xy += 1; *p * 2 - -p[1]; (*p) + p; }",

@@ -1166,6 +1166,7 @@ def lanes(source: Source) -> Iterator[Edit]:
             yield source.edit(i, i, " ANYMETAL_MINUS ")
         is_shift = s[i] in "<>"
         is_cast = before.text == ")" and source.is_type(i - 2) and s.partner[i - 1] == i - 3
+        is_operand = is_operand and not (s[i] == "*" and (_is_integer_vector(s, i - 1) or before.text in QUALIFIERS))
         if is_twice != is_shift or is_second or not is_operand or s.texts(i, i + 2) == ["-", ">"] or is_cast:
             continue
         first = i + is_shift + 1 + (s[i + is_shift + 1] == "=")

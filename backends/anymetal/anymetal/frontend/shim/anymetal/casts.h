@@ -121,7 +121,8 @@ template <class A> struct left {
         } \
     } \
     template <class A, class B> constexpr A &operator SIGN##=(A &a, left<B> b) { \
-        return a = left<__typeof__(a SIGN b.value)>{a} SIGN b.value; \
+        a = left<__typeof__(a SIGN b.value)>{a} SIGN b.value; \
+        return a; \
     }
 ANYMETAL_OPERATOR(+) ANYMETAL_OPERATOR(-) ANYMETAL_OPERATOR(*) ANYMETAL_OPERATOR(/) ANYMETAL_OPERATOR(%)
 ANYMETAL_OPERATOR(<<) ANYMETAL_OPERATOR(>>)
