@@ -23,13 +23,13 @@ from mpsref_cpu.convolution.index_lists import (
 )
 from mpsref_cpu.convolution.microkernels import (
     LANES,
-    ROWS,
     add_scaled,
     add_to,
     copy,
-    empty,
+    empty_for,
     filled,
     offsets,
+    rows_of,
     store_rows,
 )
 
@@ -60,11 +60,12 @@ def dense(begin, end, lanes, chunks, source, result, sizes, y, x, kernel, weight
 @inlined
 def _dense_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, blocks):
     width = len(lanes)
-    zeros = empty(ROWS, lanes)
+    zeros = empty_for(lanes)
+    height = rows_of(zeros)
     of, into = pixel_lists(rows, sizes)
     runs = np.empty((most_taps(y) * most_taps(x), 3), np.int64)
-    edge = np.empty(ROWS * width, np.float32)
-    edges = np.arange(ROWS) * width
+    edge = np.empty(height * width, np.float32)
+    edges = np.arange(height) * width
     for a in range(y.start.size - 1):
         for b in range(x.start.size - 1):
             count = list_pixels(sizes, y, x, a, b, rows, of, into)
@@ -78,7 +79,7 @@ def _dense_block(lanes, rows, source, result, sizes, y, x, kernel, weights, bias
                 for m in range(blocks.shape[0]):
                     channel, source_channel, at, channels = blocks[m]
                     start = filled(zeros, biases, channel) if term_chunk == 0 else zeros
-                    for p in range(0, count, ROWS):
+                    for p in range(0, count, height):
                         starts = offsets(zeros, of, p)
                         tile, k, skipped, left = start, run, done, quota
                         while left > 0:
@@ -90,7 +91,9 @@ def _dense_block(lanes, rows, source, result, sizes, y, x, kernel, weights, bias
                             k, skipped = k + 1, 0
                         if channels < width:
                             store_rows(tile, edge, offsets(zeros, edges, 0), 0)
-                            _move(edge, width, result, into, p, min(ROWS, count - p), channel, channels, term_chunk > 0)
+                            _move(
+                                edge, width, result, into, p, min(height, count - p), channel, channels, term_chunk > 0
+                            )
                         elif term_chunk == 0:
                             store_rows(tile, result, offsets(zeros, into, p), channel)
                         else:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpsref_cpu.compiling import inlined
-from mpsref_cpu.convolution.microkernels import ROWS
+from mpsref_cpu.convolution.microkernels import MANY_ROWS
 
 SEQUENCE = 1024
 """Maximum number of products added up in sequence."""
@@ -106,7 +106,7 @@ def most_taps(groups):
 @inlined
 def pixel_lists(rows, sizes):
     """Return memory for lists of all pixels of the rows, and of those that fill the last tile."""
-    pixels = (rows[1] - rows[0]) * sizes.width + ROWS
+    pixels = (rows[1] - rows[0]) * sizes.width + MANY_ROWS
     return np.empty(pixels, np.int64), np.empty(pixels, np.int64)
 
 
@@ -131,7 +131,7 @@ def list_pixels(sizes, y, x, a, b, rows, of, into):
                     of[at + i] = source_start + x.base[q + i] * sizes.source_pitch
                     into[at + i] = start + x.position[q + i] * sizes.pitch
                 count += columns
-    for i in range(count, count + ROWS - 1 if count else 0):
+    for i in range(count, count + MANY_ROWS - 1 if count else 0):
         of[i], into[i] = of[count - 1], into[count - 1]
     return count
 

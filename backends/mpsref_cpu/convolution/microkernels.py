@@ -35,7 +35,12 @@ CACHE_LINE = 64
 ROWS = 6
 """Number of rows of a tile: 6 rows and the shared vector, of two registers each, and a number take 15 of 16."""
 
-LANES = 32 if binding.get_host_cpu_features().get("avx512f", False) else 16
+AVX512 = binding.get_host_cpu_features().get("avx512f", False)
+
+MANY_ROWS = 12 if AVX512 else ROWS
+"""Number of rows of a tile whose rows have one register, or that is often loaded and stored: AVX-512 has 32."""
+
+LANES = 32 if AVX512 else 16
 """Number of lanes of the widest tile: two registers of x86, or four of the narrower and more numerous ones of ARM."""
 
 
@@ -61,14 +66,28 @@ class _TileModel(models.PrimitiveModel):
 
 @intrinsic(prefer_literal=True)
 def empty(typing, rows, lanes):
-    """Return a tile of zeros with ``rows`` rows, a literal, and as many lanes as the tuple ``lanes`` has elements."""
-    if not isinstance(rows, types.IntegerLiteral):
+    """Return a tile of zeros; ``rows`` is a literal or a tuple of as many elements, ``lanes`` such a tuple."""
+    count = rows.literal_value if isinstance(rows, types.IntegerLiteral) else getattr(rows, "count", None)
+    if count is None:
         return None
 
     def generate(context, builder, signature, arguments):
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
-    return Tile(rows.literal_value, len(lanes))(rows, lanes), generate
+    return Tile(count, len(lanes))(rows, lanes), generate
+
+
+@intrinsic
+def empty_for(typing, lanes):
+    """Return a tile of zeros with as many lanes as the tuple ``lanes`` has elements, and the rows that suit them."""
+    tile = Tile(ROWS if len(lanes) == LANES else MANY_ROWS, len(lanes))
+    return tile(lanes), lambda context, builder, signature, arguments: ir.Constant(context.get_value_type(tile), None)
+
+
+@intrinsic
+def rows_of(typing, tile):
+    """Return the number of rows of a tile."""
+    return types.intp(tile), lambda context, builder, signature, arguments: LONG(tile.rows)
 
 
 @intrinsic

@@ -6,6 +6,9 @@ import numpy as np
 
 from mpsref_cpu.compiling import compiled
 
+TERMS = 16
+"""Number of terms that are transposed at a time: the weights of a channel then are a cache line."""
+
 
 @compiled
 def pack(begin, end, blocks, lanes, steps, counts, flipped, weights, packed):
@@ -22,10 +25,17 @@ def pack(begin, end, blocks, lanes, steps, counts, flipped, weights, packed):
             tap = first + (taps - 1 - t if flipped else t) * tap_step
             for k in range(terms):
                 to, of = np.uintp(at + (t * terms + k) * lanes), np.uintp(tap + k * term_step)
-                for lane in range(np.uintp(channels)):
-                    packed[to + lane] = weights[of + lane * np.uintp(lane_step)]
+                if lane_step == 1:
+                    for lane in range(np.uintp(channels)):
+                        packed[to + lane] = weights[of + lane]
                 for lane in range(np.uintp(channels), np.uintp(lanes)):
                     packed[to + lane] = 0
+            for first_term in range(0, terms if lane_step != 1 else 0, TERMS):
+                for lane in range(channels):
+                    to = np.uintp(at + (t * terms + first_term) * lanes + lane)
+                    of = np.uintp(tap + first_term * term_step + lane * lane_step)
+                    for k in range(np.uintp(min(TERMS, terms - first_term))):
+                        packed[to + k * np.uintp(lanes)] = weights[of + k * np.uintp(term_step)]
 
 
 @compiled
@@ -37,10 +47,19 @@ def unpack(begin, end, blocks, lanes, steps, counts, flipped, sums, weights):
         first, at, channels = blocks[m]
         for t in range(taps):
             tap = first + (taps - 1 - t if flipped else t) * tap_step
-            for lane in range(channels):
-                to, of = np.uintp(tap + lane * lane_step), np.uintp(at + t * terms * lanes + lane)
-                for k in range(np.uintp(terms)):
+            for k in range(terms if lane_step == 1 else 0):
+                to, of = np.uintp(tap + k * term_step), np.uintp(at + (t * terms + k) * lanes)
+                for lane in range(np.uintp(channels)):
                     total = np.float32(0)
                     for split in range(sums.shape[0]):
-                        total += sums[split, of + k * np.uintp(lanes)]
-                    weights[to + k * np.uintp(term_step)] = total
+                        total += sums[split, of + lane]
+                    weights[to + lane] = total
+            for first_term in range(0, terms if lane_step != 1 else 0, TERMS):
+                for lane in range(channels):
+                    to = np.uintp(tap + first_term * term_step + lane * lane_step)
+                    of = np.uintp(at + (t * terms + first_term) * lanes + lane)
+                    for k in range(np.uintp(min(TERMS, terms - first_term))):
+                        total = np.float32(0)
+                        for split in range(sums.shape[0]):
+                            total += sums[split, of + k * np.uintp(lanes)]
+                        weights[to + k * np.uintp(term_step)] = total

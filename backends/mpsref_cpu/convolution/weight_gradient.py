@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from mpsref.operations import planned
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
 from mpsref_cpu.convolution.depthwise import reduce_depthwise
 from mpsref_cpu.convolution.index_lists import SEQUENCE, ListSizes, ReductionChunks
-from mpsref_cpu.convolution.microkernels import ROWS
+from mpsref_cpu.convolution.microkernels import LANES, MANY_ROWS, ROWS
 from mpsref_cpu.convolution.packing import unpack
 from mpsref_cpu.convolution.plan import CHUNK_PRODUCTS, CHUNKS, PRODUCTS_A_BYTE, Packing, by_lanes, layout, path_of
 from mpsref_cpu.convolution.storage import cut_rows, repeated, source_rows
@@ -28,6 +29,9 @@ from mpsref_cpu.threads import as_storage, for_rows
 
 PIXELS = 256
 """Approximate number of pixels that are added up at a time: their vectors of a block fill half of an L1 cache."""
+
+MOST_REPEATED = 0.05
+"""Largest part of the rows of tall tiles that repeat others, in addition to those of usual tiles."""
 
 FEW_CHANNELS = 16
 """Maximum number of channels for which the taps inside the image share tiles."""
@@ -102,6 +106,12 @@ def plan(problem: GradientWeights) -> WeightGradientPlan:
     )
 
 
+def _rows_of_tile(lanes: int, terms: int) -> int:
+    """Return the rows of tiles: many read the gradient less often, but more of them may be repetitions."""
+    usual, tall = (-(-terms // rows) * rows for rows in (ROWS, MANY_ROWS))
+    return MANY_ROWS if lanes == LANES and tall <= (1 + MOST_REPEATED) * usual else ROWS
+
+
 def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Array, Array]) -> None:
     """Fill ``out`` with dw and db."""
     dw, db = out
@@ -111,7 +121,9 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
     in_place = p.multiplier == 1
     sums = np.zeros((p.splits, p.packing.size), np.float32)
-    add = reduce_depthwise if p.depthwise else reduce_dense
+    add: Any = reduce_depthwise
+    if not p.depthwise:
+        add = reduce_dense
     nbytes = source.nbytes + gradient.nbytes + p.products // PRODUCTS_A_BYTE
     pitch = p.sizes.width * p.sizes.pitch
     for first, last in [(0, p.all_rows)] if in_place else cut_rows(p.all_rows, p.rows):
@@ -122,7 +134,8 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
             first_row = first
         rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row)
         for lanes, blocks in p.blocks:
-            tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums
+            tile = () if p.depthwise else ((0,) * _rows_of_tile(lanes, p.packing.counts[1]),)
+            tables = *tile, (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums
             for_rows(add, p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
     packing, weights = p.packing, dw.reshape(-1)
     for lanes, blocks in packing.blocks:

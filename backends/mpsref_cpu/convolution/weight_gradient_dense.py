@@ -22,29 +22,29 @@ from mpsref_cpu.convolution.index_lists import (
     pixel_lists,
     reduction_chunk,
 )
-from mpsref_cpu.convolution.microkernels import ROWS, add_listed, add_to, copy, empty, offsets
+from mpsref_cpu.convolution.microkernels import add_listed, add_to, copy, empty, offsets
 
 
 @compiled
-def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
+def reduce_dense(begin, end, height, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
     """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (splits, packed weights).
 
-    ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
-    ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.ListBlock`.
+    ``kernel`` is (taps of a row, channels of a tap). ``height`` has as many elements as a tile has terms, and ``lanes``
+    as a block has lanes; a row of ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.ListBlock`.
     """
     for chunk in range(begin, end):
-        _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums)
+        _reduce_dense_chunk(height, lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums)
 
 
 @inlined
-def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
+def _reduce_dense_chunk(height, lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums):
     begin, end, split, slice_ = reduction_chunk(rows, chunk)
     at, width = split * sums.shape[1], len(lanes)
-    zeros = empty(ROWS, lanes)
+    zeros, terms_of_tile = empty(height, lanes), len(height)
     in_panel = ListSizes(sizes.height, sizes.width, width, sizes.source_height, sizes.source_width, sizes.source_pitch)
     pixels, vectors = pixel_lists((0, rows.step), sizes)
     panel = np.empty(blocks.shape[0] * rows.step * sizes.width * width, np.float32)
-    most = most_taps(y) * most_taps(x) * kernel[1] + ROWS
+    most = most_taps(y) * most_taps(x) * kernel[1] + terms_of_tile
     of, into = np.empty(most, np.int64), np.empty(most, np.int64)
     for row in range(begin, end, rows.step):
         last = min(row + rows.step, end)
@@ -56,14 +56,14 @@ def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kerne
                 count = list_pixels(in_panel, y, x, a, b, (row, last, rows.source_row, row), pixels, vectors)
                 if count == 0:
                     continue
-                terms = list_terms(sizes, y, x, a, b, kernel, width, ROWS, of, into)
-                tiles = -(-terms // ROWS)
+                terms = list_terms(sizes, y, x, a, b, kernel, width, terms_of_tile, of, into)
+                tiles = -(-terms // terms_of_tile)
                 low, high = tiles * slice_ // rows.slices, tiles * (slice_ + 1) // rows.slices
                 for m in range(blocks.shape[0]):
                     _, source_channel, block_at, _ = blocks[m]
                     panel_at = m * size * width
                     for k in range(low, high):
-                        starts, targets = offsets(zeros, of, k * ROWS), offsets(zeros, into, k * ROWS)
+                        starts, targets = offsets(zeros, of, k * terms_of_tile), offsets(zeros, into, k * terms_of_tile)
                         for first in range(0, count, SEQUENCE):
                             taken = first, min(SEQUENCE, count - first)
                             tile = add_listed(

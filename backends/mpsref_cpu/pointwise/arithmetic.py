@@ -6,6 +6,7 @@ vector and reduced at once. Workspace: three lines a thread; for reduced rows, l
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticG
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, generic, inlined
+from mpsref_cpu.compiling import compiled, generic, inlined, uncounted
 from mpsref_cpu.data_movement.gather import copy
 from mpsref_cpu.pointwise.broadcasting import (
     BLOCK,
@@ -29,7 +30,7 @@ from mpsref_cpu.pointwise.broadcasting import (
     start_of,
     walk_of,
 )
-from mpsref_cpu.reduction.axis_reductions import Line, ReductionPlan, Total, reduce_line
+from mpsref_cpu.reduction.axis_reductions import LANES, WIDE, ReductionPlan, Total, add_runs, reduce_run
 from mpsref_cpu.threads import as_storage, for_rows
 
 
@@ -62,6 +63,9 @@ class Quotient(NamedTuple):
     low: Any
     high: Any
 
+
+SUMMED = 4
+"""Least number of pixels of a line that is reduced: as many as are added at once."""
 
 FORMULAS = {"add": Sum, "subtract": Sum, "multiply": Product, "divide": Quotient}
 
@@ -184,10 +188,12 @@ def _gradient_of(
 ) -> None:
     spec, shape = problem.spec, problem.shape
     n, height, width, channels = shape
-    plan = ReductionPlan.of(shape, operand.strides)
-    pixels = pixels_of_a_line(width, channels)
-    sizes = height, width, channels, pixels, plan.rows, plan.chunks
     whole = is_whole(walk_of(operand, out.shape), shape)
+    plan = ReductionPlan.of(shape, (0, 0, 0) if whole else operand.strides)
+    pixels = max(pixels_of_a_line(width, channels), min(width, SUMMED))
+    group = _group(width, channels) if operand.strides[1:] == (0, 1) else 1
+    length = plan.pixels * group * plan.channels
+    sizes = height, width, channels, pixels, plan.rows, plan.chunks, length
     if whole and not problem.reads and slope.scale == 1:
         copy(g, out)
         return
@@ -195,41 +201,62 @@ def _gradient_of(
     images = [as_storage(image) for image in (g, *sources)]
     nbytes = g.nbytes + out.nbytes + sum(sources[k].nbytes for k in problem.reads)
     numbers, strides = tuple(_formula(spec)), operand.strides
-    partial = np.empty(0) if whole else plan.partial_results(n)
+    partial = np.empty(0 if whole else (n, plan.chunks, plan.pixels * group, plan.channels))
     flat, target = partial.reshape(-1), as_storage(out)
     fixed: Any = (numbers, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
     for_rows(_terms, n * plan.chunks, *fixed, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)
-        reduced = partial if strides[0] else partial.sum(axis=1, keepdims=True)
+        axes = (() if strides[0] else (1,)) + ((2,) if group > 1 else ())
         with np.errstate(over="ignore"):
-            operand.part(out)[...] = reduced
+            operand.part(out)[...] = partial.sum(axis=axes, keepdims=True)
+
+
+def _group(width: int, channels: int) -> int:
+    """Return the number of pixels of a row whose channels are summed apart: loops are long for few channels, too."""
+    group, whole = WIDE // channels, LANES // math.gcd(LANES, channels)  # if possible, whole vectors
+    return max(1, min(group // whole * whole or group, width))
 
 
 @compiled
 def _terms(begin, end, numbers, masked, slope, g, x, y, out, partial, whole, sizes, walk_x, walk_y, strides):
     """Write the terms of each element of the result, or reduce those of each chunk of rows."""
-    height, width, channels, pixels, rows, chunks = sizes
-    a, b = np.empty(pixels * channels, x.dtype), np.empty(pixels * channels, y.dtype)
-    line = np.empty(pixels * channels, np.float32)
-    length = (width if strides[1] else 1) * (channels if strides[2] else 1)
+    size = sizes[3] * sizes[2]
+    lines = np.empty(size, x.dtype), np.empty(size, y.dtype), np.empty(size, np.float32)
     operands = Operands(numbers, masked, slope, g, x, y, walk_x, walk_y)
+    _terms_of_chunks(begin, end, operands, lines, out, partial, whole, sizes, strides)
+
+
+@uncounted
+def _terms_of_chunks(begin, end, operands, lines, out, partial, whole, sizes, strides):
+    height, width, channels, pixels, rows, chunks, length = sizes
+    a, b, line = lines
+    same = repeats(operands.walk_x, width, pixels), repeats(operands.walk_y, width, pixels)
     for chunk in range(begin, end):
         n, first = chunk // chunks, chunk % chunks * rows
         if not whole:
-            partial[chunk * length : (chunk + 1) * length] = 0.0
+            for k in range(chunk * length, (chunk + 1) * length):
+                partial[k] = 0.0
         for i in range(first, min(first + rows, height)):
             for column in range(0, width, pixels):
                 count = min(pixels, width - column)
                 at = ((n * height + i) * width + column) * channels
-                place = n, i, column, count, channels, at
+                fresh = i == first and column == 0
+                place = n, i, column, count, channels, at, fresh or not same[0], fresh or not same[1]
                 if whole:
                     _terms_of_line(operands, place, a, b, out, at)
+                    continue
+                _terms_of_line(operands, place, a, b, line, 0)
+                size, to = count * channels, chunk * length
+                if strides[2] == 1:
+                    row = strides[1] == 1
+                    add_runs(line, size, partial, to + column * channels if row else to, size if row else length)
+                elif strides[1] == 1:
+                    for p in range(count):
+                        partial[to + column + p] += reduce_run(Total(0.0), line, p * channels, channels)
                 else:
-                    _terms_of_line(operands, place, a, b, line, 0)
-                    run = Line(0, column, count, channels)
-                    reduce_line(Total(0.0), line, run, partial, chunk * length, strides)
+                    partial[to] += reduce_run(Total(0.0), line, 0, size)
 
 
 class Operands(NamedTuple):
@@ -250,12 +277,12 @@ class Operands(NamedTuple):
 def _terms_of_line(operands, place, a, b, out, to):
     """Write the terms of the line at ``place`` to ``out`` from ``to`` on; ``a`` and ``b`` are scratch lines."""
     numbers, masked, slope, g, x, y, walk_x, walk_y = operands
-    n, i, column, pixels, channels, at = place
+    n, i, column, pixels, channels, at, fresh_x, fresh_y = place
     start_x, start_y = start_of(walk_x, n, i, column), start_of(walk_y, n, i, column)
     size = pixels * channels
-    if masked or (slope.other == 0 and not is_direct(walk_x, channels)):
+    if fresh_x and (masked or (slope.other == 0 and not is_direct(walk_x, channels))):
         expand(x, start_x, walk_x, a, pixels, channels)
-    if masked or (slope.other == 1 and not is_direct(walk_y, channels)):
+    if fresh_y and (masked or (slope.other == 1 and not is_direct(walk_y, channels))):
         expand(y, start_y, walk_y, b, pixels, channels)
     if masked:
         _masked_line(numbers, slope, g, at, a, b, out, to, size)

@@ -14,11 +14,14 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import generic, inlined, internal
 from mpsref_cpu.simd.reductions import largest_number
+from mpsref_cpu.simd.vectors import load_vector, plus, store_vector, zeros_like
 
 MOST_CHUNKS = 8
 """Maximum number of chunks of an image whose rows are reduced to one."""
 WIDE = 64
 """Approximate number of elements of a line that are reduced at once if channels are kept."""
+LANES = 16
+"""Number of results that are summed at once."""
 LEAST_ROWS = 8
 """Minimum number of rows of a chunk, so that partial results take a fraction of the memory of the image."""
 
@@ -104,6 +107,34 @@ def _sum(values, start, size):
     for k in range(np.uintp(size)):
         total += np.float64(values[first + k])
     return total
+
+
+@inlined
+def add_runs(values, size, results, at, length):
+    """Add the runs of ``length`` numbers of ``values[:size]`` to as many results, four runs at a time, in their order.
+
+    Unlike :func:`reduce_line`, it reads four runs at once: from the cache faster, from memory slower.
+    """
+    p, n, to, end = np.uintp(0), np.uintp(length), np.uintp(at), np.uintp(size)
+    while p + np.uintp(4) * n <= end:
+        k = np.uintp(0)
+        while k + np.uintp(LANES) <= n:
+            sums, a = load_vector(results, to + k, zeros_like(results, LANES)), p + k
+            for _ in range(4):
+                sums, a = plus(sums, load_vector(values, a, sums)), a + n
+            store_vector(results, to + k, sums)
+            k += np.uintp(LANES)
+        while k < n:
+            a = p + k
+            for _ in range(4):
+                results[to + k] += values[a]
+                a += n
+            k += np.uintp(1)
+        p += np.uintp(4) * n
+    while p < end:
+        for k in range(min(n, end - p)):
+            results[to + k] += values[p + k]
+        p += n
 
 
 class Line(NamedTuple):

@@ -164,8 +164,8 @@ def _source(seen: Seen, g: Like, fresh: dict[str, Tensor], generator: torch.Gene
 
 def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
     """Return integers without 0: no term of a sum may be left out without a change."""
-    found = torch.randint(-most, most, like.shape, generator=generator)
-    return (found + (found >= 0)).to(torch.float32)
+    found = torch.randint(-most, most, like.shape, generator=generator, dtype=torch.int8)
+    return found.add_(found >= 0).to(torch.float32)
 
 
 def _values(seen: Seen, like: Like, generator: torch.Generator) -> Tensor:
