@@ -247,7 +247,7 @@ def grown(problem: Problem) -> Selection:
         ``copy`` of the source is the image; ``adjoint`` brings its gradient back to the source.
     """
     sliding = Sliding.of(problem)
-    edge_mode: EdgeMode = "zero" if sliding.padding == "counted" else sliding.edge_mode
+    edge_mode: EdgeMode = "clamp" if sliding.edge_mode == "clamp" and sliding.padding != "counted" else "zero"
     first = [window.start(0) for window in sliding.windows]
     sizes = [
         (count - 1) * window.stride + window.extent

@@ -191,6 +191,7 @@ REPORT = Report(
 
 
 def test_the_report_of_a_check_has_rows_of_what_did_not_pass(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(checker, "check", lambda *arguments, **options: REPORT)
     done = CliRunner().invoke(cli.app, ["check"])
     lines = done.output.splitlines()
@@ -250,6 +251,7 @@ def test_an_interrupted_check_prints_what_has_finished(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(checker, "check", check)
+    monkeypatch.delenv("COLUMNS", raising=False)
     done = CliRunner().invoke(cli.app, ["check", "--verbose"])
     assert done.exit_code == cli.INTERRUPTED
     assert re.search(r"A.forward +gpu +a device +passed +7 ", done.output)
