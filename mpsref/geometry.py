@@ -8,7 +8,7 @@ L      length of the source image
 K s d  kernel size, stride, dilation
 o      offset: the source coordinate of the *centre* of window 0
 E      dilated extent, ``(K - 1) * d + 1``
-c      centre inside the window, ``E // 2``: an even window leans to the top left by one pixel
+c      centre inside the window, ``E // 2``: an even window has one pixel more above and to the left of it
 ev     1 if E is even, else 0; always ``2 * c == E - 1 + ev``
 i t    window and tap; tap ``t`` of window ``i`` reads source pixel ``o + s * i - c + d * t``
 j      source pixel
