@@ -77,7 +77,7 @@ SENTENCES = {
     "kernel": "What is computed from a window.",
     "method": "From x to y, or from g = dL/dy back to dL/dx.",
     "source_shape": "Rows and columns of x.",
-    "kernel_size": "Rows and columns of a window. The centre of an even window is the pixel to the bottom right of its middle.",
+    "kernel_size": "Rows and columns of a window. The centre of an even one is to the bottom right of its middle.",
     "scale": "Rows and columns of y for each of x.",
     "strides": "Distance of two windows.",
     "offset": "Pixel of x at the centre of window 0.",
