@@ -229,6 +229,10 @@ def sampled(axes: tuple[Sampling, Sampling]) -> Function:
 
 
 def resize(problem: Any) -> Function:
+    spec = problem.spec
+    centered = isinstance(spec, mpsref.GraphResizeBilinear) and spec.center_result and spec.scale_offset is None
+    if centered and not spec.align_corners:
+        return lambda x: jax.image.resize(x, problem.large_shape, "linear", antialias=False)
     return sampled(problem.axes)
 
 
@@ -287,7 +291,7 @@ IMPLEMENTATIONS: Table = jax.keeping(
         ),
         **jax.calls(mpsref.Dropout, forward=dropout, gradient=dropout_gradient),
         **jax.layer((UpsamplingNearest, mpsref.UpsamplingBilinear), upsampling),
-        **jax.layer((mpsref.ResizeBilinear, mpsref.CropAndResizeBilinear), resize),
+        **jax.layer((mpsref.ResizeBilinear, mpsref.CropAndResizeBilinear, mpsref.GraphResizeBilinear), resize),
         **jax.layer(mpsref.Pad, pad),
         **jax.reductions(reduce),
         **jax.slices(lambda x, pairs: jax.numpy.pad(x, pairs)),

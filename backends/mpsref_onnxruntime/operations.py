@@ -96,13 +96,26 @@ neuron = onnx.of_type(NEURONS)
 # --- movement ---------------------------------------------------------------------------------------------------------
 
 
-def resize(problem: Any, mode: str = "linear", coordinates: str = "", box: tuple[float, ...] = ()) -> Function:
-    """Return ``Resize`` with a mode, a transformation of coordinates, and a box (y0, x0, y1, x1) if it has one."""
+def resize(
+    problem: Any, mode: str = "linear", coordinates: str = "", box: tuple[float, ...] = (), rounding: str = "floor"
+) -> Function:
+    """Return ``Resize`` with a mode, a transformation of coordinates, a box (y0, x0, y1, x1) if any, and a rounding."""
     n, height, width, c = problem.large_shape
     default = "align_corners" if getattr(problem.spec, "align_corners", False) else "asymmetric"
-    words = {"mode": mode, "coordinate_transformation_mode": coordinates or default, "nearest_mode": "floor"}
+    words = {"mode": mode, "coordinate_transformation_mode": coordinates or default, "nearest_mode": rounding}
     roi = np.array([0, 0, *box[:2], 1, 1, *box[2:]]) if box else None
     return lambda x: node("Resize", x, roi, None, (n, c, height, width), **words)
+
+
+def graph_resize(problem: Any) -> Function:
+    spec = problem.spec
+    rounding = getattr(spec, "rounding", "floor")
+    if spec.scale_offset is not None or rounding.startswith("round_to"):
+        raise UnsupportedError("Resize of ONNX has no scales with offsets, and does not round to even or odd pixels")
+    coordinates = "half_pixel" if spec.center_result and not spec.align_corners else ""
+    return resize(
+        problem, "linear" if isinstance(spec, mpsref.GraphResizeBilinear) else "nearest", coordinates, rounding=rounding
+    )
 
 
 def upsampling(problem: Any) -> Function:
@@ -144,6 +157,7 @@ TABLE: Table = {
     **onnx.softmax(operator("Softmax", axis=1), operator("LogSoftmax", axis=1)),
     **onnx.layer((UpsamplingNearest, mpsref.UpsamplingBilinear), upsampling),
     **onnx.layer(mpsref.ResizeBilinear, resize),
+    **onnx.layer((mpsref.GraphResizeBilinear, mpsref.GraphResizeNearest), graph_resize),
     **onnx.layer(mpsref.CropAndResizeBilinear, crop_and_resize),
     **onnx.padding({"zero": "constant", "constant": "constant", "clamp": "edge", "mirror": "reflect"}, pad),
     **onnx.reductions(reduce),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from mpsref.geometry import Window, effective_offset
+from mpsref.geometry import EdgeMode, Window, effective_offset
 from mpsref.kernels.convolution import SlidingProblem
 from mpsref.kernels.convolution_transpose import ConvolutionTranspose
+from mpsref.kernels.graph_pooling import GraphPoolingProblem
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref.kernels.pooling_l2norm import PoolingL2Norm
@@ -67,20 +68,22 @@ def explain(problem: Problem) -> str:
 
 
 def of_windows(problem: Problem) -> Problem:
-    """Return the pooling problem with the windows of a convolution; return any other problem unchanged.
+    """Return the pooling problem with the windows of a convolution, or without indices; others unchanged.
 
     A transposed convolution has the windows of the gradient of a convolution.
     """
     problem = getattr(problem, "convolution", problem)
-    if not isinstance(problem, SlidingProblem):
+    if not isinstance(problem, (SlidingProblem, GraphPoolingProblem)):
         return problem
     windows = problem.spec.windows
     kernel_size, strides, offset, dilations = zip(
         *((w.kernel, w.stride, w.offset, w.dilation) for w in windows), strict=True
     )
-    spec = PoolingMax(kernel_size, strides, offset, problem.spec.edge_mode, dilations)
-    method = "gradient" if problem.method == "gradient_data" else "forward"
-    pooling: Problem = spec.problems[method](spec, problem.source_shape, problem.result_size)
+    known: Any = problem
+    edge_mode: EdgeMode = known.spec.edge_mode if isinstance(problem, SlidingProblem) else "zero"
+    spec = PoolingMax(kernel_size, strides, offset, edge_mode, dilations)
+    method = "gradient" if problem.method in ("gradient", "gradient_data") else "forward"
+    pooling: Problem = spec.problems[method](spec, problem.source_shape, known.result_size)
     return pooling
 
 
@@ -163,6 +166,8 @@ def _term(problem: Problem) -> Callable[[int, int, int], str]:
     """Return the text of what pixel ``q`` receives from gradient pixel ``i`` along an axis: the terms are summed."""
     if isinstance(problem, AverageGradient):
         return lambda axis, q, i: f"g[{i}] / {problem.spec.divisor(axis, i, problem.source_shape)}"
+    if isinstance(problem, GraphPoolingProblem):
+        return lambda axis, q, i: f"g[{i}] if indices[{i}] names x[{q}]"
     if isinstance(problem.spec, PoolingMax):
         return lambda axis, q, i: f"g[{i}] if x[{q}] is its maximum"
     if isinstance(problem.spec, PoolingL2Norm):

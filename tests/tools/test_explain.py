@@ -134,3 +134,13 @@ def test_the_terms_of_a_gradient_are_its_value(case):
     terms = re.findall(r"pixel (\d+) gathers gradient pixels .*?: (.*)", explain(problem).split("axis, gradient")[2])
     found = [eval(re.sub(r"\] (?=[wx]\[)", "] * ", text), values) for _, text in terms]
     np.testing.assert_allclose(found, np.ravel(result), rtol=1e-5, atol=1e-6)
+
+
+def test_pooling_with_indices_has_windows_too():
+    forward = explain(Case.parse("GraphPoolingMax.forward:n1h1w5c1,k1x2,s1x2,o0x1,float32").problem)
+    assert "pixels 2..3" in forward
+    gradient = explain(Case.parse("GraphPoolingMax.gradient:n1h1w3c1,k1x2,o0x1,g1x2,float32").problem)
+    assert (
+        "pixel 1 gathers gradient pixels [0, 1]: g[0] if indices[0] names x[1] + g[1] if indices[1] names x[1]"
+        in gradient
+    )
