@@ -245,8 +245,17 @@ def grown(problem: Problem) -> Selection:
     -------
     Selection
         ``copy`` of the source is the image; ``adjoint`` brings its gradient back to the source.
+
+    Raises
+    ------
+    UnsupportedError
+        For max pooling of MPSGraph with taps outside the image.
     """
     sliding = Sliding.of(problem)
+    if sliding.edge_mode == "lowest" and sliding.outside():
+        raise UnsupportedError(
+            "taps lie outside the image, where MPSGraph's max pooling reads nothing: no image has that"
+        )
     edge_mode: EdgeMode = "clamp" if sliding.edge_mode == "clamp" and sliding.padding != "counted" else "zero"
     first = [window.start(0) for window in sliding.windows]
     sizes = [

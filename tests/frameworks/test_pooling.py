@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import PoolingAverage, PoolingMax, padding
+from mpsref import GraphPoolingMax, PoolingAverage, PoolingMax, UnsupportedError, frameworks, padding
 from mpsref.arguments.arrays import Array
 from tests.kernels import oracle_pooling
 from tests.kernels.oracle_pooling import quarters
@@ -84,3 +84,13 @@ def test_maxima_of_tensorflow(backend: str) -> None:
         placed = padding.tensorflow((length, length), kernel, stride)
         y = PoolingMax(kernel, stride, placed.offset, "clamp").forward(x, placed.output_size, backend=backend)
         np.testing.assert_array_equal(y, same_padding(x, kernel, stride, np.max))
+
+
+def test_no_image_holds_the_padding_of_mpsgraph() -> None:
+    inside, outside = (GraphPoolingMax(2, 2, offset) for offset in (1, 0))
+    problem = inside.problems["forward"](inside, (1, 4, 4, 1), (2, 2))
+    assert frameworks.grown(problem).rows.tolist() == [0, 1, 2, 3]
+    with pytest.raises(
+        UnsupportedError, match="taps lie outside the image, where MPSGraph's max pooling reads nothing"
+    ):
+        frameworks.grown(outside.problems["forward"](outside, (1, 4, 4, 1), (2, 2)))
