@@ -68,7 +68,7 @@ def test_minus_infinity_in_the_image_is_not_padding() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_wins_a_maximum(backend: str) -> None:
     of = Pooling2DOpDescriptor(kernel_width=3, stride_in_x=3, **{k: v for k, v in ROW.items() if k != "stride_in_x"})
-    x = row(1, np.nan, np.inf, np.nan, np.nan, 2, 1, 5, 2)
+    x = row(np.inf, np.nan, 1, np.nan, np.nan, 2, 1, 5, 2)
     found = mpsgraph.max_pooling_2d(x, of, backend=backend).ravel()
     np.testing.assert_array_equal(found, [np.nan, np.nan, 5])
     gradient = mpsgraph.max_pooling_2d_gradient(row(1, 10, 100), x, of, backend=backend).ravel()
@@ -113,6 +113,18 @@ def test_the_gradient_from_indices_is_that_from_the_source(mode: str) -> None:
     g = random.standard_normal(y.shape)
     wanted = mpsgraph.max_pooling_2d_gradient(g, x, of)
     np.testing.assert_allclose(mpsgraph.max_pooling_2d_gradient_from_indices(g, indices, x.shape, of), wanted)
+
+
+@pytest.mark.parametrize(
+    ("mode", "pixels"),
+    [("round_prefer_ceil", [1, 3, 5]), ("round_prefer_floor", [0, 2, 4]), ("ceil", [1, 3, 5]), ("floor", [0, 2, 4]),
+     ("round_to_even", [0, 2, 4]), ("round_to_odd", [1, 3, 5])],
+)  # fmt: skip
+def test_rounding_modes(mode: str, pixels: list[int]) -> None:
+    """At positions of 0.5, 2.5 and 4.5, and at 10/3, where ceil alone takes the next pixel."""
+    x = np.arange(6.0).reshape(1, 6)
+    assert mpsgraph.resize_nearest(x, (1, 3), mode, True, False, "HW").ravel().tolist() == pixels
+    assert mpsgraph.resize_nearest(x, (1, 9), mode, False, False, "HW")[0, 5] == (4 if mode == "ceil" else 3)
 
 
 def test_ceil_mode_drops_a_last_window_that_begins_behind_the_image() -> None:

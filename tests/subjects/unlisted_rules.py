@@ -22,9 +22,9 @@ from mpsref.conformance.case import operation_named
 from mpsref.conformance.mutants import computed, correct, of_input, of_result, of_spec
 from mpsref.mps.yolo_loss import Boxes, YOLOLoss
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, get_backend
-from mpsref_apple.probe import mpsgraph
 from mpsref_apple.probe.declare import Choice, Machine, ProbeProblem
 from mpsref_apple.probe.run import NONE, Results, fake, probed, result_of
+from tests.subjects import unlisted_mpsgraph
 
 Writes: TypeAlias = Callable[[Any, Any], ArrayLike]
 """``writes(values, given)`` returns what a kernel writes in place of ``values``."""
@@ -974,11 +974,13 @@ RULES: dict[str, tuple[Rule, ...]] = {
 }
 """For each choice, rules that it does not list."""
 
-NOT_EXAMINED = {"batch-barrier": "a BOOL has the two values that are listed"}
-NOT_EXAMINED |= {
-    one.id: "a function of MPSGraph in the fake is made of several kernels, which a rule cannot replace"
-    for one in mpsgraph.CHOICES
+RULES |= {
+    id: tuple(Rule(text, writes=writes) for text, writes in rules.items())
+    for id, rules in unlisted_mpsgraph.WRITES.items()
 }
+
+NOT_EXAMINED = {"batch-barrier": "a BOOL has the two values that are listed"}
+NOT_EXAMINED |= unlisted_mpsgraph.NOT_EXAMINED
 """Choices without such rules, and why."""
 
 

@@ -205,9 +205,9 @@ CHOICES = (
         {"counted": "it counts in the divisor", "left": "it does not"},
         graph(
             "avg_pooling_2d",
-            {"counted": [3, 4], "left": [3, 8]},
-            source=row(2, 4, 8),
-            descriptor=replace(_pooling(2, 1, 2, ceil_mode=True, include_zero_pad_to_average=True), stride_in_y=1),
+            {"counted": [6, 7], "left": [6, 10.5]},
+            source=row(3, 6, 9, 12),
+            descriptor=_pooling(3, 1, 2, ceil_mode=True, include_zero_pad_to_average=True),
         ),
     ),
     Choice(
@@ -329,7 +329,7 @@ CHOICES = (
         "PyTorch's reports show it (pytorch/pytorch#122710, #143976), and MPSGraph has other forms that keep NaN.",
         {PAGE: "NaN in a reduction"},
         {"number": "NaN is skipped", "nan": "NaN"},
-        graph("reduction_maximum", {"number": [2], "nan": [NAN]}, tensor=np.array([[1, NAN, 2]], F), axes=[1]),
+        graph("reduction_maximum", {"number": [-1], "nan": [NAN]}, tensor=np.array([[-1, NAN, -2]], F), axes=[1]),
         "obs",
     ),
     Choice(
@@ -487,7 +487,7 @@ CHOICES = (
         "PyTorch multiplies it by N / (N - 1) for its running variance.",
         {PAGE: "the divisor of the variance"},
         {"N": "N", "N-1": "N - 1"},
-        graph("variance_of_tensor", {"N": [1], "N-1": [2]}, tensor=np.array([[1, 3]], F), axes=[1]),
+        graph("variance_of_tensor", {"N": [8], "N-1": [12]}, tensor=np.array([[0, 0, 6]], F), axes=[1]),
         "obs",
     ),
     Choice(
