@@ -60,7 +60,7 @@ def _forward(begin, end, x, y, indices, sizes, plan):
     """Compute rows ``begin`` to ``end`` of y and the indices, counted through all images."""
     source_height, source_width, height, width, channels = sizes
     rows, columns, of_image, of_channel, _ = plan
-    n = np.uintp(channels)
+    n, of_channels = np.uintp(channels), (np.arange(channels) * of_channel).astype(np.int32)
     for line in range(begin, end):
         image, a = divmod(line, height)
         for b in range(width):
@@ -73,14 +73,12 @@ def _forward(begin, end, x, y, indices, sizes, plan):
                 of_row = rows.base[a] + i * rows.change + image * of_image
                 for k in range(columns.number[b]):
                     at = np.uintp((row + columns.first[b] + k * columns.step) * channels)
-                    number = of_row + columns.base[b] + k * columns.change
+                    number = np.int32(of_row + columns.base[b] + k * columns.change)
                     for c in range(n):
                         value = x[at + c]
                         better = (value > y[to + c]) | ((indices[to + c] < 0) & (value == value))
                         y[to + c] = value if better else y[to + c]
-                        indices[to + c] = (
-                            np.int32(number) + np.int32(c) * np.int32(of_channel) if better else indices[to + c]
-                        )
+                        indices[to + c] = np.int32(number + of_channels[c]) if better else indices[to + c]
 
 
 @compiled
@@ -89,6 +87,7 @@ def _gradient(begin, end, g, indices, dx, sizes, plan):
     gradient_height, gradient_width, height, width, channels = sizes
     rows, columns, of_image, of_channel, no_sums = plan
     n, sums = np.uintp(channels), np.empty(channels, no_sums.dtype)
+    of_channels = (np.arange(channels) * of_channel).astype(np.int32)
     for line in range(begin, end):
         image, j = divmod(line, height)
         for q in range(width):
@@ -98,9 +97,10 @@ def _gradient(begin, end, g, indices, dx, sizes, plan):
                 of_row = rows.base[j] + i * rows.change + image * of_image
                 for k in range(columns.number[q]):
                     at = np.uintp((row + columns.first[q] + k * columns.step) * channels)
-                    number = np.int64(of_row + columns.base[q] + k * columns.change)
+                    number = np.int32(of_row + columns.base[q] + k * columns.change)
                     for c in range(n):
-                        sums[c] += g[at + c] if indices[at + c] == number + np.int64(c) * of_channel else 0
+                        is_selected = np.int32(indices[at + c] - of_channels[c]) == number
+                        sums[c] += g[at + c] if is_selected else np.float32(0)
             to = np.uintp((line * width + q) * channels)
             for c in range(n):
                 dx[to + c] = np.float32(sums[c])
