@@ -53,7 +53,7 @@ from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
     DESTINATION,
-    FunctionKernel,
+    WholeImage,
     WholeImageGradient,
 )
 from mpsref.mps.graph.nodes import (
@@ -264,7 +264,7 @@ class MPSCNNArithmeticGradientState(MPSNNBinaryGradientState):
     )
 
 
-class MPSCNNArithmetic(_Operands, FunctionKernel, MPSCNNBinaryKernel):
+class MPSCNNArithmetic(_Operands, WholeImage, MPSCNNBinaryKernel):
     """Base class of the kernels on two images; every property can be given by keyword, or set later."""
 
     state_class = MPSCNNArithmeticGradientState

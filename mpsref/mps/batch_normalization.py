@@ -601,7 +601,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         first = chunks[0]
         shape = first.array.shape
         region = destination_region(self.destination_name, shape, None, 0, shape[3])
-        return MPSCNNBatchNormalizationState(self, self._record((first,), shape, region))
+        return MPSCNNBatchNormalizationState(self, self._record((first,), [region], shape, region))
 
     result_state_batch_for_source_image = result_state_for_source_image
 

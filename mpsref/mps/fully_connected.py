@@ -34,32 +34,37 @@ from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffse
 from mpsref.mps.graph.nodes import Bound, BoundState
 
 
-class _WholeImage(WeightedKernel):
-    """A kernel whose window is the whole image: strides, dilation, groups and offset have no effect."""
-
-    def _check_loaded(self, loaded: LoadedWeights) -> None:
-        super()._check_loaded(loaded)
-        kind = type(self).__name__
-        descriptor = loaded.descriptor
-        if descriptor.kind != "regular":
-            raise ValueError(f"the descriptor is {descriptor!r}; {kind} takes an MPSCNNConvolutionDescriptor alone")
-        for name in ("stride_in_pixels_x", "stride_in_pixels_y", "dilation_rate_x", "dilation_rate_y", "groups"):
-            value = getattr(descriptor, name)
-            if value != 1:
-                raise ValueError(f"{name} is {value}; it must be 1 for {kind}, which has one window, the whole image")
-
-    def _spec(self) -> FullyConnected:
-        descriptor = self._loaded.descriptor
-        return FullyConnected((descriptor.kernel_height, descriptor.kernel_width), descriptor.neuron)
+def _check_whole_image(kernel: WeightedKernel, loaded: LoadedWeights) -> None:
+    """Raise ``ValueError`` unless the window is the whole image: strides, dilation and groups have no effect."""
+    kind, descriptor = type(kernel).__name__, loaded.descriptor
+    if descriptor.kind != "regular":
+        raise ValueError(f"the descriptor is {descriptor!r}; {kind} takes an MPSCNNConvolutionDescriptor alone")
+    for name in ("stride_in_pixels_x", "stride_in_pixels_y", "dilation_rate_x", "dilation_rate_y", "groups"):
+        value = getattr(descriptor, name)
+        if value != 1:
+            raise ValueError(f"{name} is {value}; it must be 1 for {kind}, which has one window, the whole image")
 
 
-class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
+def _function(kernel: WeightedKernel) -> FullyConnected:
+    """Return the functional form."""
+    descriptor = kernel._loaded.descriptor
+    return FullyConnected((descriptor.kernel_height, descriptor.kernel_width), descriptor.neuron)
+
+
+class MPSCNNFullyConnected(MPSCNNConvolution):
     """Fully connected layer on images (N, H, W, Ci) of the kernel's size, to (N, 1, 1, Co).
 
     ``offset`` is ignored; the default padding policy makes a result of one pixel [doc].
     """
 
     padding = MPSCNNConvolution.padding.replace(default=MPSNNDefaultPadding(MPSNNPaddingMethod.SizeValidOnly))
+
+    def _check_loaded(self, loaded: LoadedWeights) -> None:
+        super()._check_loaded(loaded)
+        _check_whole_image(self, loaded)
+
+    def _spec(self) -> FullyConnected:
+        return _function(self)
 
     def _source_properties(self, k: int) -> SourceProperties:
         """Return the properties with the offset of a window that begins with the image, for states."""
@@ -68,13 +73,17 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
         return source._replace(offset=center)
 
 
-class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
+class MPSCNNFullyConnectedGradient(MPSCNNConvolutionGradient):
     """The gradient of :class:`MPSCNNFullyConnected`, from g (N, 1, 1, Co) and the source to (N, H, W, Ci).
 
     Offsets and edge modes are ignored: a pixel of the result is that of the source [doc].
     """
 
     forward_class = MPSCNNFullyConnected
+
+    def _check_loaded(self, loaded: LoadedWeights) -> None:
+        super()._check_loaded(loaded)
+        _check_whole_image(self, loaded)
 
     def _family_configuration(self, state: MPSCNNConvolutionGradientState) -> Mapping[str, object]:
         return {"secondary_offset": MPSOffset(0, 0, state.source.offset.z)}
@@ -83,7 +92,7 @@ class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
         """Nothing is read outside the image."""
 
     def _weights_function(self) -> FullyConnected:
-        return self._spec()
+        return _function(self)
 
     _data_gradient = WeightedGradientKernel._data_gradient  # not at an offset
 

@@ -66,9 +66,12 @@ class _Parameters:
     c: Alias[float] = Alias("_neuron.c", "The third parameter; 0.0 where the type has none.")
 
 
-class _TypeAndParameters(_Parameters):
+class _TypeAndParameters:
     """In addition, the type."""
 
+    _neuron: ClassVar[Alias[Neuron]]
+
+    a, b, c = _Parameters.a, _Parameters.b, _Parameters.c
     neuron_type: Alias[MPSCNNNeuronType] = Alias(
         "_neuron.type", "The function.", lambda kind: MPSCNNNeuronType(TYPES.index(kind))
     )
@@ -229,6 +232,13 @@ class _Described(_TypeAndParameters, ImageKernel):
 class MPSCNNNeuron(_Described, Pixelwise):
     """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it."""
 
+    type: ClassVar[MPSCNNNeuronType]
+
+    def __init_subclass__(cls, type: MPSCNNNeuronType | None = None) -> None:
+        super().__init_subclass__()
+        if type is not None:
+            cls.type = type
+
     def __eq__(self, other: object) -> bool:
         """Whether both are neurons with equal properties."""
         return vars(self) == vars(other) if isinstance(other, MPSCNNNeuron) else NotImplemented
@@ -275,31 +285,22 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
 # --- kernels of one type: their arguments are the parameters of the type; ``None`` is the documented default ----------
 
 
-class _SingleType(MPSCNNNeuron):
-    type: ClassVar[MPSCNNNeuronType]
-
-    def __init_subclass__(cls, type: MPSCNNNeuronType | None = None) -> None:
-        super().__init_subclass__()
-        if type is not None:
-            cls.type = type
-
-
-class _WithoutParameters(_SingleType):
+class _WithoutParameters(MPSCNNNeuron):
     def __init__(self, **properties: Any) -> None:
         super().__init__(MPSNNNeuronDescriptor(self.type), **properties)
 
 
-class _WithA(_SingleType):
+class _WithA(MPSCNNNeuron):
     def __init__(self, a: float | None = None, **properties: Any) -> None:
         super().__init__(MPSNNNeuronDescriptor(self.type, a), **properties)
 
 
-class _WithAB(_SingleType):
+class _WithAB(MPSCNNNeuron):
     def __init__(self, a: float | None = None, b: float | None = None, **properties: Any) -> None:
         super().__init__(MPSNNNeuronDescriptor(self.type, a, b), **properties)
 
 
-class _WithABC(_SingleType):
+class _WithABC(MPSCNNNeuron):
     def __init__(
         self, a: float | None = None, b: float | None = None, c: float | None = None, **properties: Any
     ) -> None:
@@ -342,7 +343,7 @@ class MPSCNNNeuronELU(_WithA, type=MPSCNNNeuronType.ELU):
     """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
 
 
-class MPSCNNNeuronPReLU(_SingleType, type=MPSCNNNeuronType.PReLU):
+class MPSCNNNeuronPReLU(MPSCNNNeuron, type=MPSCNNNeuronType.PReLU):
     """``y = x`` from 0 on, ``data[c] * x`` below, in channel c; Apple's parameters are ``a`` and its length."""
 
     def __init__(self, data: ArrayLike, **properties: Any) -> None:
@@ -398,7 +399,7 @@ class MPSCNNNeuronNode(_Parameters, ForwardKernelNode):
     _neuron: ClassVar[Alias[Neuron]] = Alias("descriptor.neuron", "The functional form.")
     _of_type: ClassVar[dict[MPSCNNNeuronType, type[MPSCNNNeuronNode]]] = {}
 
-    def __init_subclass__(cls, kernel: type[_SingleType] | None = None) -> None:
+    def __init_subclass__(cls, kernel: type[MPSCNNNeuron] | None = None) -> None:
         """Derive the type from the kernel."""
         super().__init_subclass__()
         if kernel is not None:

@@ -96,7 +96,9 @@ class _Average(_Pooling):
         return _spec(PoolingAverage, source, zero_pad_size=(self.zero_pad_size_y, self.zero_pad_size_x))
 
 
-class _DilatedMax(_Max):
+class _DilatedMax(_Pooling):
+    _function = _Max._function
+
     def __init__(
         self,
         kernel_width: int,

@@ -26,7 +26,6 @@ gradient is that of the node of the spatial mean.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -242,9 +241,9 @@ class MPSNNReduceBinary(WholeImage, MPSCNNBinaryKernel):
         x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in images)
         return self._reduced(MULTIPLY.forward(x, w, backend=backend), w, backend)
 
-    @abc.abstractmethod
     def _reduced(self, products: Array, weights: Array, backend: str | Backend | None) -> Array:
         """Return the result from the products of each element with its weight."""
+        return self._function().forward(products, backend=backend)  # type: ignore[no-any-return]
 
 
 def _part(name: str, image: str, shape: Shape, rect: MTLRegion | None) -> Index:
@@ -266,8 +265,11 @@ class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
         flag, "Whether a sum is divided by the number of its weights that are not 0.", default=False
     )
 
+    def _function(self) -> Reduce:
+        return Reduce("sum", "featurechannels")
+
     def _reduced(self, products: Array, weights: Array, backend: str | Backend | None) -> Array:
-        total = Reduce("sum", "featurechannels").forward(products, backend=backend)
+        total = super()._reduced(products, weights, backend)
         if not self.do_weighted_sum_by_non_zero_weights:
             return total
         used = np.maximum(np.count_nonzero(weights, axis=3, keepdims=True), 1)  # without any, the sum is 0
@@ -277,8 +279,8 @@ class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
 class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
     """The sum of ``x[c] w[c]`` over the channels c of each pixel, divided by the number of channels."""
 
-    def _reduced(self, products: Array, weights: Array, backend: str | Backend | None) -> Array:
-        return Reduce("mean", "featurechannels").forward(products, backend=backend)
+    def _function(self) -> Reduce:
+        return Reduce("mean", "featurechannels")
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

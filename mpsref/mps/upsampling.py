@@ -17,8 +17,6 @@ Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 
 from __future__ import annotations
 
-import abc
-
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
@@ -31,7 +29,7 @@ from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
 
 
 @constructed(init=False)
-class _Factors(abc.ABC):
+class _Factors:
     """The parameters of kernels and nodes, which are set when they are made."""
 
     integer_scale_factor_x: Argument[int] = Argument(at_least(1), "Result columns for each column, >= 1.")
@@ -40,9 +38,9 @@ class _Factors(abc.ABC):
     scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row; a float as a property.", float)
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
-    @abc.abstractmethod
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
         """Return the functional form."""
+        raise NotImplementedError
 
 
 class _Nearest(_Factors):

@@ -19,7 +19,6 @@ cross-channel normalization [doc], for the others [choice channel-default-size].
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -50,14 +49,6 @@ CONTRAST = *POWERS, "p0", "pm", "ps"
 # --- parameters of kernels and nodes ----------------------------------------------------------------------------------
 
 
-class _Windowed(abc.ABC):
-    """A normalization with windows of pixels."""
-
-    @abc.abstractmethod
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        """Return the functional form for a window size and an offset."""
-
-
 @constructed(init=False, kw_only=True)
 class _Quotient:
     """The parameters of spatial and cross-channel normalization: x / (delta + alpha * mean of squares)**beta."""
@@ -66,11 +57,6 @@ class _Quotient:
     alpha: Property[float] = Property(partial(real, low=0), 1.0, "Weight of the mean of squares, >= 0.")
     beta: Property[float] = Property(real, 5.0, "The exponent.")
     delta: Property[float] = Property(real, 1.0, "The summand of the mean of squares.")
-
-
-class _Spatial(_Quotient, _Windowed):
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        return SpatialNormalization(size, self.alpha, self.beta, self.delta, offset)
 
 
 @constructed(init=False, kw_only=True)
@@ -86,20 +72,15 @@ class _Contrast:
     ps: Property[float] = Property(real, 1.0, "The factor of the result, before that.")
 
 
-class _LocalContrast(_Contrast, _Windowed):
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
-        return LocalContrastNormalization(size, *parameters, offset)
-
-
 # --- kernels with windows of pixels -----------------------------------------------------------------------------------
 
 
 @constructed(init=False)
-class _Square(_Windowed, ImageKernel):
+class _Square(ImageKernel):
     """A kernel with a square window [doc]."""
 
     accepts_lists = True
+    _spec_class: ClassVar[Any]
 
     kernel_width: Argument[int] = Argument(at_least(1), "Width of the window, >= 1.")
     kernel_height: Argument[int] = Argument(at_least(1), "Height of the window, equal to its width.")
@@ -109,6 +90,12 @@ class _Square(_Windowed, ImageKernel):
         if width != height:
             raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
         fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
+
+    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
+        """Return the functional form for a window size and an offset."""
+        parameters = [getattr(self, name) for name in self.recorded]
+        function: WindowedNormalization = self._spec_class(size, *parameters, offset)
+        return function
 
     def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
         name = f"{self.prefixes[-1]}edge_mode"
@@ -150,27 +137,31 @@ class _WindowedGradient(_Square, WindowedGradient):
 
 
 @constructed()
-class MPSCNNSpatialNormalization(_Spatial, _WindowedForward):
+class MPSCNNSpatialNormalization(_Quotient, _WindowedForward):
     """Spatial normalization: :class:`mpsref.SpatialNormalization`."""
 
+    _spec_class = SpatialNormalization
+
 
 @constructed()
-class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
+class MPSCNNSpatialNormalizationGradient(_Quotient, _WindowedGradient):
     """The gradient of spatial normalization: the derivative; Apple prints another one [choice spatial-gradient]."""
 
-    forward_class = MPSCNNSpatialNormalization
+    forward_class, _spec_class = MPSCNNSpatialNormalization, SpatialNormalization
 
 
 @constructed()
-class MPSCNNLocalContrastNormalization(_LocalContrast, _WindowedForward):
+class MPSCNNLocalContrastNormalization(_Contrast, _WindowedForward):
     """Local contrast normalization: :class:`mpsref.LocalContrastNormalization`."""
 
+    _spec_class = LocalContrastNormalization
+
 
 @constructed()
-class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient):
+class MPSCNNLocalContrastNormalizationGradient(_Contrast, _WindowedGradient):
     """Gradient of local contrast normalization: the derivative; Apple prints another [choice contrast-gradient]."""
 
-    forward_class = MPSCNNLocalContrastNormalization
+    forward_class, _spec_class = MPSCNNLocalContrastNormalization, LocalContrastNormalization
 
 
 # --- kernels with windows of channels ---------------------------------------------------------------------------------

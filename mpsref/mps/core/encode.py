@@ -10,6 +10,7 @@ Source: ``MPSCNNKernel.h`` [doc].
 from __future__ import annotations
 
 import abc
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,12 +19,12 @@ from typing import Any, ClassVar, Never, ParamSpec, Self, TypeVar
 import numpy as np
 
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import DType, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Call, Computation
+from mpsref.mps.core.call import Call, Computation, Index
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
@@ -71,9 +72,21 @@ _P = ParamSpec("_P")
 
 def of_zeros(shapes: Sequence[Shape]) -> list[ImageArgument]:
     """Return images of zeros of these shapes, without memory for their pixels."""
-    legal = (arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes))
-    images = (np.broadcast_to(np.float32(0), shape) for shape in legal)
+    images = [_zeros(arrays.as_shape(f"shapes[{k}]", shape)) for k, shape in enumerate(shapes)]
     return [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
+
+
+@functools.lru_cache(maxsize=64)
+def _zeros(shape: Shape) -> Array:
+    return np.broadcast_to(np.float32(0), shape)
+
+
+
+
+def _part(shape: Shape, index: Index) -> Shape:
+    """Return the shape of a part of an image."""
+    whole = slice(None)
+    return tuple([n if one == whole else len(range(n)[one]) for n, one in zip(shape, index, strict=True)])
 
 
 _array_of, _shape_of = operator.attrgetter("array"), operator.attrgetter("array.shape")
@@ -148,10 +161,7 @@ class ImageKernel(MPSKernel):
         shape, dtype = self._place(sources, asked, state)
         self._shape = shape
         indices, region = self._indices(sources, shape)
-        parts = [
-            tuple([len(range(*index.indices(length))) for index, length in zip(part, source.array.shape, strict=True)])
-            for part, source in zip(indices, sources, strict=True)
-        ]
+        parts = [_part(source.array.shape, index) for source, index in zip(sources, indices, strict=True)]
         computation = None if 0 in region.shape[1:] else self._problem(parts, region.size)
         reads = [
             None if part == source.array.shape else index
@@ -168,7 +178,7 @@ class ImageKernel(MPSKernel):
             region.shape == shape,
             0 in region.shape,
             computation is not None and computation.is_all and region.shape == shape and 0 not in shape,
-            self._record(sources, shape, region) if state is None else state.record,
+            self._record(sources, indices, shape, region) if state is None else state.record,
         )
 
     def _channels_written(self, read: Sequence[slice]) -> int:
@@ -214,13 +224,13 @@ class ImageKernel(MPSKernel):
         written = self._channels_written(self._channels(sources))
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
         """Return the index of each source to read and the region of the destination to write."""
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
         depth = region.shape[0]
-        indices: list[tuple[slice, ...]] = []
+        indices: list[Index] = []
         for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
             z = self._source_properties(k).offset.z
             images = images_read(source.name, self._property_name(k, "offset"), source.array.shape, z, depth)
@@ -352,7 +362,8 @@ class ImageKernel(MPSKernel):
         if destination_image is not None:
             asked = image_arguments.destination(self.destination_name, destination_image, sources).array.shape
         shape, _ = own._place(sources, asked, None)
-        record = own._record(sources, shape, own._indices(sources, shape)[1])
+        indices, region = own._indices(sources, shape)
+        record = own._record(sources, indices, shape, region)
         return self.state_class(own._completed(record, sources))
 
     def _check_state(self, state: Any) -> None:
@@ -483,11 +494,12 @@ class ImageKernel(MPSKernel):
             states = self.state_class(record)
         return (result, states) if return_state else result
 
-    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
-        read = self._channels(sources)
+    def _record(
+        self, sources: Sequence[ImageArgument], indices: Sequence[Index], shape: Shape, region: Region
+    ) -> ForwardRecord:
         properties = tuple(
             self._source_properties(k)._replace(source_feature_channel_max_count=count(channels))
-            for k, channels in enumerate(read)
+            for k, (*_, channels) in enumerate(indices)
         )
         return ForwardRecord(
             type(self),

@@ -69,8 +69,23 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     return register
 
 
-class _Kept:
-    """What kernels keep from one encode to the next; not among their properties."""
+@constructed(init=False, kw_only=True)
+class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
+    """Base class of all kernels.
+
+    Properties are checked when they are set; other names raise ``PropertyError``.
+
+    Parameters
+    ----------
+    backend : str or Backend, optional
+        The backend to run on; ``None`` for the current one when the kernel runs.
+    **properties
+        Initial values of properties, by name.
+
+    Notes
+    -----
+    ``MPSKernel`` in ``MPSKernel.h`` [doc].
+    """
 
     __slots__ = ("_before", "_calls", "_configured_by", "_copy_of", "_crops", "_shape", "_state")
     _calls: dict[tuple[Hashable, ...], Call]
@@ -87,63 +102,6 @@ class _Kept:
     """Of such a copy, the shape of the destination."""
     _crops: Sequence[tuple[slice, slice]]
     """Of such a copy, the rows and columns of the first sources that are read; all of others."""
-
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Raise ``TypeError`` for an abstract class."""
-        if inspect.isabstract(cls):
-            import_families()
-            names = sorted({kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind)})
-            raise TypeError(
-                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
-            )
-        check_keywords(cls, kwargs)
-        made = super().__new__(cls)  # not a method of MPSKernel, or this would be the signature of a class
-        made._calls, made._configured_by, made._copy_of, made._state, made._crops = {}, None, None, None, ()
-        return made
-
-    @property
-    def _kernel(self) -> Self:
-        """The kernel that the user has made."""
-        return self._copy_of or self
-
-    def _to_configure(self, state: Any = None) -> Self:
-        """Return a copy to configure for one encode, so that an error changes nothing; see :meth:`_take`."""
-        own = object.__new__(type(self))
-        own.__dict__.update(self.__dict__)
-        own._calls, own._configured_by, own._copy_of = self._calls, self._configured_by, self._copy_of or self
-        own._before, own._state, own._crops = tuple(vars(self).values()), state, ()
-        return own
-
-    def _take(self, own: Self, call: Call | None = None) -> None:
-        """Take the properties that an encode has changed on a copy, and keep its call; threads may change others."""
-        new, before = vars(own), own._before
-        if len(new) > len(before) or not all(map(operator.is_, new.values(), before)):
-            pairs = zip(new.items(), itertools.chain(before, itertools.repeat(MISSING)), strict=False)  # new ones last
-            vars(self).update(item for item, old in pairs if item[1] is not old)
-        self._configured_by = own._configured_by
-        if call is not None and call.properties:
-            if len(self._calls) >= 8:
-                self._calls.clear()
-            self._calls[call.key] = call
-
-
-@constructed(init=False, kw_only=True)
-class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
-    """Base class of all kernels.
-
-    Properties are checked when they are set; other names raise ``PropertyError``.
-
-    Parameters
-    ----------
-    backend : str or Backend, optional
-        The backend to run on; ``None`` for the current one when the kernel runs.
-    **properties
-        Initial values of properties, by name.
-
-    Notes
-    -----
-    ``MPSKernel`` in ``MPSKernel.h`` [doc].
-    """
 
     backend: Property[str | Backend | None] = Property(
         optional(backend_like),
@@ -162,6 +120,49 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         if cls.__name__.startswith("MPS") and cls.__module__.startswith("mpsref."):
             describe_parameters(cls)
             saved()(cls)
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Raise ``TypeError`` for an abstract class."""
+        if inspect.isabstract(cls):
+            import_families()
+            names = sorted({kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind)})
+            raise TypeError(
+                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
+            )
+        check_keywords(cls, kwargs)
+        made = super().__new__(cls)
+        made._calls, made._configured_by, made._copy_of, made._state, made._crops = {}, None, None, None, ()
+        return made
+
+    @property
+    def _kernel(self) -> Self:
+        """The kernel that the user has made."""
+        return self._copy_of or self
+
+    def _to_configure(self, state: Any = None) -> Self:
+        """Return a copy to configure for one encode, so that an error changes nothing; see :meth:`_take`."""
+        own = object.__new__(type(self))
+        own.__dict__.update(self.__dict__)
+        put = object.__setattr__  # a private attribute is not checked
+        put(own, "_calls", self._calls)
+        put(own, "_configured_by", self._configured_by)
+        put(own, "_copy_of", self._copy_of or self)
+        put(own, "_before", tuple(vars(self).values()))
+        put(own, "_state", state)
+        put(own, "_crops", ())
+        return own
+
+    def _take(self, own: Self, call: Call | None = None) -> None:
+        """Take the properties that an encode has changed on a copy, and keep its call; threads may change others."""
+        new, before = vars(own), own._before
+        if len(new) > len(before) or not all(map(operator.is_, new.values(), before)):
+            pairs = zip(new.items(), itertools.chain(before, itertools.repeat(MISSING)), strict=False)  # new ones last
+            vars(self).update(item for item, old in pairs if item[1] is not old)
+        self._configured_by = own._configured_by
+        if call is not None and call.properties:
+            if len(self._calls) >= 8:
+                self._calls.clear()
+            self._calls[call.key] = call
 
     def __getstate__(self) -> dict[str, object]:
         """Return the properties, without prepared encodes, for copies."""
@@ -194,6 +195,10 @@ class MPSKernel(_Kept, PropertyHolder, SecureCoding, abc.ABC):
         return (
             f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in (arguments | changed).items())})"
         )
+
+
+# The signature of classes without a constructor of their own.
+MPSKernel.__new__.__signature__ = inspect.signature(MPSKernel.__init__)  # type: ignore[attr-defined]
 
 
 def _descendants(kind: type[object]) -> Iterator[type[object]]:

@@ -547,7 +547,7 @@ class Closed:
             own = getattr(type(self), name, None)
             if not hasattr(own, "__set__") or (isinstance(own, property) and own.fset is None):
                 raise refusal(self, name)
-        super().__setattr__(name, value)
+        object.__setattr__(self, name, value)
 
 
 def refusal(instance: object, name: str) -> PropertyError:
@@ -573,8 +573,10 @@ def closed(kind: type[T]) -> type[T]:
     return kind
 
 
-class PropertyHolder(Closed):
+class PropertyHolder:
     """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
+
+    __getattr__, __setattr__ = Closed.__getattr__, Closed.__setattr__
 
     def _set_arguments(self, **values: Any) -> None:
         """Set the arguments of a constructor that :func:`make_constructor` makes."""

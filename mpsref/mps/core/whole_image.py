@@ -59,14 +59,24 @@ def require_whole(kernel: ImageKernel, asked: Shape | Pair | None, shape: Shape)
 
 
 class WholeImage(ImageKernel):
-    """A kernel that reads whole images, and determines the shape of its result; not a class of MPS."""
+    """A kernel that reads whole images, and writes the whole result of a functional form; not a class of MPS."""
 
     fixed: ClassVar[tuple[str, ...]]
     """The properties that must keep their defaults."""
 
     @abc.abstractmethod
+    def _function(self) -> Any:
+        """Return the functional form."""
+
     def _result_shape(self, *shapes: Shape) -> Shape:
         """Return the shape of the result for sources of these shapes."""
+        return problem_of(self._function(), "forward", *shapes).result_shapes[0]
+
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(problem_of(self._function(), "forward", *shapes))
+
+    def _extras(self) -> Mapping[str, object]:
+        return {"function": self._function()}
 
     def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
         return [whole(source.array.shape) for source in sources], whole(shape)
@@ -78,24 +88,7 @@ class WholeImage(ImageKernel):
         return shape, sources[0].array.dtype
 
 
-class FunctionKernel(WholeImage):
-    """A kernel that writes the whole result of a functional form; not a class of MPS."""
-
-    @abc.abstractmethod
-    def _function(self) -> Any:
-        """Return the functional form."""
-
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        return problem_of(self._function(), "forward", *shapes).result_shapes[0]
-
-    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        return Computation(problem_of(self._function(), "forward", *shapes))
-
-    def _extras(self) -> Mapping[str, object]:
-        return {"function": self._function()}
-
-
-class WholeImageKernel(FunctionKernel, MPSCNNKernel):
+class WholeImageKernel(WholeImage, MPSCNNKernel):
     """A kernel with one source that writes the whole result of a functional form."""
 
     fixed: ClassVar[tuple[str, ...]] = IMAGE

@@ -318,7 +318,7 @@ class Step:
 
 @describe_parameters
 @constructed(init=False, kw_only=True)
-class MPSNNFilterNode(Node, abc.ABC):
+class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
     """A kernel call in a graph: it reads images and states, and returns an image and a state for the gradient.
 
     Only the properties of a filter node can be changed. A node without a label receives a generated one, its kind and a
