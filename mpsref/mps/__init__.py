@@ -14,7 +14,7 @@ Names are those of MPS in snake_case. There is no device; ``backend`` selects wh
 
 from typing import Any
 
-from anymetal.fork_safe import importing, lazy
+from anymetal.fork_safe import lazy
 from mpsref.arguments.text import no_such_name
 
 _get, __dir__, __all__ = lazy(__name__, __file__)
@@ -22,13 +22,8 @@ _get, __dir__, __all__ = lazy(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     try:
-        value = _get(name)
+        return _get(name)
     except AttributeError:
         if name in __all__:
             raise
         raise no_such_name(__name__, name, f"{__name__}.graph") from None
-    from mpsref.mps.core.properties import hinting  # whatever has a name here has loaded it
-
-    with importing:
-        value = globals()[name] = hinting(value)
-    return value

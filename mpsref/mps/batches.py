@@ -17,22 +17,26 @@ from mpsref.arguments.parameters import integer
 from mpsref.errors import OrderError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image import MPSImage
+from mpsref.mps.core.properties import hinting
 from mpsref.mps.core.state import MPSState
 
 Member = TypeVar("Member", MPSImage, MPSState)
 Batch: TypeAlias = Sequence[Member] | Member
 
 
+@hinting
 def MPSImageBatchSynchronize(batch: Batch[MPSImage], command_buffer: MPSCommandBuffer | None = None) -> None:
     """Call :meth:`mpsref.mps.MPSImage.synchronize` for each image of a batch."""
     _synchronize(MPSImage, batch, command_buffer)
 
 
+@hinting
 def MPSStateBatchSynchronize(batch: Batch[MPSState], command_buffer: MPSCommandBuffer | None = None) -> None:
     """Call ``synchronize`` for each state of a batch."""
     _synchronize(MPSState, batch, command_buffer)
 
 
+@hinting
 def MPSImageBatchIncrementReadCount(batch: Batch[MPSImage], amount: int) -> int:
     """Add ``amount`` to the ``read_count`` of the temporary images of a batch.
 
@@ -56,6 +60,7 @@ def MPSImageBatchIncrementReadCount(batch: Batch[MPSImage], amount: int) -> int:
     return _increment(MPSImage, batch, amount)
 
 
+@hinting
 def MPSStateBatchIncrementReadCount(batch: Batch[MPSState], amount: int) -> int:
     """Add ``amount`` to the ``read_count`` of temporary states, as :func:`MPSImageBatchIncrementReadCount`."""
     return _increment(MPSState, batch, amount)

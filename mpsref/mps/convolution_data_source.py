@@ -32,7 +32,7 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNWeightsQuantizationType,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, instance_of, label_like
+from mpsref.mps.core.properties import Alias, hinting, instance_of, label_like
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import Buffer, Synchronized, SynchronizedState, check_buffers
 from mpsref.mps.core.types import MPSDataType, member
@@ -74,6 +74,7 @@ class MPSCNNConvolutionDataSource(Protocol):
         """Release the data."""
 
 
+@hinting
 @secure_coding(version=1, arguments=("descriptor", "weights", "biases", "kernel_weights_data_type", "label"))
 class ArrayConvolutionDataSource(SecureCoding):
     """A data source with float32 arrays, which kernels round to ``kernel_weights_data_type``.

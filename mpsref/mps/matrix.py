@@ -26,7 +26,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, Closed, PropertyError, instance_of
+from mpsref.mps.core.properties import Alias, Closed, PropertyError, hinting, instance_of
 from mpsref.mps.core.types import MPSDataType, member
 
 
@@ -69,6 +69,7 @@ class _Descriptor:
         return shape, tuple(strides)
 
 
+@hinting
 @dataclass
 class MPSMatrixDescriptor(_Descriptor):
     """The sizes, strides and data type of an array of matrices.
@@ -122,6 +123,7 @@ class MPSMatrixDescriptor(_Descriptor):
         return integer("columns", columns, 1) * member("data_type", data_type, MPSDataType).dtype.itemsize
 
 
+@hinting
 @dataclass
 class MPSVectorDescriptor(_Descriptor):
     """The length, stride and data type of an array of vectors.

@@ -41,7 +41,7 @@ from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.properties import Alias, describe_parameters
+from mpsref.mps.core.properties import Alias, describe_parameters, hinting
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import Buffer, Synchronized, SynchronizedState, check_buffers
 
@@ -480,6 +480,7 @@ class NormalizationArrays(SecureCoding):
         return f"<{type(self).__name__}: {self._channels} channels, epsilon={self._epsilon!r}>"
 
 
+@hinting
 @secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
 @describe_parameters
 class InstanceNormalizationDataSource(NormalizationArrays):
@@ -553,6 +554,7 @@ class InstanceNormalizationDataSource(NormalizationArrays):
 @secure_coding(
     version=1, arguments=("number_of_feature_channels", "number_of_groups", "gamma", "beta", "epsilon", "optimizer")
 )
+@hinting
 @describe_parameters
 class GroupNormalizationDataSource(InstanceNormalizationDataSource):
     """A data source of group normalization with arrays, and an optional optimizer.
@@ -597,6 +599,7 @@ def _checked_state(state: Any) -> Any:
     version=1,
     arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
 )
+@hinting
 @describe_parameters
 class BatchNormalizationDataSource(NormalizationArrays):
     """A data source of batch normalization with arrays and running statistics, and an optional optimizer.

@@ -50,6 +50,7 @@ from mpsref.mps.core.properties import (
     at_least,
     describe_parameters,
     fix,
+    hinting,
     initialize,
     instance_of,
     properties_of,
@@ -630,6 +631,7 @@ def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.removesuffix("_vectors") for name in names)
 
 
+@hinting
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
@@ -663,6 +665,7 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         return ("input_momentum",)
 
 
+@hinting
 @saved("optimizer_descriptor", "decay", "epsilon")
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     """RMSProp: :class:`mpsref.RMSProp`."""
@@ -695,6 +698,7 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
 DECAY = partial(number, low=0, high=1, below=True)
 
 
+@hinting
 @saved("optimizer_descriptor", "beta1", "beta2", "epsilon")
 class MPSNNOptimizerAdam(MPSNNOptimizer):
     """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first."""

@@ -17,6 +17,8 @@ Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 
 from __future__ import annotations
 
+import abc
+
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
@@ -37,10 +39,6 @@ class _Factors:
     scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column; a float as a property.", float)
     scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row; a float as a property.", float)
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
-
-    def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
-        """Return the functional form."""
-        raise NotImplementedError
 
 
 class _Nearest(_Factors):
@@ -64,6 +62,10 @@ class _Bilinear(_Factors):
 class MPSCNNUpsampling(_Factors, WholeImageKernel):
     """Base class of the upsampling kernels, (N, H, W, C) to (N, sy H, sx W, C)."""
 
+    @abc.abstractmethod
+    def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
+        """Return the functional form."""
+
     def _function(self) -> Upsampling:
         return self._spec(self.edge_mode)
 
@@ -82,6 +84,10 @@ class MPSCNNUpsamplingBilinear(_Bilinear, MPSCNNUpsampling):
 @constructed()
 class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
     """Base class of the upsampling gradients; of the source image only the size is used."""
+
+    @abc.abstractmethod
+    def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
+        """Return the functional form."""
 
     def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
         super()._configure(state, source)

@@ -81,8 +81,6 @@ def _zeros(shape: Shape) -> Array:
     return np.broadcast_to(np.float32(0), shape)
 
 
-
-
 def _part(shape: Shape, index: Index) -> Shape:
     """Return the shape of a part of an image."""
     whole = slice(None)

@@ -32,7 +32,7 @@ from mpsref.errors import OrderError, ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, Closed, Labelled, PropertyError, instance_of, refusal
+from mpsref.mps.core.properties import Alias, Closed, Labelled, PropertyError, hinting, instance_of, refusal
 from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
@@ -51,6 +51,7 @@ def length(low: int) -> Callable[[str, object], int]:
     return convert
 
 
+@hinting
 @dataclass
 class MPSImageDescriptor:
     """Size and format of a new image. Each attribute can be set, and is checked when it is set.

@@ -88,20 +88,6 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
     """
 
     __slots__ = ("_before", "_calls", "_configured_by", "_copy_of", "_crops", "_shape", "_state")
-    _calls: dict[tuple[Hashable, ...], Call]
-    """Up to 8 calls by shapes, each valid as long as all properties are the same objects."""
-    _configured_by: ForwardRecord | None
-    """The record of the last state that has configured a gradient kernel."""
-    _copy_of: Self | None
-    """Of the copy that an encode configures, the kernel."""
-    _before: tuple[object, ...]
-    """Of such a copy, the properties of the kernel when it was made."""
-    _state: Any
-    """Of such a copy, the state that the encode reads."""
-    _shape: Shape
-    """Of such a copy, the shape of the destination."""
-    _crops: Sequence[tuple[slice, slice]]
-    """Of such a copy, the rows and columns of the first sources that are read; all of others."""
 
     backend: Property[str | Backend | None] = Property(
         optional(backend_like),
@@ -112,10 +98,10 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
     label: Property[str | None] = Property(label_like, None, "A string that identifies the kernel; it is not saved.")
 
     def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
         for name, own in vars(cls).items():
             if name.startswith("encode") and inspect.isfunction(own) and "command_buffer" in own.__code__.co_varnames:
                 describe_encode(own)
+        super().__init_subclass__(**options)
         make_constructor(cls, MPSKernel, (), backend=None)
         if cls.__name__.startswith("MPS") and cls.__module__.startswith("mpsref."):
             describe_parameters(cls)
@@ -131,8 +117,25 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
             )
         check_keywords(cls, kwargs)
         made = super().__new__(cls)
-        made._calls, made._configured_by, made._copy_of, made._state, made._crops = {}, None, None, None, ()
+        made._start({}, None, None)
         return made
+
+    def _start(
+        self,
+        calls: dict[tuple[Hashable, ...], Call],
+        configured_by: ForwardRecord | None,
+        copy_of: Self | None,
+        before: tuple[object, ...] = (),
+        state: Any = None,
+    ) -> None:
+        """Set what a kernel keeps from one encode to the next, and what a copy knows of its encode; no properties."""
+        self._calls = calls  # up to 8 by shapes, each valid as long as all properties are the same objects
+        self._configured_by = configured_by  # the record of the last state that has configured a gradient kernel
+        self._copy_of = copy_of  # of the copy that an encode configures, the kernel
+        self._before = before  # of such a copy, the properties of the kernel when it was made
+        self._state = state  # of such a copy, the state that the encode reads
+        self._crops: Sequence[tuple[slice, slice]] = ()  # of such a copy, rows and columns to read of the first sources
+        self._shape: Shape = ()  # of such a copy, the shape of the destination
 
     @property
     def _kernel(self) -> Self:
@@ -143,13 +146,7 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
         """Return a copy to configure for one encode, so that an error changes nothing; see :meth:`_take`."""
         own = object.__new__(type(self))
         own.__dict__.update(self.__dict__)
-        put = object.__setattr__  # a private attribute is not checked
-        put(own, "_calls", self._calls)
-        put(own, "_configured_by", self._configured_by)
-        put(own, "_copy_of", self._copy_of or self)
-        put(own, "_before", tuple(vars(self).values()))
-        put(own, "_state", state)
-        put(own, "_crops", ())
+        own._start(self._calls, self._configured_by, self._copy_of or self, tuple(vars(self).values()), state)
         return own
 
     def _take(self, own: Self, call: Call | None = None) -> None:

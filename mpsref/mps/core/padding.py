@@ -24,7 +24,7 @@ from mpsref.arguments.text import shown
 from mpsref.errors import UnsupportedError
 from mpsref.geometry import Window
 from mpsref.mps.core.image import MPSImage, MPSImageDescriptor
-from mpsref.mps.core.properties import closed
+from mpsref.mps.core.properties import closed, hinting
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, edge_mode
@@ -37,6 +37,7 @@ from mpsref.padding import (
 )
 
 
+@hinting
 class MPSNNPadding:
     """Base class of custom padding policies.
 

@@ -19,7 +19,6 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
-from enum import Enum
 from types import FunctionType, MethodType
 from typing import (
     TYPE_CHECKING,
@@ -477,41 +476,31 @@ def unknown_keyword(method: Callable[..., object], given: Iterable[str]) -> Type
     return TypeError(f"{name} is no argument of {method.__qualname__}{like}; those are: {', '.join(known)}")
 
 
-_hinting: set[type] = set()
-"""Classes whose methods hint."""
-
-
 def hinting(value: T) -> T:
-    """Return a public name; calls of the function, or of methods of the class, hint at keywords in Swift's spelling.
+    """Decorate a class or a function: calls of it, and of methods of the class, hint at keywords in Swift's spelling.
 
     Without this, Python's error for the keyword, or for an argument that is missing then, comes without a suggestion.
+    Encodes and constructors of kernels and nodes are not changed, since they check their keywords themselves.
     """
     if isinstance(value, FunctionType):
         return cast(T, _hinting_function(value))
-    if isinstance(value, type) and not issubclass(value, (Enum, BaseException)):
-        for kind in value.__mro__:
-            if kind.__module__.startswith("mpsref.mps") and kind not in _hinting:
-                _hinting.add(kind)
-                for name, own in list(vars(kind).items()):
-                    if name in ("__init__", "__new__") or not name.startswith("_"):
-                        _hint_of_attribute(kind, name, own)
+    kind: Any = value
+    for name, own in list(vars(kind).items()):
+        if not name.startswith("_") or (name == "__init__" and not isinstance(kind.__new__, FunctionType)):
+            bound = isinstance(own, (classmethod, staticmethod))
+            function = own.__func__ if bound else own
+            if isinstance(function, FunctionType) and not hasattr(function, "hints"):
+                changed = _hinting_function(function)
+                type.__setattr__(kind, name, type(own)(changed) if bound else changed)
     return value
-
-
-def _hint_of_attribute(kind: type, name: str, own: Any) -> None:
-    """Replace a method of a class by one that hints."""
-    bound = isinstance(own, (classmethod, staticmethod))
-    function = own.__func__ if bound else own
-    if isinstance(function, FunctionType):
-        changed = _hinting_function(function)
-        type.__setattr__(kind, name, type(own)(changed) if bound else changed)
 
 
 def _hinting_function(function: FunctionType) -> FunctionType:
     """Return a function that checks its keywords before Python does."""
-    parameters = inspect.signature(function).parameters
-    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= {one.kind for one in parameters.values()}:
-        return function  # it passes them on
+    parameters = inspect.signature(function, follow_wrapped=False).parameters
+    kinds = {one.kind for one in parameters.values()}
+    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds or "unknown" in parameters:
+        return function  # it passes them on, or checks them
     names = frozenset(parameters)
     of_object, of_class, error = function.__name__ == "__init__", check_keywords, unknown_keyword
 
@@ -525,6 +514,7 @@ def _hinting_function(function: FunctionType) -> FunctionType:
     # With the globals of the function, by which doctest knows the functions of a module.
     made = FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
     functools.update_wrapper(made, function)
+    made.hints = True  # type: ignore[attr-defined]
     return made
 
 
@@ -532,6 +522,10 @@ class Closed:
     """Base class of objects on which no public attribute but a property can be set."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        hinting(cls)
 
     def __getattr__(self, name: str) -> Any:
         """Raise ``AttributeError`` with the name that is like it, also for a selector in Swift's spelling."""
@@ -570,13 +564,17 @@ def closed(kind: type[T]) -> type[T]:
         raise refusal(self, name)
 
     kind.__setattr__ = refuse  # type: ignore[method-assign]
-    return kind
+    return hinting(kind)
 
 
 class PropertyHolder:
     """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
 
     __getattr__, __setattr__ = Closed.__getattr__, Closed.__setattr__
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        hinting(cls)
 
     def _set_arguments(self, **values: Any) -> None:
         """Set the arguments of a constructor that :func:`make_constructor` makes."""

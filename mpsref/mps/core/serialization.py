@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.text import shown
-from mpsref.mps.core.properties import PropertyHolder, constructor_parameters, instance_of
+from mpsref.mps.core.properties import PropertyHolder, constructor_parameters, hinting, instance_of
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -153,6 +153,7 @@ DEEPEST = 100
 """Maximum depth of the lists and objects of a saved object."""
 
 
+@hinting
 def secure_coding(
     version: int, *, arguments: tuple[str, ...] | None = None, properties: tuple[str, ...] = ()
 ) -> Callable[[_C], _C]:

@@ -35,9 +35,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise no_such_name(__name__, name, __name__.rpartition(".")[0])
     with importing:
-        from mpsref.mps.core.properties import hinting  # whatever has a name here has loaded it
-
-        value = globals()[name] = hinting(getattr(importlib.import_module(_MODULES[name], __name__), name))
+        value = globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
     return value
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from mpsref.errors import NoGradientError, TrainingGraphWarning
 from mpsref.mps import graph
-from mpsref.mps.core.properties import closed, instance_of
+from mpsref.mps.core.properties import closed, hinting, instance_of
 from mpsref.mps.graph.compile import label, post_order
 from mpsref.mps.graph.inspection import columns
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, NodeHandler, image_node
@@ -80,6 +80,7 @@ def inherit_handles(
             summand.handle = None
 
 
+@hinting
 def training_graph(
     last: MPSNNFilterNode, gradient_image: MPSNNImageNode | None = None, node_handler: NodeHandler | None = None
 ) -> TrainingGraph:
