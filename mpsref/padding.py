@@ -15,6 +15,7 @@ Placement(offset=(0, 0), output_size=(56, 56), edge_mode='clamp', zero_pad_size=
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -69,8 +70,9 @@ class PaddingMethod(enum.IntFlag, boundary=enum.KEEP, metaclass=Suggesting):
 ALIGN = 3
 REMAINDER_RIGHT, REMAINDER_BOTTOM = 4, 8
 REMAINDER = REMAINDER_RIGHT | REMAINDER_BOTTOM
+TOP_LEFT, BOTTOM_RIGHT = int(PaddingMethod.AlignTopLeft), int(PaddingMethod.AlignBottomRight)
 SIZE = 0x7F0
-STYLE = {PaddingMethod.SizeValidOnly: -1, PaddingMethod.SizeSame: 0, PaddingMethod.SizeFull: 1}
+STYLE = {int(PaddingMethod.SizeValidOnly): -1, int(PaddingMethod.SizeSame): 0, int(PaddingMethod.SizeFull): 1}
 
 
 class Placement(NamedTuple):
@@ -133,15 +135,21 @@ TENSORFLOW_AVERAGE_POOLING_VALID_ONLY = PaddingPolicy(
 """``paddingForTensorflowAveragePoolingValidOnly``: TensorFlow's VALID [choice padding-tensorflow-valid]."""
 
 
-def _left(extra: int, method: PaddingMethod, axis: int) -> int:
+@functools.lru_cache(maxsize=256)
+def _bits(method: int) -> int:
+    """Return the checked bits as a number: operations on flags are slow."""
+    return int(_checked(method))
+
+
+def _left(extra: int, method: int, axis: int) -> int:
     """Return how many of the ``extra`` pixels lie before the image; fewer than 0 crops.
 
     Source: the helper code in ``MPSNeuralNetworkTypes.h`` and ``MPSState.h`` for the centred split [doc], taken
     literally for a negative ``extra``; the two aligned cases [choice padding-align-crop].
     """
-    if method & ALIGN == PaddingMethod.AlignTopLeft:
+    if method & ALIGN == TOP_LEFT:
         return extra
-    if method & ALIGN == PaddingMethod.AlignBottomRight:
+    if method & ALIGN == BOTTOM_RIGHT:
         return 0
     after = REMAINDER_RIGHT if axis == X else REMAINDER_BOTTOM
     return tdiv2(extra + (0 if method & after else 1))
@@ -166,7 +174,7 @@ def policy_forward(length: int, window: Window, method: int, axis: int) -> Pair:
     >>> policy_forward(224, Window(7, stride=2), PaddingMethod.SizeSame, axis=0)
     (112, 0)
     """
-    bits = _checked(method)
+    bits = _bits(method)
     style = STYLE[bits & SIZE]
     outputs = ceil_div(length + style * (window.extent - 1), window.stride)
     _positive(outputs, length, window, axis)
@@ -183,7 +191,7 @@ def policy_reverse(length: int, window: Window, method: int, axis: int) -> Pair:
     >>> policy_reverse(4, Window(3, stride=2), PaddingMethod.SizeFull, axis=0)
     (9, -1)
     """
-    bits = _checked(method)
+    bits = _bits(method)
     style = STYLE[bits & SIZE]
     outputs = (length - 1) * window.stride + 1 + style * (window.extent - 1)
     _positive(outputs, length, window, axis)

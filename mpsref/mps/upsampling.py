@@ -23,6 +23,7 @@ from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
+from mpsref.mps.core.call import made
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -43,7 +44,7 @@ class _Factors:
 
 class _Nearest(_Factors):
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
-        return UpsamplingNearest((self.integer_scale_factor_y, self.integer_scale_factor_x))
+        return made(UpsamplingNearest, (self.integer_scale_factor_y, self.integer_scale_factor_x))  # type: ignore[no-any-return]
 
 
 @constructed(init=False)
@@ -52,7 +53,8 @@ class _Bilinear(_Factors):
 
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
         scale = self.integer_scale_factor_y, self.integer_scale_factor_x
-        return UpsamplingBilinear(scale, self.align_corners, "clamp" if edge_mode is MPSImageEdgeMode.Clamp else "zero")
+        mode = "clamp" if edge_mode is MPSImageEdgeMode.Clamp else "zero"
+        return made(UpsamplingBilinear, scale, self.align_corners, mode)  # type: ignore[no-any-return]
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from mpsref.arguments.parameters import Pair, integer, real
 from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from mpsref.mps.core.call import Computation, Index, problem_of
+from mpsref.mps.core.call import Computation, Index, made, problem_of
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
@@ -94,8 +94,7 @@ class _Square(ImageKernel):
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         """Return the functional form for a window size and an offset."""
         parameters = [getattr(self, name) for name in self.recorded]
-        function: WindowedNormalization = self._spec_class(size, *parameters, offset)
-        return function
+        return made(self._spec_class, size, *parameters, offset)  # type: ignore[no-any-return]
 
     def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
         name = f"{self.prefixes[-1]}edge_mode"

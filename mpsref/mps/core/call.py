@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from mpsref.arguments.parameters import Pair
 from mpsref.mps.core.clip_regions import Region, overlap
 from mpsref.registry import Backend, Problem, Spec
 
+T = TypeVar("T")
+
 Index: TypeAlias = tuple[slice, ...]
 """The index of a part of an image."""
 
@@ -28,6 +30,12 @@ def problem_of(spec: Spec, method: str, *fields: Any) -> Problem:
     """Return the problem of a call of a functional form, the same object for equal arguments."""
     problem: Problem = spec.problems[method](spec, *fields)
     return problem
+
+
+@functools.lru_cache(maxsize=1024)
+def made(kind: Callable[..., T], *values: Any, **named: Any) -> T:
+    """Return a functional form, the same object for equal arguments."""
+    return kind(*values, **named)
 
 
 class Computation(NamedTuple):
@@ -58,7 +66,8 @@ class Computation(NamedTuple):
         """Return how many of the ``sources`` it reads."""
         if self.images is not None or self.problem is None:
             return sources if self.images is None else self.images
-        return min(sources, len(self.problem.input_shapes) - sum(operand is not None for operand in self.operands))
+        operands = [operand for operand in self.operands if operand is not None] if self.operands else ()
+        return min(sources, len(self.problem.arguments) - len(operands))
 
     def computed(
         self,
@@ -101,8 +110,11 @@ class Computation(NamedTuple):
     def operands_for(self, image: Array, operands: Sequence[Array | None] | None = None) -> list[Array]:
         """Return the operands, or others, in the dtypes that go with an image."""
         given = [one for one in (self.operands if operands is None else operands) if one is not None]
-        if not given:
-            return given
+        for one in given:
+            if operands is not None or one.dtype != image.dtype:
+                break
+        else:
+            return given  # of a kernel, which has checked the shapes
         assert self.problem is not None
         declared = list(self.problem.arguments.items())[-len(given) :]
         return [

@@ -72,21 +72,30 @@ _P = ParamSpec("_P")
 
 def of_zeros(shapes: Sequence[Shape]) -> list[ImageArgument]:
     """Return images of zeros of these shapes, without memory for their pixels."""
-    images = [_zeros(arrays.as_shape(f"shapes[{k}]", shape)) for k, shape in enumerate(shapes)]
+    images = map(_zeros, shapes)
     return [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
 
 
 @functools.lru_cache(maxsize=64)
 def _zeros(shape: Shape) -> Array:
-    return np.broadcast_to(np.float32(0), shape)
+    zeros = np.ndarray(shape, np.float32, _ZERO, strides=(0,) * len(shape))  # faster than numpy.broadcast_to
+    zeros.flags.writeable = False
+    return zeros
+
+
+_ZERO = np.zeros(1, np.float32)
 
 
 def _part(shape: Shape, index: Index) -> Shape:
-    """Return the shape of a part of an image."""
-    whole = slice(None)
-    return tuple([n if one == whole else len(range(n)[one]) for n, one in zip(shape, index, strict=True)])
+    """Return the shape of a part of an image, whose first and last slices have both ends."""
+    images, rows, columns, channels = index
+    _, height, width, _ = shape
+    if rows != WHOLE or columns != WHOLE:
+        height, width = len(range(height)[rows]), len(range(width)[columns])
+    return images.stop - images.start, height, width, channels.stop - channels.start
 
 
+WHOLE = slice(None)
 _array_of, _shape_of = operator.attrgetter("array"), operator.attrgetter("array.shape")
 _READERS = {
     prefix: operator.itemgetter(*(prefix + name for name in SourceProperties._fields))
@@ -160,22 +169,27 @@ class ImageKernel(MPSKernel):
         self._shape = shape
         indices, region = self._indices(sources, shape)
         parts = [_part(source.array.shape, index) for source, index in zip(sources, indices, strict=True)]
-        computation = None if 0 in region.shape[1:] else self._problem(parts, region.size)
-        reads = [
-            None if part == source.array.shape else index
-            for part, source, index in zip(parts, sources, indices, strict=True)
-        ]
+        written, number, computation = region.shape, len(sources), None
+        if 0 not in written[1:]:
+            computation = self._problem(parts, written[1:3])
+            number = computation.count_of(number)
+        is_whole, is_empty = written == shape, 0 in written
         return Call(
             computation,
-            tuple(reads),
-            len(sources) if computation is None else computation.count_of(len(sources)),
+            tuple(
+                [
+                    None if part == source.array.shape else index
+                    for part, source, index in zip(parts, sources, indices, strict=True)
+                ]
+            ),
+            number,
             self.destination_name,
             shape,
             None if dtype.newbyteorder("=") == sources[0].array.dtype.newbyteorder("=") else dtype,
             region,
-            region.shape == shape,
-            0 in region.shape,
-            computation is not None and computation.is_all and region.shape == shape and 0 not in shape,
+            is_whole,
+            is_empty,
+            computation is not None and computation.is_all and is_whole and not is_empty,
             self._record(sources, indices, shape, region) if state is None else state.record,
         )
 
@@ -227,12 +241,12 @@ class ImageKernel(MPSKernel):
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
-        depth = region.shape[0]
+        depth = count(region.images)
         indices: list[Index] = []
         for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
             z = self._source_properties(k).offset.z
             images = images_read(source.name, self._property_name(k, "offset"), source.array.shape, z, depth)
-            rows, columns = self._crops[k] if k < len(self._crops) else (slice(None), slice(None))
+            rows, columns = self._crops[k] if k < len(self._crops) else (WHOLE, WHOLE)
             indices.append((images, rows, columns, read))
         return indices, region
 
@@ -261,7 +275,8 @@ class ImageKernel(MPSKernel):
         """
         if not shapes:
             raise TypeError("infer_padding has no arguments; pass the shape (N, H, W, C) of each source")
-        return self._place(of_zeros(shapes), None, None)[0]
+        legal = [arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes)]
+        return self._place(of_zeros(legal), None, None)[0]
 
     def destination_image_descriptor_for_source_images(
         self, source_images: Sequence[ImageLike], source_states: Sequence[MPSState] | MPSState | None = None

@@ -256,21 +256,21 @@ class WindowedGradient(MPSCNNGradientKernel):
         """
         if self.has_source_size:
             return ()
-        (column, row, _), _ = state.primary_origin(g.array.shape)
+        (column, row, _), _ = state._primary_origin(g.array.shape)
         width, height, _ = state.record.clip_rect.size
         return ((slice(row, row + height), slice(column, column + width)),)
 
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
-        primary, secondary = self._source_properties(0), self._source_properties(1)
-        if primary.geometry != secondary.geometry:
+        primary, secondary = self._source_properties(0)[2:8], self._source_properties(1)[2:8]
+        if primary != secondary:
             raise ValueError(
-                f"kernel size, strides and dilations (x before y) are {primary.geometry} for the primary and "
-                f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
+                f"kernel size, strides and dilations (x before y) are {primary} for the primary and {secondary} for "
+                "the secondary image; both must be those of the forward kernel"
             )
 
     def _check_geometry(self, state: MPSNNGradientState) -> None:
-        own, forward = self._source_properties(1).geometry, state.source.geometry
+        own, forward = self._source_properties(1)[2:8], state.record.sources[0][2:8]
         if own != forward:
             raise ValueError(
                 f"kernel size, strides and dilations (x before y) are {own}; those of the forward kernel in "
@@ -283,9 +283,10 @@ class WindowedGradient(MPSCNNGradientKernel):
         Source: secondary properties, and the kernel offset for a clip origin of 0 [doc]. The others follow from the
         adjoint [math], or are chosen so that destination and source pixels coincide [choice pooling-state-position].
         """
-        record, forward = state.record, state.source
+        record = state.record
+        forward = record.sources[0]
         self._check_secondary(state, x.array.shape)
-        primary_offset, primary_channel = state.primary_origin(g.array.shape)
+        primary_offset, primary_channel = state._primary_origin(g.array.shape)
         if not self.has_source_size:
             primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _parts_read
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])

@@ -117,23 +117,16 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
             )
         check_keywords(cls, kwargs)
         made = super().__new__(cls)
-        made._start({}, None, None)
+        made._start()
         return made
 
-    def _start(
-        self,
-        calls: dict[tuple[Hashable, ...], Call],
-        configured_by: ForwardRecord | None,
-        copy_of: Self | None,
-        before: tuple[object, ...] = (),
-        state: Any = None,
-    ) -> None:
+    def _start(self) -> None:
         """Set what a kernel keeps from one encode to the next, and what a copy knows of its encode; no properties."""
-        self._calls = calls  # up to 8 by shapes, each valid as long as all properties are the same objects
-        self._configured_by = configured_by  # the record of the last state that has configured a gradient kernel
-        self._copy_of = copy_of  # of the copy that an encode configures, the kernel
-        self._before = before  # of such a copy, the properties of the kernel when it was made
-        self._state = state  # of such a copy, the state that the encode reads
+        self._calls: dict[tuple[Hashable, ...], Call] = {}  # up to 8 by shapes, valid with the same properties
+        self._configured_by: ForwardRecord | None = None  # of the last state that has configured a gradient kernel
+        self._copy_of: Self | None = None  # of the copy that an encode configures, the kernel
+        self._before: tuple[object, ...] = ()  # of such a copy, the properties of the kernel when it was made
+        self._state: Any = None  # of such a copy, the state that the encode reads
         self._crops: Sequence[tuple[slice, slice]] = ()  # of such a copy, rows and columns to read of the first sources
         self._shape: Shape = ()  # of such a copy, the shape of the destination
 
@@ -146,7 +139,13 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
         """Return a copy to configure for one encode, so that an error changes nothing; see :meth:`_take`."""
         own = object.__new__(type(self))
         own.__dict__.update(self.__dict__)
-        own._start(self._calls, self._configured_by, self._copy_of or self, tuple(vars(self).values()), state)
+        put = object.__setattr__  # since names that are private need no check
+        put(own, "_calls", self._calls)
+        put(own, "_configured_by", self._configured_by)
+        put(own, "_copy_of", self._copy_of or self)
+        put(own, "_before", tuple(vars(self).values()))
+        put(own, "_state", state)
+        put(own, "_crops", ())
         return own
 
     def _take(self, own: Self, call: Call | None = None) -> None:

@@ -329,7 +329,9 @@ class MPSNNGradientState(MPSImageSizeEncodingState):
         -----
         Combines the two rules in ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc, choice pooling-state-position].
         """
-        gradient_shape = as_shape("gradient_shape", gradient_shape)
+        return self._primary_origin(as_shape("gradient_shape", gradient_shape))
+
+    def _primary_origin(self, gradient_shape: Shape) -> tuple[MPSOffset, int]:
         record = self._record
         (x, y, z), (width, height, depth) = record.clip_rect
         origins = z, y, x, record.destination_feature_channel_offset
