@@ -375,13 +375,13 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         own = int(self.is_secondary_source_filter)
         return 1 - own if self.operation == "multiply" else own
 
-    def _configure(self, state: MPSCNNArithmeticGradientState, source: Shape) -> None:
-        """Set the strides of the source image."""
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        """Return the strides of the source image."""
         expected = state.record.source_shapes[self._passed]
-        if source != expected:
-            raise ShapeError(f"source_image has shape {source}; that of the forward pass was {expected}")
+        if x != expected:
+            raise ShapeError(f"source_image has shape {x}; that of the forward pass was {expected}")
         strides = state.function.operands[self._passed].strides
-        self._assign(**{f"secondary_{name}": step for name, step in zip(STRIDES, strides, strict=True)})
+        return {f"secondary_{name}": step for name, step in zip(STRIDES, strides, strict=True)}
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         g, source = shapes

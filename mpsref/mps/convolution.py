@@ -145,9 +145,10 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
 
     forward_class = MPSCNNConvolution
 
-    def _family_configuration(self, state: MPSCNNConvolutionGradientState) -> Mapping[str, object]:
-        offset, (y, x) = state.source.offset, state.source.windows
-        return {"secondary_offset": offset._replace(x=offset.x - x.center, y=offset.y - y.center)}
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        offset, (rows, columns) = state.source.offset, state.source.windows
+        first = offset._replace(x=offset.x - columns.center, y=offset.y - rows.center)
+        return {**super()._configuration(state, g, x), "secondary_offset": first}
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         shape, dtype = super()._place(sources, asked, state)

@@ -211,11 +211,13 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         if state is None:
-            return self._infer_padding(sources)
+            return self._place(sources, None, None)
         size = self._configure_from(state)
         return self._destination_shape(sources, size), sources[0].array.dtype.newbyteorder("=")
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        if asked is not None:
+            return super()._place(sources, asked, state)
         properties = self._source_properties(0)
         shape = sources[0].array.shape
         size, (y, x) = reverse_placement(shape[1:3], properties.windows, suggested_method(self.padding))
@@ -262,8 +264,9 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         raise ValueError("gradient_state is None; pass the state of the forward pass, which has the offsets")
 
-    def _family_configuration(self, state: MPSCNNConvolutionTransposeGradientState) -> Mapping[str, object]:
-        return {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        offsets = {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
+        return {**super()._configuration(state, g, x), **offsets}
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         if state is None:

@@ -28,7 +28,7 @@ gradient for a slice.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Never
 
 from mpsref.arguments.arrays import Array, DType, Shape
@@ -50,7 +50,7 @@ from mpsref.mps.core.properties import (
     optional,
     unknown_keyword,
 )
-from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
+from mpsref.mps.core.state import DestinationState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
@@ -146,12 +146,11 @@ class MPSNNPadGradient(_PadSizes, WholeImageGradient):
     fixed = tuple(name for name in WholeImageGradient.fixed if name != "secondary_edge_mode")
     secondary_edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the forward kernel.")
 
-    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
-        super()._configure(state, source)
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
         function: Pad = state.record.extras["function"]
         before, after = (MPSImageCoordinate(x, y, c) for y, x, c in (function.before, function.after))
-        self._assign(padding_size_before=before, padding_size_after=after)
-        self._assign(secondary_edge_mode=state.source.edge_mode)
+        sizes = {"padding_size_before": before, "padding_size_after": after}
+        return {**super()._configuration(state, g, x), **sizes, "secondary_edge_mode": state.source.edge_mode}
 
     def _function(self, g: Shape) -> Pad:
         return Pad(*self._padding(), EDGES[self.secondary_edge_mode])
@@ -259,9 +258,9 @@ class MPSNNReshapeGradient(WholeImageGradient):
     forward_class = MPSNNReshape
     element_order = MPSNNReshape.element_order
 
-    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
-        super()._configure(state, source)
-        self._assign(element_order=state.record.extras["function"].element_order)
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        order = state.record.extras["function"].element_order
+        return {**super()._configuration(state, g, x), "element_order": order}
 
     def _function(self, g: Shape) -> Reshape:
         _, height, width, channels = g if self._state is None else self._state.record.destination_shape

@@ -15,6 +15,7 @@ fully-connected-order].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
@@ -27,7 +28,7 @@ from mpsref.mps.convolution import (
     WeightParameters,
 )
 from mpsref.mps.convolution_data_source import LoadedWeights
-from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState, WeightedGradientKernel, WeightedKernel
+from mpsref.mps.convolution_kernel import WeightedGradientKernel, WeightedKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
@@ -85,8 +86,8 @@ class MPSCNNFullyConnectedGradient(MPSCNNConvolutionGradient):
         super()._check_loaded(loaded)
         _check_whole_image(self, loaded)
 
-    def _family_configuration(self, state: MPSCNNConvolutionGradientState) -> Mapping[str, object]:
-        return {"secondary_offset": MPSOffset(0, 0, state.source.offset.z)}
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        return {**super()._configuration(state, g, x), "secondary_offset": MPSOffset(0, 0, state.source.offset.z)}
 
     def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
         """Nothing is read outside the image."""

@@ -30,7 +30,6 @@ from mpsref.kernels import Convolution
 from mpsref.mps.core.call import Computation
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Argument, constructed
-from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
     Bound,
@@ -102,9 +101,8 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
 
     forward_class = MPSNNGramMatrixCalculation
 
-    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
-        super()._configure(state, source)
-        self._assign(alpha=state.record.extras["alpha"])
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        return {**super()._configuration(state, g, x), "alpha": state.record.extras["alpha"]}
 
     def _function(self, g: Shape) -> Convolution:
         return PIXEL

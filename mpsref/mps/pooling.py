@@ -35,7 +35,7 @@ from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
-from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
+from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode
 from mpsref.registry import Backend
@@ -198,8 +198,9 @@ class MPSCNNPoolingGradient(_Pooling, WindowedGradient):
     stride_in_pixels_x = Alias("secondary_stride_in_pixels_x", "Distance of two forward windows in x.")
     stride_in_pixels_y = Alias("secondary_stride_in_pixels_y", "Distance of two forward windows in y.")
 
-    def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
-        return {"source_size": state.record.clip_rect.size, **state.record.extras}
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        record = state.record
+        return {**super()._configuration(state, g, x), "source_size": record.clip_rect.size, **record.extras}
 
     def _kernel_offset(self, window: Window, offset: int) -> int:
         return offset - window.pooling_kernel_offset()

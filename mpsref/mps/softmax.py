@@ -21,13 +21,10 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
-from mpsref.errors import ShapeError
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
 from mpsref.mps.core.call import Call
-from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
 
 TOLERANCE = 1e-2
@@ -58,7 +55,7 @@ class _SoftMaxGradient(PixelwiseGradient):
     With ``validate=True`` its probabilities must sum to 1 within 0.01 at each pixel; ``ValueError`` if not.
     """
 
-    reads_result = True
+    _reads_result = True
     function: ClassVar[OverChannels]
 
     validate = Property(flag, False, "Whether to check that the image is a forward result.")
@@ -83,21 +80,10 @@ class _SoftMaxGradient(PixelwiseGradient):
                 )
         return super()._run_with_state(state, call, images, target)
 
-    def _parts_read(self, state: Any, g: ImageArgument) -> Sequence[tuple[slice, slice]]:
-        """Read the forward clip rectangle of the result, too."""
-        (column, row, _), (width, height, _) = state.record.clip_rect
-        return *super()._parts_read(state, g), (slice(row, row + height), slice(column, column + width))
-
-    def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
-        if shape != state.record.destination_shape:
-            raise ShapeError(
-                f"source_image has shape {shape}; it must be the result of the forward pass, "
-                f"{state.record.destination_shape}"
-            )
-
-    def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
         record = state.record
         return {
+            **super()._configuration(state, g, x),
             "secondary_offset": state.source.offset._replace(z=record.clip_rect.origin.z),
             "secondary_source_feature_channel_offset": record.destination_feature_channel_offset,
             "secondary_source_feature_channel_max_count": record.destination_feature_channels,

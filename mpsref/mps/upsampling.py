@@ -18,6 +18,8 @@ Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
+from typing import Any
 
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
@@ -25,7 +27,6 @@ from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core.call import made
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed
-from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
@@ -91,15 +92,15 @@ class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
     def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
         """Return the functional form."""
 
-    def _configure(self, state: MPSNNGradientState, source: Shape) -> None:
-        super()._configure(state, source)
-        self._assign(secondary_edge_mode=state.source.edge_mode)
-        function, forward = self._spec(self.secondary_edge_mode), state.record.extras["function"]
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        known, mode = super()._configuration(state, g, x), state.source.edge_mode
+        function, forward = self._spec(mode), state.record.extras["function"]
         if function != forward:
             raise ValueError(
                 f"the gradient is that of {function!r}; gradient_state was left by {forward!r}: make the gradient with "
                 "the same factors and corners"
             )
+        return {**known, "secondary_edge_mode": mode}
 
     def _function(self, g: Shape) -> Upsampling:
         return self._spec(self.secondary_edge_mode)

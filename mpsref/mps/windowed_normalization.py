@@ -195,9 +195,9 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, WindowedGradient):
     accepts_lists = True
     forward_class = MPSCNNCrossChannelNormalization
 
-    def _check_geometry(self, state: Any) -> None:
-        super()._check_geometry(state)
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
         self._check_recorded(state, ("kernel_size",))
+        return super()._configuration(state, g, x)
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         if at_the_source(self, shapes, size):

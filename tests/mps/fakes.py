@@ -71,8 +71,8 @@ class ShiftGradient(WindowedGradient):
     forward_class = Shift
     factor = Property(at_least(1), 1, "What pixels are multiplied by.")
 
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
-        return dict(state.record.extras)
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, Any]:
+        return {**super()._configuration(state, g, x), **state.record.extras}
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         effective = self.primary_offset._replace(

@@ -21,13 +21,13 @@ class Pair:
         self.kind, self.arguments, self.function = forward, arguments, function
         self.gradient = lambda: gradient(*arguments, **checks)
         self.unchecked = lambda: gradient(*arguments)
-        self.reads_result = not isinstance(function, Neuron)
+        self._reads_result = not isinstance(function, Neuron)
 
     def forward(self, **properties: Any) -> Any:
         return self.kind(*self.arguments, **properties)
 
     def slope(self, g: Array, x: Array, y: Array) -> Array:
-        result: Array = self.function.gradient(g, y if self.reads_result else x)
+        result: Array = self.function.gradient(g, y if self._reads_result else x)
         return result
 
     def brute_force(self, x: Array, g: Array, o: tuple[int, int], clamp: bool) -> tuple[Array, Array]:
@@ -65,12 +65,12 @@ def test_offsets_and_edge_modes(pair: Pair, size: tuple[int, int], offset: tuple
     y, state = forward.encode(x, destination_size=size, return_state=True)
     expected_y, expected_dx = pair.brute_force(x, g, offset[::-1], edge_mode == "clamp")
     np.testing.assert_allclose(y, expected_y, rtol=1e-13)
-    gradient, source = pair.gradient(), y if pair.reads_result else x
+    gradient, source = pair.gradient(), y if pair._reads_result else x
     np.testing.assert_allclose(gradient.encode(g, source, state), expected_dx, rtol=1e-11, atol=1e-14)
     if any(offset) or size == x.shape[1:3]:  # by hand: what the state has set, into a given destination
         given = np.full(x.shape, 7.0)
         np.testing.assert_allclose(gradient.encode(g, source, None, given), expected_dx, rtol=1e-11, atol=1e-14)
-    if not pair.reads_result:  # a part of it
+    if not pair._reads_result:  # a part of it
         gradient.clip_rect = (1, 1, 0), (3, 2, 2)
         part = gradient.encode(g, source, state)
         np.testing.assert_allclose(part[:, 1:3, 1:4], expected_dx[:, 1:3, 1:4], rtol=1e-12, atol=1e-15)
@@ -90,7 +90,7 @@ def test_a_forward_clip_and_channels(pair: Pair) -> None:
     part, read = y[1:2, 2:, 1:3, 8:], x[2:, :2, 2:4, 4:]
     np.testing.assert_array_equal(part, pair.function.forward(read))
     g = rng.standard_normal(y.shape)
-    dx = pair.gradient().encode(g, y if pair.reads_result else x, state)
+    dx = pair.gradient().encode(g, y if pair._reads_result else x, state)
     expected = np.zeros_like(x)
     expected[2:, :2, 2:4, 4:] = pair.slope(g[1:2, 2:, 1:3, 8:], read, part)
     np.testing.assert_allclose(dx, expected, rtol=1e-13)

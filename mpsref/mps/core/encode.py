@@ -108,7 +108,7 @@ class ImageKernel(MPSKernel):
     """A kernel that reads source images and writes one destination image; not a class of MPS."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("",)
-    """For each source, the prefix of its property names."""
+    """For each source, the prefix of its property names; none: the properties are tuples with a value for each."""
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
     """The state for the gradient kernel."""
@@ -202,14 +202,18 @@ class ImageKernel(MPSKernel):
         return {name: getattr(self, name) for name in self.recorded}
 
     def _property_name(self, k: int, name: str) -> str:
-        return self.prefixes[k] + name
+        return self.prefixes[k] + name if self.prefixes else f"{name}[{k}]"
 
     def _source_properties(self, k: int) -> SourceProperties:
         return SourceProperties._make(_READERS[self.prefixes[k]](vars(self)))
 
     def _assign_to_source(self, k: int, **values: object) -> None:
-        """Set properties of one source like :meth:`_assign`."""
-        self._assign(**{self.prefixes[k] + name: value for name, value in values.items()})
+        """Set properties of one source like :meth:`_assign`; without prefixes they are tuples."""
+        if self.prefixes:
+            self._assign(**{self.prefixes[k] + name: value for name, value in values.items()})
+            return
+        known = vars(self)
+        self._assign(**{name: (*known[name][:k], value, *known[name][k + 1 :]) for name, value in values.items()})
 
     def _channels_needed(self, k: int) -> int | None:
         """Return how many channels the kernel reads from source ``k``; ``None``: as many as there are."""
@@ -821,6 +825,7 @@ class MPSCNNMultiaryKernel(ImageKernel):
     """
 
     state_class = MPSNNMultiaryGradientState
+    prefixes = ()
 
     source_count: Argument[int] = Argument(at_least(1), "The number of source images, >= 1.")
     offset = PerSource(MPSCNNKernel.offset)
@@ -926,13 +931,5 @@ class MPSCNNMultiaryKernel(ImageKernel):
             raise ValueError(f"index is {number}; it must be < source_count={self.source_count}")
         return number
 
-    def _property_name(self, k: int, name: str) -> str:
-        return f"{name}[{k}]"
-
     def _source_properties(self, k: int) -> SourceProperties:
         return SourceProperties._make(getattr(self, name)[k] for name in SourceProperties._fields)
-
-    def _assign_to_source(self, k: int, **values: object) -> None:
-        for name, value in values.items():
-            known = getattr(self, name)
-            self._assign(**{name: (*known[:k], value, *known[k + 1 :])})

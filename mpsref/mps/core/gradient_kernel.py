@@ -206,12 +206,17 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         """Raise ``ValueError`` if the kernel needs a state."""
 
-    def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
-        """Raise ``ShapeError`` unless the secondary image has the shape of the forward source."""
-        if shape != state.record.source_shapes[0]:
-            raise ShapeError(
-                f"source_image has shape {shape}; that of the forward pass was {state.record.source_shapes[0]}"
-            )
+    _reads_result: ClassVar[bool] = False
+    """Whether the source image is the forward result in place of the forward source."""
+
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        """Return the properties that a state determines, for images of these shapes; ``ShapeError`` for others."""
+        record = state.record
+        expected = record.destination_shape if self._reads_result else record.source_shapes[0]
+        if x != expected:
+            result = "the result of the forward pass has" if self._reads_result else "that of the forward pass was"
+            raise ShapeError(f"source_image has shape {x}; {result} {expected}")
+        return {}
 
 
 class WindowedGradient(MPSCNNGradientKernel):
@@ -227,7 +232,7 @@ class WindowedGradient(MPSCNNGradientKernel):
             return self._infer_reverse_padding(g, x)
         if asked is None:
             self._check_geometry(state)
-            self._configure(state, g, x)
+            self._assign(**self._configuration(state, g.array.shape, x.array.shape))
         if state is not None and (asked is None or self._is_configured_by(state, g)):
             self._crops = self._parts_read(state, g)
         return super()._place(sources, state.record.source_shapes[0] if asked is None else asked, state)
@@ -250,15 +255,18 @@ class WindowedGradient(MPSCNNGradientKernel):
         return g.array.shape[1] in (height, clip.height) and g.array.shape[2] in (width, clip.width)
 
     def _parts_read(self, state: Any, g: ImageArgument) -> Sequence[tuple[slice, slice]]:
-        """Return rows and columns to read: without ``source_size``, only the forward clip rectangle of the gradient.
+        """Return rows and columns to read: without ``source_size``, only the forward clip rectangle of results.
 
         A kernel without this property reads every pixel of its source gradient.
         """
         if self.has_source_size:
             return ()
         (column, row, _), _ = state._primary_origin(g.array.shape)
-        width, height, _ = state.record.clip_rect.size
-        return ((slice(row, row + height), slice(column, column + width)),)
+        corner, (width, height, _) = state.record.clip_rect
+        parts = [(slice(row, row + height), slice(column, column + width))]
+        if self._reads_result:
+            parts.append((slice(corner.y, corner.y + height), slice(corner.x, corner.x + width)))
+        return parts
 
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
@@ -277,43 +285,38 @@ class WindowedGradient(MPSCNNGradientKernel):
                 f"gradient_state are {forward}: make the gradient kernel with the same"
             )
 
-    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> None:
-        """Set the properties that a state with one source determines.
+    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
+        """Return the properties that a state with one source determines.
 
         Source: secondary properties, and the kernel offset for a clip origin of 0 [doc]. The others follow from the
         adjoint [math], or are chosen so that destination and source pixels coincide [choice pooling-state-position].
         """
-        record = state.record
+        known, record = super()._configuration(state, g, x), state.record
         forward = record.sources[0]
-        self._check_secondary(state, x.array.shape)
-        primary_offset, primary_channel = state._primary_origin(g.array.shape)
+        primary_offset, primary_channel = state._primary_origin(g)
         if not self.has_source_size:
             primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _parts_read
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
         y_window, x_window = self._source_properties(1)._replace(offset=forward.offset).windows
-        self._assign(
-            primary_offset=primary_offset,
-            primary_source_feature_channel_offset=primary_channel,
-            primary_source_feature_channel_max_count=record.destination_feature_channels,
-            secondary_offset=forward.offset,
-            secondary_edge_mode=forward.edge_mode,
-            secondary_source_feature_channel_offset=forward.source_feature_channel_offset,
-            secondary_source_feature_channel_max_count=forward.source_feature_channel_max_count,
-            destination_feature_channel_offset=forward.source_feature_channel_offset,
-            clip_rect=clip_rect,
-            kernel_offset_x=self._kernel_offset(x_window, x_window.kernel_offset(corner.x)),
-            kernel_offset_y=self._kernel_offset(y_window, y_window.kernel_offset(corner.y)),
-        )
-        self._assign(**self._family_configuration(state))
+        return {
+            **known,
+            "primary_offset": primary_offset,
+            "primary_source_feature_channel_offset": primary_channel,
+            "primary_source_feature_channel_max_count": record.destination_feature_channels,
+            "secondary_offset": forward.offset,
+            "secondary_edge_mode": forward.edge_mode,
+            "secondary_source_feature_channel_offset": forward.source_feature_channel_offset,
+            "secondary_source_feature_channel_max_count": forward.source_feature_channel_max_count,
+            "destination_feature_channel_offset": forward.source_feature_channel_offset,
+            "clip_rect": clip_rect,
+            "kernel_offset_x": self._kernel_offset(x_window, x_window.kernel_offset(corner.x)),
+            "kernel_offset_y": self._kernel_offset(y_window, y_window.kernel_offset(corner.y)),
+        }
 
     def _kernel_offset(self, window: Window, offset: int) -> int:
         """Return the value of the property for a position of the rotated kernel on the zero-inserted gradient."""
         return offset
-
-    def _family_configuration(self, state: Any) -> Mapping[str, object]:
-        """Return further properties that a state determines, or other values for the common ones."""
-        return {}
 
     def _clip_of_images(self, z: int, depth: int, number: int) -> MTLRegion | None:
         """Return the clip rectangle of the kernel with the images of the forward pass."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,9 +98,6 @@ def at_the_source(kernel: MPSCNNGradientKernel, shapes: Sequence[Shape], size: P
 class PixelwiseGradient(WindowedGradient):
     """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
-    reads_result: ClassVar[bool] = False
-    """Whether the other image is the forward result in place of the source."""
-
     @abc.abstractmethod
     def _function(self) -> Any:
         """Return the functional form."""
@@ -135,11 +132,11 @@ class PixelwiseGradient(WindowedGradient):
         clamp, offset = self.secondary_edge_mode is MPSImageEdgeMode.Clamp, self.secondary_offset
         first = offset.y - self.primary_offset.y, offset.x - self.primary_offset.x
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
-        _, height, width, _ = self._shape if self.reads_result else other.shape
+        _, height, width, _ = self._shape if self._reads_result else other.shape
         size = height, width
         total = at_sources(g.astype(np.result_type(g, np.float32)), first, size, clamp, add=True)
         known = np.ones((1, *size, 1), bool)
-        if self.reads_result:
+        if self._reads_result:
             other = at_sources(other, first, size, clamp)
             known = at_sources(np.ones((1, *g.shape[1:3], 1), bool), first, size, clamp)
         total, other = (read(image, begin, part, clamp=True) for image in (total, other))

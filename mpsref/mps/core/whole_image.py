@@ -111,17 +111,13 @@ class WholeImageGradient(MPSCNNGradientKernel):
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         g, source = (source.array.shape for source in sources)
         if state is not None:
-            self._configure(state, source)
+            self._assign(**self._configuration(state, g, source))
         expected, shape = self._shapes(g, source)
         if g != expected:
             raise ShapeError(f"source_gradient has shape {g}; the result of the forward pass has {expected}")
         require_defaults(self, *self.fixed)
         require_whole(self, asked, shape)
         return shape, sources[0].array.dtype
-
-    def _configure(self, state: Any, source: Shape) -> None:
-        """Set the properties that a state determines."""
-        self._check_secondary(state, source)
 
     def _shapes(self, g: Shape, source: Shape) -> tuple[Shape, Shape]:
         """Return the shapes of the source gradient and of the result."""
