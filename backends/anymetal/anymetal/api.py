@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any, TypeAlias
@@ -46,6 +46,9 @@ class Launch:
     """What the checks found, below the level of an error."""
     unreached: tuple[Place, ...] = ()
     """With ``sanitize``: the lines of the kernel that no thread reached."""
+    unread: Mapping[int | str, int] | None = field(default=None, repr=False)
+    """With ``unread=True``: the number of elements that no thread read, for each buffer that the kernel only reads; and
+    by the name of threadgroup memory the bytes that were written last and not read, of all threadgroups."""
 
 
 class Kernel:
@@ -251,7 +254,13 @@ class Kernel:
         if not self._function.device.checks:
             return Launch(changed)
         counts = {i: done.written[numbers[i]] // array.itemsize for i, array in written.items()}
-        return Launch(changed, counts, tuple(done.findings), tuple(done.unreached))
+        unread: dict[int | str, int] | None = None
+        if self._function.device.counts_unread and done.unread is not None:
+            unread = {key: value for key, value in done.unread.items() if isinstance(key, str)}
+            for i, array in arrays.items():
+                if not any(position[i] == position[j] for j in written):
+                    unread[i] = done.unread[numbers[i]] // array.itemsize
+        return Launch(changed, counts, tuple(done.findings), tuple(done.unreached), unread)
 
     def _run(self, call: Call) -> Results:
         name = self._function.signature.name
@@ -481,6 +490,7 @@ def compile(
     isolate: bool = False,
     trials: int | None = None,
     schedule: int | None = None,
+    unread: bool = False,
 ) -> Library:
     """Compile Metal Shading Language; the kernels take NumPy arrays, and run on the CPU with checks of their behaviour.
 
@@ -524,6 +534,9 @@ def compile(
     schedule : int, optional
         The number of the only interleaving to try, as a finding tells it: it is the same in each launch of the kernel
         with as many threads.
+    unread : bool, optional
+        Whether a launch with ``sanitize`` counts the elements that no thread read, in ``Launch.unread``: an input of
+        which a part has no influence on the results. It takes more memory and time.
 
     Returns
     -------
@@ -566,13 +579,13 @@ def compile(
             f"constants is of type {type(constants).__name__}; it is a mapping from indices or names to values"
         )
     tried = {name: value for name, value in (("trials", trials), ("schedule", schedule)) if value is not None}
-    given: dict[str, object] = {"levels": levels, "suppress": suppress, "isolate": isolate, **tried}
+    given: dict[str, object] = {"levels": levels, "suppress": suppress, "isolate": isolate, **tried, "unread": unread}
     refuse(runtime, {"denormals": denormals != "keep", **given})
     if runtime == "metalcompute":
         folders = []  # the package includes no files
     options = {"version": version, "include": [*folders, *_sequence(include)], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
-    device |= {"suppress": suppress, **tried}
+    device |= {"suppress": suppress, **tried, "unread": unread}
     return Library(Request(text, options, device, dict(constants or {}), runtime), isolate)
 
 

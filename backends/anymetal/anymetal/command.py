@@ -198,6 +198,10 @@ def msl(
     trials: Annotated[
         int | None, typer.Option(help="How many interleavings of atomic operations to try, if these matter: 4.")
     ] = None,
+    expect_read: Annotated[
+        list[str] | None,
+        typer.Option(help="Fail if a part of this buffer or threadgroup memory is not read by any thread."),
+    ] = None,
     schedule: Annotated[
         int | None, typer.Option(help="The number of the only interleaving to try, as a finding tells it.")
     ] = None,
@@ -213,7 +217,7 @@ def msl(
         "--grid": grid, "--group": group, "--buffer": buffer, "--bytes": bytes_, "--threadgroup": threadgroup,
         "--save": save, "--seconds": seconds, "--isolate": isolate, "--one-order": one_order, "--sarif": sarif,
         "--unchecked": unchecked, "--level": level, "--lockstep": lockstep, "--suppress": suppress,
-        "--trials": trials, "--schedule": schedule,
+        "--trials": trials, "--schedule": schedule, "--expect-read": expect_read,
     }  # fmt: skip
     try:
         _check(file, metal, runtime, include or [], save, seconds)
@@ -223,8 +227,10 @@ def msl(
             "--one-order": one_order, "--flush-denormals": flush_denormals, "--isolate": isolate,
             "--unchecked": unchecked, "--level": level,
             "--lockstep": lockstep, "--suppress": suppress, "--sarif": sarif, "--seconds": seconds,
-            "--trials": trials, "--schedule": schedule,
+            "--trials": trials, "--schedule": schedule, "--expect-read": expect_read,
         }  # fmt: skip
+        if expect_read and unchecked:
+            raise OptionError("--expect-read needs the checks of accesses: leave out --unchecked")
         with _option(f"--runtime {runtime}"):
             refuse(runtime, checks)
         library = compile(
@@ -233,6 +239,7 @@ def msl(
             sanitize=not unchecked, levels=_levels(level or [], lockstep) if level or lockstep else None,
             suppress=suppress, runtime=runtime, fast_math=fast_math or runtime == "metalcompute",
             denormals="flush" if flush_denormals else "keep", trials=trials, schedule=schedule,
+            unread=bool(expect_read),
         )  # fmt: skip
         if kernel is None:
             if given := next((option for option, value in run_only.items() if value not in (None, False, [])), None):
@@ -246,7 +253,7 @@ def msl(
         threads, width = _sizes("--grid", grid), None if group is None else _sizes("--group", group)
         local = dict(_length(one) for one in threadgroup or [])
         arguments = [*map(_buffer, buffer or []), *map(_bytes, bytes_ or [])]
-        done = _run(library[kernel], threads, width, arguments, local, seconds, save)
+        done = _run(library[kernel], threads, width, arguments, local, seconds, save, expect_read or [])
         done = (*done[:2], tuple(_of_command(one, file) for one in done[2]), done[3])
         _write(sarif, file, done[2])
     except (OptionError, CompileError, LaunchError, TypeError, MemoryError, OSError) as error:
@@ -550,6 +557,7 @@ def _run(
     local: Mapping[int, int],
     seconds: float | None,
     save: Path | None,
+    expect_read: Iterable[str],
 ) -> tuple[tuple[int, ...], list[dict[str, Any]], tuple[Finding, ...], list[int]]:
     """Run a kernel; return the threads of a threadgroup, and what is known of buffers, findings and unreached lines."""
     about = kernel.describe()
@@ -566,6 +574,15 @@ def _run(
     group = group or (min(grid[0], about["threads"]),)
     given = [undefined(one.value) if one.is_undefined else one.value for one in bound.values()]
     launch = kernel(grid, group, *given, local=local, seconds=seconds)
+    unread = {(_name(known[key]) if isinstance(key, int) else key): n for key, n in (launch.unread or {}).items()}
+    for name in expect_read:
+        if name not in unread:
+            raise OptionError(
+                f"--expect-read {name}: kernel `{about['name']}` only reads {', '.join(unread) or 'nothing'}"
+            )
+        if unread[name]:
+            of = "elements" if any(name == _name(text) for text in known.values()) else "bytes that were written"
+            raise LaunchError(f"kernel `{about['name']}`: no thread read {unread[name]} {of} of {name}")
     for index, file in files.items():
         np.save(file, bound[index].value)
     about_buffers = [

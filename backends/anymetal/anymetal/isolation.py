@@ -48,6 +48,8 @@ class Results(NamedTuple):
     """The bytes that each buffer was written, if the checks were on."""
     unreached: Sequence[Place] = ()
     """The lines that no thread reached."""
+    unread: Mapping[int | str, int] | None = None
+    """The bytes of each buffer and of threadgroup memory that nothing read, if that was counted."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Call(NamedTuple):
         found = {position: _contents(buffers[position]) for position in self.written}
         if not function.device.checks:
             return Results(found, (), ())
-        return Results(found, done.findings, done.written, done.unreached)
+        return Results(found, done.findings, done.written, done.unreached, done.unread)
 
 
 def _contents(buffer: Any) -> NDArray[np.uint8]:
@@ -174,7 +176,9 @@ def _read(head: bytes, data: bytes, call: Call) -> tuple[Exception | None, Resul
     if len(data) != end:
         raise ValueError(f"{len(data)} bytes of {end}")
     parts = np.split(np.frombuffer(data, np.uint8), ends[1:])
-    return None, Results(dict(zip(call.written, parts, strict=False)), findings, answer["written"], unreached)
+    return None, Results(
+        dict(zip(call.written, parts, strict=False)), findings, answer["written"], unreached, dict(answer["unread"])
+    )
 
 
 def serve(channel: int) -> None:
@@ -184,13 +188,21 @@ def serve(channel: int) -> None:
     """
     request, name, call, seconds, memory = pickle.load(sys.stdin.buffer)
     results = list[NDArray[np.uint8]]()
-    answer: dict[str, Any] = {"error": None, "message": "", "findings": [], "written": [], "unreached": []}
+    answer: dict[str, Any] = {
+        "error": None,
+        "message": "",
+        "findings": [],
+        "written": [],
+        "unreached": [],
+        "unread": [],
+    }
     try:
         function = request.function(request.open(), name)
         _limit(seconds, memory * 2**20 + function.device.memory(sum(one.nbytes for one in call.memory)))
         done = call.run(function)
         results = [done.memory[position] for position in call.written]
         answer |= {"findings": [one.describe() for one in done.findings], "written": done.written}
+        answer["unread"] = [*(done.unread or {}).items()]
         answer["unreached"] = [(one.file, one.line, one.column) for one in done.unreached]
     except tuple(ERRORS.values()) as error:
         name = next(key for key, kind in ERRORS.items() if isinstance(error, kind))

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import anymetal
 from anymetal import clang
 from anymetal.clang.findings import Finding
+from anymetal.command import app
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -63,7 +66,7 @@ def test_a_lost_update_names_both_threads_both_lines_and_the_values() -> None:
 
 def test_a_schedule_repeats_what_was_found() -> None:
     (one,) = found(COUNT, 64, 32, np.zeros(1, np.uint32))
-    number = int(one.message.split("in schedule ")[1].split(",")[0])
+    number = int(one.message.split("in schedule ")[1].split(" of seed 0")[0])
     for isolate in (False, True):
         (again,) = found(COUNT, 64, 32, np.zeros(1, np.uint32), schedule=number, isolate=isolate)
         assert replace(again, count=one.count) == one
@@ -224,3 +227,46 @@ def test_kernels_without_a_use_of_what_others_change_run_as_before(kernel: str) 
     source = HEAD + "kernel void k(device uint *y, device atomic_uint *n, I) { y[i] = LOAD(n); ADD(n, 1); }"
     function = clang.Device(sanitize=True, check_order=False).kernel(source).function("k")
     assert function.dispatch(64, np.zeros(64, np.uint32), np.zeros(4, np.uint32), threadgroup=32).tried == 4
+
+
+UNREAD = (
+    HEAD
+    + """kernel void k(device const float *x, device float *y, device const half *h,
+                    threadgroup float *p [[threadgroup(0)]], I, T) {
+    threadgroup float a[32], b[32];
+    a[t] = x[i];
+    b[t] = 2 * x[i];
+    p[t] = 1;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    y[i] = a[31 - t] + (t < 8 ? b[t] : 0) + h[i];
+}"""
+)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_elements_that_no_thread_reads_are_counted(isolate: bool) -> None:
+    kernel = anymetal.compile(UNREAD, unread=True, isolate=isolate)["k"]
+    arrays = np.ones(100, np.float32), np.zeros(64, np.float32), np.ones(65, np.float16)
+    launch = kernel(64, 32, *arrays, local={0: 128})
+    assert launch.unread == {0: 36, 2: 1, "a": 0, "b": 2 * 24 * 4, "p": 2 * 32 * 4}
+    assert anymetal.compile(UNREAD)["k"](64, 32, *arrays, local={0: 128}).unread is None
+
+
+def test_the_command_expects_inputs_to_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "k.metal"
+    file.write_text(
+        "kernel void k(device const float *x, device float *y, uint i [[thread_position_in_grid]]) { y[i] = x[i]; }"
+    )
+    run = ["--kernel", "k", "--grid", "8", "--buffer", "y:float32:8", "--expect-read"]
+
+    def ended(*more: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, [str(file), *run, *more])
+        return done.exit_code, done.output
+
+    assert ended("x", "--buffer", "x:float32:8")[0] == 0
+    status, text = ended("x", "--buffer", "x:float32:12")
+    assert status == 1
+    assert "no thread read 4 elements of x" in text
+    status, text = ended("z", "--buffer", "x:float32:12")
+    assert status == 2
+    assert "--expect-read z: kernel `k` only reads x" in text

@@ -181,11 +181,12 @@ class Handle:
     def __init__(
         self, buffers: list[Buffer], findings: Sequence[Finding] = (), written: Sequence[int] = (),
         unreached: Callable[[], tuple[Place, ...]] = tuple, workers: int = 0, tried: int = 0,
+        unread: Mapping[int | str, int] | None = None,
     ) -> None:  # fmt: skip
         """Returned by a call of a :class:`Function`; ``workers`` processes ran threadgroups, or this one ran all."""
         self._buffers = buffers  # kept alive by the handle, as in metalcompute
         self.findings, self.written, self._unreached = tuple(findings), tuple(written), unreached
-        self.workers, self.tried = workers, tried
+        self.workers, self.tried, self.unread = workers, tried, unread or {}
 
     @property
     def unreached(self) -> tuple[Place, ...]:
@@ -418,7 +419,7 @@ class Function:
         launch.seed = self._seed + count
         launch.nanoseconds = int(limit * 1e9)
         report = FaultReport()
-        checks = self._checks.record(self.device.trials, self.device.schedule) if self._checks else None
+        checks = self._checks.record(*self.device.tried, self.device.counts_unread) if self._checks else None
         if checks:
             launch.checks = pointer(checks)
         taken: list[tuple[int, int]] = []
@@ -463,7 +464,7 @@ class Function:
                 if report.kind not in (0, FOUND)
                 else ""
             )
-            text += in_schedule(report.schedule) * bool(text)
+            text += in_schedule(report.schedule, self.device.seed) * bool(text)
             findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered)
         return Handle(
             [buffer for buffer, _, _ in bound],
@@ -472,7 +473,12 @@ class Function:
             reached,
             report.workers,
             checks.tried if checks else 0,
+            self._unread(signature, records, locals_) if self.device.counts_unread else {},
         )
+
+    def _unread(self, signature: Signature, records: Any, locals_: Any) -> dict[int | str, int]:
+        assert self._checks is not None
+        return self._checks.unread(signature, locals_) | {i: one.unread for i, one in enumerate(records)}
 
     def _judge(
         self,
@@ -488,7 +494,7 @@ class Function:
         """Return the findings of a launch; raise LaunchError if one is an error. ``text`` explains the report."""
         findings = []
         if self._checks and checks:
-            found = self._checks.read(checks, signature, bindings, lengths, self.device.levels)
+            found = self._checks.read(checks, signature, bindings, lengths, self.device.levels, self.device.seed)
             found += [] if any(one.level == "error" for one in found) else more
             findings = self._accepted(found)
         if text:
@@ -594,6 +600,8 @@ class Device:
         another one uses; see :func:`anymetal.compile`.
     schedule : int, optional
         The number of the only interleaving to try.
+    unread : bool, optional
+        Whether launches with ``sanitize`` count what no thread reads: see :func:`anymetal.compile`.
     suppress : path, optional
         A TOML file of findings that are accepted: tables ``[[suppress]]`` with ``kind`` and ``reason``, and perhaps
         ``kernel`` (with ``*``) and ``line`` (a part of the line of the source).
@@ -619,16 +627,19 @@ class Device:
         self, index: int = -1, /, *, check_order: bool = True, seed: int = 0, denormals: str = "keep",
         sanitize: bool = False, levels: Mapping[str, str] | None = None,
         suppress: str | os.PathLike[str] | None = None, trials: int = TRIALS, schedule: int | None = None,
+        unread: bool = False,
     ) -> None:  # fmt: skip
         """Open the device; raise :class:`LaunchError` if there is no clang."""
         if not isinstance(sanitize, (bool, np.bool_)):
             raise TypeError(f"sanitize is of type {type(sanitize).__name__}; it is True or False")
         self.checks, self.levels, self.suppressions = bool(sanitize), levels_of(levels), suppressions(suppress)
+        if not isinstance(unread, (bool, np.bool_)):
+            raise TypeError(f"unread is of type {type(unread).__name__}; it is True or False")
         device_index(index, 1)
         if not isinstance(check_order, (bool, np.bool_)):
             raise TypeError(f"check_order is of type {type(check_order).__name__}; it is True or False")
         whole("seed", seed, "a seed")
-        self.trials, self.schedule = trials_of(trials, schedule)
+        self.tried = trials_of(trials, schedule)
         if denormals not in DENORMALS:
             raise LaunchError(f"denormals={shorten(denormals)}: legal values are {' and '.join(map(repr, DENORMALS))}")
         reason = unavailable()
@@ -636,7 +647,8 @@ class Device:
         if reason or toolchain is None:
             raise LaunchError(reason)
         self.check_order, self.seed, self.flush_denormals = bool(check_order), seed, denormals == "flush"
-        self.workers = launch_workers()
+        self.counts_unread = bool(unread) and self.checks
+        self.workers = (1, False) if self.counts_unread else launch_workers()
         self.name = f"{toolchain.name} on {platform.machine()}"
         self.runtime = launcher(toolchain)
         if self.checks and not self.runtime.arena_bytes:

@@ -264,7 +264,7 @@ class FindingRecord(ctypes.Structure):
 class VariableRecord(ctypes.Structure):
     """``anymetal_variable`` of abi.h."""
 
-    _fields_ = (("at", ctypes.c_uint32), ("bytes", ctypes.c_uint32))
+    _fields_ = (("at", ctypes.c_uint32), ("bytes", ctypes.c_uint32), ("unread", ctypes.c_uint64))
 
 
 class ChecksRecord(ctypes.Structure):
@@ -279,7 +279,7 @@ class ChecksRecord(ctypes.Structure):
         ("block_count", ctypes.c_uint64),
         ("variable_count", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
-        *((name, ctypes.c_uint32) for name in ("has_atomics", "trials", "schedule", "tried")),
+        *((name, ctypes.c_uint32) for name in ("has_atomics", "counts_unread", "trials", "schedule", "tried")),
     )
 
 
@@ -298,6 +298,8 @@ class Reader:
     levels: Mapping[str, str]
     rows: Callable[[str, int], Sequence[str]]
     """The text of a line as the compiler read it."""
+    seed: int
+    """That of the device."""
 
     def read(self, record: FindingRecord) -> Finding:
         """Return a finding."""
@@ -310,7 +312,7 @@ class Reader:
         level = "off" if kind == "truncation" and self._wraps(record) else level
         name, index, what = self._memory(record)
         message, advice = self._say(kind, record, what)
-        message += in_schedule(record.schedule)
+        message += in_schedule(record.schedule, self.seed)
         count = 2 if kind in BY_TWO else 0 if kind == "weak-exchange" else 1
         threads = [None if one == UNKNOWN else one for one in (record.thread_index, record.other_thread)]
         groups = [None if one == UNKNOWN else one for one in (record.group, record.other_group)]
@@ -472,9 +474,9 @@ class Reader:
         return messages[kind], advice
 
 
-def in_schedule(number: int) -> str:
+def in_schedule(number: int, seed: int) -> str:
     """Return what a message says of the interleaving that it is about; nothing for 0."""
-    return f" (in schedule {number}, one interleaving of the atomic operations)" if number else ""
+    return f" (in schedule {number} of seed {seed}, one interleaving of the atomic operations)" if number else ""
 
 
 def unset(row: Sequence[Any], levels: Mapping[str, str]) -> Finding:

@@ -59,6 +59,7 @@ class BufferRecord(ctypes.Structure):
         ("unit", ctypes.c_uint32),
         ("file", ctypes.c_int32),
         ("is_read", ctypes.c_uint32),
+        ("unread", ctypes.c_uint64),
     )
 
 
@@ -76,7 +77,7 @@ class LinkRecord(ctypes.Structure):
 class LocalRecord(ctypes.Structure):
     """``anymetal_local_memory`` of abi.h."""
 
-    _fields_ = (("pages", ctypes.c_void_p), ("bytes", ctypes.c_uint64))
+    _fields_ = (("pages", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("unread", ctypes.c_uint64))
 
 
 class LaunchRecord(ctypes.Structure):
@@ -272,9 +273,11 @@ class Checks:
         self._blocks = tuple(place - base for place in places)
         self._variables = (VariableRecord * max(len(rows), 1))(*(VariableRecord(at, size) for at, size, _ in rows))
 
-    def record(self, trials: int, schedule: int) -> ChecksRecord:
+    def record(self, trials: int, schedule: int, counts_unread: bool) -> ChecksRecord:
         """Return the record of a launch that tries so many interleavings, or the only one with a number."""
         image = self._library.image
+        for variable in self._variables:
+            variable.unread = 0
         return ChecksRecord(
             findings=(FindingRecord * MOST_FINDINGS)(),
             variables=self._variables,
@@ -284,8 +287,17 @@ class Checks:
             code_bytes=image["bytes"],
             variable_count=len(image["variables"]),
             trials=trials,
+            counts_unread=counts_unread,
             schedule=schedule,
         )
+
+    def unread(self, signature: Signature, locals_: Sequence[LocalRecord]) -> dict[int | str, int]:
+        """Return the bytes of threadgroup memory that were written last and not read, by name."""
+        names = [name for *_, name in self._library.image["variables"]]
+        return {name: one.unread for name, one in zip(names, self._variables, strict=False)} | {
+            re.findall(r"\w+", re.sub(r"\[.*", "", known.text))[-1]: locals_[i].unread
+            for i, known in signature.locals.items()
+        }
 
     def place(self, code: int) -> Place | None:
         """Return the place of a return address, an offset in the code; None for 0."""
@@ -305,12 +317,13 @@ class Checks:
 
     def read(
         self, record: ChecksRecord, signature: Signature, bindings: Sequence[tuple[int, int]],
-        local: Mapping[int, int], levels: Mapping[str, str],
+        local: Mapping[int, int], levels: Mapping[str, str], seed: int,
     ) -> list[Finding]:  # fmt: skip
         """Return the findings of a launch; ``bindings`` are the bytes of the buffers and the offsets in them."""
         reader = Reader(
             signature, self._library.image["variables"], self._library.path, [size for size, _ in bindings],
             [offset for _, offset in bindings], local, levels, lambda *line: self._program.places.rows(*line),
+            seed,
         )  # fmt: skip
         found = [reader.read(one) for one in record.findings[: record.count]]
         return merged([*found, *self.unset(levels)])

@@ -402,6 +402,27 @@ static uint64_t group_seed(const run *r) {
     return r->launch->seed ^ (r->group.index + 1) * 0xd1b54a32d192ed03u;
 }
 
+// The bytes of a region from `at` on that were written last, or nothing wrote if they are of a buffer, and nothing read.
+static uint64_t unread(const region *m, uint64_t at, uint64_t bytes) {
+    uint64_t found = 0;
+    for (uint64_t u = at >> m->unit_bits; u << m->unit_bits < at + bytes; u++)
+        found += !m->writers[u] != m->is_local && !(m->is_read && m->readers[u]);
+    return found << m->unit_bits;
+}
+
+// Of the threadgroup that ends.
+static void count_unread_local(run *r) {
+    anymetal_checks *c = r->launch->checks;
+    region *m = &r->shadow->regions[VARIABLES];
+    if (!c->counts_unread) return;
+    for (uint32_t i = 0; i < c->variable_count && m->writers; i++)
+        c->variables[i].unread += unread(m, c->variables[i].at, c->variables[i].bytes);
+    for (uint32_t i = 0; i < r->launch->local_count; i++) {
+        m = &r->shadow->regions[ANYMETAL_MAX_BUFFERS + i];
+        if (m->writers) r->launch->locals[i].unread += unread(m, 0, m->bytes);
+    }
+}
+
 static void group_begin(run *r, uint32_t index) {
     const anymetal_launch *l = r->launch;
     anymetal_group *g = &r->group;
@@ -414,6 +435,7 @@ static void group_begin(run *r, uint32_t index) {
         g->extent[i] = left < l->width[i] ? (uint32_t)left : l->width[i];
         g->size *= g->extent[i];
     }
+    if (r->shadow && !r->trial && !r->pass) count_unread_local(r);
     fill_uninitialised(l->local, l->local_bytes, r->pass);
     for (uint32_t i = 0; i < l->local_count; i++) fill_uninitialised(r->locals[i], l->locals[i].bytes, r->pass);
     if (r->shadow) shadow_group(r->shadow, index);
@@ -665,7 +687,7 @@ static int watch_memory(run *r) {
             m->unit_bits = b->unit == 1 ? 0 : b->unit == 2 ? 1 : 2;
         }
         m->is_writable |= b->writable;
-        if ((m->is_writable || m->is_undefined) && !m->writers && !region_watch(m)) return 0;
+        if ((m->is_writable || m->is_undefined || l->checks->counts_unread) && !m->writers && !region_watch(m)) return 0;
         r->buffers[i] = m->data;
     }
     for (uint32_t i = 0; i < l->local_count; i++) {
@@ -689,6 +711,14 @@ static void close_arena(shadow *s) {
     free(s);
 }
 
+static void count_unread(run *r) {
+    for (uint32_t i = 0; i < r->launch->buffer_count && r->launch->checks->counts_unread; i++) {
+        const region *m = &r->shadow->regions[i];
+        if (m->writers) r->launch->buffers[i].unread = unread(m, 0, m->bytes);
+    }
+    count_unread_local(r);
+}
+
 // Runs the kernel with checks on copies of the buffers, which it returns in the arena of a shadow: the buffers stay as
 // they are. NULL if there is no memory.
 static shadow *run_checked(run *r) {
@@ -701,6 +731,7 @@ static shadow *run_checked(run *r) {
         anymetal_bounds = &s->bounds;
         run_pass(r);
         settle(r);
+        if (!r->pass) count_unread(r);
         if (!has_ended(r) && !r->pass) try_others(r);
         anymetal_bounds = &no_bounds;
     } else {

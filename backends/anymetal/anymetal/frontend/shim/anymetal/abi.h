@@ -88,6 +88,7 @@ typedef struct {
     uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
     int32_t file; // below 0: none; else the memory is that of a sparse file, which checks use in place
     uint32_t is_read; // a result of checks: whether the kernel read any of it
+    uint64_t unread;  // and, if they count it, the bytes that it neither read nor wrote
 } anymetal_buffer;
 
 // A pointer in a buffer: `offset` bytes from its start is the address `at` bytes from the start of buffer `target`.
@@ -100,11 +101,13 @@ typedef struct {
 typedef struct {
     uint8_t *pages;
     uint64_t bytes; // 0: the kernel has no such parameter
+    uint64_t unread; // as of a variable
 } anymetal_local_memory;
 
 // A threadgroup variable: where it is in the static threadgroup memory.
 typedef struct {
     uint32_t at, bytes;
+    uint64_t unread; // a result, if it is counted: bytes that were written last, and not read after it, of all threadgroups
 } anymetal_variable;
 
 typedef enum {
@@ -152,17 +155,18 @@ enum { ANYMETAL_NO_BUFFER = -1, ANYMETAL_VARIABLES = -2, ANYMETAL_MAX_FINDINGS =
 
 typedef struct {
     anymetal_finding *findings; // of ANYMETAL_MAX_FINDINGS
-    const anymetal_variable *variables; // in the order of their places
+    anymetal_variable *variables; // in the order of their places
     uint64_t code, code_bytes; // where the library lies
     uint8_t *reached; // the blocks of code that ran
     uint64_t block_count;
     uint32_t variable_count, count, has_atomics; // results: the number of findings, whether there were atomic writes
+    uint32_t counts_unread;           // whether it is counted what nothing reads
     uint32_t trials, schedule, tried; // interleavings to try; the only one, or 0; a result: how many ran
 } anymetal_checks;
 
 typedef struct {
     anymetal_buffer *buffers;
-    const anymetal_local_memory *locals;
+    anymetal_local_memory *locals;
     const anymetal_link *links;
     anymetal_checks *checks; // NULL: none
     void (*run_thread)(const anymetal_group *, uint32_t);
