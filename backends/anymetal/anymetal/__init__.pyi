@@ -7,6 +7,10 @@ from .api import compile as compile
 from .clang.device import sparse as sparse
 from .frontend.signature import at as at
 from .frontend.signature import undefined as undefined
+from .images import Sampler as Sampler
+from .images import Texture as Texture
+from .images import slices as slices
+from .images import unslice as unslice
 from .interface import ArrayDevice as ArrayDevice
 from .interface import Buffer as Buffer
 from .interface import CompileError as CompileError

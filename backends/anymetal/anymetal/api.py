@@ -22,13 +22,17 @@ from .clang.device import launch_seconds, sparse_memory
 from .clang.findings import Finding
 from .clang.lines import Place
 from .clang.report import found_error
-from .frontend.signature import At, Parameter, Record, is_value
+from .frontend.signature import ACCESSES, At, Image, Parameter, Record, is_value
 from .frontend.toolchain import LARGEST_TEXT
+from .images import COMPONENTS, ROUNDINGS, Table, axes_of, kind_name
 from .interface import CompileError, LaunchError
 from .isolation import Call, Request, Results, placed
 
 Size: TypeAlias = int | Sequence[int]
 """A number of threads or threadgroups, or up to three."""
+
+Images: TypeAlias = Sequence[Any] | Mapping[int, Any]
+"""Textures or samplers, from index 0 on or by index."""
 
 RUNTIMES = ("clang", "cuda", "metalcompute")
 
@@ -39,7 +43,7 @@ class Launch:
 
     changed: Mapping[int | str, int]
     """The number of elements that have other bytes than before, for each buffer that the kernel may write;
-    ``"0.y"`` is that to which the member ``y`` of buffer 0 points."""
+    ``"0.y"`` is that to which the member ``y`` of buffer 0 points. ``"texture(1)"`` is texture 1, with its texels."""
     written: Mapping[int | str, int] | None = None
     """The number of elements that were written; None without ``sanitize``."""
     findings: tuple[Finding, ...] = ()
@@ -62,7 +66,7 @@ class Kernel:
             (index, known, f"buffer({index}) of kernel `{signature.name}`, `{known.text}`")
             for index, known in sorted(signature.parameters.items())
         ]
-        self._buffers = signature.buffers
+        self._count = signature.buffers
 
     def __call__(
         self,
@@ -72,6 +76,8 @@ class Kernel:
         *arguments: Any,
         local: Mapping[int, int] | None = None,
         seconds: float | None = None,
+        textures: Images = (),
+        samplers: Images = (),
         **named: Any,
     ) -> Launch:
         """Run exactly the threads of a grid, as Metal's ``dispatchThreads``.
@@ -93,9 +99,16 @@ class Kernel:
             The bytes of each parameter with the attribute ``[[threadgroup(index)]]``, multiples of 16.
         seconds : float, optional
             Limit of the processor time of the launch. The default is in ``ANYMETAL_LAUNCH_SECONDS``, else 60.
+        textures : sequence or mapping, optional
+            The textures from index 0 on, or by index: arrays of NumPy, :class:`anymetal.Texture`, or None for a null
+            texture. The axes of an array are those of the declaration, ``(height, width, components)`` for
+            ``texture2d``; see :doc:`textures`. An array of textures takes as many indices.
+        samplers : sequence or mapping, optional
+            The samplers, each an :class:`anymetal.Sampler`.
         **named : object
-            Buffers by the names of their parameters: those that no positional argument binds. ``array<device T *, N>``
-            is a sequence. A parameter with the name ``local`` or ``seconds`` is bound by its position.
+            Buffers, textures and samplers by the names of their parameters: those that no other argument binds.
+            ``array<device T *, N>`` is a sequence. A parameter with the name of one of the arguments above is bound by
+            its position.
 
         Returns
         -------
@@ -108,7 +121,8 @@ class Kernel:
             For illegal arguments and for undefined behaviour of the kernel; no array is changed.
         """
         with refused():
-            return self._launch("dispatch", grid, group, self._bound(arguments, named), local, seconds)
+            bound, images = self._bound(arguments, named, textures, samplers)
+            return self._launch("dispatch", grid, group, bound, images, local, seconds)
 
     def threadgroups(
         self,
@@ -118,6 +132,8 @@ class Kernel:
         *arguments: Any,
         local: Mapping[int, int] | None = None,
         seconds: float | None = None,
+        textures: Images = (),
+        samplers: Images = (),
         **named: Any,
     ) -> Launch:
         """Run whole threadgroups, as Metal's ``dispatchThreadgroups``.
@@ -129,7 +145,7 @@ class Kernel:
             there.
         group : int or sequence of int
             The threads of a threadgroup.
-        *arguments, local, seconds, **named
+        *arguments, local, seconds, textures, samplers, **named
             As for a call.
 
         Returns
@@ -143,8 +159,14 @@ class Kernel:
             As for a call.
         """
         with refused():
-            bound = self._bound(arguments, named)
-            return self._launch("dispatch_threadgroups", groups, group, bound, local, seconds)
+            bound, images = self._bound(arguments, named, textures, samplers)
+            return self._launch("dispatch_threadgroups", groups, group, bound, images, local, seconds)
+
+    @property
+    def images(self) -> Mapping[str, Mapping[int, Image]]:
+        """The textures and the samplers by index."""
+        known: Mapping[str, Mapping[int, Image]] = self._function.signature.images
+        return known
 
     @property
     def parameters(self) -> Mapping[int, Parameter]:
@@ -173,11 +195,55 @@ class Kernel:
                 | ({"members": list(known.members)} if known.members and not known.rank else {})
                 for kind, found in kinds.items()
                 for index, known in sorted(found.items())
+            ]
+            + [
+                {"index": index, "kind": kind, "type": image.text}
+                | (
+                    {
+                        "texture": kind_name(image.kind),
+                        "access": ACCESSES[image.access],
+                        "written": bool(image.is_written),
+                    }
+                    | {"component": COMPONENTS[image.component], "axes": [*axes_of(image.kind), "components"]}
+                    if kind == "texture"
+                    else {}
+                )
+                for kind, found in signature.images.items()
+                for index, image in found.items()
             ],
         }
 
-    def _bound(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the arguments of a call in the order of the indices of the buffers."""
+    def _bound(
+        self, given: tuple[Any, ...], named: Mapping[str, Any], textures: Images, samplers: Images
+    ) -> tuple[tuple[Any, ...], Mapping[str, Images]]:
+        """Return the arguments of a call in the order of the indices of the buffers, and textures and samplers."""
+        images: dict[str, Images] = {"texture": textures, "sampler": samplers}
+        for kind, value in images.items():
+            if not isinstance(value, (Mapping, list, tuple)):
+                raise TypeError(f"{kind}s is of type {type(value).__name__}; it is a list, or a mapping from indices")
+        if not named:
+            return given, images
+        for kind, known in self.images.items():
+            of_names = dict[str, list[int]]()
+            for index, image in known.items():
+                of_names.setdefault(image.name, []).append(index)
+            if found := of_names.keys() & named.keys():
+                one_by_one = images[kind]
+                bound = dict(one_by_one) if isinstance(one_by_one, Mapping) else dict(enumerate(one_by_one))
+                for key in found:
+                    value, indices = named[key], of_names[key]
+                    values = value if len(indices) > 1 else [value]
+                    if not isinstance(values, (list, tuple)) or len(values) != len(indices):
+                        name = self._function.signature.name
+                        what = f"an array of {len(indices)} {kind}s: pass a list of {len(indices)}"
+                        raise LaunchError(f"kernel `{name}`: `{key}` is {what}")
+                    bound |= zip(indices, values, strict=True)
+                images[kind] = bound
+                named = {key: value for key, value in named.items() if key not in found}
+        return self._buffers(given, named), images
+
+    def _buffers(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the buffers of a call in the order of their indices."""
         if not named:
             return given
         parameters, name = list(self.parameters.values()), self._function.signature.name
@@ -202,25 +268,40 @@ class Kernel:
         return tuple(bound)
 
     def _launch(
-        self, method: str, grid: Any, group: Any, given: tuple[Any, ...], local: Any, seconds: float | None
-    ) -> Launch:
+        self, method: str, grid: Any, group: Any, given: tuple[Any, ...], images: Mapping[str, Images], local: Any,
+        seconds: float | None,
+    ) -> Launch:  # fmt: skip
         signature = self._function.signature
         signature.check_arguments(len(given), len(self._known))
-        bound = {one[0]: self._convert(*one, value) for one, value in zip(self._known, given, strict=True)}
+        has_images = signature.table >= 0 or any(images.values())
+        table = Table(signature.name, signature.images, images, self._request.rounding) if has_images else None
+        bound = {one[0]: self._convert(*one, value, table) for one, value in zip(self._known, given, strict=True)}
+        if table:
+            bound[signature.table] = table.record(lambda array: False)
         arrays: dict[int | str, NDArray[Any]] = {}
         written: dict[int | str, NDArray[Any]] = {}
-        numbers: dict[int | str, int] = {index: index for index in range(self._buffers)}
-        behind = itertools.count(self._buffers)
+        numbers: dict[int | str, int] = {index: index for index in range(self._count)}
+        behind = itertools.count(self._count)
         for index, value in bound.items():
             if isinstance(value, At) and value.buffer is not None:
                 arrays[index] = value.buffer
                 if signature.parameters[index].is_written:
                     written[index] = value.buffer
             for pointer in value.pointers.values() if isinstance(value, Record) else ():
-                key = index if signature.parameters[index].rank else f"{index}.{pointer.name}"
+                key = f"{index}.{pointer.name}"
+                if index == signature.table:
+                    key = pointer.name
+                elif signature.parameters[index].rank:
+                    key = index
                 arrays[key], numbers[key] = pointer.target.buffer, next(behind)
                 written |= {key: pointer.target.buffer} if pointer.about.is_written else {}
         spots = {i: _place(array) for i, array in arrays.items()}
+        sizes = {key: array.itemsize for key, array in arrays.items()}
+        if table:
+            spots_written = {spots[key] for key in written}
+            is_watched = self._function.device.checks and self._function.device.counts_unread
+            bound[signature.table] = filled = table.record(lambda array: is_watched or _place(array) in spots_written)
+            sizes |= {one.name: one.about.nbytes for one in filled.pointers.values()}
         self._check_overlaps(arrays, written, spots)
         places: dict[tuple[int, int], int] = {}
         position = {i: places.setdefault(spot, len(places)) for i, spot in spots.items()}
@@ -232,7 +313,7 @@ class Kernel:
         if self._isolate and any(map(sparse_memory, memory.values())):
             raise LaunchError("sparse memory is used in place: it cannot be sent to a process of its own")
         written = {i: array for i, array in written.items() if sparse_memory(array) is None}
-        values = (bound.get(i, UNUSED) for i in range(self._buffers))
+        values = (bound.get(i, UNUSED) for i in range(self._count))
         call = Call(
             method, grid, group, list(memory.values()), sorted({position[i] for i in written}),
             [one if isinstance(one, bytes) else placed(one, lambda array: known[id(array)]) for one in values],
@@ -247,19 +328,21 @@ class Kernel:
             left = launch_seconds(seconds) - (time.monotonic() - started)
             raise smaller_case(call, error, self._run, left) from None
         changed = {}
-        for i, array in written.items():
-            changed[i] = differing(memory[position[i]], done.memory[position[i]], array.itemsize)
+        for i in written:
+            changed[i] = differing(memory[position[i]], done.memory[position[i]], sizes[i])
         for place, after in done.memory.items():
             memory[place][...] = after
+        if table:
+            table.finish()
         if not self._function.device.checks:
             return Launch(changed)
-        counts = {i: done.written[numbers[i]] // array.itemsize for i, array in written.items()}
+        counts = {i: done.written[numbers[i]] // sizes[i] for i in written}
         unread: dict[int | str, int] | None = None
         if self._function.device.counts_unread and done.unread is not None:
             unread = {key: value for key, value in done.unread.items() if isinstance(key, str)}
-            for i, array in arrays.items():
+            for i in arrays:
                 if not any(position[i] == position[j] for j in written):
-                    unread[i] = done.unread[numbers[i]] // array.itemsize
+                    unread[i] = done.unread[numbers[i]] // sizes[i]
         return Launch(changed, counts, tuple(done.findings), tuple(done.unreached), unread)
 
     def _run(self, call: Call) -> Results:
@@ -274,16 +357,17 @@ class Kernel:
             if not (i in written or j in written) or spots[i] == spots[j]:
                 continue
             if np.may_share_memory(first, second):
+                names = (str(key) if str(key).startswith("texture") else f"buffer({key})" for key in (i, j))
                 raise LaunchError(
-                    f"buffer({i}) and buffer({j}) of kernel `{self._function.signature.name}` overlap, and one may be "
+                    f"{' and '.join(names)} of kernel `{self._function.signature.name}` overlap, and one may be "
                     "written: pass one array to both, with anymetal.at(array, offset)"
                 )
 
-    def _convert(self, index: int, known: Parameter, what: str, value: Any) -> bytes | At | Record:
+    def _convert(self, index: int, known: Parameter, what: str, value: Any, table: Table | None) -> bytes | At | Record:
         """Return an argument as an array from an offset on, or as the bytes of a value; raise for an illegal one."""
         signature = self._function.signature
         if known.members:
-            return (tensor if known.rank else record)(known, value, what)
+            return tensor(known, value, what) if known.rank else record(known, value, what, table, index)
         array, offset, is_undefined = At.of(value)
         if isinstance(array, (np.ndarray, np.generic)):
             check_array(array, known, what)
@@ -491,6 +575,7 @@ def compile(
     trials: int | None = None,
     schedule: int | None = None,
     unread: bool = False,
+    texture_write_rounding: str = "rtz",
 ) -> Library:
     """Compile Metal Shading Language; the kernels take NumPy arrays, and run on the CPU with checks of their behaviour.
 
@@ -537,6 +622,9 @@ def compile(
     unread : bool, optional
         Whether a launch with ``sanitize`` counts the elements that no thread read, in ``Launch.unread``: an input of
         which a part has no influence on the results. It takes more memory and time.
+    texture_write_rounding : {"rtz", "rte"}, optional
+        How a float is rounded that is written to a texture with floats of less than 32 bits: toward zero, as Apple's
+        GPUs do by default, or to the nearest number.
 
     Returns
     -------
@@ -586,7 +674,11 @@ def compile(
     options = {"version": version, "include": [*folders, *_sequence(include)], "fast_math": fast_math, "define": define}
     device = {"check_order": check_order, "denormals": denormals, "sanitize": sanitize, "levels": levels}
     device |= {"suppress": suppress, **tried, "unread": unread}
-    return Library(Request(text, options, device, dict(constants or {}), runtime), isolate)
+    if texture_write_rounding not in ROUNDINGS:
+        legal = " and ".join(map(repr, ROUNDINGS))
+        raise LaunchError(f"texture_write_rounding={shorten(texture_write_rounding)}: the values are {legal}")
+    request = Request(text, options, device, dict(constants or {}), runtime, texture_write_rounding)
+    return Library(request, isolate)
 
 
 def refuse(runtime: str, given: Mapping[str, object]) -> None:

@@ -54,16 +54,7 @@ def bfloat(number: np.float32) -> np.uint16:
 
 def check_array(array: Any, known: Parameter, what: str) -> None:
     """Raise for an array or a scalar of NumPy that does not hold the elements of a parameter, or cannot be changed."""
-    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # its import takes 30 ms
-        raise TypeError(f"{what}: the mask of a masked array would be lost; pass its data")
-    if array.dtype.hasobject:
-        raise TypeError(f"{what}: the array holds Python objects; pass an array of numbers")
-    if not array.flags.c_contiguous:
-        raise LaunchError(f"{what}: the array is not C-contiguous: pass numpy.ascontiguousarray(...)")
-    if array.size == 0:
-        raise LaunchError(f"{what}: the array has no elements, of shape {array.shape}; a buffer has a byte or more")
-    if known.is_written and isinstance(array, np.ndarray) and not array.flags.writeable:
-        raise LaunchError(f"{what}: the kernel may write it, and the array is read-only; pass a copy")
+    check_memory(array, known.is_written, what)
     name, found = known.dtype, array.dtype
     if name is not None and (name_of(found) not in (name, EQUIVALENT.get(name)) or not found.isnative):
         raise LaunchError(f"{what}: its elements have the dtype {name}, not {found}")
@@ -73,21 +64,38 @@ def check_array(array: Any, known: Parameter, what: str) -> None:
         raise LaunchError(f"{what}: its elements have {known.nbytes} bytes, and those of {found} {found.itemsize}")
 
 
+def check_memory(array: Any, is_written: int, what: str) -> None:
+    """Raise for an array of NumPy whose memory a kernel cannot use, or not change."""
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # its import takes 30 ms
+        raise TypeError(f"{what}: the mask of a masked array would be lost; pass its data")
+    if array.dtype.hasobject:
+        raise TypeError(f"{what}: the array holds Python objects; pass an array of numbers")
+    if not array.flags.c_contiguous:
+        raise LaunchError(f"{what}: the array is not C-contiguous: pass numpy.ascontiguousarray(...)")
+    if array.size == 0:
+        raise LaunchError(f"{what}: the array has no elements, of shape {array.shape}; a buffer has a byte or more")
+    if is_written and isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise LaunchError(f"{what}: the kernel may write it, and the array is read-only; pass a copy")
+
+
 @functools.lru_cache(maxsize=256)
 def name_of(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype, which NumPy composes anew each time."""
     return dtype.name
 
 
-def record(known: Parameter, value: Any, what: str) -> Record:
-    """Return a mapping from members to values, or for a pointer several of them, as structs with pointers."""
+def record(known: Parameter, value: Any, what: str, table: Any = None, index: int = 0) -> Record:
+    """Return a mapping from members to values, or for a pointer several of them, as structs with pointers.
+
+    Their textures become entries of the table of the launch.
+    """
     rows = [value] if isinstance(value, Mapping) or known.is_reference else value
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         raise TypeError(
             f"{what}: it holds pointers: pass a mapping from the names of its members, {', '.join(known.members)}, to "
             f"arrays and numbers, not {shorten(value)}"
         )
-    data, pointers = bytearray(known.nbytes * len(rows)), dict[int, Pointer]()
+    data, pointers, textures = bytearray(known.nbytes * len(rows)), dict[int, Pointer](), dict[int, int]()
     for i, row in enumerate(rows):
         given = dict(_flat(row))
         if given.keys() != known.members.keys():
@@ -96,12 +104,24 @@ def record(known: Parameter, value: Any, what: str) -> Record:
             raise LaunchError(f"{what}: the member {wrong!r} {problem}; it has {', '.join(known.members)}")
         for name, member in known.members.items():
             place = known.nbytes * i + member.offset
-            if member.is_pointer:
+            if member.image:
+                for i_th, one in enumerate(_several(member, given[name], f"the member `{name}` of {what}")):
+                    here, place_of_one = f"the member `{name}` of {what}", place + 8 * i_th
+                    if member.image.kind == SAMPLER:
+                        data[place_of_one : place_of_one + 8] = table.sampler(one, here)
+                    else:
+                        key = f"{index}.{name}" + (f"[{i_th}]" if member.length > 1 else "")
+                        textures[place_of_one] = table.add(key, member.image, one, here)
+            elif member.is_pointer:
                 pointers |= _pointers(member, given[name], place, f"the member `{name}` of {what}")
             else:
                 number = _value(member, given[name], f"the member `{name}` of {what}")
                 data[place : place + len(number)] = number
-    return Record(bytes(data), pointers)
+    return Record(bytes(data), pointers, textures)
+
+
+SAMPLER = 255
+"""The kind of a sampler among those of textures."""
 
 
 def tensor(known: Parameter, value: Any, what: str) -> Record:
@@ -141,11 +161,8 @@ def _flat(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _pointers(member: Member, value: Any, place: int, what: str) -> dict[int, Pointer]:
     """Return the pointers of a member by their offsets; ``None`` is a null pointer."""
-    values = [value] if member.length == 1 else value
-    if not isinstance(values, Sequence) or len(values) != member.length:
-        raise TypeError(f"{what}: it is a sequence of {member.length} arrays, not {shorten(value)}")
     found = {}
-    for i, one in enumerate(values):
+    for i, one in enumerate(_several(member, value, what)):
         target = one if isinstance(one, At) else At(one, 0)
         array = target.buffer
         if array is None:
@@ -156,6 +173,14 @@ def _pointers(member: Member, value: Any, place: int, what: str) -> dict[int, Po
         name = f"{member.about.text}[{i}]" if member.length > 1 else member.about.text
         found[place + 8 * i] = Pointer(name, member.about, target)
     return found
+
+
+def _several(member: Member, value: Any, what: str) -> Sequence[Any]:
+    """Return the values of a member that is one pointer, texture or sampler, or an array of such."""
+    values = [value] if member.length == 1 else value
+    if not isinstance(values, Sequence) or len(values) != member.length:
+        raise TypeError(f"{what}: it is a sequence of {member.length} arrays, not {shorten(value)}")
+    return values
 
 
 def _value(member: Member, value: Any, what: str) -> bytes:

@@ -61,6 +61,7 @@ class Request:
     device: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[int | str, Any] = field(default_factory=dict)
     runtime: str = "clang"
+    rounding: str = "rtz"
 
     def open(self) -> Any:
         """Check the source; return a kernel of the runtime."""
@@ -119,9 +120,8 @@ def placed(argument: Any, find: Callable[[Any], Any]) -> Any:
     if isinstance(argument, At):
         return argument if argument.buffer is None else At(find(argument.buffer), *argument[1:])
     targets = {place: placed(one.target, find) for place, one in argument.pointers.items()}
-    return Record(
-        argument.data, {place: one._replace(target=targets[place]) for place, one in argument.pointers.items()}
-    )
+    pointers = {place: one._replace(target=targets[place]) for place, one in argument.pointers.items()}
+    return argument._replace(pointers=pointers)
 
 
 def run(request: Request, name: str, call: Call) -> Results:

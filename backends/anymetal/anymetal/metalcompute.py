@@ -355,6 +355,8 @@ def _check_limits(source: str, name: str) -> None:
     except CompileError:  # the front end of anymetal has not all that Metal has
         return
     signature.check_threads()
+    if signature.table >= 0:
+        raise LaunchError(f"kernel `{name}` has textures or samplers, which metalcompute cannot bind; {CLANG}")
     if signature.locals:
         what = f"kernel `{name}` has threadgroup memory as a parameter"
         raise LaunchError(f"{what}, which metalcompute cannot bind; {CLANG}")

@@ -7,6 +7,7 @@ accesses are legal and whose numbers are wrong: they are compared with those of 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import tomllib
@@ -76,11 +77,18 @@ class Pairs:
     def run(self, name: str, *, wrong: bool) -> Ran:
         """Run a kernel with its fault or without."""
         program = self.programs[name] | (self.programs[name].get("wrong", {}) if wrong else {})
-        arguments = [_argument(buffer) for buffer in program["buffers"]]
+        described = [*program["buffers"], *program.get("textures", [])]
+        arguments = [_argument(one) for one in described]
+        for i, one in enumerate(described):
+            if "same" in one:
+                arguments[i] = arguments[len(program["buffers"]) + one["same"]]
         bound = [
-            anymetal.undefined(one) if isinstance(one, np.ndarray) and not {"contents", "sparse"} & set(buffer) else one
-            for buffer, one in zip(program["buffers"], arguments, strict=True)
+            anymetal.undefined(one) if isinstance(one, np.ndarray) and not KNOWN & set(buffer) else one
+            for buffer, one in zip(described, arguments, strict=True)
         ]
+        count = len(program["buffers"])
+        textures = [_texture(*pair) for pair in zip(described[count:], bound[count:], strict=True)]
+        samplers = [anymetal.Sampler(**one) for one in program.get("samplers", [])]
         local = {int(index): length for index, length in program.get("threadgroup", {}).items()}
         try:
             library = anymetal.compile(
@@ -90,7 +98,8 @@ class Pairs:
                 sanitize=True,
                 check_order=False,
             )
-            done = library[name](program["grid"], program["group"], *bound, local=local, seconds=2)
+            images: dict[str, Any] = {"textures": textures, "samplers": samplers} if textures else {}
+            done = library[name](program["grid"], program["group"], *bound[:count], local=local, seconds=2, **images)
         except anymetal.LaunchError as error:
             return Ran(error.findings, arguments)
         return Ran(done.findings, arguments)
@@ -105,10 +114,11 @@ class Pairs:
     def differences(self, name: str, arguments: Sequence[Any]) -> list[str]:
         """Return a sentence for each buffer that does not have the result of the repaired kernel."""
         texts = []
-        for index, (buffer, found) in enumerate(zip(self.programs[name]["buffers"], arguments, strict=True)):
+        described = [*self.programs[name]["buffers"], *self.programs[name].get("textures", [])]
+        for index, (buffer, argument) in enumerate(zip(described, arguments, strict=True)):
             if "result" not in buffer:
                 continue
-            expected = numbers(buffer["result"], buffer)
+            expected, found = numbers(buffer["result"], buffer), np.ravel(argument)
             wrong = np.flatnonzero(~np.isclose(found, expected, rtol=1e-6, atol=0, equal_nan=True))
             if wrong.size:
                 at = wrong[0]
@@ -137,8 +147,23 @@ def numbers(described: Any, buffer: dict[str, Any]) -> NDArray[Any]:
     """Return contents as the TOML file describes them."""
     each, values = (described["each"], described["values"]) if isinstance(described, dict) else (1, described)
     if values in ("index", "count"):
-        values = np.arange(buffer["length"]) + (values == "count")
-    return np.resize(np.repeat(values, each), buffer["length"]).astype(buffer["dtype"])
+        values = np.arange(_length(buffer)) + (values == "count")
+    return np.resize(np.repeat(values, each), _length(buffer)).astype(buffer["dtype"])
+
+
+KNOWN = frozenset(("contents", "sparse", "same"))
+"""Entries of a buffer whose contents are defined."""
+
+
+def _length(buffer: dict[str, Any]) -> int:
+    return buffer["length"] if "length" in buffer else math.prod(buffer["shape"])
+
+
+def _texture(described: dict[str, Any], array: Any) -> Any:
+    """Return an array, or an undefined one, in the shape of a texture."""
+    if isinstance(array, np.ndarray):
+        return array.reshape(described["shape"])
+    return array._replace(buffer=array.buffer.reshape(described["shape"]))
 
 
 def _argument(buffer: dict[str, Any]) -> Any:
@@ -152,7 +177,7 @@ def _argument(buffer: dict[str, Any]) -> Any:
         return anymetal.sparse(buffer["length"], buffer["dtype"])
     if "contents" in buffer:
         return numbers(buffer["contents"], buffer)
-    return np.full(buffer["length"], 0x55, buffer["dtype"])
+    return np.full(_length(buffer), 0x55, buffer["dtype"])
 
 
 PAIRS = Pairs(Path(__file__).with_name("faults"), "kernels.toml")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anymetal import clang
+from anymetal.frontend.signature import At, Parameter, Pointer, Record
 
 __version__ = "1.2.0"
 
@@ -205,13 +206,24 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *addresses: int
     _fail("launch")
     device = _engine()
     memories = [_from(address) for address in addresses]
+    part = memories[-1]
     copies, before = [device.buffer(memory) for memory in memories], [memory.copy() for memory in memories]
     function = device.kernel(kernel.source, version="3.1").function(kernel.name)
+    if (place := function.signature.table) >= 0:
+        texels = _texels(memories[place])
+        memories += texels.values()
+        copies += (device.buffer(one) for one in texels.values())
+        before += (one.copy() for one in texels.values())
+        copies[place] = _table(
+            memories[place], dict(zip(texels, copies[-len(texels) :], strict=True)), function.signature
+        )
     if kernel.is_exact:
-        _launch_part(function, config, memories[-1].view(np.uint32), copies[: function.signature.buffers])
+        _launch_part(function, config, part.view(np.uint32), copies[: function.signature.buffers])
     else:
         function(config.grid * config.block, *copies)
     for memory, copied, old in zip(memories, copies, before, strict=True):
+        if isinstance(copied, Record):
+            continue
         written = np.flatnonzero(np.asarray(copied) != old)  # several buffers may lie in one block
         memory[written] = np.asarray(copied)[written]
 
@@ -236,6 +248,21 @@ def _launch_part(function: Any, config: LaunchConfig, part: Any, buffers: list[A
         rows = zip(offsets, [*offsets[1:], config.shmem_size], strict=False)
         local = {k: end - start for k, (start, end) in enumerate(rows) if end > start}
         function.dispatch(grid, *buffers, threadgroup=width, local=local)
+
+
+def _texels(table: Any) -> dict[int, Any]:
+    """Return the memory of each texture in a table, by the offset of its entry."""
+    places = {64 * i: int(address) for i, address in enumerate(table.view(np.uint64)[::8])}
+    return {at: _from(address) for at, address in places.items() if address}
+
+
+def _table(table: Any, texels: dict[int, Any], signature: Any) -> Record:
+    pointers = {}
+    for at, memory in texels.items():
+        image = signature.images["texture"][at // 64]
+        about = Parameter(image.text, 1, 1, image.is_written, 0, 1)
+        pointers[at] = Pointer(f"texture({at // 64})", about, At(memory))
+    return Record(table.tobytes(), pointers)
 
 
 def _engine() -> clang.Device:

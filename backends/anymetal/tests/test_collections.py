@@ -26,7 +26,7 @@ template <class T, int N> [[kernel]] void f(device T *x) { if constexpr (N == 2)
 #define F(N) template [[host_name("f" #N)]] [[kernel]] void f<float, N>(device float *);
 F(1) F(2) F(3) F(4) F(5)
 kernel void g(const device Row *x [[buffer(3)]], constant ulong &n [[buffer(1)]], threadgroup half *t) { t[0] = n; }
-kernel void h(texture2d<float> x [[texture(0)]]) {}
+kernel void h(float4 x [[stage_in]]) {}
 """
 AIR = """
 define void @g(ptr addrspace(1) %x, ptr addrspace(2) %n, ptr addrspace(3) %t) {{ ret void }}
@@ -60,7 +60,7 @@ def program(text=SOURCE):
 
 
 def test_kernels_that_the_compiler_rejects(scripts):
-    text = SOURCE.replace("kernel void h(texture2d<float> x [[texture(0)]]) {}", "")
+    text = SOURCE.replace("kernel void h(float4 x [[stage_in]]) {}", "")
     toolchain, options, known = program(text)
     front = scripts[0].Front(toolchain, options, known, {})
     failed = {kernel.name: scripts[0].cause(why) for kernel, why in front.failed(list(known.kernels.values()))}
@@ -141,7 +141,7 @@ def test_comparison_with_a_metallib(scripts, tmp_path, planted, message):
     metallib(tmp_path / "a.metallib", other=b"not read", g=code)
     library = scripts[1].Metallib(tmp_path / "a.metallib")
     assert list(library.functions) == ["other", "g"]
-    toolchain, options, known = program(SOURCE.replace("kernel void h(texture2d<float> x [[texture(0)]]) {}", ""))
+    toolchain, options, known = program(SOURCE.replace("kernel void h(float4 x [[stage_in]]) {}", ""))
     front = scripts[1].Compared(toolchain, options, known, {})
     front.apple = {"g": library.arguments("g")}
     failed = [why for _, why in front.failed([known.kernels["g"]])]

@@ -448,10 +448,7 @@ def test_what_is_not_defined(device, before, body, name):
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
-        ("texture2d<float> t;", "texture2d: textures are not supported"),
-        ("array<texture2d_array<half>, 2> t;", "texture2d_array: textures are not supported"),
-        ("metal::depth2d<float> t;", "depth2d: textures are not supported"),
-        ("sampler s;", "sampler: samplers are not supported"),
+        ("imageblock<float> t;", "imageblock: image blocks are not supported"),
         ("array_ref<float> a;", "array_ref: arrays of references are not supported"),
     ],
 )

@@ -409,10 +409,6 @@ REFUSED = {
         r"\[\[thread_pos\]\] is not supp",
     ),
     "an image block": ("kernel void f(imageblock<float> b, device float* x) {}", "image blocks are not supported"),
-    "a texture to write": (
-        "kernel void f(texture2d<float, access::write> b) {}",
-        "`texture2d<float , access::write> b` of kernel `f`: textures are",
-    ),
     "ray tracing": (
         f"using namespace raytracing; {KERNEL} {{ raytracing::ray r; }}",
         "raytracing: function tables and ray tracing are not",

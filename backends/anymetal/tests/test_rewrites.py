@@ -75,6 +75,13 @@ ROWS = {
             "{ ANYMETAL_THREADS(N * 2) x[0] = N; }",
         ),
     ],
+    "program_samplers": [
+        ("constexpr sampler s(filter::linear);", "constant constexpr sampler s(filter::linear);"),
+        (
+            "constant sampler s; void f() { constexpr sampler t; }",
+            "constant sampler s; void f() { constexpr sampler t; }",
+        ),
+    ],
     "render_functions": [
         ("vertex float4 v() { return 0; } int a;", "int a;"),
         ("[[fragment]] half4 v() { return 0; } int a;", "int a;"),
@@ -86,7 +93,7 @@ ROWS = {
         )
     ],
     "unsupported": [
-        ("using T = texture2d<int>; void f(thread T &t) {} void g(int t) {}", "void g(int t) {}"),
+        ("using T = imageblock<int>; void f(thread T &t) {} void g(int t) {}", "void g(int t) {}"),
         ("struct sampler { int a; }; void f(sampler s) {}", "struct sampler { int a; }; void f(sampler s) {}"),
         ("void f(int sampler, int access) { a = sampler + access; }",) * 2,
     ],
@@ -547,10 +554,9 @@ def test_illegal_kernels(text, message):
 
 
 def test_parameters_that_no_runtime_has():
-    kernel = kernels.kernels(Syntax("kernel void f(texture2d<float> t [[texture(0)]]) {}"))["f"]
-    with pytest.raises(
-        CompileError, match=re.escape("parameter `texture2d<float> t` of kernel `f`: textures are not supported")
-    ):
+    kernel = kernels.kernels(Syntax("kernel void f(float4 t [[stage_in]]) {}"))["f"]
+    message = "parameter `float4 t` of kernel `f`: inputs of a stage are not supported"
+    with pytest.raises(CompileError, match=re.escape(message)):
         kernels.supported(kernel)
 
 
@@ -602,7 +608,8 @@ LONG = {
     "operators": ("", "a <"),
     "conditionals": ("", "b.x ? y[{0}] : "),
     "members that are constants": ("struct B{0} {{ B{0}(int); static constant int a = 1; }}; constant B{0} b(1); ", ""),
-    "textures": ("void f{0}(texture2d<float> t) {{ g{0}(t); }} ", ""),
+    "image blocks": ("void f{0}(imageblock<float> t) {{ g{0}(t); }} ", ""),
+    "textures": ("void f{0}(texture2d<float> t) {{ g{0}(t); }} struct A{0} {{ sampler s; }}; ", ""),
     "templates": ("template <typename T> T f{0}(T a) {{ T d; d = a; return d; }} ", ""),
     "classes": ("struct A{0} {{ int a; int at() const device {{ return a; }} }}; ", ""),
     "kernels": ("kernel void k{0}(device float *y) {{ y[0] = 1; }} ", ""),

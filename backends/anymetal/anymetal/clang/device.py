@@ -250,7 +250,10 @@ class Function:
         bindings = library.numbers("anymetal_bindings", 2 * len(kernel.bindings))
         count = sum(len(known.members) for known in kernel.bindings)
         members = library.numbers("anymetal_members", 7 * count) if count else []
-        self.signature = signature = Signature.of(kernel, library.threads, about, bindings, members)
+        count = len(kernel.images)
+        images = library.numbers("anymetal_images", 4 * count) if count else []
+        at = library.numbers("anymetal_image_bindings", 2 * count) if count else []
+        self.signature = signature = Signature.of(kernel, library.threads, about, bindings, members, images, at)
         signature.check_limits(library.variable_bytes)
         self._record = LaunchRecord(
             run_thread=library.entry,
@@ -382,6 +385,11 @@ class Function:
         seconds: float | None = None,
     ) -> Handle:
         signature, runtime, library = self.signature, self.device.runtime, self._library
+        if signature.table >= 0 and not any(isinstance(one, Record) for one in arguments[signature.table :]):
+            raise LaunchError(
+                f"kernel `{signature.name}` has textures or samplers: call a kernel of anymetal.compile, which takes "
+                "textures=[...]"
+            )
         signature.check_arguments(len(arguments))
         lengths = lengths_of(local)
         signature.check_lengths(library.variable_bytes, lengths)
@@ -392,9 +400,12 @@ class Function:
         links = list[LinkRecord]()
         for index, argument in enumerate(arguments):
             for start, one in argument.pointers.items() if isinstance(argument, Record) else ():
+                name = one.name if index == signature.table else f"buffer({index}).{one.name}"
                 links.append(LinkRecord(start, one.target.offset, index, len(bound)))
-                targets.append(one.about._replace(text=f"buffer({index}).{one.name}"))
-                bound.append(self._memory(one.target, f"buffer({index}).{one.name}", one.about.alignment))
+                targets.append(one.about if one.about.texels else one.about._replace(text=name))
+                bound.append(self._memory(one.target, name, one.about.alignment))
+            for start, at in argument.textures.items() if isinstance(argument, Record) else ():
+                links.append(LinkRecord(start, at, index, signature.table))
         if len(bound) > MOST_BUFFERS:
             raise LaunchError(
                 f"kernel `{signature.name}` has {len(bound)} buffers with those that pointers in buffers point to; the "
@@ -411,6 +422,7 @@ class Function:
                 record.undefined = is_undefined
             if target:
                 record.writable, record.unit = target.is_written, target.numbers & 255
+                record.is_texture = target.texels is not None
         locals_ = (LocalRecord * max(launch.local_count, 1))()
         launch.buffers, launch.locals, launch.buffer_count = records, locals_, len(bound)
         if links:
@@ -448,7 +460,7 @@ class Function:
         uncovered = [] if not checks else [
             uncovered_by(record.written, index, target, record.bytes - record.offset, self.device.levels)
             for index, (record, target) in enumerate(zip(records, targets, strict=False))
-            if target and 0 < threads * target.nbytes < record.bytes - record.offset
+            if target and not target.texels and 0 < threads * target.nbytes < record.bytes - record.offset
             and 0 < record.written < record.bytes - record.offset and not record.written % target.nbytes
             and (not record.is_read or record.written == record.covered == threads * target.nbytes > target.nbytes)
         ]  # fmt: skip

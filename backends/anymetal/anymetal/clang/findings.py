@@ -16,11 +16,11 @@ from reprlib import repr as shorten
 from typing import Any
 
 from ..frontend.lexer import NAME
-from ..frontend.signature import Parameter, Signature
+from ..frontend.signature import Parameter, Signature, Texels
 from ..interface import LaunchError
 from .lines import Place, lines_of
 
-MOST_BUFFERS = 64
+MOST_BUFFERS = 160
 """``ANYMETAL_MAX_BUFFERS`` of abi.h, from which on the index of a buffer is that of threadgroup memory."""
 LEVELS = ("error", "warning", "note", "off")
 
@@ -54,6 +54,11 @@ KINDS = {
     "null": "error",
     "divergent-barrier": "error",
     "order": "error",
+    "texel": "warning",
+    "texture-fence": "error",
+    "coordinate": "error",
+    "filter": "error",
+    "half-index": "warning",
     "uncovered": "note",
     "fault": "error",
     "launch": "error",
@@ -72,6 +77,7 @@ NUMBERED = (
     *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
     *("float-cast", "division", "divergent-barrier", "not-uniform", "weak-exchange", "lost-update", "aba"),
     *("check-then-act", "waits", "shift-base", "argument", "lifetime"),
+    *("texel", "texture-fence", "coordinate", "filter", "half-index"),
 )
 """The kinds in the order of ``anymetal_kind`` of abi.h."""
 NO_BUFFER, VARIABLES = -1, -2
@@ -104,6 +110,9 @@ ADVICE = {
     "overflow": "Use a wider type.",
     "shift-base": "Shift an unsigned number.",
     "lifetime": "Declare it in the block in which its address is used, or return its value.",
+    "texel": "A read gives 0 there, a write does nothing: compare coordinates with get_width() and get_height().",
+    "texture-fence": "Call fence() of the texture between the write and the read.",
+    "half-index": "Compute coordinates and indices in float, or in integers.",
 }
 
 
@@ -310,6 +319,8 @@ class Reader:
         is_late_write = kind == "fence" and record.is_write and not record.was_write
         level = "note" if is_late_write and self.levels[kind] == "error" else self.levels[kind]
         level = "off" if kind == "truncation" and self._wraps(record) else level
+        if kind == "lockstep" and self._texture(record) and level == KINDS[kind]:
+            level = "error"  # writes of a texture are not seen by other lanes, even if these run in step
         name, index, what = self._memory(record)
         message, advice = self._say(kind, record, what)
         message += in_schedule(record.schedule, self.seed)
@@ -352,9 +363,19 @@ class Reader:
     def _place(self, code: int) -> Place | None:
         return lines_of(self.library).place(code) if code else None
 
+    def _texture(self, record: FindingRecord) -> Parameter | None:
+        """Return the texture that a finding is about."""
+        known = self.signature.parameters.get(record.buffer)
+        return known if known and known.texels else None
+
     def _memory(self, record: FindingRecord) -> tuple[str | None, int | None, str]:
         """Return the name of the memory, the index of the element, and both in words."""
         at = record.offset
+        if (texture := self._texture(record)) and texture.texels:
+            name = texture.name or texture.text
+            if NUMBERED[record.kind] in ("texel", "coordinate", "filter"):
+                return name, None, f"`{texture.text}` of {texture.texels} texels"
+            return name, at // texture.nbytes, f"the texel {texture.texels.place(at)} of `{texture.text}`"
         if record.buffer == VARIABLES:
             found = [one for one in self.variables if one[0] <= at] or list(self.variables[:1])
             start, nbytes, name = found[-1] if found else (0, 0, "threadgroup memory")
@@ -392,13 +413,27 @@ class Reader:
         is_negative = letter == ord("i") and value >> (8 * record.bytes - 1)
         return str(value - (is_negative << 8 * record.bytes))
 
+    def _coordinates(self, record: FindingRecord) -> str:
+        """Return where a texel outside of a texture would be, in words."""
+        known = self._texture(record)
+        texels = known.texels if known and known.texels else Texels(2, 2, 1, 1, 1, 1)
+        parts = {
+            "x": (record.offset & UNKNOWN, 2),
+            "y": (record.offset >> 32 & UNKNOWN, texels.height),
+            "z": (record.other_thread, texels.depth),
+            "slice": (record.other_group, texels.slices),
+            "level": (record.barrier_flags, texels.levels),
+        }
+        return ", ".join(f"{name} = {value}" for name, (value, size) in parts.items() if value or size > 1)
+
     def _say(self, kind: str, record: FindingRecord, what: str) -> tuple[str, str]:
         """Return the message and the advice."""
         here, there = self._own(record), self._place(record.other)
         did, had = ("writes", "wrote") if record.is_write else ("reads", "wrote")
         had = had if record.was_write else "read"
         is_local = record.buffer >= MOST_BUFFERS or record.buffer == VARIABLES
-        flags = f"mem_flags::{'mem_threadgroup' if is_local else 'mem_device'}"
+        memory = "mem_threadgroup" if is_local else "mem_texture" if self._texture(record) else "mem_device"
+        flags = f"mem_flags::{memory}"
         is_far = record.group != record.other_group and not is_local
         who = f"thread {record.thread_index}" + (f" of threadgroup {record.group}" if is_far else "")
         group = f" of threadgroup {record.other_group}" if record.other_group != UNKNOWN else " of another threadgroup"
@@ -411,11 +446,12 @@ class Reader:
         if kind == "race" and record.is_write and record.was_write and here == there:
             case = "several writers"
         advice = ADVICE.get(case, "").format(flags=flags) if kind != "inactive-lane" or record.offset < LANES else ""
-        names = {0: "mem_none", 1: "mem_device", 2: "mem_threadgroup", 3: "mem_device | mem_threadgroup"}
         shown = [self._number(value, record) for value in record.values]
         load = self._place(record.load)
         loaded = f" at line {load.line}" if load else ""
         other = f" at line {there.line}" if there else ""
+        flag_names = {1: "mem_device", 2: "mem_threadgroup", 4: "mem_texture"}
+        given = " | ".join(name for flag, name in flag_names.items() if record.barrier_flags & flag) or "mem_none"
         text = re.sub(r"__\w+ ", "", re.sub(r"'(.*?)'.*", r"\1", (record.type or b"").decode()))
         where = "an address" if record.buffer == NO_BUFFER else what[what.find("byte offset") :]
         if kind == "misaligned":
@@ -432,7 +468,7 @@ class Reader:
             "race": f"{pair}, and nothing orders the two",
             "lockstep": f"{pair}, in the same simdgroup and without a barrier between",
             "fence": f"{pair}; the barrier between, at {record.barrier}, has the flags "
-                     f"{names.get(record.barrier_flags & 3, '')}, which do not order this memory",
+                     f"{given}, which do not order this memory",
             "mixed-atomic": f"{pair}; one of the accesses is atomic, the other is not, and nothing orders them",
             "same-value": f"{pair}, and nothing orders the two; the write leaves the value as it is",
             "uninitialized": f"{who} reads {what}, before anything wrote it",
@@ -469,6 +505,12 @@ class Reader:
             "argument": f"{who} calls {(record.type or b'').decode()}: the result is undefined",
             "lifetime": f"{who} {did} the variable `{(record.type or b'').decode()}` of line {record.barrier.line}, "
                         "whose block has ended",
+            "texel": f"{who} {did} at {self._coordinates(record)}, outside of {what}",
+            "texture-fence": f"{who} reads {what}, which it wrote before, without a fence() between",
+            "coordinate": f"{who} samples {what} at a coordinate that is NaN or infinite: the result is undefined",
+            "filter": f"{who} samples {what} with a linear filter, which integer formats do not have",
+            "half-index": f"{who} converts the half {record.offset} to a component of a vector of integers: a half of "
+                          "2048 or more has lost odd numbers",
             "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",
         }  # fmt: skip
         return messages[kind], advice

@@ -59,6 +59,7 @@ class BufferRecord(ctypes.Structure):
         ("unit", ctypes.c_uint32),
         ("file", ctypes.c_int32),
         ("is_read", ctypes.c_uint32),
+        ("is_texture", ctypes.c_uint32),
         ("unread", ctypes.c_uint64),
     )
 

@@ -43,6 +43,8 @@ def explain(
             kind, number, known = "buffer", index, signature.parameters
             nbytes, offset = bindings[index]
         bound = f" bound at offset {offset}" if offset else ""
+        if number in known and (texels := getattr(known[number], "texels", None)) and 0 <= at < nbytes:
+            return f"the texel {texels.place(at)} of `{known[number].text}`", "inside it"
         side = "before its start" if at < 0 else "past its end" if at >= nbytes else "inside it"
         text = known[number].text if number in known else "not a parameter"
         what = text if number in known and known[number].is_inner else f"{kind}({number}), `{text}`,"

@@ -21,7 +21,17 @@ from numpy.typing import DTypeLike, NDArray
 from ..frontend.kernels import Kernel as KernelSource
 from ..frontend.options import Options
 from ..frontend.program import Constants, Program, checked
-from ..frontend.signature import At, Extent, Signature, bytes_of, device_index, find_kernel, indirect, lengths_of
+from ..frontend.signature import (
+    At,
+    Extent,
+    Record,
+    Signature,
+    bytes_of,
+    device_index,
+    find_kernel,
+    indirect,
+    lengths_of,
+)
 from ..frontend.toolchain import find
 from ..interface import LaunchError
 from . import driver
@@ -130,7 +140,8 @@ class Function:
         """Returned by :meth:`Kernel.function`; ``compiled`` returns the PTX for whole threadgroups or exact grids."""
         self.device, self.name, self._compiled = device, (name := kernel.name), compiled
         about = compiled(is_exact).about
-        self.signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"])
+        images = about.get("images", ()), about.get("image_bindings", ())
+        self.signature = Signature.of(kernel, about["threads"], about["about"], about["bindings"], (), *images)
         if any(known.is_array or known.members for known in kernel.bindings):
             raise LaunchError(
                 f"kernel `{name}` has an array of buffers, a struct with pointers or a tensor as a parameter, which "
@@ -248,7 +259,13 @@ class Function:
         kernel, groups = self._form(True).kernel, [-(-n // size) for n, size in zip(grid, width, strict=True)]
         with device.active(), Explained(device.context, "kernel `{}` cannot be launched", self.name):
             stream = device.stream
-            given = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+            texels = list[Array]()
+            given = [
+                self._table(one, texels) if isinstance(one, Record) else self._bind(index, one)
+                for index, one in enumerate(arguments)
+            ]
+            for array in texels:
+                array.memory.use_on(stream)
             for first, counts, extent in parts(grid, width):
                 part = device.array(np.array([*grid, *width, *groups, *first, *offsets], np.uint32), read_only=True)
                 arrays = [*given, *[part] * (self._slots - len(given)), part]  # some indices may have no parameter
@@ -259,7 +276,18 @@ class Function:
                 self.launch(stream, kernel, config, [array.address for array in arrays])
                 if (recorder := current_recorder()) is not None:
                     recorder.launched(self.name, kernel, config, arrays)
-        return Handle(device, given)
+        return Handle(device, [*given, *texels])
+
+    def _table(self, record: Record, texels: list[Array]) -> Array:
+        """Return the table of the textures, which are appended to ``texels``, with their addresses."""
+        data = np.frombuffer(record.data, np.uint8).copy()
+        for at, pointer in record.pointers.items():
+            if pointer.target.is_undefined:
+                what = f"{pointer.name} of kernel `{self.name}`"
+                raise LaunchError(f"{what}: undefined() is for the checks of the clang runtime; pass the array alone")
+            texels.append(pointer.target.buffer)
+            data[at : at + 8] = np.array([texels[-1].address], np.uint64).view(np.uint8)
+        return self.device.array(data, read_only=True)
 
     def _bind(self, index: int, given: Any) -> Array:
         what = f"buffer({index}) of kernel `{self.name}`"

@@ -126,7 +126,8 @@ def compile_kernel(
         named = re.search(r"\.\w+ \w*anymetal_threads\w* = (\d+);", text)
         threads = int(named[1]) if named else None
         output.write_text(_bounded(text, threads))
-        arrays = {name: numbers(text, f"anymetal_{name}") for name in ("about", "bindings")}
+        names = ["about", "bindings", *(["images", "image_bindings"] if kernel.images else [])]
+        arrays = {name: numbers(text, f"anymetal_{name}") for name in names}
         return {"threads": threads, "shared": shared_bytes(text), **arrays}
 
     known = cache.key("ptx", fingerprint, program.text, kernel.name, *sorted(values.items()))

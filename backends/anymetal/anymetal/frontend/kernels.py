@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -55,8 +55,6 @@ ATTRIBUTES: dict[str, tuple[str, bool]] = {
     "dispatch_quadgroups_per_threadgroup": ("(g->width[0] * g->width[1] * g->width[2] + 3) / 4", False),
 }
 UNSUPPORTED = {
-    "texture": "textures are not supported",
-    "sampler": "samplers are not supported",
     "stage_in": "inputs of a stage are not supported",
     "payload": "mesh functions are not supported",
     "imageblock": "image blocks are not supported",
@@ -64,8 +62,6 @@ UNSUPPORTED = {
 """Attributes of parameters that no runtime has."""
 LACKING = "are not supported"
 TYPES = {
-    "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*|access",
-    "samplers": r"sampler",
     "command buffers": r"command_buffer|(render|compute)_(command|pipeline_state)",
     "arrays of references": r"array_ref",
     "image blocks": r"imageblock\w*|threadgroup_imageblock|(s?r|rg|s?rgba)(8|16)[us]norm|rgb10a2|rg11b10f|rgb9e5",
@@ -76,6 +72,14 @@ TYPES = {
     "rasterization rate maps": r"rasterization_rate_map_\w+",
 }
 """What MSL has and no runtime has, with the names of its types."""
+IMAGE = re.compile(r"(?:texture|depth)(?:1d|2d|3d|cube)(?:_ms)?(?:_array)?|texture_buffer|sampler")
+"""The names of the types of textures and samplers."""
+MOST_IMAGES = {"texture": 128, "sampler": 16}
+"""The numbers of textures and samplers of a kernel."""
+KINDS = ("buffer", "threadgroup", *MOST_IMAGES)
+"""The kinds of what the caller binds."""
+ENTRY_BYTES = 64
+"""The bytes of ``anymetal_texture`` of abi.h."""
 RENDER = ("vertex", "fragment", "mesh", "object", "intersection")
 """Functions of other stages, which no kernel calls."""
 LINKED = ("visible", "stitchable")
@@ -96,9 +100,9 @@ class Parameter:
 
     text: str
     kind: str
-    """``buffer``, ``threadgroup``, ``value`` or ``unsupported``."""
+    """``buffer``, ``threadgroup``, ``texture``, ``sampler``, ``value`` or ``unsupported``."""
     index: int | None = None
-    """The index of a buffer or of threadgroup memory; None if it is an expression."""
+    """The index of what the caller binds; None if it is an expression."""
     value: str = ""
     """C++: the index, or the value for the thread; the reason for a parameter that is not supported."""
     is_reference: bool = False
@@ -107,9 +111,9 @@ class Parameter:
     condition: str = ""
     """The function constant that says whether the parameter exists."""
     is_array: bool = False
-    """Whether it is ``array<device T *, N>``, N buffers."""
+    """Whether it is ``array<device T *, N>``, N buffers, or an array of textures or samplers."""
     members: tuple[str, ...] = ()
-    """The members of the struct that it points or refers to, if some are pointers."""
+    """The members of the struct that it points or refers to, if some are pointers, textures or samplers."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,8 @@ class Kernel:
     """The name of the function, or of the template that it instantiates."""
     problem: str = ""
     """The error about what no runtime has, if it or a function that it calls needs that."""
+    table: int = -1
+    """The index of the buffer that describes its textures and samplers, behind the others; -1 if it may have none."""
 
     @property
     def axes(self) -> int:
@@ -136,13 +142,19 @@ class Kernel:
 
     @property
     def bindings(self) -> tuple[Parameter, ...]:
-        """The parameters that the caller binds."""
+        """The buffers and the threadgroup memory that the caller binds."""
         return tuple(known for known in self.parameters if known.kind in ("buffer", "threadgroup"))
+
+    @property
+    def images(self) -> tuple[Parameter, ...]:
+        """The textures and samplers that the caller binds."""
+        return tuple(known for known in self.parameters if known.kind in MOST_IMAGES)
 
     @property
     def listed(self) -> list[Parameter]:
         """The parameters that the caller binds in the order of its arguments, which is that of known indices."""
-        return sorted(self.bindings, key=lambda one: (one.kind, MOST_BUFFERS if one.index is None else one.index))
+        known = (*self.bindings, *self.images)
+        return sorted(known, key=lambda one: (KINDS.index(one.kind), MOST_BUFFERS if one.index is None else one.index))
 
     def describe(self) -> dict[str, Any]:
         """Return this kernel as JSON data."""
@@ -163,6 +175,9 @@ class Kernel:
                 value = known.value if self.axes > 1 else known.value.replace("anymetal::place(g, t, {0})", "t")
                 components = (f"uint32_t({value.format(axis)})" for axis in range(known.axes))
                 parts.append(f"anymetal::index{{{', '.join(components)}}}")
+            elif known.kind in MOST_IMAGES:
+                entries = f"g->buffers[{self.table}]"
+                parts.append(f"anymetal::{known.kind}_argument{{{entries}, uint({known.value})}}")
             elif known.members == TENSOR:
                 parts.append(f"anymetal::value{{g->buffers[{known.value}]}}")
             else:
@@ -179,7 +194,7 @@ class Kernel:
     @property
     def slots(self) -> int:
         """The number of buffers that the entry for a GPU takes."""
-        return max(self._count("buffer"), 1)
+        return max(self._count("buffer"), self.table + 1, 1)
 
     def entry(self) -> str:
         """Return the C++ of the entry point and of what Python must know of the parameters."""
@@ -196,6 +211,8 @@ class Kernel:
             for name in known.members
         ]
         more = f" ANYMETAL_MEMBERS({len(members)}, {', '.join(members)})" if members else ""
+        if images := [f"uint({known.value}), bool({known.condition or 'true'})" for known in self.images]:
+            more += f" ANYMETAL_IMAGES_OF(({self.call}), {len(images)}, {', '.join(images)})"
         return f"{call} ANYMETAL_ABOUT(({self.call}), {rows}){more}"
 
 
@@ -262,18 +279,29 @@ def kernels(syntax: Syntax) -> dict[str, Kernel]:
 
 
 def structs_of(syntax: Syntax) -> Structs:
-    """Return the members of each struct in which some are pointers; those of a struct in it are ``outer.inner``."""
+    """Return the members of each struct in which some are pointers, textures or samplers.
+
+    Those of a struct in it are ``outer.inner``.
+    """
     found, members = dict[str, tuple[str, ...]](), dict[int, list[Declaration]]()
+    images = images_of(syntax)
     for one in syntax.declarations:
         if one.kind is Kind.OTHER and one.owner is not None and one.parameters < 0:
             members.setdefault(one.owner.opening, []).append(one)
         elif one.kind is Kind.CLASS:
             data = [member for member in members.get(one.opening, []) if syntax[member.first] not in NO_DATA]
             words = [set(syntax.texts(member.first, member.last)) for member in data]
-            if any(("*" in known and known & SPACES) or known & found.keys() for known in words):
+            if any(("*" in known and known & SPACES) or known & (found.keys() | images) for known in words):
                 names = (name for member in data for name in _declared(syntax, member, found))
                 found[class_name(syntax, one)] = tuple(names)
     return found
+
+
+def images_of(syntax: Syntax) -> set[str]:
+    """Return the names of the types of textures and samplers in a source, but for classes of its own, and aliases."""
+    own = {class_name(syntax, one) for one in syntax.declarations if one.kind is Kind.CLASS}
+    found = {text for text in set(syntax) - own if IMAGE.fullmatch(text)}
+    return found | {name for name, words in syntax.aliases.items() if not found.isdisjoint(words)} if found else found
 
 
 def class_name(syntax: Syntax, one: Declaration) -> str:
@@ -354,7 +382,7 @@ def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Decla
     marks = one.attributes
     if marks.get("max_total_threads_per_threadgroup") == "":
         raise syntax.error(one.first, f"kernel `{name}`: [[max_total_threads_per_threadgroup(N)]] needs a number")
-    return Kernel(
+    kernel = Kernel(
         name,
         call,
         syntax.words[_outermost_class(place).last].end,
@@ -362,6 +390,8 @@ def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Decla
         "max_total_threads_per_threadgroup" in marks,
         syntax[one.parameters - 1],
     )
+    has_table = kernel.images or (any(known.members for known in kernel.bindings) and images_of(syntax))
+    return replace(kernel, table=kernel._count("buffer")) if has_table else kernel
 
 
 def _outermost_class(one: Declaration) -> Declaration:
@@ -377,7 +407,8 @@ def _text(literals: str) -> str:
 def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -> Iterator[Parameter]:
     """Yield the parameters; those without an index have the first that is free."""
     rows = []
-    taken: dict[str, set[int]] = {"buffer": set(), "threadgroup": set()}
+    taken: dict[str, set[int]] = {kind: set() for kind in KINDS}
+    images = images_of(syntax)
     for first, end in syntax.split(one.parameters):
         plain, marks = syntax.attributes(first, end)
         if [syntax[i] for i in plain] == ["void"]:
@@ -400,10 +431,13 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
         text = spell(syntax.words[i] for i in plain)
         where = f"parameter `{text}` of kernel `{name}`"
         lacking = next((mark for mark in (*marks, texts[0]) if mark in UNSUPPORTED), None)
-        if lacking or any(re.match(r"(texture|depth)(1d|2d|3d|cube|_buffer)|sampler$", word) for word in texts):
-            yield refused(first, f"{where}: {UNSUPPORTED[lacking or 'texture']}")
+        if lacking:
+            yield refused(first, f"{where}: {UNSUPPORTED[lacking]}")
             continue
         condition = marks.pop("function_constant", "")
+        if not {"*", "&"} & set(texts) and (image := _image(marks, images.intersection(texts))):
+            yield _indexed(syntax, first, where, image, marks, taken[image], text, condition, "array" in texts)
+            continue
         value = next((mark for mark in marks if mark in ATTRIBUTES), None)
         if value is not None:
             yield _value(syntax, first, where, text, texts, value)
@@ -437,6 +471,27 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
             if not {"*", "&", "["} & set(texts):
                 members = TENSOR  # the other values that a parameter may be have attributes of their own
             yield Parameter(text, kind, index, written or str(free), "&" in texts, 1, condition, is_array, members)
+
+
+def _image(marks: Mapping[str, str], types: Collection[str]) -> str:
+    """Return whether a parameter that is a value is a texture or a sampler, or an array of such."""
+    named = next((kind for kind in MOST_IMAGES if kind in marks), "")
+    return named or ("" if not types or "buffer" in marks else "sampler" if "sampler" in types else "texture")
+
+
+def _indexed(
+    syntax: Syntax, first: int, where: str, kind: str, marks: Mapping[str, str], taken: set[int], text: str,
+    condition: str, is_array: bool,
+) -> Parameter:  # fmt: skip
+    """Return a texture or a sampler, at its index or at the first that is free."""
+    written, most = marks.get(kind, ""), MOST_IMAGES[kind]
+    free = next(i for i in range(len(taken) + 1) if i not in taken)
+    index: int | None = free if not written else int(written) if written.isdecimal() else None
+    if index is not None and index >= most:
+        raise syntax.error(first, f"{where}: the {kind} index is above {most - 1}")
+    if index is not None:
+        taken.add(index)
+    return Parameter(text, kind, index, written or str(free), False, 1, condition, is_array)
 
 
 def _value(syntax: Syntax, first: int, where: str, text: str, texts: list[str], mark: str) -> Parameter:

@@ -68,6 +68,8 @@ class Options:
     """Whether kernels are compiled with checks of their accesses."""
     keeps_spaces: bool = False
     """Whether a source has members for an address space, see :mod:`.members`; their form is C++23."""
+    has_images: bool = False
+    """Whether a source has textures or samplers: the headers have them."""
 
     @classmethod
     def of(cls, version: Any, include: Any, fast_math: Any, define: Any = None, checks: bool = False) -> Options:
@@ -95,6 +97,7 @@ class Options:
         known = ["__METAL__=1", f"__METAL_VERSION__={self.number}", "__METAL_MACOS__=1", "__HAVE_SIMDGROUP_MATRIX__=1"]
         known += ["__HAVE_BFLOAT__=1"] if self.number >= 310 else []
         known += ["__HAVE_TENSOR__=1"] if self.number >= 400 else []
+        known += ["ANYMETAL_IMAGES=1"] if self.has_images else []
         return *(f"-D{macro}" for macro in known), *(("-std=c++23", "-fno-char8_t") if self.keeps_spaces else ())
 
     @property

@@ -50,6 +50,7 @@ class Program:
         self.kernels = {row["name"]: Kernel.described(row) for row in about["kernels"]}
         self.constants = tuple(Constant(**row) for row in about["constants"])
         self._checked, self._keeps_spaces = about["checked"], about["spaces"]
+        self._has_images = about["images"]
         if source:
             self._source = source
 
@@ -64,7 +65,7 @@ class Program:
 
     def options(self, options: Options) -> Options:
         """Return the options with which the C++ of this source is compiled."""
-        return replace(options, keeps_spaces=self._keeps_spaces)
+        return replace(options, keeps_spaces=self._keeps_spaces, has_images=self._has_images)
 
     def values(self, given: Constants) -> dict[str, str]:
         """Return the values of function constants in C++, by name; raise CompileError for unknown ones."""
@@ -86,7 +87,8 @@ class Program:
         """
         kernels.supported(kernel)
         if kernel.at != self._checked:
-            check_instantiation(toolchain, self._source, options, self.files, kernel.at)
+            strict = replace(options, has_images=self._has_images)
+            check_instantiation(toolchain, self._source, strict, self.files, kernel.at)
         return self.with_calls({kernel: kernel.entry()}, values)
 
     def with_calls(self, calls: Mapping[Kernel, str], values: Mapping[str, str]) -> str:
@@ -148,10 +150,11 @@ def checked(toolchain: Toolchain, source: str, options: Options, *, is_compiled:
             kernels.supported(next(iter(found.values())))
         constants = [asdict(one) for one in kernels.constants(syntax)]
         only = next(iter(found.values())).at if len(found) == 1 else -1
-        read.append(check(toolchain, syntax, options, files, only, is_last=is_compiled and only >= 0 and not constants))
+        known, is_last = replace(options, has_images=bool(kernels.images_of(syntax))), is_compiled and only >= 0
+        read.append(check(toolchain, syntax, known, files, only, is_last=is_last and not constants))
         output.write_text(text)
         about = {"kernels": [kernel.describe() for kernel in found.values()], "constants": constants}
-        return about | {"checked": only, "spaces": read[-1].keeps_spaces}
+        return about | {"checked": only, "spaces": read[-1].keeps_spaces, "images": known.has_images}
 
     key = cache.key("source", toolchain.fingerprint(), is_compiled, *options.definitions, *options.texts(source))
     found = cache.fetch(key, build, ".txt")

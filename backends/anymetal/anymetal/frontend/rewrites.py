@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 
 from . import members
 from .kernels import (
+    MOST_IMAGES,
     NO_DATA,
     Constant,
     class_name,
     constants,
+    images_of,
     is_instantiation,
     is_kernel,
     lacking,
@@ -317,8 +319,9 @@ def kernel_words(source: Source) -> Iterator[Edit]:
 
 
 def template_kernels(source: Source) -> Iterator[Edit]:
-    """In C++ for OpenCL a template, or a function of arrays of pointers or of tensors, is no kernel."""
+    """In C++ for OpenCL a template, or a function of arrays of pointers, of tensors or of textures, is no kernel."""
     s = source.syntax
+    images = images_of(s)
     for one in s.declarations:
         if not is_kernel(s, one) or one.parameters < 0 or is_instantiation(s, one):
             continue
@@ -326,10 +329,22 @@ def template_kernels(source: Source) -> Iterator[Edit]:
         pairs = set(itertools.pairwise(s.texts(one.parameters, s.partner[one.parameters])))
         parameters = [s.attributes(*part) for part in s.split(one.parameters)]
         is_value = any("buffer" in marks and not {"*", "&", "["} & {s[i] for i in plain} for plain, marks in parameters)
+        is_value = is_value or any(not marks.keys().isdisjoint(MOST_IMAGES) for _, marks in parameters)
+        is_value = is_value or any(images & {word, other} for word, other in pairs)
         if ("array", "<") in pairs or ("tensor", "<") in pairs or is_value or template_of(s, one):
             yield from (source.edit(i, i) for i in words)
         elif not words:
             yield source.insert(one.first, "kernel ")
+
+
+def program_samplers(source: Source) -> Iterator[Edit]:
+    """``constexpr sampler s(...);`` outside of functions has no address space; C++ for OpenCL wants one."""
+    s = source.syntax
+    for one in s.declarations:
+        in_class = one.owner is not None and one.owner.kind is Kind.CLASS
+        words = set(s.texts(one.first, one.last)) if one.kind is Kind.OTHER and not in_class else set()
+        if "sampler" in words and {"constexpr", "const"} & words and not {"using", "typedef", "constant"} & words:
+            yield source.insert(one.first, "constant ")
 
 
 def threads(source: Source) -> Iterator[Edit]:
@@ -359,7 +374,7 @@ def large_functions(source: Source) -> Iterator[Edit]:
 
 
 def unsupported(source: Source) -> Iterator[Edit]:
-    """What needs textures and the like is removed: other kernels do without."""
+    """What needs image blocks and the like is removed: other kernels do without."""
     s = source.syntax
     problems = lacking(s)
     for one in s.declarations:
@@ -421,7 +436,7 @@ def constant_objects(source: Source) -> Iterator[Edit]:
         if s[i] != "constant":
             continue
         at = next(k for k in range(i + 1, s.size + 1) if s[k] not in ("const", "constexpr", "static", "metal", "::"))
-        if s[at] not in classes and not MATRIX.fullmatch(s[at]):
+        if s[at] not in classes and s[at] != "sampler" and not MATRIX.fullmatch(s[at]):
             continue
         behind = at + 2
         while s[behind] == "[":
@@ -1556,6 +1571,7 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
 STRICT = (
     attributes,
     template_kernels,
+    program_samplers,
     render_functions,
     unsupported,
     instantiations,

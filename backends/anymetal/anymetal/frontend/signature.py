@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..interface import LaunchError
-from .kernels import MOST_BUFFERS, TENSOR, Kernel
+from .kernels import MOST_BUFFERS, MOST_IMAGES, TENSOR, Kernel
 
 MOST_LOCAL_BYTES = 32768
 LOCAL_MULTIPLE = 16
@@ -46,6 +46,8 @@ class Parameter(NamedTuple):
     """The kind of the numbers in it, a letter of NumPy (``V`` for bfloat) * 256, plus their bytes; 0 for a struct."""
     members: Mapping[str, Member] = {}
     """The members of a struct in which some are pointers."""
+    texels: Texels | None = None
+    """The sizes of a texture."""
 
     @property
     def name(self) -> str:
@@ -85,6 +87,70 @@ def _dtype(numbers: int) -> str | None:
     return (np.dtype(f"{kind}{size}").name if kind != "V" else "bfloat16") if size else None
 
 
+class Image(NamedTuple):
+    """A texture or a sampler of a kernel."""
+
+    text: str
+    """The declaration."""
+    kind: int
+    """The bits of texture.h, or 255 for a sampler."""
+    access: int = 0
+    """The position in ``ACCESSES``."""
+    component: str = ""
+    """``h``, ``f``, ``i`` or ``u``: half, float, signed, unsigned."""
+
+    @property
+    def name(self) -> str:
+        """The name in the declaration, or an empty string."""
+        found = NAME.search(self.text)
+        return (found[1] or found[2]) if found else ""
+
+    @property
+    def is_written(self) -> int:
+        """Whether the kernel may write it."""
+        return int(self.access >= ACCESSES.index("write"))
+
+
+ACCESSES = ("sample", "read", "write", "read_write")
+
+
+class Texels(NamedTuple):
+    """The sizes of a texture in memory, as the levels of mipmaps follow each other."""
+
+    width: int
+    height: int
+    depth: int
+    slices: int
+    levels: int
+    size: int
+    """The bytes of a texel."""
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """Width, height and depth of each level."""
+        whole_size = (self.width, self.height, self.depth)
+        return [
+            (max(x >> i, 1), max(y >> i, 1), max(z >> i, 1)) for i in range(self.levels) for x, y, z in (whole_size,)
+        ]
+
+    def place(self, offset: int) -> str:
+        """Return where the texel with a byte is, in words."""
+        texel, level = offset // self.size, 0
+        while texel >= (count := self.slices * math.prod(self.shapes[level])):
+            texel, level = texel - count, level + 1
+        width, height, depth = self.shapes[level]
+        row, x = divmod(texel, width)
+        plane, y = divmod(row, height)
+        n, z = divmod(plane, depth)
+        parts = [str(x), *([str(y)] if self.height > 1 else []), *([str(z)] if self.depth > 1 else [])]
+        more = [f" of slice {n}"] * (self.slices > 1) + [f" of level {level}"] * (level > 0)
+        return "".join((f"({', '.join(parts)})", *more))
+
+    def __str__(self) -> str:
+        sizes = [self.width, self.height, *([self.depth] if self.depth > 1 else [])]
+        return "x".join(map(str, sizes)) + (f" with {self.slices} slices" if self.slices > 1 else "")
+
+
 class Member(NamedTuple):
     """A member of a struct with pointers: numbers, or pointers to numbers."""
 
@@ -94,6 +160,8 @@ class Member(NamedTuple):
     is_pointer: int
     about: Parameter
     """What it is, or what it points to."""
+    image: Image | None = None
+    """What it is if it is a texture or a sampler."""
 
 
 class Pointer(NamedTuple):
@@ -109,6 +177,11 @@ class Record(NamedTuple):
 
     data: bytes
     pointers: Mapping[int, Pointer]
+    textures: Mapping[int, int] = {}
+    """Where in the table of the launch textures are that it holds, by offset."""
+
+
+NO_IMAGES: Mapping[str, Mapping[int, Image]] = {kind: {} for kind in MOST_IMAGES}
 
 
 class Signature(NamedTuple):
@@ -123,6 +196,10 @@ class Signature(NamedTuple):
     """The threadgroup memory, by index."""
     axes: int = 1
     """The number of components of the thread positions."""
+    images: Mapping[str, Mapping[int, Image]] = NO_IMAGES
+    """The textures and the samplers, by index."""
+    table: int = -1
+    """The index of the buffer that describes them, or -1."""
 
     @classmethod
     def of(
@@ -132,6 +209,8 @@ class Signature(NamedTuple):
         about: Sequence[int],
         bindings: Sequence[int],
         members: Sequence[int] = (),
+        images: Sequence[int] = (),
+        image_bindings: Sequence[int] = (),
     ) -> Signature:
         """Create it from a kernel, the threads that it names, and the arrays of its library (see abi.h)."""
         found: dict[str, dict[int, Parameter]] = {"buffer": {}, "threadgroup": {}}
@@ -148,18 +227,36 @@ class Signature(NamedTuple):
                 if index + i in found[parameter.kind]:
                     raise LaunchError(f"kernel `{kernel.name}` uses a {parameter.kind} index twice: {index + i}")
                 found[parameter.kind][index + i] = Parameter(text, *numbers)._replace(members=inner)
+        all_images: dict[str, dict[int, Image]] = {kind: {} for kind in MOST_IMAGES}
+        of_images = zip(*(iter(images),) * 4, strict=True)
+        for parameter, row, index, exists in zip(
+            kernel.images, of_images, image_bindings[::2], image_bindings[1::2], strict=False
+        ):
+            kind, access, code, length = row
+            known, most = all_images[parameter.kind], MOST_IMAGES[parameter.kind]
+            for i in range(length if exists else 0):
+                text = f"{parameter.text}, element {i}" if parameter.is_array else parameter.text
+                if index + i >= most:
+                    raise LaunchError(
+                        f"kernel `{kernel.name}`: `{text}` has the {parameter.kind} index {index + i}, above {most - 1}"
+                    )
+                if index + i in known:
+                    raise LaunchError(f"kernel `{kernel.name}` uses a {parameter.kind} index twice: {index + i}")
+                known[index + i] = Image(text, kind, access, chr(code))
         return cls(
             kernel.name,
             MOST_THREADS if threads is None else threads,
             dict(sorted(found["buffer"].items())),
             dict(sorted(found["threadgroup"].items())),
             kernel.axes,
+            {kind: dict(sorted(one.items())) for kind, one in all_images.items()},
+            kernel.table,
         )
 
     @property
     def buffers(self) -> int:
         """The number of buffers of a launch."""
-        return max(self.parameters, default=-1) + 1
+        return max(self.table, *self.parameters, -1) + 1
 
     def is_written(self, index: int) -> int:
         """Return whether the kernel may write a buffer."""
@@ -277,8 +374,15 @@ class Signature(NamedTuple):
         return chosen
 
 
+IMAGE_MEMBER = 2
+"""``is_pointer`` of a texture or a sampler."""
+
+
 def _member(name: str, offset: int, length: int, is_pointer: int, *about: int) -> Member:
     nbytes, alignment, is_written, numbers = about
+    if is_pointer == IMAGE_MEMBER:
+        image = Image(name, numbers & 255, is_written, chr(numbers >> 8))
+        return Member(offset, length, is_pointer, Parameter(name, nbytes, alignment, 0, 0), image)
     return Member(offset, length, is_pointer, Parameter(name, nbytes, alignment, is_written, 0, numbers))
 
 

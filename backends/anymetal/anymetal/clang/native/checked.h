@@ -113,8 +113,8 @@ __attribute__((noinline)) static void clash(run *r, const region *m, const uint8
     anymetal_finding found = access_finding(r, m, p, bytes, access, place, kind);
     found.other = place_of(q) << 2, found.was_write = was_write, found.other_thread = thread_of(q);
     if (thread_of(q) == r->thread && group_of(q) == s->group) found.other_thread = UINT32_MAX; // one of several readers
-    found.other_group = m->is_local ? r->group.index : group_of(q);
-    if (!m->is_local && r->group.groups[0] * r->group.groups[1] * r->group.groups[2] > MOST_GROUP)
+    found.other_group = m->space == LOCAL_MEMORY ? r->group.index : group_of(q);
+    if (m->space != LOCAL_MEMORY && r->group.groups[0] * r->group.groups[1] * r->group.groups[2] > MOST_GROUP)
         found.other_group = group_of(q) == s->group ? r->group.index : UINT32_MAX; // more than a record can tell apart
     const uint32_t i = r->thread / ANYMETAL_SIMD_WIDTH;
     found.barrier = s->barrier[i].at, found.barrier_flags = s->barrier[i].flags;
@@ -172,7 +172,7 @@ __attribute__((noinline)) static void report_unwritten(run *r, const region *m, 
                                                       uint32_t access, uint64_t place, uint32_t what) {
     shadow *s = r->shadow;
     const anymetal_finding found = access_finding(r, m, p + i, bytes, access, place, ANYMETAL_UNINITIALIZED);
-    if ((m ? bytes < 8 && bytes % 3 : what == ANYMETAL_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
+    if ((m && m->space == TEXTURE_MEMORY) || (m ? bytes < 8 && bytes % 3 : what == ANYMETAL_OF_NUMBERS || bytes < 2) || bytes > sizeof s->vector.before || access & IS_ATOMIC) {
         find(r, found);
         return;
     }
@@ -271,14 +271,14 @@ void anymetal_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
 static int is_padding(const region *m, uint64_t at, uint32_t bytes, uint32_t i) {
     const uint64_t word = (at + i) & ~(uint64_t)3;
     uint32_t written = 0;
-    if (bytes < 4 || m->unit_bits > 1 || word < at) return 0;
+    if (bytes < 4 || m->space == TEXTURE_MEMORY || m->unit_bits > 1 || word < at) return 0;
     while (written < 4 && m->writers[(word + written) >> m->unit_bits]) written++;
     return written && word + written <= at + i && (bytes > 4 || written < 3);
 }
 
 // Whether an atomic access of another thread may happen at the same time.
-static inline int is_by_others(const shadow *s, record q, record me, uint32_t is_local) {
-    return q & ATOMIC && (!is_same(q, me) || flags_of(q) & (LANES | SIMDGROUPS)) && readers_conflict(s, q, thread_of(me), is_local);
+static inline int is_by_others(const shadow *s, record q, record me, uint32_t space) {
+    return q & ATOMIC && (!is_same(q, me) || flags_of(q) & (LANES | SIMDGROUPS)) && readers_conflict(s, q, thread_of(me), space);
 }
 
 // An access to memory that may be written: what its units hold, and what they hold from now on.
@@ -293,27 +293,32 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
     }
     settle_before(r, p, bytes, access);
     if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
-    const uint32_t thread = r->thread, is_local = m->is_local;
+    const uint32_t thread = r->thread, space = m->space;
     const record me = place << 44 | s->me | (access & IS_ATOMIC ? ATOMIC : 0);
     record *w = &m->writers[at >> m->unit_bits], *q = &m->readers[at >> m->unit_bits];
     uint32_t said = 0; // one finding an access
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, w++, q++) {
         uint32_t kind = 0;
         if (access & IS_ATOMIC && !s->is_contended)
-            s->is_contended = (!(access & IS_CHANGE) && is_by_others(s, *w, me, is_local)) ||
-                              (access & IS_WRITE && m->is_read && is_by_others(s, *q, me, is_local));
+            s->is_contended = (!(access & IS_CHANGE) && is_by_others(s, *w, me, space)) ||
+                              (access & IS_WRITE && m->is_read && is_by_others(s, *q, me, space));
         if (!*w) {
             if (access & IS_WRITE) m->written += 1u << m->unit_bits;
             if (m->is_undefined && !said && !is_padding(m, at, bytes, i) && (access & (IS_WRITE | IS_ATOMIC)) != IS_WRITE && !(access & IS_NO_USE))
                 said = 1, report_unwritten(r, m, p, i, bytes, access, place, 0);
         } else if (!(*w & me & ATOMIC) && (!is_same(*w, me) || flags_of(*w) & (LANES | SIMDGROUPS))) {
-            kind = flags_of(*w) & ATOMIC ? readers_conflict(s, *w, thread, is_local) : conflict(s, *w, thread, is_local);
+            kind = flags_of(*w) & ATOMIC ? readers_conflict(s, *w, thread, space) : conflict(s, *w, thread, space);
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *w, kind, 1);
         }
+        if (space == TEXTURE_MEMORY && !access && !said && is_same(*w, me) && !((*w ^ me) & (CLOCK_BITS | ATOMIC))) {
+            anymetal_finding found = access_finding(r, m, p, bytes, access, place, ANYMETAL_UNFENCED);
+            found.other = place_of(*w) << 2, said = 1;
+            find(r, found);
+        }
         if (!(access & IS_WRITE)) {
-            if (*q & WRITTEN && access & IS_ATOMIC && !said && (kind = readers_conflict(s, *q, thread, is_local)))
+            if (*q & WRITTEN && access & IS_ATOMIC && !said && (kind = readers_conflict(s, *q, thread, space)))
                 said = 1, clash(r, m, p, bytes, access, place, *q, kind, 1);
-            *q = *q ? with_reader(s, *q, me, is_local) : me;
+            *q = *q ? with_reader(s, *q, me, space) : me;
             m->is_read = 1;
             continue;
         }
@@ -321,19 +326,19 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
         // So does one that another simdgroup may still conflict with, among those of readers.
         const record before = *w;
         if (before & me & ATOMIC)
-            *w = with_reader(s, before, me, is_local);
+            *w = with_reader(s, before, me, space);
         else if (!kind || !(access & IS_ATOMIC))
             *w = me;
         kind = 0;
         if (m->is_read && *q && !(*q & me & ATOMIC)) {
-            kind = readers_conflict(s, *q, thread, is_local);
+            kind = readers_conflict(s, *q, thread, space);
             if (kind && !said) said = 1, clash(r, m, p, bytes, access, place, *q, kind, flags_of(*q) & WRITTEN);
         }
         if (!(access & IS_ATOMIC))
             m->is_read ? *q = 0 : 0;
-        else if (before && before != *w && !(before & ATOMIC) && !is_over(s, before, is_local))
+        else if (before && before != *w && !(before & ATOMIC) && !is_over(s, before, space))
             *q = before | WRITTEN, m->is_read = 1;
-        else if (m->is_read && !kind && is_over(s, *q, is_local))
+        else if (m->is_read && !kind && is_over(s, *q, space))
             *q = 0;
     }
 }
@@ -347,16 +352,17 @@ static inline __attribute__((always_inline)) int touch_unit(run *r, region *m, u
     const record me = place << 44 | s->me;
     const uint64_t unit = at >> m->unit_bits;
     const record writer = m->writers[unit];
-    if (writer ? flags_of(writer) & (LANES | SIMDGROUPS) || !is_before(s, writer, me, m->is_local) : !(access & IS_WRITE) && m->is_undefined) return 0;
+    if (m->space == TEXTURE_MEMORY && !(access & IS_WRITE) && writer && is_same(writer, me)) return 0;
+    if (writer ? flags_of(writer) & (LANES | SIMDGROUPS) || !is_before(s, writer, me, m->space) : !(access & IS_WRITE) && m->is_undefined) return 0;
     if (!(access & IS_WRITE)) {
         const record reader = m->readers[unit];
-        m->readers[unit] = reader ? with_reader(s, reader, me, m->is_local) : me;
+        m->readers[unit] = reader ? with_reader(s, reader, me, m->space) : me;
         m->is_read = 1;
         return 1;
     }
     if (m->is_read) {
         const record reader = m->readers[unit];
-        if (reader && (flags_of(reader) & (LANES | SIMDGROUPS) || !is_before(s, reader, me, m->is_local))) return 0;
+        if (reader && (flags_of(reader) & (LANES | SIMDGROUPS) || !is_before(s, reader, me, m->space))) return 0;
         m->readers[unit] = 0;
     }
     if (!writer) m->written += bytes;
@@ -466,6 +472,47 @@ uint32_t anymetal_atomic_access(const volatile void *address, uint32_t bytes, ui
         stop_at(r, found);
     }
     return 0;
+}
+
+void anymetal_texel(const void *address, uint32_t bytes, uint32_t is_write, void *back) {
+    touch(address, bytes, is_write ? IS_WRITE : 0, back);
+}
+void anymetal_texel_atomic(const void *address, uint32_t bytes, uint32_t is_write, void *back) {
+    run *r = current;
+    if (!r->shadow) return;
+    if (is_write) r->launch->checks->has_atomics = 1;
+    r->shadow->is_shared = 1;
+    touch(address, bytes, IS_ATOMIC | (is_write ? IS_WRITE : 0) | (is_write == 2 ? IS_NO_USE : 0), back);
+}
+// Of a thread its own writes are before what it reads from now on.
+void anymetal_texel_fence(void) {
+    shadow *s = current->shadow;
+    const uint32_t simdgroup = current->thread / ANYMETAL_SIMD_WIDTH;
+    if (!s) return;
+    if (s->clock[simdgroup] < MOST_CLOCK) s->clock[simdgroup]++;
+    shadow_thread(s, current->thread);
+}
+void anymetal_texture_fault(uint32_t kind, const anymetal_texture *texture, uint32_t is_write, uint32_t x, uint32_t y, uint32_t z,
+                            uint32_t slice, uint32_t lod, void *back) {
+    run *r = current;
+    if (!r->shadow) return;
+    if (texture && !texture->width) { // a null texture
+        touch(NULL, 4, is_write ? IS_WRITE : 0, back);
+        return;
+    }
+    anymetal_finding found = by_thread(r, kind);
+    const uint64_t slot = texture ? (uint64_t)(texture->data - r->shadow->arena) >> r->shadow->bounds.slot_bits : SLOTS;
+    found.place = place_behind(r, back), found.is_write = is_write, found.offset = (int64_t)(x | (uint64_t)y << 32);
+    found.other_thread = z, found.other_group = slice, found.barrier_flags = lod;
+    if (slot < SLOTS) found.buffer = (int32_t)slot;
+    find(r, found);
+}
+
+void anymetal_half_index(float value) {
+    if (!current->shadow) return;
+    anymetal_finding found = by_thread(current, ANYMETAL_HALF_INDEX);
+    found.place = place_behind(current, BACK), found.offset = value == value ? (int64_t)value : 0;
+    find(current, found);
 }
 
 void anymetal_fence(uint32_t order) {

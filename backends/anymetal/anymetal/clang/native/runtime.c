@@ -406,7 +406,7 @@ static uint64_t group_seed(const run *r) {
 static uint64_t unread(const region *m, uint64_t at, uint64_t bytes) {
     uint64_t found = 0;
     for (uint64_t u = at >> m->unit_bits; u << m->unit_bits < at + bytes; u++)
-        found += !m->writers[u] != m->is_local && !(m->is_read && m->readers[u]);
+        found += !m->writers[u] != (m->space == LOCAL_MEMORY) && !(m->is_read && m->readers[u]);
     return found << m->unit_bits;
 }
 
@@ -683,7 +683,7 @@ static int watch_memory(run *r) {
         if (b == first) {
             if (!region_open(s, i, b->bytes, b->file)) return 0;
             if (b->file < 0) memcpy(m->data, b->data, b->bytes);
-            m->is_writable = 0, m->is_undefined = b->undefined;
+            m->is_writable = 0, m->is_undefined = b->undefined, m->space = b->is_texture ? TEXTURE_MEMORY : DEVICE_MEMORY;
             m->unit_bits = b->unit == 1 ? 0 : b->unit == 2 ? 1 : 2;
         }
         m->is_writable |= b->writable;
@@ -698,7 +698,7 @@ static int watch_memory(run *r) {
     s->regions[VARIABLES] = (region){.data = l->local, .bytes = l->local_bytes, .is_writable = 1, .unit_bits = 2};
     for (uint32_t i = ANYMETAL_MAX_BUFFERS; i < REGIONS; i++) {
         region *m = &s->regions[i];
-        m->is_local = m->is_undefined = 1;
+        m->space = LOCAL_MEMORY, m->is_undefined = 1;
         if (m->bytes && !region_watch(m)) return 0;
     }
     for (uint32_t i = 0; i < SLOTS; i++) region_bound(s, i);

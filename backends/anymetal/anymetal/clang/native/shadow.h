@@ -11,7 +11,7 @@
 // Buffers and the threadgroup memory of parameters lie in slots of an arena that are so large that a 32-bit index, at
 // most times the size of a float4, stays in its slot: an address belongs to the buffer that the kernel computed it from.
 // Where the address space is small, slots are smaller.
-enum { MOST_SLOT_BITS = 36, LEAST_SLOT_BITS = 30 };
+enum { MOST_SLOT_BITS = 36, LEAST_SLOT_BITS = 29 };
 enum { VARIABLES = SLOTS, REGIONS }; // VARIABLES: a region that lies elsewhere
 
 // Who accessed: 20 bits of place, 10 of thread, 17 of clock, 13 of threadgroup, and these. Never 0, as clocks are not.
@@ -31,13 +31,15 @@ static inline uint64_t place_of(record q) { return q >> 44; }
 #define CLOCK_BITS ((uint64_t)MOST_CLOCK << 17)
 static inline int is_same(record q, record me) { return !((q ^ me) & THREAD_BITS); }
 
+enum { DEVICE_MEMORY, LOCAL_MEMORY, TEXTURE_MEMORY, SPACES }; // the space of a region: of a threadgroup it is local
+
 // A unit has 4, 2 or 1 bytes: as few as the smallest access so far. The records of readers cost memory once there are
 // any (is_read).
 typedef struct {
     uint8_t *data;
     uint64_t bytes, written;
     record *writers, *readers;
-    uint32_t unit_bits, is_local, is_writable, is_undefined, is_read, is_result;
+    uint32_t unit_bits, space, is_writable, is_undefined, is_read, is_result;
 } region;
 
 typedef struct {
@@ -50,7 +52,7 @@ typedef struct {
     region regions[REGIONS];
     uint32_t clock[32]; // of the simdgroups
     uint32_t met[32], simd_met[32]; // clocks at their last barriers, and at those that order ...
-    uint32_t group_device[32], simd_device[32], group_local[32], simd_local[32]; // a memory
+    uint32_t group_order[SPACES][32], simd_order[SPACES][32]; // a memory
     uint32_t variable; // the last variable that was found
     uint32_t group, has_acquired, is_shared; // has_acquired: this threadgroup; is_shared: device memory had atomics
     uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
@@ -182,16 +184,16 @@ static void shadow_barrier(shadow *s, uint32_t flags, anymetal_site at) {
         const uint32_t now = ++s->clock[i];
         s->met[i] = s->simd_met[i] = now;
         s->barrier[i].at = at, s->barrier[i].flags = flags;
-        if (flags & 2) s->group_local[i] = s->simd_local[i] = now;
-        if (flags & 1) s->group_device[i] = s->simd_device[i] = now;
+        for (uint32_t space = 0; space < SPACES; space++)
+            if (flags >> space & 1) s->group_order[space][i] = s->simd_order[space][i] = now;
     }
 }
 
 static void shadow_simd_barrier(shadow *s, uint32_t simdgroup, uint32_t flags, anymetal_site at) {
     const uint32_t now = s->simd_met[simdgroup] = ++s->clock[simdgroup];
     s->barrier[simdgroup].at = at, s->barrier[simdgroup].flags = flags;
-    if (flags & 2) s->simd_local[simdgroup] = now;
-    if (flags & 1) s->simd_device[simdgroup] = now;
+    for (uint32_t space = 0; space < SPACES; space++)
+        if (flags >> space & 1) s->simd_order[space][simdgroup] = now;
 }
 
 // A release covers what its simdgroup did so far, and what a barrier of the threadgroup ordered before it.
@@ -201,48 +203,45 @@ static void shadow_order(shadow *s, uint32_t thread, uint32_t order) {
     const uint32_t simdgroup = thread / ANYMETAL_SIMD_WIDTH;
     if (s->clock[simdgroup] < MOST_CLOCK) s->clock[simdgroup]++;
     for (uint32_t i = 0; i < 32; i++) {
-        const uint32_t before = i == simdgroup ? s->clock[i] : s->group_device[i];
+        const uint32_t before = i == simdgroup ? s->clock[i] : s->group_order[DEVICE_MEMORY][i];
         if (s->released[s->group][i] < before) s->released[s->group][i] = before;
     }
     shadow_thread(s, thread);
 }
 
 // How an earlier access of another thread is unordered before one of `thread`: 0 if it is not.
-static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
-    if (!is_local && group_of(q) != s->group) {
+static uint32_t conflict(const shadow *s, record q, uint32_t thread, uint32_t space) {
+    if (space != LOCAL_MEMORY && group_of(q) != s->group) {
         const uint32_t before = s->released[group_of(q)][thread_of(q) / ANYMETAL_SIMD_WIDTH];
         return s->has_acquired && clock_of(q) < before ? 0 : ANYMETAL_RACE;
     }
     if (thread_of(q) == thread) return 0;
     const uint32_t i = thread_of(q) / ANYMETAL_SIMD_WIDTH, clock = clock_of(q);
     const int is_lane = i == thread / ANYMETAL_SIMD_WIDTH;
-    const uint32_t *ordered = is_lane ? is_local ? s->simd_local : s->simd_device
-                                      : is_local ? s->group_local : s->group_device;
-    if (clock < ordered[i]) return 0;
+    if (clock < (is_lane ? s->simd_order : s->group_order)[space][i]) return 0;
     return clock < (is_lane ? s->simd_met : s->met)[i] ? ANYMETAL_FENCE : is_lane ? ANYMETAL_LOCKSTEP : ANYMETAL_RACE;
 }
 
 // Whether an access is by the same thread, or one of the same threadgroup that is ordered before.
-static inline int is_before(const shadow *s, record q, record me, uint32_t is_local) {
+static inline int is_before(const shadow *s, record q, record me, uint32_t space) {
     if (is_same(q, me)) return 1;
-    if (!is_local && (q ^ me) >> 4 & MOST_GROUP) return 0;
+    if (space != LOCAL_MEMORY && (q ^ me) >> 4 & MOST_GROUP) return 0;
     const uint32_t i = thread_of(q) / ANYMETAL_SIMD_WIDTH;
     const int is_lane = i == thread_of(me) / ANYMETAL_SIMD_WIDTH;
-    return clock_of(q) < (is_local ? is_lane ? s->simd_local : s->group_local : is_lane ? s->simd_device : s->group_device)[i];
+    return clock_of(q) < (is_lane ? s->simd_order : s->group_order)[space][i];
 }
 
 // Whether all that may conflict with an access is past. Nothing orders the other threadgroups.
-static inline int is_over(const shadow *s, record q, uint32_t is_local) {
-    return is_local && clock_of(q) < s->group_local[thread_of(q) / ANYMETAL_SIMD_WIDTH];
+static inline int is_over(const shadow *s, record q, uint32_t space) {
+    return space == LOCAL_MEMORY && clock_of(q) < s->group_order[space][thread_of(q) / ANYMETAL_SIMD_WIDTH];
 }
 
 // The same for all readers that a record stands for.
-static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uint32_t is_local) {
-    const uint32_t found = conflict(s, q, thread, is_local), i = thread_of(q) / ANYMETAL_SIMD_WIDTH;
+static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uint32_t space) {
+    const uint32_t found = conflict(s, q, thread, space), i = thread_of(q) / ANYMETAL_SIMD_WIDTH;
     if (found && found != ANYMETAL_LOCKSTEP) return found;
-    if (group_of(q) != s->group && !is_local) return found;
-    const uint32_t *group = is_local ? s->group_local : s->group_device;
-    const uint32_t *simd = is_local ? s->simd_local : s->simd_device;
+    if (group_of(q) != s->group && space != LOCAL_MEMORY) return found;
+    const uint32_t *group = s->group_order[space], *simd = s->simd_order[space];
     if (flags_of(q) & SIMDGROUPS && clock_of(q) >= group[i]) return clock_of(q) < s->met[i] ? ANYMETAL_FENCE : ANYMETAL_RACE;
     if (flags_of(q) & LANES && clock_of(q) >= simd[i]) return clock_of(q) < s->simd_met[i] ? ANYMETAL_FENCE : ANYMETAL_LOCKSTEP;
     return found;
@@ -250,18 +249,18 @@ static uint32_t readers_conflict(const shadow *s, record q, uint32_t thread, uin
 
 // The record of readers, or of atomic writers, with one more. Of several that nothing orders, the first stays: the owner of a place often reads
 // it last, right before it writes.
-static record with_reader(const shadow *s, record before, record me, uint32_t is_local) {
+static record with_reader(const shadow *s, record before, record me, uint32_t space) {
     const uint32_t both = ~(uint32_t)ATOMIC | (flags_of(me) & ATOMIC), flags = flags_of(before) & both;
     if (!((before ^ me) & (THREAD_BITS | CLOCK_BITS))) // of a plain and an atomic one, the plain one conflicts with more
         return flags_of(me) & ~flags_of(before) & ATOMIC ? before : (me & ~(record)15) | flags;
     const uint32_t thread = thread_of(me), i = thread_of(before) / ANYMETAL_SIMD_WIDTH;
-    if (group_of(before) != group_of(me) && !is_local)
-        return conflict(s, before, thread, is_local) ? (before & ~(record)15) | flags : me;
+    if (group_of(before) != group_of(me) && space != LOCAL_MEMORY)
+        return conflict(s, before, thread, space) ? (before & ~(record)15) | flags : me;
     const int is_lane = i == thread / ANYMETAL_SIMD_WIDTH;
-    if (conflict(s, before, thread, is_local)) return (before & ~(record)15) | flags | (is_lane ? LANES : SIMDGROUPS);
+    if (conflict(s, before, thread, space)) return (before & ~(record)15) | flags | (is_lane ? LANES : SIMDGROUPS);
     uint32_t kept = 0;
-    if (clock_of(before) >= (is_local ? s->group_local : s->group_device)[i]) kept |= SIMDGROUPS;
-    if (is_lane && clock_of(before) >= (is_local ? s->simd_local : s->simd_device)[i]) kept |= LANES;
+    if (clock_of(before) >= s->group_order[space][i]) kept |= SIMDGROUPS;
+    if (is_lane && clock_of(before) >= s->simd_order[space][i]) kept |= LANES;
     return flags & kept ? (me & ~(record)15) | (flags & (kept | ATOMIC)) : me;
 }
 
@@ -271,7 +270,8 @@ static void shadow_group(shadow *s, uint32_t index) {
     s->has_acquired = 0;
     for (uint32_t i = 0; i < 32; i++) {
         s->clock[i] = 1;
-        s->met[i] = s->simd_met[i] = s->group_local[i] = s->group_device[i] = s->simd_local[i] = s->simd_device[i] = 1;
+        s->met[i] = s->simd_met[i] = 1;
+        for (uint32_t space = 0; space < SPACES; space++) s->group_order[space][i] = s->simd_order[space][i] = 1;
     }
     for (uint32_t i = ANYMETAL_MAX_BUFFERS; i < REGIONS; i++) region_forget(&s->regions[i]);
 }

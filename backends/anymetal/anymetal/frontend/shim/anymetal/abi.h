@@ -11,7 +11,7 @@
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.
 #define ANYMETAL_MAX_THREADS 1024
-#define ANYMETAL_MAX_BUFFERS 64 // of a launch: the 31 of a kernel, and those that pointers in them point to
+#define ANYMETAL_MAX_BUFFERS 160 // of a launch: the 31 of a kernel, a table, 128 textures, and what pointers in buffers point to
 #define ANYMETAL_MAX_LOCALS 31
 #define ANYMETAL_SIMD_WIDTH 32
 #define ANYMETAL_SIMD_BYTES 64
@@ -48,6 +48,19 @@ typedef struct {
     uint32_t kind; // 'f', 'd' or 's'
 } anymetal_item;
 
+// What a texture is, in the table of a launch, a buffer behind the others; entry n has the state of sampler n, too. A
+// width of 0 is a null texture. `format`, `fields`: texture.h. Of a cube `count` has six slices a cube, and of a
+// multisampled texture a slice a sample.
+typedef struct {
+    uint8_t *data;
+    uint32_t width, height, depth, count;
+    uint32_t levels, format, size, index; // size: bytes of a texel; index: of the parameter
+    uint32_t samples, flags;
+    uint64_t fields, sampler;
+} anymetal_texture;
+// Watched: somebody writes the memory, or it is undefined. The second is of floats written as 16 bits.
+enum { ANYMETAL_IS_WATCHED = 1, ANYMETAL_ROUNDS_TO_NEAREST = 2 };
+
 // What a kernel can ask of the launcher while it runs. `here` is where it asks, `flags` are those of the barrier;
 // ANYMETAL_IS_BARRIER tells that of a simdgroup from a function of its lanes. A kernel synchronizes if its library needs
 // one of the first two. With checks ANYMETAL_IS_UNIFORM says that the active lanes of the simdgroup, or of the quadgroup,
@@ -77,6 +90,14 @@ void anymetal_life(volatile void *variable, uint64_t bytes, const char *name, an
 void anymetal_lives(volatile void *variable, uint32_t is_begin);
 void anymetal_argument(const char *call); // of the library, whose result is undefined
 void anymetal_out_of_bounds(int64_t index, uint64_t length, anymetal_site here);
+// Of a texture: an access of a texel, of at most 16 bytes; a use that is undefined or has no effect, at a coordinate; from
+// now on the thread sees what it wrote. `back` is the address of the code behind the access.
+void anymetal_texel(const void *address, uint32_t bytes, uint32_t is_write, void *back);
+void anymetal_texel_atomic(const void *address, uint32_t bytes, uint32_t is_write, void *back);
+void anymetal_texel_fence(void);
+void anymetal_half_index(float value); // a half that becomes a component of an integer vector
+void anymetal_texture_fault(uint32_t kind, const ANYMETAL_UNTOLD anymetal_texture *texture, uint32_t is_write, uint32_t x,
+                            uint32_t y, uint32_t z, uint32_t slice, uint32_t lod, void *back);
 #ifdef __cplusplus
 }
 #endif
@@ -88,6 +109,7 @@ typedef struct {
     uint32_t writable, undefined, unit; // undefined: a read before a write is an error; unit: bytes of its numbers
     int32_t file; // below 0: none; else the memory is that of a sparse file, which checks use in place
     uint32_t is_read; // a result of checks: whether the kernel read any of it
+    uint32_t is_texture; // no result
     uint64_t unread;  // and, if they count it, the bytes that it neither read nor wrote
 } anymetal_buffer;
 
@@ -134,7 +156,9 @@ typedef enum {
     ANYMETAL_RELIES_ON,      // the end of a wait; values: 0, 1, 2 for a lane, another simdgroup, another threadgroup
     ANYMETAL_SHIFT_BASE,   // ANYMETAL_SHIFT: by `offset` bits; this one: of a negative number, or of bits out of one
     ANYMETAL_ARGUMENT,     // a call of the library, `type`, whose result is undefined
-    ANYMETAL_ENDED         // a variable whose block has ended: `type` is its name, `barrier` where it is declared
+    ANYMETAL_ENDED,        // a variable whose block has ended: `type` is its name, `barrier` where it is declared
+    ANYMETAL_TEXEL,          // outside of a texture: offset = x + y * 2^32, other_thread = z, other_group = slice, barrier_flags = level
+    ANYMETAL_UNFENCED, ANYMETAL_NO_COORDINATE, ANYMETAL_NO_FILTER, ANYMETAL_HALF_INDEX
 } anymetal_kind;
 
 // What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.

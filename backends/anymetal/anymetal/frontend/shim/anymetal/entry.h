@@ -27,6 +27,62 @@ struct pointers {
     }
 };
 
+#ifdef ANYMETAL_IMAGES
+// Textures and samplers: what the table of a launch has at an index, and for an array from there on.
+template <class T, size_t N, class F> metal::array<T, N> all_of(F one) {
+    metal::array<T, N> all;
+    for (size_t i = 0; i < N; i++) all.anymetal_elements[i] = one(i);
+    return all;
+}
+struct texture_argument {
+    const void *table;
+    uint index;
+    template <class T> T at(size_t i) const {
+        T one;
+        one.anymetal_entry = (texels)(ulong)table + index + i;
+        return one;
+    }
+    template <class T, class = typename T::anymetal_is_texture> operator T() const { return at<T>(0); }
+    template <class T, size_t N> operator metal::array<T, N>() const {
+        return all_of<T, N>([=](size_t i) { return at<T>(i); });
+    }
+};
+struct sampler_argument {
+    const void *table;
+    uint index;
+    metal::sampler at(size_t i) const {
+        metal::sampler one;
+        one.anymetal_state = ((texels)(ulong)table + index + i)->sampler;
+        return one;
+    }
+    operator metal::sampler() const { return at(0); }
+    template <size_t N> operator metal::array<metal::sampler, N>() const {
+        return all_of<metal::sampler, N>([=](size_t i) { return at(i); });
+    }
+};
+
+// Of each texture its kind, access, component and number; the kind of a sampler is 255.
+template <class T, class = void> struct image { enum { is = 0, kind = 0, access = 0, code = 0, count = 1 }; };
+template <class T> struct image<T, typename T::anymetal_is_texture> {
+    enum { is = 1, kind = T::anymetal_kind, access = T::anymetal_access, code = T::anymetal_code, count = 1 };
+};
+template <> struct image<metal::sampler, void> { enum { is = 1, kind = 255, access = 0, code = 0, count = 1 }; };
+template <class T, size_t N> struct image<metal::array<T, N>, void> : image<T> { enum { count = N }; };
+template <class T> struct image<const T, void> : image<T> {};
+template <class F, int N> struct images;
+template <class R, class... P, int N> struct images<R (*)(P...), N> {
+    uint numbers[4 * N];
+    constexpr images() : numbers{} {
+        uint at = 0;
+        (add<image<P>>(at), ...);
+    }
+    template <class T> constexpr void add(uint &at) {
+        const uint found[] = {uint(T::kind), uint(T::access), uint(T::code), uint(T::count)};
+        for (int i = 0; T::is && i < 4; i++) numbers[at++] = found[i];
+    }
+};
+#endif
+
 // The position of thread t of a group, along an axis.
 inline uint place(const ANYMETAL_UNTOLD anymetal_group *g, uint t, int axis) {
     return axis == 0 ? t % g->extent[0] : axis == 1 ? t / g->extent[0] % g->extent[1] : t / g->extent[0] / g->extent[1];
@@ -93,6 +149,15 @@ template <class M> struct member<M *> : target<M *> {
     enum { length = 1, is_pointer = 1 };
 };
 template <class M> struct member<M *const> : member<M *> {};
+#ifdef ANYMETAL_IMAGES
+// Of a texture the numbers of `image` take the places of what a pointer points to.
+template <class M> struct member_image : target<M *> {
+    enum { length = 1, is_pointer = 2, is_writable = image<M>::access, numbers = image<M>::kind | image<M>::code << 8 };
+};
+template <class T, metal::access A, metal::memory_coherence C, template <class, metal::access, metal::memory_coherence> class M>
+struct member<M<T, A, C>> : member_image<M<T, A, C>> {};
+template <> struct member<metal::sampler> : member_image<metal::sampler> {};
+#endif
 template <class M, size_t N> struct member<M[N]> : member<M> {
     enum { length = N };
 };
@@ -232,6 +297,12 @@ struct out_of_bounds {
         typedef anymetal::parameter<decltype(+KERNEL), PARAMETER>::type type; \
         return anymetal::about_member(__builtin_offsetof(type, NAME), anymetal::member<__typeof__(((type *)nullptr)->NAME)>()); \
     }()
+#ifdef ANYMETAL_IMAGES
+#define ANYMETAL_IMAGES_OF(KERNEL, COUNT, ...) \
+    typedef anymetal::images<decltype(+KERNEL), COUNT> anymetal_images_type; \
+    ANYMETAL_DATA(anymetal_images_type, anymetal_images, {}) \
+    ANYMETAL_DATA(anymetal::bindings<2 * COUNT>, anymetal_image_bindings, {{__VA_ARGS__}})
+#endif
 #ifdef ANYMETAL_CUDA
 // A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
 #define ANYMETAL_LOCAL

@@ -22,6 +22,9 @@
 #include "log.h"
 #include "simdgroup_matrix.h"
 #include "builtins.h"
+#ifdef ANYMETAL_IMAGES
+#include "texture.h"
+#endif
 #ifndef ANYMETAL_STRICT
 #include "entry.h"
 #endif

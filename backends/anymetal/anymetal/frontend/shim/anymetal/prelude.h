@@ -244,8 +244,18 @@ template <class T> constexpr constant bool is_object_in_memory<constant T> = is_
 #endif
 #undef ANYMETAL_IN
 
+#ifdef ANYMETAL_CHECKED
+extern "C" void anymetal_half_index(float value); // abi.h
+#define ANYMETAL_HALF_INDEX(X) \
+    if constexpr (__is_same(U, half) && __is_integral(T) && sizeof(T) > 1 && !__is_same(T, bool)) \
+        if (!__builtin_is_constant_evaluated() && !(float(X) < 2048 && float(X) > -2048)) anymetal_half_index(float(X));
+#else
+#define ANYMETAL_HALF_INDEX(X)
+#endif
+
 // half and bfloat do not convert to each other.
 template <class T, class U> constexpr T scalar(U x) {
+    ANYMETAL_HALF_INDEX(x)
     if constexpr (is_narrow<T> && is_narrow<U> && !__is_same(T, U))
         return T(float(x));
     else
