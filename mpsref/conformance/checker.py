@@ -99,7 +99,7 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
             problem = layer.small(layer.checked_channels).problem(operation.method)
             dtype = "float16" if number % 4 == 3 else "float32"
             yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
-    for number, case in enumerate(wide_cases(operation)):
+    for number, case in enumerate(cases_of_all_sizes(operation)):
         yield f"wide case {number + 1}", case
     for number, case in enumerate(worked.cases(operation)):
         yield f"{WORKED} {number + 1}", case
@@ -154,6 +154,11 @@ def _arrangements(layouts: Sequence[str], shapes: Sequence[Shape]) -> Iterator[t
         yield tuple(strided if k in others else first for k in range(len(shapes)))
         for one in others:
             yield tuple(strided if k == one else first for k in range(len(shapes)))
+
+
+def cases_of_all_sizes(operation: Operation) -> Iterator[Case]:
+    """Yield the wide cases of an operation; without a row in their table, made of random ones."""
+    return wide_cases(operation, lambda: random_cases(operation, ("float32",), 20, 0))
 
 
 def random_cases(

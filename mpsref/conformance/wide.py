@@ -7,7 +7,7 @@ of 31 channels, or launch for at most 8 images, 256 rows or 32 columns.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -131,10 +131,10 @@ none otherwise. A family of data may be among them.
 """
 
 
-def wide_cases(operation: Operation) -> Iterator[Case]:
+def wide_cases(operation: Operation, drawn: Callable[[], Iterable[Case]] = tuple) -> Iterator[Case]:
     """Yield the wide cases of an operation, and those of its edges.
 
-    A kernel without a row has images of both sizes, with the parameters of a random problem, of many words.
+    A kernel without a row has images of both sizes, with the parameters of one of the cases that ``drawn`` returns.
 
     >>> from mpsref.conformance.case import operation_named
     >>> next(wide_cases(operation_named("PoolingMax.forward"))).problem.source_shape
@@ -143,18 +143,16 @@ def wide_cases(operation: Operation) -> Iterator[Case]:
     name = str(operation)
     kernel = name.partition(".")[0]
     found = [one for table in (SIZES, EDGES) for one in table.get(name, table.get(kernel, ()))]
-    found = found or list(_enlarged(operation))
+    found = found or list(_enlarged(operation, drawn()))
     for number, fields in enumerate(found):
         yield Case.parse(f"{name}:{fields},float32,seed={number + 1}")
 
 
-def _enlarged(operation: Operation) -> Iterator[str]:
-    """Yield the fields of problems on images of both sizes."""
-    from mpsref.conformance import checker  # which imports this module
-
-    drawn = [str(case).partition(":")[2] for case in checker.random_cases(operation, ("float32",), 20, 0)]
+def _enlarged(operation: Operation, drawn: Iterable[Case]) -> Iterator[str]:
+    """Yield the fields of problems on images of both sizes, of the case of most words that is legal there."""
+    texts = sorted((str(case).partition(":")[2] for case in drawn), key=len, reverse=True)
     for size in BOTH:
-        for fields in sorted(drawn, key=len, reverse=True):
+        for fields in texts:
             _, *others = fields.partition(",float32")[0].split(",")
             with contextlib.suppress(ValueError):  # a parameter does not fit to images of this size
                 Case.parse(",".join((f"{operation}:{size}", *others)))

@@ -122,7 +122,7 @@ def test_wide_cases_detect_what_is_right_on_small_ones(mutant):
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_every_operation_has_cases_of_all_sizes(operation):
     """Nine images, 31 channels, 70 columns, 300 rows and an array of more than 65,536 elements."""
-    cases = list(wide.wide_cases(operation))
+    cases = list(checker.cases_of_all_sizes(operation))
     images = [shape for case in cases for shape in (*case.problem.input_shapes.values(), *case.problem.result_shapes)]
     assert all(any(size in shape for shape in images) for size in (9, 31, 300))
     assert any(max(shape) >= 70 for shape in images)
