@@ -496,8 +496,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 found = [of.get(k) for k in wanted]
                 applied.found = tuple(None if dx is None else dx.detach().clone() for dx in found)
                 applied.changes_g = not all(
-                    g is None or torch.allclose(g, now, rtol=0, atol=0, equal_nan=True)
-                    for g, now in zip(applied.g, grad_outputs, strict=True)
+                    g is None or _same(g, now) for g, now in zip(applied.g, grad_outputs, strict=True)
                 )
 
         node.register_prehook(give)
@@ -582,7 +581,7 @@ def _rounded(given: Any, dtype: torch.dtype) -> Any:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
+    return torch.equal(a, b) or (a.shape == b.shape and bool(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)))
 
 
 def _edges(layer: Translated) -> dict[str, Any]:
