@@ -16,7 +16,7 @@ import typer
 from numpy.typing import NDArray
 from typer.core import TyperCommand, TyperGroup
 
-from . import metalcompute
+from . import metalcompute, pictures
 from .api import RUNTIMES, Kernel, Library, compile, refuse
 from .arguments import EQUIVALENT, as_number
 from .clang.device import launch_seconds
@@ -162,6 +162,8 @@ def msl(
         list[str] | None, typer.Option(help=f"{BUFFER}. New buffers are zero, or VALUE, which may be undefined.")
     ] = None,
     bytes_: Annotated[list[str] | None, typer.Option("--bytes", help=f"{BYTES}.")] = None,
+    texture: Annotated[list[str] | None, typer.Option(help=f"{pictures.TEXTURE}.")] = None,
+    sampler: Annotated[list[str] | None, typer.Option(help=f"{pictures.SAMPLER}.")] = None,
     constant: ConstantOption = None,
     threadgroup: Annotated[
         list[str] | None, typer.Option(help="INDEX:BYTES of threadgroup memory that is a parameter, multiples of 16.")
@@ -215,6 +217,7 @@ def msl(
     """
     run_only = {
         "--grid": grid, "--group": group, "--buffer": buffer, "--bytes": bytes_, "--threadgroup": threadgroup,
+        "--texture": texture, "--sampler": sampler,
         "--save": save, "--seconds": seconds, "--isolate": isolate, "--one-order": one_order, "--sarif": sarif,
         "--unchecked": unchecked, "--level": level, "--lockstep": lockstep, "--suppress": suppress,
         "--trials": trials, "--schedule": schedule, "--expect-read": expect_read,
@@ -253,7 +256,18 @@ def msl(
         threads, width = _sizes("--grid", grid), None if group is None else _sizes("--group", group)
         local = dict(_length(one) for one in threadgroup or [])
         arguments = [*map(_buffer, buffer or []), *map(_bytes, bytes_ or [])]
-        done = _run(library[kernel], threads, width, arguments, local, seconds, save, expect_read or [])
+        try:
+            shown = [pictures.picture(one) for one in texture or []]
+            states = [(f"--sampler {one}", *pictures.sampler(one)) for one in sampler or []]
+        except LaunchError as error:
+            raise OptionError(str(error)) from None
+        images = {
+            "texture": pictures.bound(
+                "texture", library[kernel].images["texture"], [(one.option, one.name, one) for one in shown]
+            ),
+            "sampler": pictures.bound("sampler", library[kernel].images["sampler"], states),
+        }
+        done = _run(library[kernel], threads, width, arguments, local, seconds, save, expect_read or [], images)
         done = (*done[:2], tuple(_of_command(one, file) for one in done[2]), done[3])
         _write(sarif, file, done[2])
     except (OptionError, CompileError, LaunchError, TypeError, MemoryError, OSError) as error:
@@ -558,6 +572,7 @@ def _run(
     seconds: float | None,
     save: Path | None,
     expect_read: Iterable[str],
+    images: Mapping[str, Mapping[int, Any]],
 ) -> tuple[tuple[int, ...], list[dict[str, Any]], tuple[Finding, ...], list[int]]:
     """Run a kernel; return the threads of a threadgroup, and what is known of buffers, findings and unreached lines."""
     about = kernel.describe()
@@ -573,7 +588,9 @@ def _run(
             raise OptionError(f"--save {save}: {file} for buffer({index}) is a folder")
     group = group or (min(grid[0], about["threads"]),)
     given = [undefined(one.value) if one.is_undefined else one.value for one in bound.values()]
-    launch = kernel(grid, group, *given, local=local, seconds=seconds)
+    shown = images["texture"]
+    textures = {index: one.texture for index, one in shown.items()}
+    launch = kernel(grid, group, *given, local=local, seconds=seconds, textures=textures, samplers=images["sampler"])
     unread = {(_name(known[key]) if isinstance(key, int) else key): n for key, n in (launch.unread or {}).items()}
     for name in expect_read:
         if name not in unread:
@@ -591,6 +608,16 @@ def _run(
         | {"changed": launch.changed.get(index), "elements_written": (launch.written or {}).get(index)}
         for index, one in bound.items()
     ]
+    for index, image in kernel.images["texture"].items():
+        one = Argument(shown[index].option, image.name, shown[index].texture.array, shown[index].origin, "")
+        key, form = f"texture({index})", shown[index].texture.format
+        about_buffers.append(
+            {"index": index, "kind": "texture", "name": image.name, "type": image.text, "from": one.origin}
+            | one.summary(form.name if form else None)
+            | {"changed": launch.changed.get(key), "elements_written": (launch.written or {}).get(key)}
+        )
+        if save and image.is_written:
+            pictures.save(save, image.name, shown[index].texture)
     unreached = [place.line for place in launch.unreached if place.file == NAME]
     return group, about_buffers, launch.findings, unreached
 
@@ -620,7 +647,8 @@ def _report(about: Mapping[str, Any]) -> Iterator[str]:
     yield f"kernel `{about['kernel']}` ran {grid} threads in threadgroups of {group}, {ran}{checks}"
     for one in about["buffers"]:
         size = math.prod(one["shape"])
-        parts = [f"buffer({one['index']}) {one['name']} ({one['from']}): {one['dtype']} {tuple(one['shape'])}"]
+        title = f"{one.get('kind', 'buffer')}({one['index']}) {one['name']} ({one['from']})"
+        parts = [f"{title}: {one['dtype']} {tuple(one['shape'])}"]
         if one["min"] is not None:
             parts.append(" ".join(f"{key} {_short(one[key])}" for key in ("min", "max", "mean")))
         parts.append(f"{one['nans']} NaN")

@@ -423,3 +423,54 @@ def test_metalcompute(run, fake, tmp_path):
 
 def test_help_has_the_name_of_the_table_in_brackets():
     assert "[[suppress]]" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+IMAGES = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void shrink(texture2d<float> x, sampler s, texture2d<float, access::write> y,
+                   uint2 at [[thread_position_in_grid]]) {
+    y.write(x.sample(s, (float2(at) + 0.5f) / float2(y.get_width(), y.get_height())), at);
+}
+"""
+
+
+def test_textures_of_files(tmp_path, monkeypatch):
+    """PNG and .npy in, PNG and .npy out; what cannot be read or does not fit is a sentence."""
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install pillow")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.metal").write_text(IMAGES)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3)).astype(np.uint8)
+    pillow.fromarray(pixels).save("in.png")
+    line = (
+        "g.metal",
+        "--kernel",
+        "shrink",
+        "--grid",
+        "3,2",
+        "--texture",
+        "y:rgba8unorm:3x2",
+        "--sampler",
+        "filter=linear",
+    )
+    done = CliRunner().invoke(app, [*line, "--texture", "in.png", "--save", "."])
+    assert done.exit_code == 0, done.output
+    assert "texture(1) y (new, zeros): rgba8unorm (2, 3, 4)" in done.stdout
+    result = np.asarray(pillow.open("y.png"))
+    np.testing.assert_array_equal(result, np.load("y.npy"))
+    mean = pixels.reshape(2, 2, 3, 2, 3).mean((1, 3))
+    assert abs(result[..., :3].astype(float) - mean).max() <= 1
+    (tmp_path / "wrong.png").write_bytes(b"no picture")
+    for more, message in (
+        (("--texture", "wrong.png"), "wrong.png is no PNG that can be read"),
+        (("--texture", "missing.npy"), "missing.npy cannot be read"),
+        (("--texture", "x:rgb8:4x4"), "format='rgb8': the formats are those of MTLPixelFormat"),
+        (("--texture", "x"), "--texture x: it is FILE.png, FILE.npy"),
+        (("--texture", "in.png", "--texture", "in.png"), "the kernel has no texture left for it"),
+        (("--texture", "7=in.png"), "texture(7) does not exist"),
+        (("--sampler", "lod=1"), "--sampler lod=1: its names are filter, coord"),
+        ((), "texture(0) is not bound"),
+    ):
+        done = CliRunner().invoke(app, [*line, *more])
+        assert done.exit_code in (1, 2)
+        assert message in done.output, done.output
