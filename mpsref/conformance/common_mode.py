@@ -237,12 +237,6 @@ TABLE: dict[str, dict[str, tuple[str, Change]]] = {
     "kernels.group_normalization.NormalizationGradient.parameters": {
         "gamma is left out": ("GroupNormalization.gradient", lambda gamma, problem, *_: np.ones_like(gamma))
     },
-    "kernels.interpolation.Sampling.reads": {
-        "the two weights are exchanged": (
-            "CropAndResizeBilinear.forward",
-            lambda read, axis, i: [(j, w) for (j, _), (_, w) in zip(read, read[::-1], strict=True)],
-        )
-    },
     "kernels.interpolation.rounded": {
         "a half is rounded down": (
             "GraphResizeNearest.forward",
