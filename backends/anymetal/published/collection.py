@@ -43,6 +43,14 @@ TYPES = {
 """Types of C in structs of arguments."""
 
 
+class Absent(ValueError):
+    """A version of a collection lacks a header, a kernel or a struct that a case launches."""
+
+
+ABSENT = re.compile(r"'([^'\n]+)' file not found|there is no kernel template `(\w+)`")
+NO_CONSTANT = re.compile(r"constants: no function constant (\d+);")
+
+
 def steps(view: Array, count: int = 0) -> list[int]:
     """Return the strides of a view in elements, filled up with zeros."""
     found = [stride // view.itemsize for stride in view.strides]
@@ -92,9 +100,8 @@ class Collection:
             return
 
         def run(*, sanitize: bool) -> anymetal.Launch:
-            library = self.library(source, constants or {}, sanitize)
+            library, found = self._kernel(source, kernel, constants or {}, sanitize)
             self.functions.add(library.functions[kernel])
-            found = library[kernel]
             return (found.threadgroups if whole else found)(tuple(threads), tuple(group), *arguments, local=local)
 
         try:
@@ -105,14 +112,33 @@ class Collection:
                 raise
             run(sanitize=False)
 
+    def _kernel(self, source: str | Path, kernel: str, constants: Mapping[int | str, Any], sanitize: bool) -> Any:
+        """Return a compiled source and a kernel of it; a function constant that it lacks is left out if it is false."""
+        library = self.library(source, constants, sanitize)
+        try:
+            return library, library[kernel]
+        except anymetal.CompileError as error:
+            unknown = NO_CONSTANT.search(str(error))
+            if not unknown:
+                raise
+            if constants[int(unknown[1])]:
+                raise Absent(f"function constant {unknown[1]}") from None
+            rest = {index: value for index, value in constants.items() if index != int(unknown[1])}
+            return self._kernel(source, kernel, rest, sanitize)
+
     def library(self, source: str | Path, constants: Mapping[int | str, Any], sanitize: bool) -> anymetal.Library:
-        """Return a compiled source."""
+        """Return a compiled source; raise Absent if this version does not have it."""
         key = source, *sorted(constants.items(), key=str), sanitize
         if key not in self._compiled:
-            self._compiled[key] = anymetal.compile(
-                source, version=self.version, include=self.include(), constants=constants, define=self.define(),
-                sanitize=sanitize, check_order=False,
-            )  # fmt: skip
+            try:
+                self._compiled[key] = anymetal.compile(
+                    source, version=self.version, include=self.include(), constants=constants, define=self.define(),
+                    sanitize=sanitize, check_order=False,
+                )  # fmt: skip
+            except anymetal.CompileError as error:
+                if missing := ABSENT.search(str(error)):
+                    raise Absent(missing[1] or missing[2]) from None
+                raise
         return self._compiled[key]
 
     def include(self) -> list[Path]:
@@ -213,7 +239,7 @@ def members(text: str, name: str) -> list[tuple[str, str, int]]:
     """Return the members of the struct ``name`` in a header: name, type and length of each."""
     found = re.search(rf"struct\s*\{{([^}}]*)\}}\s*{name}\s*;|struct\s+{name}\s*\{{([^}}]*)\}}\s*;", text)
     if found is None:
-        raise ValueError(f"the header has no struct {name}")
+        raise Absent(f"struct {name}")
     body = re.sub(r"//[^\n]*", "", found[1] or found[2])
     parts = re.findall(r"(?:const\s+)?(\w+)\s+(\w[^;]*);", body)
     return [
@@ -346,6 +372,8 @@ class Outcome:
     difference: str | None = None
     kernels: frozenset[str] = frozenset()
     reports: list[tuple[str, Finding]] = field(default_factory=list)
+    absent: set[str] = field(default_factory=set)
+    """What this version lacks: draws that need it are left out."""
 
 
 def examine(
@@ -363,8 +391,12 @@ def examine(
 
     def run(data: Any) -> None:
         outcome.examples += 1
-        with np.errstate(all="ignore"):  # cases have NaN and infinities
-            compared = case(collection, Draw(data.draw))
+        try:
+            with np.errstate(all="ignore"):  # cases have NaN and infinities
+                compared = case(collection, Draw(data.draw))
+        except (Absent, FileNotFoundError) as error:
+            outcome.absent.add(getattr(error, "filename", None) or str(error))
+            return
         for one in _several(compared):
             if not collection.dry and (difference := one.difference()):
                 raise AssertionError(difference)
@@ -383,6 +415,50 @@ def examine(
     outcome.kernels = frozenset(collection.launches - before)
     outcome.reports = collection.reports[reported:]
     return outcome
+
+
+def drawn(module: Any, opened: Collection, examples: int) -> dict[str, dict[str, set[Any]]]:
+    """Return the numbers, flags and names that each case has in variables after a draw, without launches.
+
+    A case names its variables as the host names its parameters.
+    """
+    found: dict[str, dict[str, set[Any]]] = {}
+    for name, case in module.CASES.items():
+        if lacking(module, opened, name) is None:
+            values = found.setdefault(name, {})
+
+            def note(frame: Any, event: str, _: object, code: Any = case.__code__, values: Any = values) -> None:
+                if event == "return" and frame.f_code is code:
+                    for key, value in frame.f_locals.items():
+                        if isinstance(value, (bool, int, str)):
+                            values.setdefault(key, set()).add(value)
+                        elif isinstance(value, type) and issubclass(value, np.generic):
+                            values.setdefault(key, set()).add(value.__name__)
+
+            before = sys.getprofile()
+            sys.setprofile(note)
+            try:
+                examine(opened, case, examples)
+            finally:
+                sys.setprofile(before)
+    return found
+
+
+def shown(values: set[Any]) -> str:
+    """Return values as text: up to eight of them, or of more numbers the ends and how many there are.
+
+    Texts that a case composes, as the names of kernels, are left out, and flags that it does not draw.
+    """
+    if values in ({False}, {True}) or any(
+        isinstance(one, str) and not re.fullmatch(r"\w{0,16}", one) for one in values
+    ):
+        return ""
+    known = sorted(values, key=lambda one: (isinstance(one, str), one))
+    if len(known) > 8 and not isinstance(known[-1], str):
+        return f"{known[0]:,} to {known[-1]:,} ({len(known)} values)"
+    if len(known) > 8:
+        return f"{len(known)} names"
+    return ", ".join(f"{one:,}" if type(one) is int else str(one) or "none" for one in known)
 
 
 def planned(module: Any, opened: Collection, rounds: int) -> set[str]:

@@ -91,7 +91,8 @@ class Mlx(Collection):
 
     def has_parameter(self, file: str, kernel: str, parameter: str) -> bool:
         """Return whether a kernel of a header has a parameter."""
-        found = re.search(rf"void {kernel}\(([^{{]*)", self.marker_file.with_name(file).read_text())
+        path = self.marker_file.with_name(file)
+        found = re.search(rf"void {kernel}\(([^{{]*)", path.read_text() if path.is_file() else "")
         return found is not None and parameter in found[1]
 
     def global_scale(self, kernel: str, many: int) -> list[Array]:
@@ -344,6 +345,7 @@ class Mlx(Collection):
         )
         more += [] if sinks is None else [sinks]
         many = size == wide and shared == 8 and count == 1 and mask is sinks is None
+        many = many and self.has_parameter("sdpa_vector.h", "sdpa_vector_2pass_1_gqa", "queries")  # from 0.32 on
         kernel = f"sdpa_vector_2pass_1{f'_gqa<{kinds}, 8, {8 if size == 64 else 4}' if many else f'<{kinds}'}>"
         grid = (heads // shared, batch, blocks)
         arguments = *three, some, sums, maxima, *numbers, *more
@@ -1141,12 +1143,12 @@ def coded(
     return packed(elements, bits), factors, elements * size + base, elements * np.abs(size) + np.abs(base)
 
 
-def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
+def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False, odd: bool = False) -> Compared:
     """Products with weights of 2 to 8 bits, transposed or not, in short rows, and of gathered matrices."""
-    kernels = "qmv", "qmv_fast", "qmm_t", "qvm", "qmm_n"
+    kernels = ("qmm_t", "qmm_n") if odd else ("qmv", "qmv_fast", "qmm_t", "qvm", "qmm_n")
     how = "" if ragged else draw.choice("", "", "gather_")
-    name = "qmv_quad" if ragged else draw.choice(*kernels, *["qmv_quad"] * (not how))
-    format_, dtype = "affine" if ragged else draw.choice("affine", "fp"), draw.choice(*FLOATS)
+    name = "qmv_quad" if ragged else draw.choice(*kernels, *["qmv_quad"] * (not how and not odd))
+    format_, dtype = "affine" if ragged else "fp" if odd else draw.choice("affine", "fp"), draw.choice(*FLOATS)
     quad, fast, matrix, gathers, many = (
         name == "qmv_quad",
         name == "qmv_fast",
@@ -1154,12 +1156,14 @@ def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
         bool(how),
         draw.number(1, 3),
     )
-    bits, group = width(draw, format_, *[2, 4, 8] * quad)
+    bits, group = (4, 16) if odd else width(draw, format_, *[2, 4, 8] * quad)
     random = np.random.default_rng(draw.number(0, 2**16))
     by_rows = name in ("qvm", "qmm_n")  # groups are along the result
-    k = 512 if fast else draw.choice(64, 128) if quad else max(32, group) * draw.number(1, 3)
+    # The host takes multiples of the group: of 16 also those that are none of 32. Vectors are read by 512.
+    of_group = group if odd or name == "qmv" else max(32, group)
+    k = 512 * draw.number(1, 2) if fast else draw.choice(64, 128) if quad else of_group * draw.choice(1, 3, 7, 33)
     k = max(k, group)
-    n = max(32, group) * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
+    n = of_group * draw.choice(1, 3) if by_rows else draw.choice(draw.number(1, 7), 8, 33, 40)
     n = 64 * draw.number(1, 2) if quad and not ragged else 8 * n if fast else n
     batch, m = 4 if gathers else 1, draw.choice(1, 2, 33) if matrix else draw.number(1, 2)
     w, factors, weights, sizes = coded(random, (many, *((k, n) if by_rows else (n, k))), bits, group, format_, dtype)
@@ -1173,7 +1177,7 @@ def quantized(mlx: Mlx, draw: Draw, *, ragged: bool = False) -> Compared:
     flags = [f"{k}"] * quad + [flag(n % 32 == 0)] * (name == "qmm_t") + ["false"] * (not gathers)
     template = f"{format_}_{how}{name}"
     kernel = f"{template}<{', '.join([typed(x), str(group), str(bits), *flags])}>"
-    columns = {"qvm": 64, "qmv_quad": 64}.get(name, 8)
+    columns = {"qvm": 2 * min(32, group), "qmv_quad": 64}.get(name, 8)
     grid = (-(-n // 32), -(-m // 32), batch) if matrix else (m, -(-n // columns), batch)
     threads = (32, 2, 2) if matrix else (32, 1 if quad else 2, 1)
     whole = mlx.global_scale(template, many)
@@ -1198,7 +1202,7 @@ def quantized_parts(mlx: Mlx, draw: Draw) -> Compared:
     random, unit, is_sorted = np.random.default_rng(draw.number(0, 2**16)), max(32, group), name == "gather_qmm_rhs"
     many = draw.number(1, 3) if is_sorted else 1
     by_rows = name == "qvm_split_k" or (is_sorted and draw.choice(False, True))  # groups are along the result
-    n = unit * draw.number(1, 2) if by_rows else draw.choice(1, 3, 8, 33, 40)
+    n = unit * draw.number(1, 2) if by_rows else draw.choice(draw.number(1, 7), 8, 33, 40)
     parts = draw.number(2, 3) if name == "qmm_t_splitk" else 1
     k = unit * draw.number(1, 3) * parts
     if name == "qvm_split_k":
@@ -1615,7 +1619,8 @@ def attention_parts(mlx: Mlx, draw: Draw) -> list[Compared]:
     grid = (count, len(scores), 1)
     sizes = np.int32(count), np.int32(columns)
     mlx.run("sdpa_blocked.h", f"sdpa_blocked_causal_mask<{typed(q)}>", grid, block(grid), scores, *sizes)
-    return [Compared(out, wide(q[:, :, first : first + count]) * 0.125), Compared(scores, expected)]
+    copied = wide(q[:, :, first : first + count]) * 0.125
+    return [Compared(out, copied.astype(dtype)), Compared(scores, expected)]
 
 
 def full_attention(mlx: Mlx, draw: Draw) -> Compared:
@@ -1656,9 +1661,12 @@ def full_attention(mlx: Mlx, draw: Draw) -> Compared:
     }
     known |= {302: sinks is not None, 303: False}
     more = [] if mask is None else [mlx.struct("attn/params.h", "AttnMaskParams", {"M_strides": steps(mask)[:3]}), mask]
-    kinds = f"{typed(q)}, {bq}, {bk}, {size}, {size}, 4, 1, {'bool' if how == 'bool' else typed(q)}, float"
-    arguments = q, k, v, out, params, *more, *([] if sinks is None else [sinks])
     headers, grid = "steel/attn/kernels/steel_attention.h", (values["NQ"], heads, batch)
+    # Before 0.32 values are as wide as queries.
+    text = mlx.marker_file.with_name("steel").joinpath("attn/kernels/steel_attention.h").read_text()
+    widths = f"{size}, {size}" if "int BV," in text else f"{size}"
+    kinds = f"{typed(q)}, {bq}, {bk}, {widths}, 4, 1, {'bool' if how == 'bool' else typed(q)}, float"
+    arguments = q, k, v, out, params, *more, *([] if sinks is None else [sinks])
     mlx.run(headers, f"attention<{kinds}>", grid, (32, 4, 1), *arguments, whole=True, constants=known)
     causal = keys - count if how == "causal" else None
     expected = oracles.attention(q, k, v, scale, mask=mask, sinks=sinks, causal=causal)
@@ -1948,6 +1956,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
         lambda mlx, draw: quantized(mlx, draw, ragged=True),
         "scales and biases of rows behind the last one are read, and not used",
     ),
+    "products of matrices with groups of 16, not a multiple of 32 along them": (
+        lambda mlx, draw: quantized(mlx, draw, odd=True),
+        "blocks of 32 are read: scales behind the last group of a row, and the results are wrong (#3912)",
+    ),
     "sort of an array whose first axes are exchanged": (
         lambda mlx, draw: sort(mlx, draw, swapped=True),
         "rows are read in the order of the memory, and written in the order of the axes",
@@ -1972,6 +1984,7 @@ REVIEWED: Mapping[tuple[str, str], str] = {
     ("gather_mm_rhs", "fence"): "blocks are overwritten behind a barrier with mem_none, after all have read them",
     ("fp_", "truncation"): "of a word the lowest 4 bits are wanted: it is cut to 8 bits, and then masked",
     ("copy_gg", "uncovered"): "every other element is written",
+    ("sdpa_blocked_causal_mask", "uncovered"): "the scores that are masked are written",
     ("slice_update", "uncovered"): "a part of the array is written",
     ("gated_delta_fused_chunk", "lockstep"): (
         "a simdgroup overwrites the decays of the chunk that it has just read, with no simdgroup_barrier between"
@@ -1993,6 +2006,24 @@ FILES = {
 TENSORS = "products by the tensor operations of MSL 4.0, which hosts choose on GPUs that have them: not run yet"
 NOT_RUN: Mapping[str, str] = {"*_nax*": TENSORS, "gated_delta_dgamma_to_dg": TENSORS}
 """Why functions are not run, by patterns of their names."""
+
+HOST: Mapping[str, str] = {
+    "quantized": (
+        "k, and n where groups are along the result, are multiples of the group, which may be 16 from 0.30 on; n is "
+        "any number else, and 1 to 7 have a way of their own (wrong before #3096, #3804). `qmv_quad` for k of 64, 128, "
+        "and bits that are a power of 2; `qmv_fast` if n is a multiple of 8 and k of 512. Threadgroups of `qvm` "
+        "have 64 columns, from 0.30 on 2 * min(group, 32)"
+    ),
+    "quantized_parts": (
+        "as above. `qvm_split_k`: 32 parts for k above 8192, else 8; the grid has n / columns threadgroups, rounded "
+        "down to 0.32.0 (#4250), here up. `qmm_t_splitk`: as many parts as are multiples of max(32, group). "
+        "`qmv_wide`: from 0.32 on, for 2 rows and more"
+    ),
+    "attention": "`sdpa_vector_2pass_1_gqa` from 0.32 on, for 8 heads of queries for one of keys, and one query",
+    "full_attention": "queries by 32, keys by 32, or by 16 for 128 numbers; before 0.32 values are as wide as queries",
+    "attention_parts": "not in 0.31.2",
+}
+"""What hosts pass, by version, as their sources say."""
 
 CASES = named(
     unary, binary, div_mod, select, copy, softmax, logsumexp, layer_norm, rms_norm, layer_norm_vjp, rms_norm_vjp,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -189,6 +191,17 @@ def transposed_convolution(x: Array, weights: Array, stride: int, dilation: int 
     columns = np.einsum("nihw,ioyx->nohywx", wide(x), wide(weights))
     rows = np.moveaxis(spread(columns, stride, dilation), -1, 2)
     return spread(rows, stride, dilation).swapaxes(2, 3)
+
+
+@functools.cache
+def rounded_sizes(name: str, most: int = 64) -> tuple[tuple[int, int], ...]:
+    """Return sizes of an axis, before and after, of which a position in float32 is on another pixel than exactly."""
+    found = []
+    for before, after in itertools.product(range(1, most + 1), repeat=2):
+        i, pixels = np.arange(after), positions(before, after, name, align_corners=False).argmax(1)
+        exact = (2 * i + 1) * before // (2 * after) if "exact" in name else i * before // after
+        found += [(before, after)] * bool((pixels != exact).any())
+    return tuple(found)
 
 
 def positions(before: int, after: int, name: str, *, align_corners: bool, antialias: bool = False) -> Array:

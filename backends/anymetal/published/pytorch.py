@@ -29,7 +29,7 @@ from published.collection import (
     record,
     steps,
 )
-from published.oracles import EPSILON, HALF, positions, wide
+from published.oracles import EPSILON, HALF, positions, rounded_sizes, wide
 
 MOST_THREADS = 1024
 FOLDER = "ATen/native/mps/kernels/"
@@ -402,19 +402,22 @@ def max_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
     ]  # fmt: skip
 
 
-def avg_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
+def avg_pool(torch: Pytorch, draw: Draw, *, large: bool = False) -> list[Compared]:
     """Means of windows over all taps, those inside, or a number; and their gradient."""
-    x = image(draw, kind=draw.choice("plain", "ties"))
+    dtype = np.float16 if large else draw.choice(np.float32, np.float16)
+    x = image(draw, kind=draw.choice("plain", "ties"), dtype=dtype)
     words, size = windows(draw, x, dilates=False)
-    include, divisor = draw.choice(True, False), draw.choice(None, 3)
+    beyond = 65_536 if large or dtype == np.float32 else 65_504  # the largest number of half
+    include, divisor = draw.choice(True, False), beyond if large else draw.choice(None, 3, 2048, beyond)
     more = {"count_include_pad": include, "divisor_override": divisor}
-    out = blank(size)
+    out = blank(size, dtype)
     torch.avg_pool(x, out, **words, **more)
     found, place = taps(x, words, size, 0)
     counts = np.full(size, float(divisor)) if divisor else (place >= 0).sum(-1).astype(float)
     if include and not divisor:
         counts[...] = math.prod(words["kernel_size"])
-    error = EPSILON * 32 * np.abs(found).sum(-1) / counts
+    taken = HALF * found.shape[-1] * 2 if dtype == np.float16 else EPSILON * 32
+    error = taken * np.abs(wide(found)).sum(-1) / counts + 2.0**-24 * (dtype == np.float16)
     g, dx = draw.array(*size, kind="ties"), np.zeros(x.shape, np.float32)
     torch.avg_pool(dx, g, backward=True, **words, **more)
     expected = added(np.broadcast_to((g / counts)[..., None], place.shape), place, x.shape)
@@ -448,21 +451,22 @@ def adaptive_pool(torch: Pytorch, draw: Draw) -> list[Compared]:
 
 def upsample(torch: Pytorch, draw: Draw) -> list[Compared]:
     """Images of another size, and where there is a kernel the gradient."""
-    x = image(draw, kind=draw.choice("plain", "ties"))
-    size = (*x.shape[:2], draw.choice(1, 2, 5, 18), draw.choice(1, 3, 16, 33))
-    name = draw.choice("nearest2d", "nearest_exact2d", "bilinear2d", "bicubic2d")
+    name, kind = draw.choice("nearest2d", "nearest_exact2d", "bilinear2d", "bicubic2d"), draw.choice("plain", "ties")
+    rows = draw.choice(*rounded_sizes(name)) if name.startswith("nearest") and draw.choice(False, True) else None
+    x = draw.array(1, 2, rows[0], 3, kind=kind) if rows else image(draw, kind=kind)
+    size = (*x.shape[:2], rows[1] if rows else draw.choice(1, 2, 5, 18), draw.choice(1, 3, 16, 33))
     align = not name.startswith("nearest") and draw.choice(False, True)
     out = blank(size)
     torch.upsample(name, x, out, align_corners=align)
-    rows, columns = (positions(a, b, name, align_corners=align) for a, b in zip(x.shape[2:], size[2:], strict=True))
-    expected = np.einsum("ncij,ai,bj->ncab", wide(x), rows, columns)
+    weights = [positions(a, b, name, align_corners=align) for a, b in zip(x.shape[2:], size[2:], strict=True)]
+    expected = np.einsum("ncij,ai,bj->ncab", wide(x), *weights)
     error = EPSILON * 64 * (1 + max(x.shape[2:])) * np.abs(x).max()
     compared = [Compared(out, expected, 0 if name.startswith("nearest") else error)]
     volume = {"nearest2d": "nearest_3d", "nearest_exact2d": "nearest_exact_3d", "bilinear2d": "trilinear"}
     g, dx = draw.array(*size, kind="plain"), np.zeros(x.shape, np.float32)
     both = (dx, g) if name == "bicubic2d" else (dx[:, :, None], g[:, :, None])
     torch.upsample(volume.get(name, name), *both, align_corners=align, backward=True)
-    gradient = np.einsum("ncab,ai,bj->ncij", wide(g), rows, columns)
+    gradient = np.einsum("ncab,ai,bj->ncij", wide(g), *weights)
     bound = EPSILON * 64 * (1 + max(x.shape[2:])) * np.einsum("ncab->nc", np.abs(g))[:, :, None, None]
     return [*compared, Compared(dx, gradient, bound)]
 
@@ -769,6 +773,10 @@ FINDINGS: Mapping[str, tuple[Case, str]] = {
     "max_pool of windows beside the image": (
         beside, "the first tap is read even if it lies behind the image: another element, or memory behind the buffer",
     ),
+    "avg_pool of halves with a divisor above 65,504": (
+        lambda torch, draw: avg_pool(torch, draw, large=True),
+        "the divisor is converted to half, where it is infinite: zeros",
+    ),
     "max_pool of NaN": (later_nan, "a NaN that is not the first tap of its window is ignored"),
     "dropout by Philox4x32-10": (
         lambda torch, draw: dropout(torch, draw, rounds=10),
@@ -803,6 +811,12 @@ FILES = {
     "ctc": "LossOps.metal",
 }  # fmt: skip
 """Files that a case needs, by the beginning of its name."""
+
+HOST: Mapping[str, str] = {
+    "avg_pool": "any divisor but 0, an integer of 32 bits, for float, half and bfloat",
+    "upsample": "scales are quotients of the sizes in float32, or those of the caller; so are the positions",
+}
+"""What the host passes, as its sources say."""
 
 CASES = named(
     max_pool, avg_pool, adaptive_pool, upsample, softmax, group_norm, layer_norm, dropout, adam, sgd, conv2d,

@@ -280,6 +280,8 @@ def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iter
             new |= set(unseen(outcome.reports, module.REVIEWED))
             if outcome.difference is not None:
                 print(f"{kind.name}: {name}: {outcome.difference}", file=sys.stderr)
+            if outcome.absent:
+                print(f"{kind.name}: {name}: not in this version: {', '.join(sorted(outcome.absent))}", file=sys.stderr)
         for one in sorted(new):
             print(f"{kind.name}: {one}", file=sys.stderr)
         for name, (case, _) in module.FINDINGS.items():
@@ -304,13 +306,34 @@ def ran(folders: Sequence[Path], examples: int, seed: int | None = None) -> Iter
             print(f"{kind.name}: REVIEWED: no kernel {start}* had a report of the kind {what}", file=sys.stderr)
 
 
-def packages(folder: Path | None, checkouts: Sequence[Path], examples: int, seed: int | None) -> None:
+def draws(folders: Sequence[Path], examples: int) -> Iterator[str]:
+    """Yield a table of the values that cases draw, and of what hosts pass."""
+    from published import collection
+    from published.collection import drawn, kind_of, modules, shown
+
+    yield "| collection | case | what is drawn | what the host passes, by version |\n| - | - | - | - |"
+    for module in modules().values():
+        kind = kind_of(module)
+        marker, rules = collection.find(kind, folders), getattr(module, "HOST", {})
+        found = drawn(module, kind(marker, dry=True), examples) if marker else {case: {} for case in rules}
+        for case, values in found.items():
+            parts = "; ".join(f"{name}: {what}" for name, known in values.items() if (what := shown(known)))
+            yield f"| {kind.name} | `{case}` | {parts or 'not here'} | {rules.get(case, 'not stated')} |"
+
+
+def packages(
+    folder: Path | None, checkouts: Sequence[Path], examples: int, seed: int | None, *, with_draws: bool = False
+) -> None:
     """Download the small packages that are not in a folder, and print the table."""
     from published.releases import Release
 
     for package, file, wanted in PACKAGES if folder else ():
         if not (folder / file).is_dir():
             Release(package, file, folder).unpack(wanted)
+    if with_draws:
+        for row in draws([*checkouts, *([folder] if folder else [])], examples):
+            print(row, flush=True)
+        return
     print(RUN + "\n" + "| - " * (RUN.count("|") - 1) + "|")
     for row in ran([*checkouts, *([folder] if folder else [])], examples, seed):
         print(row, flush=True)
@@ -327,6 +350,7 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, metavar="DIR", help="run kernels of packages or checkouts in a folder")
     parser.add_argument("--checkout", type=Path, metavar="DIR", action="append", default=[], help="and of a checkout")
     parser.add_argument("--examples", type=int, default=8, metavar="N", help="of each case that runs")
+    parser.add_argument("--draws", action="store_true", help="list what these cases draw, without launches")
     parser.add_argument("--version", default="3.2", help="the version of MSL")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE", help="a macro")
     parser.add_argument("--files", default="*.metal", metavar="PATTERN", help="files of a folder")
@@ -341,7 +365,7 @@ def main() -> None:
     if (toolchain := find()) is None:
         raise SystemExit(missing())
     if options.packages or options.checkout:
-        packages(options.packages, options.checkout, options.examples, options.seed)
+        packages(options.packages, options.checkout, options.examples, options.seed, with_draws=options.draws)
         return
     rows, sums = [], dict[str, Count]()
     if not options.json:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import struct
 import sys
+import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import anymetal
@@ -14,6 +17,8 @@ from anymetal import clang
 from anymetal.frontend.options import Options
 from anymetal.frontend.program import checked
 from anymetal.frontend.toolchain import find
+from published import collection as published
+from published import oracles
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -153,3 +158,77 @@ def test_another_file_is_no_metallib(scripts, tmp_path):
     (tmp_path / "a").write_bytes(b"text")
     with pytest.raises(ValueError, match="has no metallib, which begins with MTLB"):
         scripts[1].Metallib(tmp_path / "a")
+
+
+class Made(published.Collection):
+    """A collection of two kernels."""
+
+    name, marker, package, off = "made", "made.metal", "none", 0
+
+    def scale(self, x, by, kernel="scale", constants=None):
+        self.launch(self.marker_file, kernel, (x.size,), (32,), x, np.float32(by), whole=False, constants=constants)
+
+
+MADE = """#include <metal_stdlib>
+using namespace metal;
+constant bool halves [[function_constant(7)]];
+kernel void scale(device float *x [[buffer(0)]], constant float &by [[buffer(1)]],
+                  uint i [[thread_position_in_grid]]) { x[i] *= halves ? by / 2 : by; }
+"""
+
+
+def scaled(made, draw):
+    n, by, is_other = draw.number(1, 40), draw.choice(2, 3), draw.choice(True, False)
+    x = np.ones(n, np.float32)
+    if by == 3:
+        raise published.Absent("scale_by_three")
+    made.scale(x, by, constants={7: is_other, 8: False})
+    return published.Compared(x, np.full(n, by / (1 + is_other) + made.off))
+
+
+def other(made, draw):
+    made.launch("#include <none.h>\nkernel void f() {}", "f", (1,), (1,))
+
+
+@pytest.fixture
+def made(tmp_path):
+    path = tmp_path / "made.metal"
+    path.write_text(MADE)
+    return Made(path)
+
+
+def test_what_a_version_lacks_is_left_out(made):
+    outcome = published.examine(made, scaled, 20)
+    assert outcome.difference is None
+    assert outcome.absent == {"scale_by_three"}
+    assert made.launches["scale"] > 3
+    assert published.examine(made, other, 3).absent == {"none.h"}
+    made.off = 1
+    assert "element [0] is" in published.examine(made, scaled, 20).difference
+    with pytest.raises(published.Absent, match="function constant 8"):
+        made.scale(np.ones(3, np.float32), 1, constants={7: False, 8: True})
+
+
+def test_what_is_drawn(made, scripts, monkeypatch):
+    module = types.SimpleNamespace(CASES={"scaled": scaled}, FINDINGS={}, FILES={}, HOST={"scaled": "any n"})
+    made.dry = True
+    values = published.drawn(module, made, 60)["scaled"]
+    assert values["by"] == {2, 3}
+    assert len(values["n"]) > 5
+    assert values["n"] <= set(range(1, 41))
+    assert published.shown({5, 2}) == "2, 5"
+    assert published.shown(set(range(1000, 1020))) == "1,000 to 1,019 (20 values)"
+    assert published.shown({"gemv<float, 3>"}) == ""
+    assert published.shown({"", "a"}) == "none, a"
+    monkeypatch.setattr(published, "modules", lambda: {"made": module})
+    monkeypatch.setattr(published, "kind_of", lambda _: Made)
+    head, row = list(scripts[0].draws([made.marker_file.parent], 60))
+    assert head.startswith("| collection | case | what is drawn")
+    assert re.fullmatch(r"\| made \| `scaled` \| n: 1 to [34].*; by: 2, 3; is_other: False, True \| any n \|", row)
+
+
+def test_sizes_whose_positions_round():
+    pairs = oracles.rounded_sizes("nearest2d")
+    assert (26, 22) in pairs  # of 26 pixels the 11th of 22 is the 13th, and 26 / 22 in float32 is less
+    assert len(pairs) == 15
+    assert len(oracles.rounded_sizes("nearest_exact2d")) == 56
