@@ -115,10 +115,14 @@ def _edit(text: str) -> Edit:
     """Return the edit "name,y,x,value" of an address."""
     name, *numbers = text.split(",")
     try:
-        y, x, value = numbers
-        return Edit(name, (int(y), int(x)), float(value))
+        y, x = map(int, numbers[:2])
+        (value,) = numbers[2:]
     except ValueError:
         raise ValueError(f"the value {shown(text)} of a pixel must be written name,y,x,number") from None
+    try:
+        return Edit(name, (y, x), float(value))
+    except ValueError:
+        raise ValueError(f"pixel {name}[{y}, {x}] cannot be {shown(value)}; it must be a number, such as 0.5") from None
 
 
 def page(query: Mapping[str, str], problem: str = "") -> str:

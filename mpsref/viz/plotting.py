@@ -262,7 +262,7 @@ def rotated(problem: PoolingGradient, line: Inserted, chosen: int) -> Panel:
     def look(q: int, m: int) -> Cell:
         u, tap = line.pixel(m), line.tap(q, m)
         if q == head:
-            return (INSERTED, "0") if u is None else (GRADIENT if line.counts(m) else EXCLUDED, f"{u}")
+            return (INSERTED, "0") if u is None else (GRADIENT if line.counts(m) else EXCLUDED, f"g{u}")
         if tap is None:
             return (NEAR_TAPS if u is not None else BLANK), ""
         return (HIT if line.counts(m) else MISS), f"{tap}"

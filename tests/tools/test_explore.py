@@ -374,6 +374,7 @@ def test_padding_of_a_framework_places_the_windows(form, offset, size):
             "primary_offset is (99999999999, 0); the ex",
         ),
         ({"case": START, "values": "g,0"}, "'g,0' of a pixel must be written name,y,x,number"),
+        ({"case": START, "values": "g,0,1,abc"}, "pixel g[0, 1] cannot be 'abc'; it must be a number, such as 0.5"),
         ({"case": START, "before": "no"}, "has no ':'"),
         ({"case": "SoftMax.forward:n1h1w1c4"}, "the explorer has PoolingAverage"),
         ({"case": "<script>"}, "has no ':'"),
