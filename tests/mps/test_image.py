@@ -456,3 +456,25 @@ def test_buffers_that_cannot_be_written(data: Any, error: type[Exception], messa
     with pytest.raises(error, match=message):
         image.write_bytes(data, HWC, 0)
     assert same(image.array, counted(2, 2, 3, 4))
+
+
+def test_an_image_is_a_texture_of_a_kernel():
+    """It goes into a launch of anymetal as it is, with NaN in the padding, and has what the kernel writes."""
+    anymetal = pytest.importorskip("anymetal")
+    if reason := anymetal.clang.unavailable():
+        pytest.skip(reason)
+    library = anymetal.compile("""
+#include <metal_stdlib>
+using namespace metal;
+kernel void twice(texture2d_array<half> x, texture2d_array<half, access::write> y, device atomic_uint *nans,
+                  uint3 at [[thread_position_in_grid]]) {
+    half4 v = x.read(at.xy, at.z);
+    y.write(v * 2, at.xy, at.z);
+    atomic_fetch_add_explicit(nans, uint(isnan(v.y)), memory_order_relaxed);
+}""")
+    x = MPSImage(np.arange(2 * 3 * 2 * 5, dtype=np.float16).reshape(2, 3, 2, 5))
+    y, nans = MPSImage(x.descriptor), np.zeros(1, np.uint32)
+    done = library["twice"]((2, 3, 4), (2, 3, 1), nans, textures=[x, y])
+    assert y == MPSImage(2 * x.to_nhwc())
+    assert nans[0] == 2 * 3 * 2
+    assert done.changed["texture(1)"] == 24

@@ -201,6 +201,22 @@ class MPSImage(Labelled, Closed, Counted):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self._array, dtype=dtype, copy=copy)
 
+    def __anymetal_texture__(self) -> tuple[Array, str, Callable[[], None]]:
+        """Return the images as a texture of a Metal kernel run by the package anymetal.
+
+        These are the slices, whose padding is NaN since MPS leaves it undefined, the pixel format, and a function that
+        takes what a launch has written.
+        """
+        self._check_usable(None)
+        slices, channels = self.to_slices(), self.feature_channels
+        last = slices[ceil_div(channels, CHANNELS_PER_SLICE) - 1 :: ceil_div(channels, CHANNELS_PER_SLICE)]
+        last[..., channels % CHANNELS_PER_SLICE or CHANNELS_PER_SLICE :] = np.nan
+
+        def take() -> None:
+            self._array[...] = type(self).from_slices(slices, channels)._array
+
+        return slices, f"rgba{8 * self.dtype.itemsize}float", take
+
     @property
     def _pixels(self) -> Array:
         """The pixels on the host: a copy of those on a device."""
