@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 import anymetal
 from anymetal import clang
+from anymetal.api import Kernel
 from anymetal.clang.findings import Finding
 from anymetal.environment import variable
 from anymetal.frontend.options import Options
@@ -112,7 +113,9 @@ class Collection:
                 raise
             run(sanitize=False)
 
-    def _kernel(self, source: str | Path, kernel: str, constants: Mapping[int | str, Any], sanitize: bool) -> Any:
+    def _kernel(
+        self, source: str | Path, kernel: str, constants: Mapping[int | str, Any], sanitize: bool
+    ) -> tuple[anymetal.Library, Kernel]:
         """Return a compiled source and a kernel of it; a function constant that it lacks is left out if it is false."""
         library = self.library(source, constants, sanitize)
         try:
