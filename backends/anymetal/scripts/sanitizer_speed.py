@@ -1,4 +1,4 @@
-"""Time six kernels with and without the checks of accesses: ``python scripts/sanitizer_speed.py``.
+"""Time eight kernels with and without the checks of accesses: ``python scripts/sanitizer_speed.py``.
 
 Prints, for each, the processor time of a launch without checks on one core, the ratio with them, the accesses, and the
 nanoseconds of one; then, without checks and with them, how many times as fast a launch is that is spread over the cores
@@ -129,6 +129,24 @@ kernel void convolution(device const float *x, device const float *w, device flo
 }
 """
 
+# With checks the second one also runs with weak exchanges that fail, and in four interleavings; the first one does not.
+ADDITIONS = """
+kernel void additions(device atomic_uint *y, uint i [[thread_position_in_grid]]) {
+    for (uint j = 0; j < 16; j++)
+        atomic_fetch_add_explicit(&y[i % 64], j, memory_order_relaxed);
+}
+"""
+
+EXCHANGES = """
+kernel void exchanges(device atomic_uint *y, uint i [[thread_position_in_grid]]) {
+    for (uint j = 0; j < 8; j++) {
+        uint e = atomic_load_explicit(&y[i % 64], memory_order_relaxed);
+        while (!atomic_compare_exchange_weak_explicit(&y[i % 64], &e, e + j, memory_order_relaxed,
+                                                      memory_order_relaxed)) {}
+    }
+}
+"""
+
 
 def cases() -> dict[str, tuple[str, Any, Any, list[Any], int]]:
     """Return for each kernel its source, grid, threadgroup, buffers, and the accesses to them of a launch."""
@@ -149,6 +167,8 @@ def cases() -> dict[str, tuple[str, Any, Any, list[Any], int]]:
             CONVOLUTION, (32, 32, 32), (32, 8, 1), [normal(32, 32, 32), normal(32, 3, 3, 32), normal(32, 32, 32),
             np.array((32, 32, 32, 0), np.uint32)], 32**3 * 9 * 32 * 2,
         ),
+        "additions": (ADDITIONS, 2**14, 256, [np.zeros(64, np.uint32)], 2**18),
+        "exchanges": (EXCHANGES, 2**14, 256, [np.zeros(64, np.uint32)], 2**18),
     }  # fmt: skip
 
 

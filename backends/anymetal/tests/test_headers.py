@@ -107,6 +107,7 @@ template <class A, class R> R on(R (*f)(volatile threadgroup A *)) { A a{{7}}; r
 #define STORE(p, x) atomic_store_explicit(p, x, memory_order_release)
 #define SWAP(p, x) atomic_exchange_explicit(p, x, RELAXED)
 #define TRY(...) atomic_compare_exchange_weak_explicit(__VA_ARGS__, RELAXED, RELAXED)
+#define SURELY(p, e, v) [&](int want) { bool a; do a = TRY(p, e, v); while (!a && *e == want); return a; }(*e)
 #define FETCH(NAME, ...) atomic_fetch_##NAME##_explicit(__VA_ARGS__, memory_order_acq_rel)
 #define ARRAYS(IN, OUT) const IN *in, uint n, OUT *out
 #define LANE void *out, uint lane
@@ -292,7 +293,7 @@ atomics:
     on<atomic<int>>([](auto p) { return FETCH(or, p, 8) + LOAD(p) * 10; }) -> i4 157
     on<atomic<int>>([](auto p) { return FETCH(and, p, 12) + LOAD(p) * 10; }) -> i4 47
     on<atomic_int>(+[](volatile threadgroup atomic_int *p) { STORE(p, 4); return SWAP(p, 6) + LOAD(p) * 10; }) -> i4 64
-    on<atomic_int>([](auto p) { int e = 7, a = TRY(p, &e, 8); return int3{a, TRY(p, &e, 9), e}; }) -> i4 [1, 0, 8]
+    on<atomic_int>([](auto p) { int e = 7, a = SURELY(p, &e, 8); return int3{a, TRY(p, &e, 9), e}; }) -> i4 [1, 0, 8]
     on<atomic_float>([](auto p) { return FETCH(add, p, 0.5f) * 10 + SWAP(p, 1) + FETCH(sub, p, 3); }) -> f4 78.5
     on<atomic_ulong>([](auto p) { atomic_max_explicit(p, 1ul << 40, RELAXED); return LOAD(p); }) -> u8 1099511627776
     on<atomic_bool>([](auto p) { bool a = SWAP(p, false); return a * 10 + LOAD(p); }) -> i4 10

@@ -454,7 +454,7 @@ static void try_others(run *r) {
     anymetal_checks *c = l->checks;
     shadow *s = r->shadow;
     region regions[REGIONS];
-    const uint64_t limit = 2 * (processor_time() - r->began) + 100000000; // nanoseconds
+    const uint64_t limit = ((processor_time() - r->began) / 2 + 50000000) * (c->schedule ? 20 : 1); // nanoseconds
     int is_unset = 0;
     for (uint32_t i = 0; i < c->count; i++) is_unset |= c->findings[i].kind == ANYMETAL_UNINITIALIZED;
     if (!c->trials || !(s->is_contended || (s->has_exchange && !is_unset))) return;
