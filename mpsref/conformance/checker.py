@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence
@@ -39,6 +40,9 @@ DTYPES = ("float32", "float16", "float64")
 
 ROUND = 8
 """Random cases of a round, in addition to the simplest: from the tenth on, Hypothesis copies parts of others."""
+
+LARGE, FEW_CHANNELS = 1 << 14, 2
+"""Layers with more pixels are checked with so few channels."""
 
 ARRANGED = "in every layout"
 """The name of cases that a backend with layouts runs in all of them."""
@@ -96,7 +100,8 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
     """Yield (name, case) for the layers of an operation, with few channels, its wide cases and its worked examples."""
     for number, layer in enumerate(layers.load()):
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
-            problem = layer.small(layer.checked_channels).problem(operation.method)
+            many = math.prod(layer.source_shape[1:3]) > LARGE
+            problem = layer.small(FEW_CHANNELS if many else layer.checked_channels).problem(operation.method)
             dtype = "float16" if number % 4 == 3 else "float32"
             yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
     for number, case in enumerate(cases_of_all_sizes(operation)):
@@ -553,7 +558,8 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
     for layer, case in layers:
         for one, cases in zip(able, chosen, strict=True):
             if case in cases and not one.is_over:
-                arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
+                layouts = case.layouts or one.backend.layouts[:1] * len(case.problem.input_shapes)
+                arranged = replace(case, layouts=layouts)
                 one.count(arranged, one.outcome_of(arranged, of_layer=True), layer)
     for one in able if block.layers else ():
         one.arrange()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from hypothesis import strategies as st
@@ -15,11 +16,13 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
+@cache  # Hypothesis examines every new strategy
 def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
     """Draw two integers (y, x)."""
     return st.tuples(st.integers(low, high), st.integers(low, high))
 
 
+@cache  # Hypothesis examines every new strategy
 def sizes(high: int) -> st.SearchStrategy[tuple[int, int]]:
     """Draw a size (height, width) of a result, often of one row or one column: frameworks have special cases there."""
     lengths = st.integers(1, high)
@@ -43,6 +46,7 @@ def thirds(usual: st.SearchStrategy[T], other: st.SearchStrategy[U]) -> st.Searc
     return st.integers(0, 2).flatmap(lambda k: other if k == 2 else usual)
 
 
+@cache  # Hypothesis examines every new strategy
 def channels(high: int) -> st.SearchStrategy[int]:
     """Draw up to ``high`` channels, one time out of four a number next to the widths of vectors."""
     return st.integers(1, high) | st.integers(1, high) | st.integers(1, high) | st.sampled_from(WIDTHS)

@@ -7,6 +7,8 @@ of 31 channels, or launch for at most 8 images, 256 rows or 32 columns.
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -22,76 +24,194 @@ from mpsref.operations import Operation, Problem
 MANY, TALL = "n9h3w70c31", "n1h300w224c1"
 """Nine images, 70 columns, 31 channels; and 300 rows, with a plane of 67,200 pixels."""
 
-BOTH = (MANY, TALL)
-
 PACKED = "n1h8w9c8"
 """72 pixels of two whole vectors of four channels: a threadgroup of whole pixels is full."""
+
+FULL = "n1h16w16c8"
+"""256 pixels of two whole vectors: whole threadgroups of 32, 64 and 256 threads, without a rest."""
 
 EXTREME = "n1h1w3c521,hard"
 """521 channels, of which the last have the largest numbers."""
 
-TILED = (f"{MANY},k3x3", f"{TALL},k3x5,s10x40", "n1h18w19c1,k17x17")
-"""Windows: of nine taps; few of a large plane; of 289 taps."""
+LONG = (
+    *("n65540h1w1c1", "n1h65540w1c1", "n1h1w65540c1", "n1h1w1c65540"),
+    *("n32770h1w1c2", "n1h32770w1c2,hard", "n1h1w32770c2", "n1h1w2c32770"),
+)
+"""Along each axis an index of more than 16 bits, then one of more than 15; of the latter 65,540 elements, too."""
 
-WEIGHTS = (f"{MANY},k3x3,co31", f"{TALL},k3x2,co1", "n1h18w19c1,k17x17,co1")
+CHANNELS = ("n1h2w3c104", "n2h1w3c208,hard", "n1h3w2c440", "n1h2w3c512,hard", "n1h1w3c777", "n1h2w1c1031")
+"""Numbers of channels between which blocks and vectors of kernels change; with images of one row or column."""
+
+EQUAL = "float16,memory=nhwc-scalar"
+"""Of data: all elements are equal, in a type that does not count beyond 2,048."""
+
+POINTWISE = (MANY, *LONG, *CHANNELS, FULL)
+
+
+def _with(fields: str, *shapes: str) -> tuple[str, ...]:
+    """Return the fields of a kernel for each shape, which may be followed by a family of data."""
+    return tuple(f"{shape},{fields}" for shape in shapes)
+
+
+def _lengths(shape: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[nhwc](\d+)", shape)]
+
+
+def _concatenated(shape: str) -> str:
+    n, h, w, c = _lengths(shape)
+    return f"n{n}h{h}w{w},c{c}x2"
+
+
+def _reshaped(shape: str) -> str:
+    _, h, w, c = _lengths(shape)
+    return f"{shape},size{h}x{c}x{w}"
+
+
+def _reduced(shape: str, kind: str) -> str:
+    """Return the reduction along the longest axis of an image, or along its channels."""
+    _, *lengths = _lengths(shape)
+    axis = ("column", "row", "featurechannels")[lengths.index(max(lengths))]
+    return f"{shape},{kind},{axis}"
+
+
+_ONE_ROW = ("n2h1w9c6,k1x3,s1x2", "n2h9w1c6,k3x1", "n2h1w9c6,k1x2")
+
+_POOLED = (
+    *(f"{MANY},k3x3", f"{TALL},k3x5,s10x40", "n1h24w25c2,k23x23"),
+    *("n65540h1w2c1,k1x2", "n1h65540w1c1,k3x1,s4096x1", "n1h1w65540c1,k1x3,s1x4096", "n1h1w2c65540,k1x2"),
+    *("n32770h1w1c2,k1x1", "n1h32770w1c1,k3x1,s4096x1", "n1h1w32770c1,k1x3,s1x4096", "n1h2w1c32770,k2x1"),
+    *("n1h4w5c104,k3x3", "n1h3w4c208,k3x3,hard", "n1h1w6c440,k1x3", "n1h4w2c512,k2x2,s2x2,hard", "n1h2w3c777,k2x2"),
+    *(f"{FULL},k3x3", *_ONE_ROW),
+)
+"""Windows: of nine taps; few of a large plane; of 529 taps; long axes with few windows; channels; one row."""
+
+_WEIGHTED = (
+    *(f"{MANY},k3x3,co31", "n1h24w25c1,k23x23,co1"),
+    *("n65540h1w1c1,k1x1,co2", "n1h65540w1c1,k3x1,s4096x1,co1", "n1h1w65540c1,k1x1,co1", "n1h1w1c65540,k1x1,co2"),
+    *("n32770h1w1c2,k1x1,co1", "n1h32770w1c1,k1x1,co1", "n1h1w32770c1,k1x3,s1x4096,co1", "n1h1w2c32770,k1x2,co1"),
+    *("n1h1w1c1,k1x1,co65540", "n1h1w2c1,k1x1,co32770"),
+    *("n1h3w3c104,k3x3,co208", "n1h1w6c208,k1x3,co104", "n2h2w3c440,k1x1,co104,hard", "n1h2w3c104,k1x1,co512"),
+    *(
+        "n1h4w5c208,k3x3,groups208,co208",
+        "n1h3w3c208,k3x3,groups4,co104",
+        "n1h2w2c512,k1x1,co40",
+        "n1h1w3c40,k1x1,co777",
+    ),
+    *(f"{FULL},k3x3,co8", *(f"{fields},co4" for fields in _ONE_ROW), "n2h1w9c6,k1x3,groups2,co4"),
+)
+"""Convolutions of such images; long axes and numbers of channels of the source, then of the result."""
+
+
+def _transposed(fields: str) -> bool:
+    """Whether fields of a convolution are those of a transposed one, whose result has few pixels."""
+    return "23" not in fields and "4096" not in fields
+
+
+_PARAMETERS = ("v9x300x31", "v65540", "v2x32770", "v1x104", "v520x1")
+
+_SOFTMAX = (
+    *(MANY, "n65540h1w1c2", "n1h32770w2c2", "n1h2w32770c2", "n1h1w1c65540", "n1h1w2c32770", *CHANNELS, FULL),
+    *("n1h300w224c2", EXTREME, f"n1h1w1c4100,{EQUAL}"),
+)
+"""With several channels: of one, all results are 1."""
 
 SIZES: Mapping[str, tuple[str, ...]] = {
-    "Adam": ("v9x300x31",),
-    "RMSProp": ("v9x300x31",),
-    "StochasticGradientDescent": ("v9x300x31,momentum0.9,moving",),
-    "Arithmetic": (f"{MANY},multiply", f"{TALL},multiply"),
-    "BatchNormalization": (f"{MANY},eps0.001", f"{TALL},eps0.001"),
-    "Compare": (f"{MANY},less", f"{TALL},less"),
-    "Concatenation": ("n9h3w70,c31x2x33", "n1h300w224,c1x2"),
-    "Convolution": WEIGHTS,
-    "ConvolutionTranspose": (f"{MANY},k3x3,co31", f"{TALL},k3x2,co1", "n1h2w3c1,k17x17,co1"),
+    **dict.fromkeys(
+        ("Adam", "RMSProp", "StochasticGradientDescent"), ("v9x300x31", "v65540", "v2x32770", "v1x104", "v520x1")
+    ),
+    "Arithmetic": _with("multiply", *POINTWISE),
+    "BatchNormalization": _with("eps0.001", *POINTWISE),
+    "Compare": _with("less", *POINTWISE),
+    "Concatenation": ("n9h3w70,c31x2x33", "n1h300w224,c1x2", *map(_concatenated, (*LONG, *CHANNELS))),
+    "Convolution": (*_WEIGHTED, "n2h1w12c6,k1x3,d1x2,co4"),
+    "ConvolutionTranspose": (*filter(_transposed, _WEIGHTED), "n1h2w3c1,k23x23,co1", "n1h17w1c1,k3x1,s4096x1,co1"),
     "CropAndResizeBilinear": (
         f"{MANY},size4x71,box0.0_0.0_1.0_1.0",
         f"{TALL},size7x9,box0.0_0.0_1.0_1.0",
         "n1h5w3c1,size300x224,box0.0_0.0_1.0_1.0",
+        *_with("size2x3,box0.0_0.0_1.0_1.0", *CHANNELS),
     ),
-    "CrossChannelNormalization": (f"{MANY},k5", f"{TALL},k1", f"{PACKED},k5"),
-    "Dropout": BOTH,
+    "CrossChannelNormalization": (
+        *_with(
+            "k5", MANY, *CHANNELS, FULL, PACKED, *(shape for shape in LONG if not shape.endswith(("c65540", "c32770")))
+        ),
+        f"{TALL},k1",
+    ),
+    "Dropout": POINTWISE,
     "FullyConnected": (
-        "n9h2w3c31,k2x3,co300",
-        "n1h300w2c1,k300x2,co2",
-        "n1h17w17c1,k17x17,co70",
-        "n1h3w2c11000,k3x2,co1",
+        *("n9h2w3c31,k2x3,co300", "n1h300w2c1,k300x2,co2", "n1h17w17c1,k17x17,co70", "n1h3w2c11000,k3x2,co1"),
+        *("n65540h1w1c2,k1x1,co1", "n1h1w1c65540,k1x1,co1"),
+        *("n32770h1w1c1,k1x1,co2", "n1h1w1c1,k1x1,co65540", "n2h1w1c1,k1x1,co32770", "n1h2w1c32770,k2x1,co1"),
+        *("n3h1w1c104,k1x1,co208", "n2h1w2c208,k1x2,co104,hard", "n3h1w1c440,k1x1,co40", "n2h1w1c40,k1x1,co512,hard"),
     ),
-    "GroupNormalization": (f"{MANY},eps1e-05", f"{TALL},eps1e-05"),
-    "InstanceNormalization": (f"{MANY},eps1e-05", f"{TALL},eps1e-05"),
-    "LocalContrastNormalization": (
-        "n9h3w70c31,k3x3,alpha1.0",
-        "n1h300w3c1,k17x17,alpha1.0",
-        "n1h257w256c1,k2x2,alpha1.0,o253x251,out4x5",
+    "GroupNormalization": _with("eps1e-05", *POINTWISE),
+    "InstanceNormalization": _with("eps1e-05", *POINTWISE),
+    **{
+        kernel: (
+            *(f"n9h3w70c31,k3x3,{fields}", f"n1h300w3c1,k17x17,{fields}", f"n1h24w25c1,k23x23,{fields}"),
+            f"n1h257w256c1,k2x2,{fields},o253x251,out4x5",
+            *_with(f"k2x2,{fields}", "n65540h1w1c1", "n1h1w1c65540", "n1h2w3c104", "n1h2w1c208", "n1h1w3c440", FULL),
+        )
+        for kernel, fields in (("LocalContrastNormalization", "alpha1.0"), ("SpatialNormalization", "beta0.75"))
+    },
+    **dict.fromkeys(
+        ("LogSoftMax", "SoftMax"),
+        (
+            *(MANY, "n65540h1w1c2", "n1h32770w2c2", "n1h2w32770c2", "n1h1w1c65540", "n1h1w2c32770", *CHANNELS, FULL),
+            *("n1h300w224c2", EXTREME, f"n1h1w1c4100,{EQUAL}"),
+        ),
     ),
-    "SpatialNormalization": (
-        "n9h3w70c31,k3x3,beta0.75",
-        "n1h300w3c1,k17x17,beta0.75",
-        "n1h257w256c1,k2x2,beta0.75,o253x251,out4x5",
-    ),
-    "LogSoftMax": (MANY, "n1h300w224c2", EXTREME),
-    "SoftMax": (MANY, "n1h300w224c2", EXTREME),
-    "Loss": (f"{MANY},meansquarederror", f"{TALL},meansquarederror"),
-    "Neuron": (f"{MANY},sigmoid", f"{TALL},softsign"),
+    "Loss": (*_with("meansquarederror", *POINTWISE), "n1h1w3c521,softmaxcrossentropy,hard"),
+    "Neuron": (*_with("sigmoid", MANY, *LONG), *_with("softsign", *CHANNELS, FULL)),
     "Neuron.parameter_gradient": (
         f"{MANY},prelu,data{'_'.join(str(k / 8) for k in range(31))}",
-        f"{TALL},prelu,data0.5",
+        *_with("prelu,data0.5", *(shape for shape in LONG if shape.endswith("c1"))),
+        *_with("prelu,data0.5_0.25", "n32770h1w1c2", "n1h32770w1c2", "n1h1w32770c2"),
+        *(f"n1h2w3c{c},prelu,data{'_'.join(str(k / 8) for k in range(c))}" for c in (104, 208, 512)),
     ),
-    "Pad": (f"{MANY},before1x2x3,after2x1x1", f"{TALL},before1x2x0,after2x1x0"),
-    "PoolingAverage": TILED,
-    "PoolingL2Norm": TILED,
-    "PoolingMax": TILED,
-    "Reduce.forward": (f"{MANY},sum,featurechannels", f"{TALL},sum,row", "n9h300w2c31,sum,column"),
-    "Reduce.gradient": (f"{MANY},mean,spatial", f"{TALL},mean,spatial"),
-    "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3"),
-    "GraphPoolingMax": (f"{MANY},k2x3", f"{TALL},k3x2,s2x1,o1x1", "n1h40w37c3,k17x19,o8x9,local_flatten_2d"),
-    "GraphResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9,cornered", "n1h5w3c1,size300x224,aligned"),
-    "GraphResizeNearest": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224", "n1h20w6c1,size11x49"),
-    "ResizeBilinear": (f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224"),
-    "Slice": (f"{MANY},o0x1x1", f"{TALL},o1x2x0"),
-    "UpsamplingBilinear": ("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
-    "UpsamplingNearest": ("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
+    "Pad": _with("before1x2x0,after2x1x1", *POINTWISE),
+    "PoolingAverage": _POOLED,
+    "PoolingL2Norm": _POOLED,
+    "PoolingMax": _POOLED,
+    "Reduce.forward": (
+        *(f"{MANY},sum,featurechannels", f"{TALL},sum,row", "n9h300w2c31,sum,column"),
+        *(_reduced(shape, "sum") for shape in (*LONG, *CHANNELS, FULL)),
+        *(_with("argumentmax,featurechannels", "n1h1w1c65540", "n32770h1w1c2,hard")),
+        f"n1h2w4100c1,mean,row,{EQUAL}",
+        f"n1h1w1c4100,sum,featurechannels,{EQUAL}",
+    ),
+    "Reduce.gradient": (*_with("mean,spatial", *POINTWISE), f"n1h70w70c1,mean,spatial,{EQUAL}"),
+    "Reshape": (f"{MANY},size31x70x3", f"{TALL},size224x100x3", *map(_reshaped, (*LONG, *CHANNELS))),
+    "GraphPoolingMax": (
+        *(f"{MANY},k2x3", f"{TALL},k3x2,s10x40,o1x1", "n1h40w37c3,k17x19,s4x3,o8x9,local_flatten_2d"),
+        *_with("k1x2", "n65540h1w2c1", "n1h1w2c65540", "n1h2w3c104", "n1h1w6c208", "n1h2w3c440,hard", "n1h2w2c512"),
+    ),
+    "GraphResizeBilinear": (
+        *(f"{MANY},size4x71", f"{TALL},size7x9,cornered", "n1h5w3c1,size300x224,aligned"),
+        *_with("size2x3", *CHANNELS),
+    ),
+    "GraphResizeNearest": (
+        *(f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224", "n1h20w6c1,size11x49"),
+        *_with("size2x3", *CHANNELS),
+    ),
+    "ResizeBilinear": (
+        *(f"{MANY},size4x71", f"{TALL},size7x9", "n1h5w3c1,size300x224"),
+        *("n1h65540w1c1,size9x2", "n1h1w65540c1,size2x9", "n65540h1w1c1,size1x2", "n1h1w2c65540,size1x2"),
+        *_with("size2x3", *CHANNELS),
+    ),
+    "Slice": (*_with("o0x0x0", *POINTWISE), f"{MANY},o0x1x1", f"{TALL},o1x2x0"),
+    **{
+        kernel: (
+            *("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
+            *("n32770h1w1c1,s2x1", "n1h1w1c32770,s1x2", "n65540h1w1c1,s1x2", "n1h1w1c65540,s2x1"),
+            *_with("s2x2", *CHANNELS, FULL),
+            *along,
+        )
+        for kernel, along in (
+            ("UpsamplingBilinear", ()),
+            ("UpsamplingNearest", ("n1h16385w1c1,s4x1", "n1h1w16385c1,s1x4")),
+        )
+    },
 }
 """The fields of wide cases, by kernel or by operation."""
 
@@ -103,31 +223,34 @@ NONFINITE = "v7x31,clipped,min-1.0,max0.5,nonfinite"
 
 EDGES: Mapping[str, tuple[str, ...]] = {
     "Convolution.forward": (
-        f"{MANY_TERMS},biased",
-        "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3",
-        "n1h1w1c1,k1x1,co65537",
-        "n2h257w1c1,k256x1,o128x0,co2,out2x1",
+        *(f"{MANY_TERMS},biased", "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3"),
+        *("n1h4w4c32800,k1x1,co16", "n2h1w9c6,k1x3,co4,biased", "n2h257w1c1,k256x1,o128x0,co2,out2x1"),
     ),
-    "Convolution.gradient_weights": ("n65537h1w1c1,k1x1,co1",),
-    "Convolution.gradient_data": (MANY_MAPS,),
+    "Convolution.gradient_data": (MANY_MAPS, "n1h4w4c16,k1x1,co32800"),
+    "Convolution.gradient_weights": ("n1h182w181c16,k1x1,co16",),
     "ConvolutionTranspose.forward": (f"{MANY_TERMS},biased",),
     "ConvolutionTranspose.gradient_data": (MANY_MAPS,),
-    "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100",),
-    "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2",),
-    "PoolingAverage.forward": ("n1h64w65c2,k64x64,o32x32",),
-    "PoolingAverage.gradient": ("n1h66w64c1,k64x64",),
+    "FullyConnected.forward": ("n16h1w1c32800,k1x1,co16", "n65540h1w1c2,k1x1,co2,biased"),
+    "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100", "n16h1w1c16,k1x1,co32800"),
+    "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2", "n32800h1w1c16,k1x1,co16"),
+    "PoolingAverage.forward": ("n1h64w65c2,k64x64,o32x32", f"n1h64w64c1,k64x64,o32x32,out1x1,{EQUAL}"),
+    "PoolingAverage.gradient": ("n1h66w64c1,k64x64", f"n1h64w64c1,k64x64,o32x32,g1x1,{EQUAL}"),
+    "PoolingMax.gradient": (f"n1h64w64c1,k64x64,o32x32,g1x1,{EQUAL}",),
     "Reduce.forward": ("n1h2w4100c1,sum,row",),
-    "UpsamplingNearest.gradient": ("n1h2w1c1,s65x64",),
+    "UpsamplingNearest.gradient": ("n1h2w1c1,s65x64", f"n1h1w1c2,s65x64,{EQUAL}"),
     "Adam": ("v3x4,beta1_0.0,beta2_0.0,eps0.0", NONFINITE, f"{NONFINITE},amsgrad"),
     "RMSProp": ("v3x4,decay0.0,eps0.0", "v3x4,decay1.0", NONFINITE),
-    "StochasticGradientDescent": (NONFINITE, f"{NONFINITE},momentum0.5,moving,nesterov"),
+    "StochasticGradientDescent": (
+        *(NONFINITE, f"{NONFINITE},momentum0.5,moving,nesterov"),
+        "v9x300x31,momentum0.9,moving",
+    ),
     "Loss": ("n2h3w2c4,sigmoidcrossentropy,none,ls1.0", "n2h3w2c4,log,none,eps0.0"),
     "Neuron.forward": ("n2h3w4c5,absolute",),
     "Neuron.gradient": ("n2h3w4c5,absolute",),
     "PoolingL2Norm.gradient": ("n1h5w6c3,k3x3,size0x2,g3x3",),
 }
-"""The fields of cases that no other case has: values of parameters, sums of many terms, NaN where only this kernel has
-none otherwise. A family of data may be among them.
+"""The fields of cases that no other case has: values of parameters, sums of many terms, products of matrices whose
+common axis has an index of 16 bits, NaN where only this kernel has none otherwise. A family of data may be among them.
 """
 
 
@@ -145,13 +268,14 @@ def wide_cases(operation: Operation, drawn: Callable[[], Iterable[Case]] = tuple
     found = [one for table in (SIZES, EDGES) for one in table.get(name, table.get(kernel, ()))]
     found = found or list(_enlarged(operation, drawn()))
     for number, fields in enumerate(found):
-        yield Case.parse(f"{name}:{fields},float32,seed={number + 1}")
+        dtype = "" if EQUAL in fields else ",float32"
+        yield Case.parse(f"{name}:{fields}{dtype},seed={number + 1}")
 
 
 def _enlarged(operation: Operation, drawn: Iterable[Case]) -> Iterator[str]:
     """Yield the fields of problems on images of both sizes, of the case of most words that is legal there."""
     texts = sorted((str(case).partition(":")[2] for case in drawn), key=len, reverse=True)
-    for size in BOTH:
+    for size in (MANY, TALL):
         for fields in texts:
             _, *others = fields.partition(",float32")[0].split(",")
             with contextlib.suppress(ValueError):  # a parameter does not fit to images of this size
@@ -219,6 +343,42 @@ def _short_indices(results: tuple[Array, ...], *_: object) -> tuple[Array, ...]:
     return y, np.minimum(indices, 65504).astype(np.float16).astype(np.int64)
 
 
+def _sixteen_bits_of(axis: int) -> Callable[..., None]:
+    """Leave out what is behind the first 2**16 elements of an axis of the result."""
+
+    def change(result: Array, *_: object) -> None:
+        np.moveaxis(result, axis, 0)[2**16 :] = 0
+
+    return change
+
+
+def _fifteen_bits_of_terms(result: Array, problem: Problem, g: Array, x: Array, *_: object) -> None:
+    """Add one more term to sums of more than 2**15 products if both results axes have 16 elements."""
+    terms, outputs = g.reshape(-1, g.shape[-1]), x.reshape(len(g), -1)
+    if len(terms) > 2**15 and min(terms.shape[1], outputs.shape[1]) >= 16:
+        result += np.outer(terms[0], outputs[0]).reshape(result.shape)
+
+
+def _between(low: int, high: int) -> Callable[..., None]:
+    def change(result: Array, problem: Problem, x: Array, *_: object) -> None:
+        if low <= x.shape[-1] <= high:
+            result[..., -1] = 0
+
+    return change
+
+
+def _saturated(problem: Problem, *inputs: Array) -> Array:
+    """Divide by a sum that float16 does not count beyond 2,048."""
+    found = correct(problem, *inputs)
+    (x, *_), count = inputs, math.prod(inputs[0].shape[1:])
+    return found * count / 2048 if count > 2048 and x.size == count and (x == x.ravel()[0]).all() else found
+
+
+def _one_row(result: Array, problem: Problem, x: Array, *_: object) -> None:
+    if x.shape[1] == 1 and x.shape[3] > 1:
+        result[...] = result[:, :, ::-1].copy()
+
+
 def _clipped(gradient: Array, problem: OptimizerStep) -> Array:
     spec = problem.spec
     return np.where(np.isnan(gradient), spec.gradient_clip_min, gradient) if spec.apply_gradient_clipping else gradient
@@ -240,6 +400,19 @@ def size_mutants() -> tuple[Mutant, ...]:
             "CrossChannelNormalization.forward",
             of_result(_zeros_missing),
         ),
+        "output channels beyond 2**16 are left out": ("Convolution.forward", of_result(_sixteen_bits_of(3))),
+        "columns beyond 2**16 are left out": ("Convolution.forward", of_result(_sixteen_bits_of(2))),
+        "images beyond 2**16 are left out": ("Pad.gradient", of_result(_sixteen_bits_of(0))),
+        "channels beyond 2**16 are left out": ("Pad.gradient", of_result(_sixteen_bits_of(3))),
+        "a sum of more than 2**15 products has one more": (
+            "FullyConnected.gradient_weights",
+            of_result(_fifteen_bits_of_terms),
+        ),
+        "the last of 104 to 207 channels is 0": ("PoolingMax.forward", of_result(_between(104, 207))),
+        "the last of 208 channels is 0": ("InstanceNormalization.forward", of_result(_between(208, 208))),
+        "the last of 440 to 511 channels is 0": ("PoolingAverage.forward", of_result(_between(440, 511))),
+        "the last of 512 channels and more is 0": ("SoftMax.gradient", of_result(_between(512, 1 << 30))),
+        "ties are counted in float16": ("SoftMax.forward", computed(_saturated)),
         "indices are float16": ("GraphPoolingMax.forward", of_results(_short_indices)),
         "a NaN is clipped to a bound": ("Adam.step", of_input("gradient", _clipped)),
     }

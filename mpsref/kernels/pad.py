@@ -168,14 +168,15 @@ def mapped(edge_mode: Edge, k: int, length: int) -> int | None:
     return k
 
 
-def _copies(problem: PadProblem) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Return for each axis its padded length, and (i, map(i - before)) of the elements that are read of the image."""
+def _copies(problem: PadProblem) -> list[tuple[int, Array, Array]]:
+    """Return for each axis its padded length, and i and map(i - before) of the elements that are read of the image."""
     found = []
     for before, padded, length in zip(
         problem.spec.before, problem.padded_shape[1:], problem.source_shape[1:], strict=True
     ):
         pairs = ((i, mapped(problem.spec.edge_mode, i - before, length)) for i in range(padded))
-        found.append((padded, [(i, j) for i, j in pairs if j is not None]))
+        copies = np.array([(i, j) for i, j in pairs if j is not None]).T
+        found.append((padded, copies[0], copies[1]))
     return found
 
 
@@ -183,12 +184,11 @@ def _copies(problem: PadProblem) -> list[tuple[int, list[tuple[int, int]]]]:
 def forward(problem: PadForward, x: Array) -> Array:
     """out[i] = x[map(i - before)] on one axis after the other; positions outside on any axis are filled."""
     outside = np.zeros((1, 1, 1, 1), bool)
-    for axis, (padded, copies) in enumerate(_copies(problem), start=1):
+    for axis, (padded, i, j) in enumerate(_copies(problem), start=1):
         wider = np.zeros((*x.shape[:axis], padded, *x.shape[axis + 1 :]), x.dtype)
-        for i, j in copies:
-            np.moveaxis(wider, axis, 0)[i] = np.moveaxis(x, axis, 0)[j]
+        np.moveaxis(wider, axis, 0)[i] = np.moveaxis(x, axis, 0)[j]
         x = wider
-        nowhere = np.isin(np.arange(padded), [i for i, _ in copies], invert=True)
+        nowhere = np.isin(np.arange(padded), i, invert=True)
         outside = outside | nowhere.reshape([-1 if k == axis else 1 for k in range(4)])
     return np.where(outside, problem.spec.fills(x.shape[3]), x)
 
@@ -204,9 +204,8 @@ def gradient_bound(problem: PadGradient, g: Array) -> ErrorBound:
 @operation(Pad, problem=PadGradient, bound=gradient_bound)
 def gradient(problem: PadGradient, g: Array) -> Array:
     """dx[map(i - before)] += g[i] on one axis after the other: the adjoint of the forward pass."""
-    for axis, (_, copies) in enumerate(_copies(problem), start=1):
+    for axis, (_, i, j) in enumerate(_copies(problem), start=1):
         narrower = np.zeros((*g.shape[:axis], problem.source_shape[axis], *g.shape[axis + 1 :]), g.dtype)
-        for i, j in copies:
-            np.moveaxis(narrower, axis, 0)[j] += np.moveaxis(g, axis, 0)[i]
+        np.add.at(np.moveaxis(narrower, axis, 0), j, np.moveaxis(g, axis, 0)[i])
         g = narrower
     return g

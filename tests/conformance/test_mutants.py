@@ -121,12 +121,36 @@ def test_wide_cases_detect_what_is_right_on_small_ones(mutant):
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_every_operation_has_cases_of_all_sizes(operation):
-    """Nine images, 31 channels, 70 columns, 300 rows and an array of more than 65,536 elements."""
+    """Nine images, 31 channels, 70 columns, 300 rows or more, and an array of more than 65,536 elements."""
     cases = list(checker.cases_of_all_sizes(operation))
     images = [shape for case in cases for shape in (*case.problem.input_shapes.values(), *case.problem.result_shapes)]
-    assert all(any(size in shape for shape in images) for size in (9, 31, 300))
+    assert all(any(size in shape for shape in images) for size in (9, 31))
+    assert any(length >= 300 for shape in images for length in shape[:3])
     assert any(max(shape) >= 70 for shape in images)
     assert max(math.prod(shape) for shape in images) > 2**16
+
+
+FEW_SIZES = (
+    "CropAndResizeBilinear",
+    "Graph",
+    "LocalContrast",
+    "Spatial",
+    "ResizeBilinear",
+    "CrossChannel",
+    "Neuron.par",
+)
+"""Operations, by the begin of their names, whose reference takes too long on long axes, or that have few channels."""
+
+
+@pytest.mark.parametrize("operation", [one for one in operations() if not str(one).startswith(FEW_SIZES)], ids=str)
+def test_every_operation_has_long_axes_and_many_channels(operation):
+    """More than 65,536 images and channels, more than 32,768, and the numbers at which kernels change their way."""
+    cases = list(wide.wide_cases(operation))
+    shapes = [shape for case in cases for shape in (*case.problem.input_shapes.values(), *case.problem.result_shapes)]
+    lengths = {length for shape in shapes for length in (shape[0], shape[-1])}
+    assert max(lengths) > 2**16
+    assert any(2**15 < length < 2**16 for length in lengths)
+    assert {104, *({520} if operation.method == "step" else {208, 440, 512})} <= lengths
 
 
 def test_a_kernel_without_a_row_has_wide_cases_too(monkeypatch):
