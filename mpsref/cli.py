@@ -412,10 +412,11 @@ def _check_folders(*files: Path | None) -> None:
 def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
     """Return the operations selected by ``--kernel``; ``None`` for all."""
     from mpsref.conformance.case import operations
+    from mpsref.frameworks import chains
 
     if not kernels:
         return None
-    everything = list(operations())
+    everything = [*operations(), chains.OPERATION]
     chosen = []
     for name in kernels:
         found = [op for op in everything if name in (str(op), op.spec_type.__name__)]

@@ -104,6 +104,8 @@ class Spec(_Record):
     """The :class:`Problem` subclass of each operation, by method name."""
     declared: ClassVar[dict[str, Declaration]]
     """The declaration of each operation, by method name."""
+    listed: ClassVar[bool] = True
+    """Whether :func:`operations` lists the operations; those of programs are not: only some backends have them."""
 
     def __init_subclass__(cls) -> None:
         if cls.__doc__ and (shared := _parameters(cls.__base__)):
@@ -465,7 +467,7 @@ def _declared_specs() -> Iterator[type[Spec]]:
     found = [Spec]
     for kind in found:
         found += (derived for derived in kind.__subclasses__() if derived not in found)  # of two bases: once
-        if kind is not Spec and kind.declared:
+        if kind is not Spec and kind.declared and kind.listed:
             yield kind
 
 

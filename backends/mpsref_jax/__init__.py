@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpsref.frameworks import chains
 from mpsref_jax.operations import IMPLEMENTATIONS, jax
+from mpsref_jax.programs import steps
 
 __all__ = ["audit", "backend"]
 
@@ -27,7 +29,7 @@ RULES = (
 
 backend = jax.backend(
     "jax",
-    IMPLEMENTATIONS,
+    {**IMPLEMENTATIONS, **jax.keeping(chains.table(jax, lambda: steps(jax)))},
     distinct_problems=DISTINCT,
     rules=RULES,
 )

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from mpsref import Adam, Arithmetic, Backend, Loss, PoolingL2Norm, RMSProp, StochasticGradientDescent, registry
 from mpsref.arguments.parameters import choice
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks import chains
 from mpsref.kernels.batch_normalization import Statistics
 from mpsref.operations import Problem, Spec
 from mpsref.operations import operations as all_operations
 from mpsref_torch import training
 from mpsref_torch.auditing import audit
 from mpsref_torch.operations import table
+from mpsref_torch.programs import steps
 from mpsref_torch.run import Torch
 from mpsref_torch.timing import Timing
 
@@ -83,9 +85,10 @@ def backend_on(
         Whether functions go through ``torch.compile``.
     """
     run = Torch(device, compiles)
+    programs = chains.table(run, lambda: steps(run)) if compiles else {}
     return run.backend(
         name,
-        table(run),
+        {**table(run), **programs},
         layouts=layouts,
         distinct_problems=DISTINCT if compiles else None,
         rules=(*RULES, *(ON_CPU if device == "cpu" else ())),

@@ -17,6 +17,7 @@ import numpy as np
 from mpsref import frameworks
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
+from mpsref.frameworks.chains import Chain
 from mpsref.kernels.group_normalization import ALL_VALUES
 
 LIVE = Path(__file__).with_name("live")
@@ -273,6 +274,16 @@ FINDINGS = (
         _ceil_mode,
     ),
     Finding(
+        "torch_compile_where",
+        "torch",
+        ("2.13.0",),
+        "The compiled gradient of where(mask, conv, max_pool2d(conv, 3, 1, 1)) is wrong for two channels and more.",
+        "Chain.gradient:n1h4w5c2,conv3+max3+where,float32,seed=1",
+        ("torch:compile",),
+        ("Chain.gradient",),
+        lambda problem, inputs: "max3" in problem.spec.steps,
+    ),
+    Finding(
         "torch_metal_max_pool2d",
         "torch",
         ("2.13.0",),
@@ -469,8 +480,35 @@ FINDINGS = (
         "none is positive (CPU).",
         "PoolingAverage.forward:n1h3w1c1,k1x1,o1x0,float32,exact,seed=0",
         ("jax",),
-        ("PoolingMax.forward", "PoolingAverage.forward", "PoolingL2Norm.forward", "PoolingL2Norm.gradient"),
-        _cropped_elements,
+        (
+            *("PoolingMax.forward", "PoolingAverage.forward", "PoolingL2Norm.forward", "PoolingL2Norm.gradient"),
+            "Chain.gradient",
+        ),
+        lambda problem, inputs: (
+            "cropped" in problem.spec.steps if isinstance(problem.spec, Chain) else _cropped_elements(problem, inputs)
+        ),
+    ),
+    Finding(
+        "jax_reduce_window_dilation",
+        "jax",
+        ("0.10.2",),
+        "reduce_window of 8,192 elements and more ignores base_dilation along an axis whose windows and strides are 1 "
+        "(CPU).",
+        "Chain.gradient:n1h64w130c1,dilated,float32,seed=10",
+        ("jax",),
+        ("Chain.gradient",),
+        lambda problem, inputs: "dilated" in problem.spec.steps,
+    ),
+    Finding(
+        "jax_pad_folded",
+        "jax",
+        ("0.10.2",),
+        "A negative padding, in an operation that also dilates, is added to the padding of the windows or of the "
+        "convolution after it, when both are compiled.",
+        "Chain.gradient:n1h1w5c2,apart+sum3,float32,seed=13",
+        ("jax",),
+        ("Chain.gradient",),
+        lambda problem, inputs: "apart" in problem.spec.steps,
     ),
     Finding(
         "jax_max_pool_negative_padding",

@@ -51,7 +51,9 @@ def operation_named(name: str) -> registry.Operation:
     >>> operation_named("PoolingAverage.forward").method
     'forward'
     """
-    known = {str(operation): operation for operation in operations()}
+    from mpsref.frameworks import chains  # which imports what differentiates
+
+    known = {str(operation): operation for operation in (*operations(), chains.OPERATION)}
     if name not in known:
         raise ValueError(f"unknown operation {shown(name)}{near(name, known)}; `mpsref kernels` lists all")
     return known[name]

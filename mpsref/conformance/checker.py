@@ -33,6 +33,7 @@ from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome, run_case
 from mpsref.conformance.tally import Tally, added, possible_layouts, tally
 from mpsref.conformance.wide import wide_cases
+from mpsref.frameworks.chains import OPERATION as CHAINS
 from mpsref.registry import Backend, Operation
 
 DTYPES = ("float32", "float16", "float64")
@@ -63,7 +64,10 @@ SHRINK_SECONDS = 10.0
 """Time limit for shrinking a failure; the smallest case up to then is reported."""
 
 CRASH_FACTOR = 4
-"""Shrinking a crash may take this many times as long: each costs the start of a process."""
+"""Shrinking a crash or a chain may take this many times as long: each costs the start of a process or a compilation."""
+
+CHAIN_FACTOR = 4
+"""A backend that compiles has this many times as many chains as problems of another operation."""
 
 
 @lru_cache(maxsize=64)
@@ -239,13 +243,19 @@ def _round(
 def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
     """Return the random cases of a block for a backend, each with its round."""
     few = backend.distinct_problems is not None
-    number = min(block.number, backend.distinct_problems or block.number)
+    number = min(block.number, _distinct(operation, backend) or block.number)
     drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts, few)
     again = itertools.cycle(list(drawn.items()))
     while len(drawn) < block.number:  # only for a backend with few distinct problems
         case, turn = next(again)
         drawn = drawn | {replace(case, seed=case.seed + len(drawn)): turn}
     return drawn.items()
+
+
+def _distinct(operation: Operation, backend: Backend) -> int | None:
+    """Return how many problems of an operation a backend compiles: more chains, since these are what it compiles."""
+    number = backend.distinct_problems
+    return number * CHAIN_FACTOR if number is not None and operation == CHAINS else number
 
 
 def search(
@@ -307,7 +317,7 @@ def _shrunk(
         if outcome.status == "failed" and outcome.kind == smallest.kind:
             # Hypothesis continues only from failures that are simpler, and ends with the simplest.
             smallest = _failure(case, backend, outcome)
-            factor = CRASH_FACTOR if smallest.kind.startswith(CRASHED) else 1
+            factor = CRASH_FACTOR if smallest.kind.startswith(CRASHED) or operation == CHAINS else 1
             stop = min(stop, time.monotonic() + factor * SHRINK_SECONDS)
             if time.monotonic() > stop:
                 raise _TimeOver
@@ -579,7 +589,7 @@ def _chosen(layers: Iterable[tuple[str, Case]], backend: Backend, number: int) -
     """
     named = [(name.startswith(WORKED), case) for name, case in layers if case.dtype in backend.dtypes]
     examples, able = ([case for is_worked, case in named if is_worked is which] for which in (True, False))
-    if backend.distinct_problems is None:
+    if backend.distinct_problems is None or (able and able[0].problem.operation == CHAINS):
         return able + examples
     few = min(backend.distinct_problems, number)
     examples = examples[: few // 2]
@@ -662,7 +672,10 @@ def check(
         backends = [info.name for info in infos if info.available]
     chosen = registry.get_backends(backends)
     known = {} if failures is None else failures.cases([one.name for one in chosen])
-    wanted = [op for op in (all_operations() if operations is None else operations) if number or op in known]
+    if operations is None:
+        chains_too = any(CHAINS in one.implementations for one in chosen)
+        operations = [*all_operations(), *([CHAINS] if chains_too else [])]
+    wanted = [op for op in operations if number or op in known]
     local = [str(op) for op in wanted if not families.is_discovered(op)]
     local += [one.name for one in chosen if not _is_installed(one)]
     if cluster is not None and local:

@@ -1,0 +1,32 @@
+"""The steps of chains in PyTorch, see :mod:`mpsref.frameworks.chains`."""
+
+from __future__ import annotations
+
+from mpsref.frameworks.adapter import Function
+from mpsref.frameworks.chains import BORDERS
+from mpsref_torch.run import Torch
+
+
+def steps(torch: Torch) -> dict[str, Function]:
+    """Return the functions of tensors (N, C, H, W)."""
+    f = torch.functional
+    return {
+        "conv3": lambda v, weights: f.conv2d(v, weights, padding=1),
+        "max3": lambda v: f.max_pool2d(v, 3, 1, 1),
+        "max2": lambda v: f.max_pool2d(v, 2),
+        "sum3": lambda v: f.avg_pool2d(v, 3, 1, 1, divisor_override=1),
+        "sum2x1": lambda v: f.avg_pool2d(v, (2, 1), 2, divisor_override=1),
+        "relu": f.relu,
+        "abs": torch.torch.abs,
+        "gate": lambda mask, v: torch.torch.where(mask, v, 0.0),
+        "where": torch.torch.where,
+        "rows": lambda v: v + v.sum(3, keepdim=True),
+        "pad": lambda v: f.pad(v, _ends("pad")),
+        "crop": lambda v: f.pad(v, _ends("crop")),
+        "up2": lambda v: f.interpolate(v, scale_factor=2),
+    }
+
+
+def _ends(step: str) -> tuple[int, ...]:
+    rows, columns = BORDERS[step]
+    return *columns, *rows
