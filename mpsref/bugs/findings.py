@@ -284,6 +284,16 @@ FINDINGS = (
         lambda problem, inputs: "max3" in problem.spec.steps,
     ),
     Finding(
+        "torch_compile_pad",
+        "torch",
+        ("2.13.0",),
+        "The compiled gradient of pad with negative padding reads behind the end of the source gradient.",
+        "Chain.gradient:n2h4w4c3,crop,float32,memory=nchw+nchw,seed=1",
+        ("torch:compile",),
+        ("Chain.gradient",),
+        lambda problem, inputs: "crop" in problem.spec.steps,
+    ),
+    Finding(
         "torch_metal_max_pool2d",
         "torch",
         ("2.13.0",),

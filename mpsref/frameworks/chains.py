@@ -231,7 +231,15 @@ def _taps(v: Array, one: Window, fill: float) -> tuple[Array, Pullback]:
     return taps, back
 
 
-def _windowed(step: str, v: Array, weights: Array | None) -> tuple[Array, Pullback, Callable[[Array], Array]]:
+def _no_weights(g: Array) -> Array:
+    return np.zeros(())
+
+
+def _same(g: Array) -> Array:
+    return g
+
+
+def _windowed(step: str, v: Array, weights: Array | None) -> tuple[Array, Pullback, Pullback]:
     """Return the result of a step with windows, its pullback, and that to the weights."""
     largest = step.startswith("max")
     taps, back = _taps(v, WINDOWS[step], -np.inf if largest else 0.0)
@@ -245,8 +253,8 @@ def _windowed(step: str, v: Array, weights: Array | None) -> tuple[Array, Pullba
         )
     if largest:
         first = np.arange(taps.shape[3])[:, None] == taps.argmax(axis=3, keepdims=True)
-        return taps.max(axis=3), lambda g: back(np.where(first, g[:, :, :, None], 0)), np.zeros_like
-    return taps.sum(axis=3), lambda g: back(np.repeat(g[:, :, :, None], taps.shape[3], axis=3)), np.zeros_like
+        return taps.max(axis=3), lambda g: back(np.where(first, g[:, :, :, None], 0)), _no_weights
+    return taps.sum(axis=3), lambda g: back(np.repeat(g[:, :, :, None], taps.shape[3], axis=3)), _no_weights
 
 
 def _pointwise(step: str, v: Array, k: int) -> tuple[Array, Pullback]:
@@ -280,13 +288,16 @@ def gradient(problem: ChainGradient, g: Array, x: Array, *others: Array) -> tupl
     weights = others[0] if problem.weighted else None
     mask = others[-1] > 0 if problem.masked else np.zeros(0, bool)
     values = [x]
-    pulls: list[tuple[Pullback, Pullback | None, Callable[[Array], Array]]] = []
+    pulls: list[tuple[Pullback, Pullback | None, Pullback]] = []
     for k, step in enumerate(problem.spec.steps, start=1):
-        v, of_weights, of_before = values[-1], np.zeros_like, None
+        v = values[-1]
+        pull: Pullback
+        of_weights: Pullback = _no_weights
+        of_before: Pullback | None = None
         if step in WINDOWS:
             result, pull, of_weights = _windowed(step, v, weights)
         elif step == "add":
-            result, pull, of_before = v + values[-2], np.array, np.array
+            result, pull, of_before = v + values[-2], _same, _same
         elif step in ("gate", "where"):
             result = np.where(mask, v, 0) if step == "gate" else np.where(mask, values[-2], v)
             chosen, other = (lambda d: np.where(mask, d, 0)), (lambda d: np.where(mask, 0, d))

@@ -28,7 +28,8 @@ def problems(draw: st.DrawFn, method: str) -> Problem:
         except ValueError:
             continue
         kept.append(step)
-    return problem or Chain.problems[method](Chain(("sum3",)), shape)
+    found: Problem = problem or Chain.problems[method](Chain(("sum3",)), shape)
+    return found
 
 
 FAMILY = Family("chain", {Chain: KernelTests(problems, {"gradient": ()})})
