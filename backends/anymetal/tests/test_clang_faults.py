@@ -294,7 +294,7 @@ REJECTED = {
     "device to thread": ("thread float* p = out;", "cannot initialize a variable"),
     "unqualified pointer": ("float* p = out;", "must have an explicit address space qualifier"),
     "unqualified reference": ("const float &p = out[i];", "must have an explicit address space qualifier"),
-    "wrong number of components": ("float4 v = float4(1, 2, 3);", "as many components"),
+    "wrong number of components": ("float2 v = float2(1, 2, 3);", "as many components"),
     "implicit vector conversion": ("int4 v = 1; float4 w = v;", "float4"),
     "ambiguous max": ("out[i] = max(out[i], 1);", "ambiguous"),
     "virtual": ("struct V { virtual void g() {} }; V v;", "virtual"),
