@@ -736,7 +736,7 @@ class Device:
 
     def memory(self, nbytes: int) -> int:
         """Return the address space that a launch with buffers of so many bytes needs beside that of the process."""
-        return int((4 + 16 * self.checks) * nbytes + self.checks * self.runtime.arena_bytes)
+        return int((4 + 17 * self.checks) * nbytes + self.checks * self.runtime.arena_bytes)
 
     def __str__(self) -> str:
         return f"clang.Device({self.name})"
