@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.operations import planned
 from mpsref.tables import Reads, Touching
 from mpsref_metal.launch import Launcher, packs_together, shapes_of, short_sums, types, width_of
 
@@ -41,8 +42,7 @@ def forward_of(family: str) -> Callable[..., None]:
     """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
 
     def forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
-        windows, axes = _windows(problem.reads())
-        launch(("windows", family), "forward", [x], [*windows, axes], out, _terms(problem))
+        launch(("windows", family), "forward", [x], _tables(problem), out, _terms(problem))
 
     return forward
 
@@ -52,8 +52,10 @@ def max_forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array)
     reads = problem.reads()
     if _is_cheaper_in_two(reads, x.shape[1]):
         x, reads = _within_rows(launch, x, reads[1], _terms(problem)), (reads[0], _single(len(reads[1].first)))
-    windows, axes = _windows(reads)
-    launch(MAX, "forward", [x], [*windows, axes], out, _terms(problem))
+        windows, axes = _windows(reads)
+        launch(MAX, "forward", [x], [*windows, axes], out, _terms(problem))
+    else:
+        launch(MAX, "forward", [x], _tables(problem), out, _terms(problem))
 
 
 def _is_cheaper_in_two(reads: tuple[Reads, Reads], height: int) -> bool:
@@ -85,6 +87,14 @@ def _itself(length: int) -> Touching:
     return Touching(pixels, pixels, np.ones(length, np.int32))
 
 
+@planned
+def _tables(problem: PoolingForward) -> list[Array]:
+    """Return the windows of both axes, and the values common to all windows of an axis."""
+    windows, axes = _windows(problem.reads())
+    return [*windows, axes]
+
+
+@planned
 def _terms(problem: PoolingForward | PoolingGradient) -> int:
     """Return the maximum number of pixels of a window, and of windows that read a pixel."""
     of_windows = math.prod(int(axis.count.max()) + 2 for axis in problem.reads())

@@ -20,28 +20,22 @@ Source: ``MPSCNNConvolution.h``, ``MPSNNGraphNodes.h`` [doc].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape, concatenated
 from mpsref.arguments.parameters import Pair, number
 from mpsref.kernels import Convolution
-from mpsref.mps.core.call import Computation
+from mpsref.mps.core.call import Computation, problem_of
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Argument, constructed
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
-    MPSNNFilterNode,
-    MPSNNGradientFilterNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
+    ForwardKernelNode,
+    GradientKernelNode,
     Step,
-    StepCall,
 )
-from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
 
 PIXEL = Convolution((1, 1))
@@ -87,8 +81,9 @@ class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
         return n, 1, channels, channels
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        alpha = self.alpha
-        return Computation(compute=lambda images, backend: gram(images[0], alpha, backend))
+        (_, height, width, channels), alpha = shapes[0], self.alpha
+        problem = problem_of(PIXEL, "gradient_weights", (1, height, width, channels), channels, (height, width))
+        return Computation(problem, compute=lambda images, backend: gram(images[0], alpha, backend))
 
     def _extras(self) -> Mapping[str, object]:
         return {"alpha": self.alpha}
@@ -112,54 +107,30 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
         return (n, 1, channels, channels), source
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        alpha = self.alpha
-        return Computation(compute=lambda images, backend: gram_gradient(images[0], images[1], alpha, backend))
+        (_, height, width, channels), alpha = shapes[1], self.alpha
+        problem = problem_of(PIXEL, "forward", (1, height, width, channels), channels, (height, width), False)
+        return Computation(problem, compute=lambda images, backend: gram_gradient(images[0], images[1], alpha, backend))
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
+@constructed()
+class MPSNNGramMatrixCalculationGradientNode(_Alpha, GradientKernelNode):
     """The gradient of the Gram matrix."""
 
-    def __init__(
-        self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        alpha: float = 1.0,
-        **properties: Any,
-    ) -> None:
-        super().__init__(source_gradient, source_image, gradient_state, alpha=alpha, **properties)
+    kernel_class = MPSNNGramMatrixCalculationGradient
 
     def _methods(self, step: Step) -> Sequence[str]:
         return ("forward",)
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        g, x = images
-        return gram_gradient(g, x, self.alpha, call.backend)
 
-
-class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
+@constructed()
+class MPSNNGramMatrixCalculationNode(_Alpha, ForwardKernelNode):
     """The Gram matrix of the channels of an image, (N, 1, C, C)."""
 
-    kind = "gram"
-    custom_policy = "ignored"
-    spec_class = Convolution
-    kernel_class = MPSNNGramMatrixCalculation
+    kind, spec_class, kernel_class, custom_policy = "gram", Convolution, MPSNNGramMatrixCalculation, "ignored"
     gradient_class = MPSNNGramMatrixCalculationGradientNode
-    gradient_properties = ("alpha",)
-    _differentiable: ClassVar[Sequence[int]] = (0,)
-
-    def __init__(self, source: MPSNNImageNode, alpha: float = 1.0, **properties: Any) -> None:
-        super().__init__((source,), alpha=alpha, **properties)
 
     def _methods(self, step: Step) -> Sequence[str]:
         return ("gradient_weights",)
-
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        n, _, _, channels = shapes[0]
-        return Bound(PIXEL, (n, 1, channels, channels))
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        return gram(images[0], self.alpha, call.backend)

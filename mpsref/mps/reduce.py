@@ -27,7 +27,6 @@ gradient is that of the node of the spatial mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -51,7 +50,7 @@ from mpsref.mps.core.whole_image import (
     WholeImageKernel,
     whole,
 )
-from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
+from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, FunctionGradientNode, FunctionNode
 from mpsref.registry import Backend
 
 
@@ -286,15 +285,14 @@ class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class MPSNNUnaryReductionNode(FunctionNode):
+class MPSNNUnaryReductionNode(ForwardKernelNode):
     """Base class of the reduction nodes."""
 
     _abstract = True
     kind = "reduce"
-    custom_policy = "ignored"
+    custom_policy: ClassVar[CustomPolicy] = "ignored"
     _differentiable: ClassVar[Sequence[int]] = ()
     spec_class = Reduce
-    kernel_class: ClassVar[type[_Reduction]]
 
     clip_rect_source = MPSNNReduceUnary.clip_rect_source
 
@@ -303,11 +301,6 @@ class MPSNNUnaryReductionNode(FunctionNode):
         if kernel is not None:
             cls.kernel_class = kernel
 
-    @property
-    def function(self) -> Reduce:
-        """The functional form."""
-        return Reduce(self.kernel_class.operation, self.kernel_class.over, clip=_clip(self.clip_rect_source))
-
 
 class MPSNNReductionSpatialMeanGradientNode(FunctionGradientNode):
     """The gradient of the spatial mean."""
@@ -315,7 +308,7 @@ class MPSNNReductionSpatialMeanGradientNode(FunctionGradientNode):
     reads_pixels = False
 
 
-class MPSNNReductionSpatialMeanNode(MPSNNUnaryReductionNode):
+class MPSNNReductionSpatialMeanNode(FunctionNode, MPSNNUnaryReductionNode):
     """The mean over all pixels of each channel, (N, 1, 1, C)."""
 
     kind = "mean"
@@ -376,11 +369,6 @@ class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode, kernel=MPSNN
     """The sum over the channels of each pixel, times ``weight``, (N, H, W, 1)."""
 
     weight = MPSNNReduceFeatureChannelsSum.weight
-
-    @property
-    def function(self) -> Reduce:
-        """The functional form."""
-        return replace(super().function, weight=self.weight)
 
 
 class MPSNNReductionFeatureChannelsArgumentMinNode(

@@ -826,7 +826,7 @@ class FunctionNode(MPSNNFilterNode):
     _connected = ("source",)
 
     def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
-        super().__init__((source,), (), **properties)
+        MPSNNFilterNode.__init__(self, (source,), (), **properties)
 
     @property
     @abc.abstractmethod
