@@ -11,6 +11,7 @@ import pytest
 import mpsref
 from mpsref import mps
 from mpsref.arguments.arrays import Array
+from mpsref.mps.core.call import Call
 
 
 def random(*shape: int) -> Array:
@@ -203,3 +204,43 @@ def test_a_kernel_keeps_few_encodes_prepared() -> None:
         for n in range(1, 40):
             assert pool.encode(random(n, 2, 2, 1)).shape == (n, 2, 2, 1)
     assert len(pool._calls) <= 8
+
+
+def test_encodes_of_two_shapes_are_both_kept() -> None:
+    """What an encode leaves as it is stays the same object, so that the calls for other shapes are valid."""
+    forward = mps.MPSCNNNeuronReLU(backend="cpu")
+    gradient = mps.MPSCNNNeuronGradient(mps.MPSNNNeuronDescriptor("relu"), backend="cpu")
+    images = random(1, 8, 8, 4), random(2, 6, 8, 4)
+    states = [forward.encode(x, return_state=True) for x in images]
+    calls = [(y, x, state) for x, (y, state) in zip(images, states, strict=True)]
+    for call in (*calls, *calls):
+        gradient.encode(*call)
+    assert max(python_calls(lambda call=call: gradient.encode(*call)) for call in calls) <= 40
+
+
+def test_a_property_that_is_set_during_an_encode_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    clamps = mps.MPSNNDefaultPadding(edge_mode=mps.MPSImageEdgeMode.Clamp)
+    pool, run = mps.MPSCNNPoolingMax(2, 2, padding=clamps), Call.run
+
+    def run_late(*arguments: Any) -> Any:
+        pool.clip_rect = ((0, 0, 0), (1, 1, 1))
+        return run(*arguments)
+
+    monkeypatch.setattr(Call, "run", run_late)
+    assert pool.encode(random(1, 4, 4, 1)).shape == (1, 4, 4, 1)
+    assert pool.edge_mode is mps.MPSImageEdgeMode.Clamp
+    assert pool.clip_rect is not None
+    assert pool.clip_rect.size == (1, 1, 1)
+
+
+def test_an_encode_into_a_destination_reads_what_that_without_one_has_read() -> None:
+    """A kernel without ``source_size`` reads the forward clip rectangle of the gradient, once a state has set it."""
+    x = random(1, 5, 5, 4)
+    forward = mps.MPSCNNCrossChannelNormalization(3, clip_rect=((1, 2, 0), (3, 2, 1)))
+    y, state = forward.encode(x, destination_size=(5, 5), return_state=True)
+    gradient, g = mps.MPSCNNCrossChannelNormalizationGradient(3), random(*y.shape)
+    expected = gradient.encode(g, x, state)
+    for _ in range(2):
+        dx = np.zeros_like(expected)
+        gradient.encode(g, x, state, dx)
+        np.testing.assert_array_equal(dx, expected)
