@@ -299,7 +299,7 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
     uint32_t said = 0; // one finding an access
     for (uint32_t i = 0; i < bytes; i += 1u << m->unit_bits, w++, q++) {
         uint32_t kind = 0;
-        if (access & IS_ATOMIC && !s->is_contended)
+        if (access & IS_ATOMIC && space != TEXTURE_MEMORY && !s->is_contended) // of texels no interleaving is tried
             s->is_contended = (!(access & IS_CHANGE) && is_by_others(s, *w, me, space)) ||
                               (access & IS_WRITE && m->is_read && is_by_others(s, *q, me, space));
         if (!*w) {
