@@ -411,7 +411,7 @@ def examine(
     )  # fmt: skip
     try:
         quiet(hypothesis.seed(seed)(given(strategies.data())(run)))()
-    except (AssertionError, anymetal.LaunchError) as error:
+    except (AssertionError, anymetal.LaunchError, anymetal.CompileError) as error:
         kinds = sorted({one.kind for one in getattr(error, "findings", ()) if one.level == "error"})
         first = "".join(f"{kind}: " for kind in kinds) + str(error).splitlines()[0]
         outcome.difference = "\n".join([first, *getattr(error, "__notes__", [])])
