@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from mpsref.bugs import convolution, mpsgraph, normalization, pooling, upsampling
+from mpsref.bugs import convolution, mpsgraph, normalization, pooling, sizes, upsampling
 from mpsref.bugs.bug import Bug
 from mpsref.bugs.findings import FINDINGS, Finding
 from mpsref.bugs.known import Confirmation, confirm, without_defects
@@ -22,7 +22,14 @@ from mpsref.conformance import CASES, check
 
 __all__ = ["BUGS", "FINDINGS", "Bug", "Confirmation", "Finding", "Found", "confirm", "run", "without_defects"]
 
-BUGS: tuple[Bug, ...] = (*pooling.BUGS, *convolution.BUGS, *normalization.BUGS, *upsampling.BUGS, *mpsgraph.BUGS)
+BUGS: tuple[Bug, ...] = (
+    *pooling.BUGS,
+    *convolution.BUGS,
+    *normalization.BUGS,
+    *upsampling.BUGS,
+    *mpsgraph.BUGS,
+    *sizes.BUGS,
+)
 """The catalogue, by kernel."""
 
 

@@ -42,7 +42,7 @@ DTYPES = ("float32", "float16", "float64")
 ROUND = 8
 """Random cases of a round, in addition to the simplest: from the tenth on, Hypothesis copies parts of others."""
 
-LARGE, FEW_CHANNELS = 1 << 14, 2
+LARGE, FEW_CHANNELS = 1 << 13, 2
 """Layers with more pixels are checked with so few channels."""
 
 ARRANGED = "in every layout"

@@ -78,7 +78,7 @@ _ONE_ROW = ("n2h1w9c6,k1x3,s1x2", "n2h9w1c6,k3x1", "n2h1w9c6,k1x2")
 
 _POOLED = (
     *(f"{MANY},k3x3", f"{TALL},k3x5,s10x40", "n1h24w25c2,k23x23"),
-    *("n65540h1w2c1,k1x2", "n1h65540w1c1,k3x1,s4096x1", "n1h1w65540c1,k1x3,s1x4096", "n1h1w2c65540,k1x2"),
+    *("n65540h1w2c1,k1x2", "n1h65540w1c1,k3x1,s4096x1", "n1h1w2c65540,k1x2"),
     *("n32770h1w1c2,k1x1", "n1h32770w1c1,k3x1,s4096x1", "n1h1w32770c1,k1x3,s1x4096", "n1h2w1c32770,k2x1"),
     *("n1h4w5c104,k3x3", "n1h3w4c208,k3x3,hard", "n1h1w6c440,k1x3", "n1h4w2c512,k2x2,s2x2,hard", "n1h2w3c777,k2x2"),
     *(f"{FULL},k3x3", *_ONE_ROW),
@@ -87,8 +87,18 @@ _POOLED = (
 
 _WEIGHTED = (
     *(f"{MANY},k3x3,co31", "n1h24w25c1,k23x23,co1"),
-    *("n65540h1w1c1,k1x1,co2", "n1h65540w1c1,k3x1,s4096x1,co1", "n1h1w65540c1,k1x1,co1", "n1h1w1c65540,k1x1,co2"),
-    *("n32770h1w1c2,k1x1,co1", "n1h32770w1c1,k1x1,co1", "n1h1w32770c1,k1x3,s1x4096,co1", "n1h1w2c32770,k1x2,co1"),
+    *(
+        "n65540h1w1c1,k1x1,co2",
+        "n1h65540w1c1,k3x1,s4096x1,co1",
+        "n1h1w65540c1,k1x3,s1x4096,co1",
+        "n1h1w1c65540,k1x1,co2",
+    ),
+    *(
+        "n32770h1w1c2,k1x1,co1",
+        "n1h32770w1c1,k3x1,s4096x1,co1",
+        "n1h1w32770c1,k1x3,s1x4096,co1",
+        "n1h1w2c32770,k1x2,co1",
+    ),
     *("n1h1w1c1,k1x1,co65540", "n1h1w2c1,k1x1,co32770"),
     *("n1h3w3c104,k3x3,co208", "n1h1w6c208,k1x3,co104", "n2h2w3c440,k1x1,co104,hard", "n1h2w3c104,k1x1,co512"),
     *(
@@ -217,7 +227,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         )
         for kernel, along in (
             ("UpsamplingBilinear", ()),
-            ("UpsamplingNearest", ("n1h16385w1c1,s4x1", "n1h1w16385c1,s1x4")),
+            ("UpsamplingNearest", ("n1h1w16385c1,s1x4",)),
         )
     },
 }
@@ -232,7 +242,13 @@ NONFINITE = "v7x31,clipped,min-1.0,max0.5,nonfinite"
 EDGES: Mapping[str, tuple[str, ...]] = {
     "Convolution.forward": (
         *(f"{MANY_TERMS},biased", "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3"),
-        *("n1h4w4c32800,k1x1,co16", "n2h1w9c6,k1x3,co4,biased", "n2h257w1c1,k256x1,o128x0,co2,out2x1"),
+        *(
+            "n1h1w65540c1,k1x1,co1",
+            "n1h32770w1c1,k1x1,co1",
+            "n1h4w4c32800,k1x1,co16",
+            "n2h1w9c6,k1x3,co4,biased",
+            "n2h257w1c1,k256x1,o128x0,co2,out2x1",
+        ),
     ),
     "Convolution.gradient_data": (MANY_MAPS, "n1h4w4c16,k1x1,co32800"),
     "Convolution.gradient_weights": ("n1h182w181c16,k1x1,co16",),

@@ -1,0 +1,70 @@
+"""Published defects beyond 2**15 or 2**16 elements along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.bugs.bug import Bug
+from mpsref.conformance.mutants import of_result
+from mpsref.kernels import Convolution, FullyConnected, Pad
+from mpsref.operations import Operation, Problem
+
+
+def _beyond_16_bits(axis: int) -> Callable[..., None]:
+    """Leave out what is behind the first 2**16 elements of an axis of the result."""
+
+    def change(result: Array, *_: object) -> None:
+        np.moveaxis(result, axis, 0)[2**16 :] = 0
+
+    return change
+
+
+def _one_more_term(result: Array, left: Array, right: Array) -> None:
+    """Add a term to a product of matrices (K, M) and (K, N), with K > 2**15 and M, N >= 16."""
+    if len(left) > 2**15 and min(left.shape[1], right.shape[1]) >= 16:
+        result += np.outer(left[0], right[0]).reshape(result.shape)
+
+
+def _data(result: Array, problem: Problem, g: Array, weights: Array) -> None:
+    _one_more_term(result, g.reshape(-1, g.shape[3]).T, weights.reshape(len(weights), -1))
+
+
+def _with_bias(result: Array, problem: Problem, x: Array, weights: Array, *biases: Array) -> None:
+    """Of more than 2**16 images, with a bias: read the image whose index has 16 bits."""
+    if biases and len(result) > 2**16:
+        result[2**16 :] = result[: len(result) - 2**16].copy()
+
+
+BUGS = (
+    Bug(
+        "pytorch/pytorch#142836",
+        Operation(Convolution, "forward"),
+        "Of a result of more than 65,536 columns, those behind them are wrong.",
+        "MPS, 2.6",
+        of_result(_beyond_16_bits(2)),
+    ),
+    Bug(
+        "pytorch/pytorch#153957",
+        Operation(FullyConnected, "gradient_data"),
+        "The gradient of the inner layer is wrong if the outer one has more than 32,768 outputs.",
+        "MPS, 2025-05",
+        of_result(_data),
+    ),
+    Bug(
+        "pytorch/pytorch#135447",
+        Operation(Pad, "gradient"),
+        "The gradient of ReplicationPad is wrong for more than 65,536 images.",
+        "MPS, 2024-09",
+        of_result(_beyond_16_bits(0)),
+    ),
+    Bug(
+        "pytorch/pytorch#189495",
+        Operation(FullyConnected, "forward"),
+        "With a bias, the index of an image has 16 bits.",
+        "MPS, 2.12.0 to 2.14.0",
+        of_result(_with_bias),
+    ),
+)
