@@ -46,9 +46,12 @@ def _strided_scale(problem: Any, inputs: tuple[Array, ...]) -> bool:
 
 
 def _odd_batch_stride(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    """Of one image with the memory of NHWC otherwise."""
-    images = [one for one in inputs if one.ndim == 4 and len(one) == 1 and one[0].flags.c_contiguous]
-    return any(one.strides[0] != one.nbytes and not one[0].transpose(2, 0, 1).flags.c_contiguous for one in images)
+    """Of an image with the memory of NHWC, but for strides of axes of length 1."""
+    images = [one for one in inputs if one.ndim == 4 and one.flags.c_contiguous]
+    return any(
+        one.strides != np.empty(one.shape, one.dtype).strides and not one.transpose(0, 3, 1, 2).flags.c_contiguous
+        for one in images
+    )
 
 
 def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
@@ -235,7 +238,7 @@ FINDINGS = (
         "torch",
         ("2.13.0",),
         "The gradient of BatchNorm2d is wrong for a batch of 1 that is read as tokens: the source gradient lies in "
-        "memory as channels_last, but for the stride of the batch axis.",
+        "memory as channels_last, but for the stride of the batch axis. Strides of other axes of length 1 matter, too.",
         "BatchNormalization.gradient:n1h2w3c4,eps0.001,float32,exact,memory=nhwc-odd+nchw+nchw+nchw,seed=1",
         EAGER,
         ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient"),
