@@ -90,7 +90,8 @@ def test_training_of_batch_normalization_is_refused_and_the_row_says_how_much_ra
     assert row.status in ("partial", "passed")
     assert "computes mean, variance and both sums itself" in row.reason
     assert row.shown_cases == f"{row.cases} of {row.cases + row.refused}"
-    assert 0 < row.cases < row.refused
+    assert row.cases
+    assert row.refused
 
 
 # --- defects of PyTorch that a check finds ----------------------------------------------------------------------------

@@ -4,8 +4,8 @@ A family is the :class:`~mpsref.conformance.family.Family` called ``FAMILY`` of 
 that another package names by an entry point of the group ``mpsref.families``, or an argument of :func:`register`.
 
 >>> from mpsref.conformance import families
->>> [family.name for family in families.load()][:3]
-['arithmetic', 'batch_normalization', 'convolution']
+>>> [family.name for family in families.load()][:4]
+['arithmetic', 'batch_normalization', 'chain', 'convolution']
 """
 
 from __future__ import annotations
