@@ -154,7 +154,11 @@ def _console() -> Console:
     """Return a console, without colours and line breaks if the output is not a terminal; brackets are no markup."""
     console = Console(markup=False)
     width = None if "COLUMNS" in os.environ else 200
-    return console if console.is_terminal else Console(width=width, no_color=True, highlight=False, markup=False)
+    return (
+        console
+        if console.is_terminal
+        else Console(width=width, soft_wrap=True, no_color=True, highlight=False, markup=False)
+    )
 
 
 def _table(*columns: str) -> Table:
@@ -187,7 +191,7 @@ def list_backends(json: JsonOption = False) -> None:
     table = _table("backend", "available", "runs on, or why not")
     for row in rows:
         table.add_row(row.name, "yes" if row.available else "no", row.device or row.reason)
-    return _console().print(table)
+    return _console().print(table, soft_wrap=False)
 
 
 @app.command("kernels")
@@ -203,7 +207,7 @@ def list_kernels(json: JsonOption = False) -> None:
     table = _table("operation", "backends that implement it")
     for operation, having in rows.items():
         table.add_row(operation, ", ".join(having))
-    return _console().print(table)
+    return _console().print(table, soft_wrap=False)
 
 
 @app.command()
@@ -451,7 +455,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
             table.add_row(row.operation, row.backend, *more[0], row.status, row.shown_cases, *more[1])
     for one in (backends, table):
         if one.row_count:
-            console.print(one)
+            console.print(one, soft_wrap=False)
     if backends.row_count:
         console.print(f"used of bound: {BOUND_MEANS}", highlight=False)
     for row in report.rows:
@@ -559,7 +563,7 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
     table = _table("kernel", "kind", *statuses)
     for row in rows:
         table.add_row(row.kernel, row.kind, *(str(row.counts[status] or "") for status in statuses))
-    console.print(table)
+    console.print(table, soft_wrap=False)
     for row in rows:
         for reason in row.reasons:
             console.print(reason)
@@ -677,7 +681,7 @@ def lessons(
     table = _table("lesson", "title", "functions to fill in")
     for lesson, title in notebooks().items():
         table.add_row(str(lesson), title, ", ".join(one.name for one in EXERCISES if one.lesson == lesson))
-    _console().print(table)
+    _console().print(table, soft_wrap=False)
 
 
 @app.command()
@@ -793,7 +797,7 @@ def bugs(
         for script, (version, outcome) in shown.items():
             table.add_row(script, version, outcome)
         if not json:
-            console.print(table)
+            console.print(table, soft_wrap=False)
         raise typer.Exit(1 if any(outcome.startswith("failed") for _, outcome in shown.values()) else 0)
     table = _table("issue", "operation", "mistake", "detected", "s", "layers", "smallest case")
     lacking = "no defect is called {}; `mpsref bugs` lists all"
@@ -812,7 +816,7 @@ def bugs(
         ]
         _print_json({"version": mpsref.__version__, "machine": machine.name(), "bugs": rows})
     else:
-        console.print(table)
+        console.print(table, soft_wrap=False)
         console.print(f"{sum(one.detected for one in found)} of {len(found)} defects were detected")
     raise typer.Exit(0 if all(one.detected for one in found) else 1)
 
@@ -851,7 +855,7 @@ def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) 
             mark = "yes" if one.detected else "no"
             row = one.bug.name, one.bug.issue, one.bug.mechanism, one.bug.kind, mark, f"{one.seconds:.1f}"
             table.add_row(*row, Text(one.message), Text(one.alarm))
-        console.print(table)
+        console.print(table, soft_wrap=False)
         console.print(f"{sum(one.detected for one in found)} of {len(found)} faults were found")
         if not packages:
             console.print("--packages DIR adds faults that releases on PyPI have (300 MB)")

@@ -19,6 +19,8 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+os.environ.pop("COLUMNS", None)  # the width of the tables of commands
+
 AVAILABLE = [
     info.name for info in mpsref.backends() if info.available and info.name not in mpsref.registry.named_only()
 ]

@@ -21,7 +21,12 @@ from tests import few
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
 PLACES = [
-    pytest.param(file.stem, found.span(), id=f"{file.stem}:{text.count(chr(10), 0, found.start()) + 1}")
+    pytest.param(
+        file.stem,
+        found.span(),
+        id=f"{file.stem}:{text.count(chr(10), 0, found.start()) + 1}",
+        marks=[pytest.mark.slow] * (file.stem not in ("batch_normalization", "held_groups")),
+    )
     for file in sorted(SOURCES.glob("*.metal"))
     for text in [file.read_text("utf-8")]
     for found in re.finditer(r"\bthreadgroup_barrier\b", text)
@@ -141,7 +146,7 @@ def test_nothing_is_found_without_a_plant(case: str, checked: bool, planted: Pat
     run(checked, case)
 
 
-@pytest.mark.parametrize(("file", "place"), few([*PLACES], 3))
+@pytest.mark.parametrize(("file", "place"), PLACES)
 def test_a_barrier_of_a_simdgroup_is_too_weak(file: str, place: tuple[int, int], planted: Path) -> None:
     source = planted / f"{file}.metal"
     text = source.read_text("utf-8")

@@ -520,6 +520,10 @@ ELSEWHERE = {
     "pytorch/pytorch#183571": "for NaN",
     "pytorch/pytorch#177116": "from 32,769 terms on",
     "pytorch/pytorch#94043": "for a softmax that is 0",
+    "pytorch/pytorch#142836": "from 65,537 columns on",
+    "pytorch/pytorch#153957": "from 32,769 outputs on",
+    "pytorch/pytorch#135447": "from 65,537 images on",
+    "pytorch/pytorch#189495": "from 65,536 images on",
 }
 """Defects that the small models below cannot show, and where they occur."""
 

@@ -535,5 +535,5 @@ def test_a_check_leaves_nothing_behind_and_says_how_far_it_is(tmp_path, monkeypa
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert re.search(r"^mpsref: SoftMax.forward.*: \d+ of \d+$", done.stderr, re.MULTILINE)
-    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert max(map(len, done.stdout.splitlines()[:3])) <= 100, "its table"
     assert [*(tmp_path / "here").iterdir()] == []
