@@ -727,11 +727,21 @@ def _is_kept(source: Source, one: Declaration, use: int, declared: int, all_decl
     equal = next((k for k in outside if s[k] == "=" and s[k - 1] not in "=!<>" and s[k + 1] != "="), None)
     if any(s[k] == "return" for k in outside):
         return True
+    first = None if equal is None else _postfix(s, equal - 1)
+    if first is not None and _is_private(s, first):  # a pointer that begins here
+        end, places = s.partner[source.around[first]], source.places[s[first]]
+        uses = places[bisect.bisect_right(places, first) : bisect.bisect_left(places, end)]
+        return any(
+            s[k - 1] in (*BEFORE_ADDRESS, "&")
+            and s[k + 1] not in ("[", ".")
+            and s.texts(k + 1, k + 3) != ["-", ">"]
+            and _is_kept(source, one, k, first, all_declared)
+            for k in uses
+        )
     if source.around[declared] not in (one.opening, one.parameters):
         return equal is not None or (s[at] in "({" and s.words[at - 1].is_name)
     # A variable of the outermost block ends with the function, as do the other ones.
-    first = None if equal is None else _postfix(s, equal - 1)
-    if first is None or is_kernel(s, one) or _is_private(s, first):
+    if first is None or is_kernel(s, one):
         return False
     is_pointee = s[first - 1] == "*" or {"-", "["} & set(s.texts(first, equal or first))
     return bool(is_pointee) or s[first] not in all_declared

@@ -551,9 +551,16 @@ static anymetal_finding of_place(const typed_place *d, uint32_t kind, uint32_t t
     void __ubsan_handle_##NAME(const typed_place *d) { if (current->shadow) find(current, of_place(d, KIND, TYPE, BACK)); }
 ARITHMETIC(add_overflow, ANYMETAL_OVERFLOW, 0) ARITHMETIC(sub_overflow, ANYMETAL_OVERFLOW, 0)
 ARITHMETIC(mul_overflow, ANYMETAL_OVERFLOW, 0) ARITHMETIC(negate_overflow, ANYMETAL_OVERFLOW, 0)
-ARITHMETIC(float_cast_overflow, ANYMETAL_FLOAT_CAST, 1) ARITHMETIC(implicit_conversion, ANYMETAL_TRUNCATION, 1)
+ARITHMETIC(float_cast_overflow, ANYMETAL_FLOAT_CAST, 1)
 
-// Of an integer type the compiler tells the logarithm of its bits, and in the lowest bit whether it is signed.
+// Of an integer type the compiler tells the logarithm of its bits, and in the lowest bit whether it is signed. A number
+// without a sign may wrap (findings.py): one finding for all code of a place.
+void __ubsan_handle_implicit_conversion(const typed_place *d) {
+    anymetal_finding found = of_place(d, ANYMETAL_TRUNCATION, 1, BACK);
+    if (!(d->types[1]->info & 1)) found.place = 0;
+    if (current->shadow) find(current, found);
+}
+
 void __ubsan_handle_shift_out_of_bounds(const typed_place *d, uint64_t value, uint64_t by) {
     const uint32_t unused = 64 - (1u << (d->types[1]->info >> 1)), bits = 1u << (d->types[0]->info >> 1);
     anymetal_finding found = of_place(d, ANYMETAL_SHIFT, 0, BACK);
