@@ -335,6 +335,11 @@ ROWS = {
             "void f() { int4 *p[2], const *q[2]; *p[0] * *q[1]; }",
             "void f() { int4 *p[2], const *q[2]; *p[0] ANYMETAL_LANES(*) *q[1]; }",
         ),
+        (
+            "void f(device int4 *p, float4 g) { min(p[0], 3) * 2 + 1; 1 - abs(p[1]); min(g.x, 1) * 2; }",
+            "void f(device int4 *p, float4 g) { min(p[0], 3) ANYMETAL_LANES(*) 2 ANYMETAL_LANES(+) 1; "
+            "1 ANYMETAL_LANES(-) abs(p[1]); min(g.x, 1) * 2; }",
+        ),
         ("void f(uint2 a) { a.x <<= 2; a++; --a; }", "void f(uint2 a) { a.x <<= 2; a++; --a; }"),
         (
             "using V = int4; void f(device const V *const p) { p->xy += 1; *p * 2 - -p[1]; (*p) + p; }",

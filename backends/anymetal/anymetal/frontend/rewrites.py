@@ -1109,6 +1109,11 @@ def _is_call(s: Syntax, opening: int) -> bool:
 TRUTHS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isordered", "isunordered", "signbit"))
 """Functions whose results are vectors of bool."""
 COMPONENTS = frozenset("xyzwrgba")
+BY_COMPONENT = frozenset((
+    "abs", "addsat", "clamp", "clz", "ctz", "hadd", "mad24", "madhi", "madsat", "max", "max3", "median3", "min", "min3",
+    "mul24", "mulhi", "popcount", "reverse_bits", "rhadd", "rotate", "select", "subsat",
+))  # fmt: skip
+"""Functions of the library that return a vector of integers for such vectors."""
 QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restrict__"))
 
 
@@ -1274,7 +1279,7 @@ def _begins_known(s: Syntax, first: int, known: Mapping[int, bool]) -> bool:
     if s[first] == "*":
         return known.get(first + 1) is True
     end = _chain(s, first)
-    return _is_known(s, s.partner[end + 1] if _is_integer_vector(s, end) and s[end + 1] == "(" else end, known)
+    return _is_known(s, s.partner[end + 1] if s[end + 1] == "(" else end, known)
 
 
 def _is_known(s: Syntax, last: int, known: Mapping[int, bool]) -> bool:
@@ -1286,7 +1291,8 @@ def _is_known(s: Syntax, last: int, known: Mapping[int, bool]) -> bool:
         name = s.partner[name] - 1
     if s[last] == ")" and s.partner[last] == name + 1:
         is_pointee = s[name + 2] == "*" and known.get(name + 3) is True and name + 4 == last
-        return _is_integer_vector(s, name) or known.get(name) is False or is_pointee
+        is_of_library = s[name] in BY_COMPONENT and any(_begins_known(s, part, known) for part, _ in s.split(name + 1))
+        return _is_integer_vector(s, name) or known.get(name) is False or is_pointee or is_of_library
     is_pointee = s[name - 1] == "*" and not (s.words[name - 2].is_name or s[name - 2] in (")", "]"))
     return known.get(name) == (s[last] == "]" or is_pointee or (s[last + 1] == "-" and s[last + 2] == ">"))
 
