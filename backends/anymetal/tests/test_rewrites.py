@@ -317,6 +317,14 @@ ROWS = {
             'ANYMETAL_LIFE(v, "v") ANYMETAL_LIFE(w, "w") p = &v; q = w + 1; g(&v); a = w[1]; } return &x; }',
         ),
         (
+            "void f() { { T h = g(), n = g(&h, h), *p = &n, *q = p; r = q; } }",
+            'void f() { { T h = g(), n = g(&h, h), *p = &n, *q = p; ANYMETAL_LIFE(n, "n") r = q; } }',
+        ),
+        (
+            "void f() { T x = x; T *p = &x; { T *q = q; q = p; } }",
+            "void f() { T x = x; T *p = &x; { T *q = q; q = p; } }",
+        ),
+        (
             "void f() { for (int k = 0; k < 2; k++) p = &k; }",
             'void f() { for (int k = 0; k < 2; k++) { ANYMETAL_LIFE(k, "k") p = &k;} }',
         ),

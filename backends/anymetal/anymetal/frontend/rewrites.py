@@ -724,11 +724,11 @@ def _is_kept(source: Source, one: Declaration, use: int, declared: int, all_decl
     while s[start - 1] not in (";", "{", "}", ""):
         start = s.partner[start - 1] if s[start - 1] in (")", "]") else start - 1
     outside = list(s.top(start, at))
-    equal = next((k for k in outside if s[k] == "=" and s[k - 1] not in "=!<>" and s[k + 1] != "="), None)
+    equal = next((k for k in reversed(outside) if s[k] == "=" and s[k - 1] not in "=!<>" and s[k + 1] != "="), None)
     if any(s[k] == "return" for k in outside):
         return True
     first = None if equal is None else _postfix(s, equal - 1)
-    if first is not None and _is_private(s, first):  # a pointer that begins here
+    if first is not None and declared < first and _is_private(s, first):  # a pointer that begins here
         end, places = s.partner[source.around[first]], source.places[s[first]]
         uses = places[bisect.bisect_right(places, first) : bisect.bisect_left(places, end)]
         return any(
