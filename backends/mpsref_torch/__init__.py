@@ -117,6 +117,7 @@ def _unbounded_in_float16(problem: Problem) -> str | None:
 
 backend = backend_on("torch")
 channels_last = backend_on("torch:channels_last", layouts=CHANNELS_LAST)
+channels_last = replace(channels_last, rules=(*channels_last.rules, "plain means"))
 compiled = backend_on("torch:compile", compiles=True)
 batch_norm = replace(
     backend,

@@ -41,7 +41,7 @@ def _strided_statistics(problem: Any, inputs: tuple[Array, ...]) -> bool:
 
 
 def _strided_scale(problem: Any, inputs: tuple[Array, ...]) -> bool:
-    gamma = problem.named(inputs).gamma
+    gamma = dict(zip(problem.input_shapes, inputs, strict=True)).get("gamma")
     return gamma is not None and not gamma.flags.c_contiguous
 
 
@@ -231,6 +231,16 @@ FINDINGS = (
         "BatchNormalization.gradient:n1h1w1c2,gamma,float32,exact,memory=nhwc+nhwc+nhwc+nhwc+nhwc-gap,seed=0",
         EAGER,
         ("BatchNormalization.gradient",),
+        _strided_scale,
+    ),
+    Finding(
+        "torch_batch_norm_weight_strided",
+        "torch",
+        ("2.13.0",),
+        "The gradient of batch_norm in training reads a weight with strides as contiguous, if the image is channels_last.",
+        "InstanceNormalization.gradient:n1h3w6c8,eps3.0,float32,memory=nhwc+nhwc+nhwc-gap,seed=1",
+        ("torch:batch_norm",),
+        ("InstanceNormalization.gradient",),
         _strided_scale,
     ),
     Finding(

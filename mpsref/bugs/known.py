@@ -69,7 +69,8 @@ def _without(backend: Backend, findings: Sequence[Finding]) -> Backend:
 @functools.cache
 def _named_without(name: str, scripts: tuple[str, ...]) -> Backend:
     """Return an installed backend without some defects, in a new interpreter."""
-    return _without(registry.get_backend(name), [one for one in FINDINGS if one.script in scripts])
+    own = [one for one in FINDINGS if one.script in scripts and name in one.backends]
+    return _without(registry.get_backend(name), own)
 
 
 def defect_of(text: str, backend: str) -> Finding | None:

@@ -414,10 +414,20 @@ def _rounded_means(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
 
 @_rule("plain means", _of(GROUPS, "forward", "gradient"))
 def _plain_means(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
-    """The values of a group are added one after the other in float32, not relative to one of them."""
+    """The values of a group, and the terms of sums over the pixels, are added one after the other in float32."""
     mean, variance = _moments(problem, tuple(map(abs, inputs)))
     of_mean = gamma(problem.count + 6) * mean
-    return _through_moments(problem, inputs, of_mean, of_mean**2 + (2 * of_mean + gamma(problem.count)) * variance)
+    extra = _through_moments(problem, inputs, of_mean, of_mean**2 + (2 * of_mean + gamma(problem.count)) * variance)
+    if len(extra) == 1:
+        return extra
+    (g, x), (of_dx, of_dgamma, _) = inputs[:2], extra
+    mean, variance = _moments(problem, inputs)
+    xhat = ((x.reshape(problem.grouped_shape) - mean) / np.sqrt(variance + problem.spec.epsilon)).reshape(x.shape)
+    of_dgamma, of_dbeta = (
+        extra + gamma(g[0, ..., 0].size) * abs(terms).sum(axis=(1, 2))
+        for extra, terms in ((of_dgamma, g * xhat), (0, g))
+    )
+    return of_dx, of_dgamma, of_dbeta
 
 
 @_rule("variance from squares", _of([GroupNormalization], "forward", "gradient"))
