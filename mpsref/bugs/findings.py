@@ -237,7 +237,7 @@ FINDINGS = (
         "torch_batch_norm_weight_strided",
         "torch",
         ("2.13.0",),
-        "The gradient of batch_norm in training reads a weight with strides as contiguous, if the image is channels_last.",
+        "The gradient of batch_norm in training reads a strided weight as contiguous, if the image is channels_last.",
         "InstanceNormalization.gradient:n1h3w6c8,eps3.0,float32,memory=nhwc+nhwc+nhwc-gap,seed=1",
         ("torch:batch_norm",),
         ("InstanceNormalization.gradient",),
