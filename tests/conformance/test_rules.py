@@ -102,10 +102,10 @@ def grouped(problem: Any, inputs: tuple[Array, ...]) -> tuple[Array, Array, Arra
 
 
 def mean_rounded(problem: Any, *inputs: Array) -> Array:
-    """The mean is one rounding away from the pixels, also if these are equal."""
+    """The mean is one rounding away from the pixels, also if these are equal; a mean of 0 is exact."""
     x, _, _ = grouped(problem, inputs)
     mean = x.mean((1, 2, 4), dtype=np.float64, keepdims=True).astype(np.float32)
-    mean = np.nextafter(mean, np.float32(np.inf))
+    mean = np.where(mean == 0, mean, np.nextafter(mean, np.float32(np.inf)))
     variance = ((x.astype(np.float64) - mean) ** 2).mean((1, 2, 4), keepdims=True)
     return _scaled(problem, inputs, (x - mean.astype(np.float64)) / np.sqrt(variance + problem.spec.epsilon))
 
