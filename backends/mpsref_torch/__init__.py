@@ -10,7 +10,17 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mpsref import Adam, Arithmetic, Backend, Loss, PoolingL2Norm, RMSProp, StochasticGradientDescent, registry
+from mpsref import (
+    Adam,
+    Arithmetic,
+    Backend,
+    Convolution,
+    Loss,
+    PoolingL2Norm,
+    RMSProp,
+    StochasticGradientDescent,
+    registry,
+)
 from mpsref.arguments.parameters import choice
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks import chains
@@ -68,6 +78,17 @@ ON_CPU = ("functions within 2 units", "GELU by polynomials")
 """Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library; GELU is that of oneDNN."""
 
 
+def _ends_the_process(problem: Problem) -> str | None:
+    """Return why PyTorch may not compute a convolution: it writes behind the end of memory (seen in 2.13.0)."""
+    spec = problem.spec
+    if not isinstance(spec, Convolution):
+        return None
+    _, rows, columns, channels = problem.source_shape
+    if columns == channels == 1 and rows > 2**14 and max(spec.strides) > 8:
+        return "conv2d of one column and one channel with more than 16,384 rows and a long stride may end the process"
+    return None
+
+
 def backend_on(
     name: str, device: str = "cpu", layouts: tuple[str, ...] = CONTIGUOUS, *, compiles: bool = False
 ) -> Backend:
@@ -92,6 +113,7 @@ def backend_on(
         layouts=layouts,
         distinct_problems=DISTINCT if compiles else None,
         rules=(*RULES, *(ON_CPU if device == "cpu" else ())),
+        refuses=_ends_the_process if device == "cpu" else None,
         timing=None if compiles else Timing(device),
     )
 
@@ -99,6 +121,8 @@ def backend_on(
 def _unbounded_in_float16(problem: Problem) -> str | None:
     """Return why the rounding of intermediate results to float16 has no simple bound, or ``None``."""
     spec = problem.spec
+    if reason := _ends_the_process(problem):
+        return reason
     if isinstance(spec, Adam | RMSProp | StochasticGradientDescent):
         return "optimizers of MPS have float32 values; see the backend 'torch'"
     if isinstance(spec, Loss):

@@ -46,6 +46,15 @@ def test_channels_last_operation(name: str) -> None:
     assert row.status == "passed", row.failures
 
 
+@pytest.mark.parametrize("method", ["forward", "gradient_data", "gradient_weights"])
+def test_a_convolution_that_may_end_the_process_is_refused_with_the_reason(method: str) -> None:
+    case = Case.parse(f"Convolution.{method}:n1h32770w1c1,k3x1,s4096x1,co1,float32,seed=8")
+    for backend in (mpsref_torch.backend, mpsref_torch.channels_last):
+        outcome = run_case(case, backend)
+        assert outcome.status == "unsupported"
+        assert "may end the process" in outcome.message
+
+
 HALF = """
     BatchNormalization.statistics Convolution.forward FullyConnected.gradient_weights GroupNormalization.gradient
     Neuron.gradient PoolingMax.gradient SoftMax.forward UpsamplingBilinear.forward

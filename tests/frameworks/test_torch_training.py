@@ -28,7 +28,7 @@ OPERATIONS = [operation_named(f"InstanceNormalization.{method}") for method in (
 def test_it_passes() -> None:
     for row in check(replace(mpsref_torch.batch_norm, distinct_problems=8), OPERATIONS, 16).rows:
         assert row.status == "passed", row.failures
-        assert row.refused <= 3  # an image of one pixel, and the worked example with an epsilon of 0
+        assert row.refused <= 4  # images of one pixel, two of them wide, and the worked example with an epsilon of 0
 
 
 @pytest.mark.parametrize("result", [0, 1, 2], ids=["dx", "dgamma", "dbeta"])
