@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from mpsref_metal.launch import SOURCES
 from tests import few
 
 pytestmark = pytest.mark.skipif(simple.backend.unavailable() is not None, reason="no clang")
+
+TEXTURES = Path(__file__).with_name("test_simple_textures.py")
 
 FILES = {path.stem: path.read_text() for path in (SOURCES / "simple").glob("*.metal")}
 
@@ -68,5 +71,10 @@ def test_a_mistake_is_found(file: str, right: str, wrong: str, operation: str, m
 def test_each_file_stands_alone() -> None:
     for name, text in FILES.items():
         assert re.findall(r"#include (.*)", text) == ["<metal_stdlib>"], name
-        assert "half" not in re.sub("//.*", "", text), name
+        code = re.sub("//.*", "", text)
+        if name.endswith("_texture"):  # texels are half, sums are not; it is no operation, and has a test of its own
+            assert {*re.findall(r"(\w+) sum\b", code)} in ({"float"}, {"float4"}), name
+            assert f'launch("{name}"' in TEXTURES.read_text("utf-8"), name
+        else:
+            assert "half" not in code, name
         assert len(text.splitlines()) <= 60, name

@@ -210,7 +210,7 @@ def test_pixels_are_edited_by_clicking(page):
     page.click(cell("g", 1, 1))
     page.keyboard.type("x")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.getElementById('problem').textContent.includes('name,y,x,number')")
+    page.wait_for_function("document.getElementById('problem').textContent.includes('g[1, 1] cannot be')")
 
 
 def test_the_keyboard_moves_over_the_pixels(page):
