@@ -60,6 +60,9 @@ CPU = {"device='mps'": "device='cpu'", "device='mps:0'": "device='cpu'"}
 EXTERNAL = re.compile(r"\b(?:extern_kernels\.(\w+)|torch\.ops\.(\w+\.\w+)(?:\.\w+)?)\(")
 """Calls of kernels that inductor does not write."""
 
+OF_COMPONENT = re.compile(r"static_cast<decltype\(\w+\.[xyzw]\)>")
+"""A cast to the type of a component of a vector: clang takes it for a reference, to which no new value is bound."""
+
 ATOMIC = "AtomicType"
 
 
@@ -134,6 +137,10 @@ class Inductor(Torch):
             if external:
                 name = external[1] or external[2]
                 raise UnsupportedError(f"inductor writes no Metal kernel for this: it calls {name}")
+            if cast := OF_COMPONENT.search(text):
+                raise UnsupportedError(
+                    f"inductor writes {cast[0]}, which clang refuses; whether Apple's compiler does is not known"
+                )
             for gpu, cpu in CPU.items():
                 text = text.replace(gpu, cpu)
             scope: dict[str, Any] = {"__name__": "mpsref_torch.program"}

@@ -242,7 +242,7 @@ def members(text: str, name: str) -> list[tuple[str, str, int]]:
     """Return the members of the struct ``name`` in a header: name, type and length of each."""
     found = re.search(rf"struct\s*\{{([^}}]*)\}}\s*{name}\s*;|struct\s+{name}\s*\{{([^}}]*)\}}\s*;", text)
     if found is None:
-        raise Absent(f"struct {name}")
+        raise Absent(f"no struct {name}")
     body = re.sub(r"//[^\n]*", "", found[1] or found[2])
     parts = re.findall(r"(?:const\s+)?(\w+)\s+(\w[^;]*);", body)
     return [
