@@ -141,8 +141,9 @@ class Torch(Framework):
 
 
 def identity(value: object) -> object:
-    """Return what two equal closures, with equal parameters, have in common."""
+    """Return what two equal closures, with equal parameters and default arguments, have in common."""
     closure = getattr(value, "__closure__", None)
     if hasattr(value, "__code__"):
-        return value.__code__, tuple(identity(cell.cell_contents) for cell in closure or ())
+        defaults = repr((value.__defaults__, value.__kwdefaults__))  # type: ignore[attr-defined]
+        return value.__code__, defaults, tuple(identity(cell.cell_contents) for cell in closure or ())
     return value if callable(value) else repr(value)

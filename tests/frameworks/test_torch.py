@@ -209,6 +209,8 @@ def test_equal_closures_are_compiled_once() -> None:
     assert identity(scaled(2.0)) == identity(scaled(2.0))
     assert identity(scaled(2.0)) != identity(scaled(3.0))
     assert identity(lambda x: scaled(2.0)(x)) != identity(scaled(2.0))
+    by_default = [lambda x, k=k: k * x for k in (0, 1)]
+    assert identity(by_default[0]) != identity(by_default[1])
 
 
 def test_slopes_of_relu_at_0_differ() -> None:
