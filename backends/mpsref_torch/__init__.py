@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpsref import (
     Adam,
@@ -78,13 +78,12 @@ ON_CPU = ("functions within 2 units", "GELU by polynomials")
 """Its functions on a CPU are those of SLEEF, within 1 unit, and of the C library; GELU is that of oneDNN."""
 
 
-def _ends_the_process(problem: Problem) -> str | None:
+def _ends_the_process(problem: Any) -> str | None:
     """Return why PyTorch may not compute a convolution: it writes behind the end of memory (seen in 2.13.0)."""
-    spec = problem.spec
-    if not isinstance(spec, Convolution):
+    if not isinstance(problem.spec, Convolution):
         return None
     _, rows, columns, channels = problem.source_shape
-    if columns == channels == 1 and rows > 2**14 and max(spec.strides) > 8:
+    if columns == channels == 1 and rows > 2**14 and max(problem.spec.strides) > 8:
         return "conv2d of one column and one channel with more than 16,384 rows and a long stride may end the process"
     return None
 
