@@ -153,12 +153,10 @@ def main() -> None:
 def _console() -> Console:
     """Return a console, without colours and line breaks if the output is not a terminal; brackets are no markup."""
     console = Console(markup=False)
-    width = None if "COLUMNS" in os.environ else 200
-    return (
-        console
-        if console.is_terminal
-        else Console(width=width, soft_wrap=True, no_color=True, highlight=False, markup=False)
-    )
+    if console.is_terminal:
+        return console
+    width = None if "COLUMNS" in os.environ else 200  # of tables
+    return Console(width=width, soft_wrap=True, no_color=True, highlight=False, markup=False)
 
 
 def _table(*columns: str) -> Table:
@@ -191,7 +189,7 @@ def list_backends(json: JsonOption = False) -> None:
     table = _table("backend", "available", "runs on, or why not")
     for row in rows:
         table.add_row(row.name, "yes" if row.available else "no", row.device or row.reason)
-    return _console().print(table, soft_wrap=False)
+    return _console().print(table)
 
 
 @app.command("kernels")
@@ -207,7 +205,7 @@ def list_kernels(json: JsonOption = False) -> None:
     table = _table("operation", "backends that implement it")
     for operation, having in rows.items():
         table.add_row(operation, ", ".join(having))
-    return _console().print(table, soft_wrap=False)
+    return _console().print(table)
 
 
 @app.command()
@@ -448,14 +446,13 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
     last = ("only zeros", "used of bound") if is_wide else ()
     table = _table("operation", "backend", *wide, "status", "cases", *last)
     for row in report.rows:
-        if verbose or (
-            row.status != "passed" and row.cases and row.backend in ran
-        ):  # lines below say why others did not run
+        # Lines below say why others did not run.
+        if verbose or (row.status != "passed" and row.cases and row.backend in ran):
             more = ((row.runtime,), (str(row.zeros), row.shown_worst)) if is_wide else ((), ())
             table.add_row(row.operation, row.backend, *more[0], row.status, row.shown_cases, *more[1])
     for one in (backends, table):
         if one.row_count:
-            console.print(one, soft_wrap=False)
+            console.print(one)
     if backends.row_count:
         console.print(f"used of bound: {BOUND_MEANS}", highlight=False)
     for row in report.rows:
@@ -563,7 +560,7 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
     table = _table("kernel", "kind", *statuses)
     for row in rows:
         table.add_row(row.kernel, row.kind, *(str(row.counts[status] or "") for status in statuses))
-    console.print(table, soft_wrap=False)
+    console.print(table)
     for row in rows:
         for reason in row.reasons:
             console.print(reason)
@@ -681,7 +678,7 @@ def lessons(
     table = _table("lesson", "title", "functions to fill in")
     for lesson, title in notebooks().items():
         table.add_row(str(lesson), title, ", ".join(one.name for one in EXERCISES if one.lesson == lesson))
-    _console().print(table, soft_wrap=False)
+    _console().print(table)
 
 
 @app.command()
@@ -797,7 +794,7 @@ def bugs(
         for script, (version, outcome) in shown.items():
             table.add_row(script, version, outcome)
         if not json:
-            console.print(table, soft_wrap=False)
+            console.print(table)
         raise typer.Exit(1 if any(outcome.startswith("failed") for _, outcome in shown.values()) else 0)
     table = _table("issue", "operation", "mistake", "detected", "s", "layers", "smallest case")
     lacking = "no defect is called {}; `mpsref bugs` lists all"
@@ -816,7 +813,7 @@ def bugs(
         ]
         _print_json({"version": mpsref.__version__, "machine": machine.name(), "bugs": rows})
     else:
-        console.print(table, soft_wrap=False)
+        console.print(table)
         console.print(f"{sum(one.detected for one in found)} of {len(found)} defects were detected")
     raise typer.Exit(0 if all(one.detected for one in found) else 1)
 
@@ -855,7 +852,7 @@ def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) 
             mark = "yes" if one.detected else "no"
             row = one.bug.name, one.bug.issue, one.bug.mechanism, one.bug.kind, mark, f"{one.seconds:.1f}"
             table.add_row(*row, Text(one.message), Text(one.alarm))
-        console.print(table, soft_wrap=False)
+        console.print(table)
         console.print(f"{sum(one.detected for one in found)} of {len(found)} faults were found")
         if not packages:
             console.print("--packages DIR adds faults that releases on PyPI have (300 MB)")
