@@ -492,5 +492,5 @@ def _forget() -> None:
     """Empty all caches: of tables, of cases, of results of the reference, and of what backends plan."""
     for module in _modules():
         for value in list(vars(module).values()):
-            if callable(clear := getattr(value, "cache_clear", None)):
-                clear()
+            if hasattr(type(value), "cache_clear"):  # not of the value: a framework's attributes import the framework
+                value.cache_clear()

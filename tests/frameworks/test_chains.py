@@ -33,6 +33,7 @@ def test_every_step_is_in_a_fixed_case() -> None:
 
 
 def test_pytorch_without_a_compiler_agrees_with_the_reference() -> None:
+    pytest.importorskip("torch")
     from mpsref_torch.programs import steps
     from mpsref_torch.run import Torch
 

@@ -53,7 +53,7 @@ def from_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of mpsref that is built from its sdist."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(built(ROOT, "sdist", folder)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # not in 3.11.2
     (source,) = (path for path in folder.iterdir() if path.is_dir())
     return built(source, "wheel", folder)
 

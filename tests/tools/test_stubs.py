@@ -27,6 +27,11 @@ def test_without_ruff_no_stub_is_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
         with pytest.raises(RuntimeError, match="the stub of mpsref, which stays as it was: No module named ruff"):
             stubs.write()
     assert [path.read_text() for path in tmp_path.iterdir()] == ["as it was"]
+
+
+def test_ruff_formats_a_stub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("ruff")
+    monkeypatch.setattr(stubs, "stub_path", lambda package: tmp_path / f"{package}.pyi")
     stubs.write()
     assert "import SoftMax as SoftMax" in stubs.stub_path("mpsref").read_text()
 

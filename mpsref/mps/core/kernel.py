@@ -21,12 +21,12 @@ from typing import Any, ParamSpec, Self, TypeVar
 from mpsref.arguments.arrays import Shape
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.properties import (
+    ConstructorSignature,
     Property,
     PropertyHolder,
     backend_like,
     check_keywords,
     constructed,
-    constructor_parameters,
     describe_encode,
     describe_parameters,
     initialize,
@@ -63,7 +63,7 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     def register(kind: _K) -> _K:
         writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name not in UNSAVED]
         new = tuple(name for name in writable if name not in kind._coding.properties)
-        fixed = tuple(one.name for one in constructor_parameters(kind) if is_read_only(kind, one.name))
+        fixed = tuple(one.name for one in inspect.signature(kind).parameters.values() if is_read_only(kind, one.name))
         return secure_coding(version, arguments=arguments or fixed, properties=new)(kind)
 
     return register
@@ -106,6 +106,8 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
         if cls.__name__.startswith("MPS") and cls.__module__.startswith("mpsref."):
             describe_parameters(cls)
             saved()(cls)
+
+    __signature__ = ConstructorSignature()
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
@@ -191,10 +193,6 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
         return (
             f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in (arguments | changed).items())})"
         )
-
-
-# The signature of classes without a constructor of their own.
-MPSKernel.__new__.__signature__ = inspect.signature(MPSKernel.__init__)  # type: ignore[attr-defined]
 
 
 def _descendants(kind: type[object]) -> Iterator[type[object]]:

@@ -239,7 +239,7 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
     for name in values:
         if name not in known or known[name].read_only:
             settable = _settable(instance)
-            like = near(name, [*settable.split(", "), *(one.name for one in constructor_parameters(type(instance)))])
+            like = near(name, [*settable.split(", "), *inspect.signature(type(instance)).parameters])
             raise PropertyError(f"{name} is no property of {kind} that can be set{like}; those are: {settable}")
     for name, prop in known.items():
         if name in values:
@@ -327,10 +327,13 @@ PARAMETERS = {
 """Documentation of the parameters of constructors that are no properties with a documentation of their own."""
 
 
-def constructor_parameters(kind: Any) -> list[inspect.Parameter]:
-    """Return the parameters of ``__init__``; the signature of a class is that of ``__new__`` in Python 3.11.2."""
-    _, *parameters = inspect.signature(kind.__init__).parameters.values()
-    return parameters
+class ConstructorSignature:
+    """The ``__signature__`` of classes with a ``__new__``: Python below 3.11.4 shows that of ``__new__``."""
+
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        return inspect.signature(MethodType(owner.__init__, owner))
 
 
 WORDS = {
@@ -425,7 +428,7 @@ def describe_parameters(kind: C) -> C:
     if own is None or re.search(r"Parameters\n *---", own):
         return kind
     lines = []
-    for one in constructor_parameters(kind):
+    for one in inspect.signature(kind).parameters.values():
         name = one.name
         known = inspect.getattr_static(kind, name, None)
         text = PARAMETERS.get(name) if known is None or inspect.isroutine(known) else known.__doc__
@@ -460,7 +463,7 @@ def check_keywords(kind: type, given: Iterable[str]) -> None:
     """Raise ``TypeError`` for an argument of a constructor in Swift's spelling, with that of Python."""
     for name in given:
         if name != name.lower():
-            known = [*(one.name for one in constructor_parameters(kind)), *properties_of(kind)]
+            known = [*inspect.signature(kind).parameters, *properties_of(kind)]
             raise TypeError(
                 f"{name} is no argument of {kind.__name__}{near(name, known)}; arguments are in snake_case, see "
                 f"help({kind.__name__})"

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.text import shown
-from mpsref.mps.core.properties import PropertyHolder, constructor_parameters, hinting, instance_of
+from mpsref.mps.core.properties import PropertyHolder, hinting, instance_of
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -206,7 +206,7 @@ class Descriptor(PropertyHolder, SecureCoding):
 
     def __repr__(self) -> str:
         """Return a call with the required arguments and the values that differ from their defaults."""
-        parameters = constructor_parameters(type(self))
+        parameters = inspect.signature(type(self)).parameters.values()
         required = [one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
         given = [getattr(self, name) for name in required]
         fresh, words = type(self)(*given), list(map(repr, given))

@@ -28,6 +28,7 @@ from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, MPSNNP
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
+    ConstructorSignature,
     Property,
     PropertyHolder,
     arguments_of,
@@ -374,6 +375,8 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
 
     _connected: ClassVar[tuple[str, ...]] = ()
     """The parameters of a constructor that is made, before the arguments: the nodes that it connects."""
+
+    __signature__ = ConstructorSignature()
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
