@@ -118,9 +118,10 @@ KERNELS: dict[str, tuple[str, Formula]] = {
 FAST = ("gray", "box_blurred", "rolled", "gathered")
 
 
-@pytest.fixture(scope="module")
-def library() -> anymetal.Library:
-    return anymetal.compile(HEAD + "".join(KERNEL.format(name, body) for name, (body, _) in KERNELS.items()))
+@pytest.fixture(scope="module", params=["clang", pytest.param("cuda", marks=pytest.mark.nvidia)])
+def library(request: pytest.FixtureRequest) -> anymetal.Library:
+    source = HEAD + "".join(KERNEL.format(name, body) for name, (body, _) in KERNELS.items())
+    return anymetal.compile(source, runtime=request.param)
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in FAST)) for one in KERNELS])
@@ -131,4 +132,4 @@ def test_a_kernel_equals_numpy(library: anymetal.Library, name: str) -> None:
     done = library[name]((7, 5), (4, 2), textures=[x, z, y])
     np.testing.assert_allclose(y, KERNELS[name][1](x, z), rtol=2e-5, atol=2e-6)
     assert not done.findings
-    assert done.written == {"texture(2)": 35}
+    assert done.written in ({"texture(2)": 35}, None)  # cuda does not count

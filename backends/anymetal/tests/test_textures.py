@@ -49,9 +49,23 @@ SOURCE = HEAD + "".join((
 ))  # fmt: skip
 
 
+RUNTIMES = ["clang", pytest.param("cuda", marks=pytest.mark.nvidia)]
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def runtime(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
-def library() -> anymetal.Library:
-    return anymetal.compile(SOURCE)
+def library(runtime: str) -> anymetal.Library:
+    return anymetal.compile(SOURCE, runtime=runtime)
+
+
+def told(runtime: str, *kinds: str) -> list[str]:
+    """Return the kinds of findings of a launch: the cuda runtime runs without the checks."""
+    return list(kinds) if runtime == "clang" else []
 
 
 def read(
@@ -84,10 +98,24 @@ def test_unorm_is_rounded_to_nearest_even_and_nan_is_zero(library: anymetal.Libr
 def test_snorm_has_two_codes_for_minus_one_and_writes_one(library: anymetal.Library) -> None:
     out, _ = read(library, np.array([[[-128, -127, 64, 127]]], np.int8), [(0, 0)])
     np.testing.assert_allclose(out, [[-1, -1, 64 / 127, 1]], rtol=1e-7)
-    assert write(library, "rgba8snorm", [(-1, -2, 0.5, 1), (np.nan, 0, 0, 0)]).tolist() == [
-        [-127, -127, 64, 127],
-        [0] * 4,
-    ]
+    assert write(library, "rgba8snorm", [(-1, -2, 0.5, 1)]).tolist() == [[-127, -127, 64, 127]]
+
+
+@pytest.mark.parametrize("fast_math", [True, False])
+def test_nan_is_written_as_zero(fast_math: bool, runtime: str) -> None:
+    options = {} if runtime == "cuda" else {"sanitize": False, "fast_math": fast_math}
+    library = anymetal.compile(HEAD + writing("write_float", "float"), runtime=runtime, **options)
+    values = [(np.nan,) * 4, (np.nan, 1, np.nan, 1)]
+    for form in ("rgba8snorm", "rgba16snorm", "rgba8unorm", "rgba16unorm", "rgba8unorm_srgb", "bgra8unorm"):
+        high = np.iinfo(FORMATS[form].dtype).max
+        order = [0, high, 0, high]
+        assert write(library, form, values).tolist() == [[0] * 4, order]
+    assert write(library, "rgb10a2unorm", values).tolist() == [0, 3 << 30 | 1023 << 10]
+    assert (
+        write(library, "rgb9e5float", values).tolist()
+        == write(library, "rgb9e5float", [(0, 0, 0, 0), (0, 1, 0, 1)]).tolist()
+    )
+    assert np.isnan(write(library, "rgba16float", values)[0]).all()
 
 
 def test_missing_components_are_0_0_1(library: anymetal.Library) -> None:
@@ -97,15 +125,17 @@ def test_missing_components_are_0_0_1(library: anymetal.Library) -> None:
     assert read(library, np.array([[7]], np.uint16), [(0, 0)], "read_uint")[0].tolist() == [[7, 0, 0, 1]]
 
 
-def test_outside_a_read_gives_zeros_and_a_write_changes_nothing(library: anymetal.Library) -> None:
+def test_outside_a_read_gives_zeros_and_a_write_changes_nothing(library: anymetal.Library, runtime: str) -> None:
     x = np.ones((2, 2, 4), np.float32)
     assert read(library, x, [(2, 0), (0, 2), (0, 1)])[0].tolist() == [[0] * 4, [0] * 4, [1] * 4]
     out, kinds = read(library, x[..., 0].copy(), [(2**32 - 1, 0)])
     assert out.tolist() == [[0, 0, 0, 1]]
-    assert kinds == ["texel"]
+    assert kinds == told(runtime, "texel")
     y = np.ones((1, 2, 4), np.float32)
     done = library["write_float"](3, 3, np.full((3, 4), 5, np.float32), textures=[y])
     assert (y == 5).all()
+    if runtime == "cuda":
+        return
     assert done.changed == done.written == {"texture(0)": 2}
     (finding,) = done.findings
     assert finding.level == "warning"
@@ -163,12 +193,12 @@ def test_nearest_and_gather(library: anymetal.Library) -> None:
     assert read(library, GRID, [(1, 1)], "gathered", pixel)[0].tolist() == [[8, 12, 4, 0]]
 
 
-def test_a_slice_is_clamped_for_a_sample_and_not_for_a_read(library: anymetal.Library) -> None:
+def test_a_slice_is_clamped_for_a_sample_and_not_for_a_read(library: anymetal.Library, runtime: str) -> None:
     x = np.array([0, 1], np.float32).reshape(2, 1, 1)
     assert read(library, x, [(0.5, 0.5, 9, 0)], "sample_slice")[0][0, 0] == 1
     out, kinds = read(library, x, [(0, 0, 9, 0)], "read_slice")
     assert out.tolist() == [[0, 0, 0, 1]]
-    assert kinds == ["texel"]
+    assert kinds == told(runtime, "texel")
 
 
 def test_borders(library: anymetal.Library) -> None:
@@ -206,31 +236,47 @@ def test_a_cube_is_filtered_across_its_edges(library: anymetal.Library) -> None:
     assert abs(out[2] - out[3]) < 0.05
 
 
-def test_narrow_floats_are_written_toward_zero_unless_told_otherwise(library: anymetal.Library) -> None:
+def test_narrow_floats_are_written_toward_zero_unless_told_otherwise(library: anymetal.Library, runtime: str) -> None:
     values = [(1.0014648, 65520, -65520, np.inf)]
     found = write(library, "rgba16float", values)
     assert found.tolist() == [[1.0009765625, 65504, -65504, np.inf]]
-    nearest = anymetal.compile(SOURCE, texture_write_rounding="rte")
+    nearest = anymetal.compile(SOURCE, texture_write_rounding="rte", runtime=runtime)
     assert write(nearest, "rgba16float", values).tolist() == [[1.001953125, np.inf, -np.inf, np.inf]]
 
 
-@pytest.mark.parametrize(
-    "form", [name for name, one in FORMATS.items() if one.dtype.itemsize == 1 and one.components == 1]
-)
-def test_every_code_is_read_and_written_again(library: anymetal.Library, form: str) -> None:
+def decoded(form: str, codes: Any) -> Any:
+    """Return the components of texels, in NumPy."""
     known = FORMATS[form]
-    codes = np.arange(256).astype(known.dtype)
+    if known.sort in ("uint", "sint", "float"):
+        found = codes.astype(np.float32 if known.sort == "float" else codes.dtype.kind + "4")
+    else:
+        found = np.maximum(codes.astype(np.float32) / np.float32(np.iinfo(codes.dtype).max), -1)
+    if "srgb" in form:
+        color = found[..., :3]
+        found[..., :3] = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+    found = np.concatenate(
+        [found, np.resize(np.array([0, 0, 0, 1], found.dtype), (len(found), 4))[:, found.shape[1] :]], 1
+    )
+    return found[:, [2, 1, 0, 3]] if "bgra" in form else found
+
+
+@pytest.mark.parametrize("form", [name for name, one in FORMATS.items() if one.components])
+def test_every_code_is_read_and_written_again(library: anymetal.Library, form: str) -> None:
+    """All codes of 8 bits, and drawn ones of more."""
+    known, random = FORMATS[form], np.random.default_rng(0)
+    codes = random.integers(0, 256, (1024, known.components * known.dtype.itemsize)).astype(np.uint8).view(known.dtype)
+    if known.dtype.itemsize == 1:
+        codes[:256] = np.arange(256).astype(known.dtype)[:, None]
+    if known.sort == "float":
+        codes = np.where(
+            np.isfinite(codes) & (abs(codes) >= np.finfo(known.dtype).tiny), codes, np.array(0.5, known.dtype)
+        )
     component = {"uint": "uint", "sint": "int"}.get(known.sort, "float")
-    out, _ = read(library, Texture(codes[None], form), [(i, 0) for i in range(256)], f"read_{component}")
-    if known.sort == "snorm":
-        np.testing.assert_array_equal(out[:, 0], np.maximum(codes.astype(np.float32) / np.float32(127), -1))
-    elif known.sort == "unorm":
-        np.testing.assert_array_equal(out[:, 0], codes.astype(np.float32) / np.float32(255))
-    elif known.sort in ("uint", "sint"):
-        np.testing.assert_array_equal(out[:, 0], codes)
-    again = write(library, form, out, component).ravel()
-    expected = np.where(codes == -128, -127, codes) if known.sort == "snorm" else codes
-    np.testing.assert_array_equal(again, expected)
+    out, _ = read(library, Texture(codes[None], form), [(i, 0) for i in range(1024)], f"read_{component}")
+    np.testing.assert_allclose(out, decoded(form, codes), rtol=1e-6 if "srgb" in form else 1.2e-7)
+    again = write(library, form, out, component)
+    lowest = np.iinfo(known.dtype).min if known.sort == "snorm" else None
+    np.testing.assert_array_equal(again, codes if lowest is None else np.where(codes == lowest, lowest + 1, codes))
 
 
 PACKED = {
@@ -351,10 +397,11 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize("kind", MEMBERS)
-def test_the_members_of_each_type(kind: str) -> None:
+def test_the_members_of_each_type(kind: str, runtime: str) -> None:
     body, shape = MEMBERS[kind]
     source = f"kernel void f({kind}<float> x, sampler s, device float *out, {INDEX}) {{ {body} out[i] = v.x; }}"
-    kernel, out = one(source, check_order=False), np.full(1, np.nan, np.float32)
+    options = {"check_order": False} if runtime == "clang" else {}
+    kernel, out = one(source, runtime=runtime, **options), np.full(1, np.nan, np.float32)
     kernel(1, 1, out, textures=[np.ones(shape, np.float32)], samplers=[Sampler(mip_filter="linear", address="repeat")])
     assert out[0] > 0
     assert kernel.images["texture"][0].text == f"{kind}<float> x"
@@ -431,12 +478,15 @@ template [[host_name("f")]] kernel void f<float>(constant Layers &, array<textur
     ]
 
 
-def test_atomic_functions_of_texels() -> None:
-    kernel = one("""
+def test_atomic_functions_of_texels(runtime: str) -> None:
+    kernel = one(
+        """
 kernel void count(texture2d<uint> x, texture2d<uint, access::read_write> bins, uint2 at [[thread_position_in_grid]]) {
   bins.atomic_fetch_add(uint2(x.read(at).x, 0), uint4(1));
   bins.atomic_fetch_max(uint2(0, 1), uint4(at.x + 10 * at.y));
-}""")
+}""",
+        runtime=runtime,
+    )
     x = np.random.default_rng(0).integers(0, 8, (16, 16)).astype(np.uint8)
     bins = np.zeros((2, 8), np.uint32)
     kernel((16, 16), (8, 8), textures=[x, bins])
@@ -547,11 +597,14 @@ kernel void f(texture2d<float> x [[texture(2)]], texture2d<float, access::write>
   if (at.x + at.y == 0) out[0] = x.get_width();
 }"""
     kernel = one(source, runtime="cuda")
+    without_buffers = one("kernel void g(texture2d<float, access::write> y) { y.write(1, uint2(0)); }", runtime="cuda")
     x = np.random.default_rng(0).integers(0, 120, (4, 6, 4)).astype(np.uint8)
     y, out = np.zeros_like(x), np.zeros(1, np.float32)
     kernel((6, 4), (6, 4), out, textures={2: x, 0: y}, samplers=[Sampler()])
     np.testing.assert_array_equal(y, 2 * x)
     assert out[0] == 6
+    without_buffers(1, 1, textures=[y])
+    assert y[0, 0].tolist() == [255] * 4
     with pytest.raises(LaunchError, match="undefined\\(\\) is for the checks of the clang runtime"):
         kernel((6, 4), (6, 4), out, textures={2: anymetal.undefined(x), 0: y}, samplers=[Sampler()])
 

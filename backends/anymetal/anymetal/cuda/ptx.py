@@ -136,11 +136,11 @@ def compile_kernel(
 
 
 def numbers(ptx: str, name: str) -> list[int]:
-    """Return an array of ``uint`` in PTX, which leaves out trailing zeros."""
-    found = re.search(rf"\.b8 {name}\[(\d+)\] = \{{([\d, ]+)\}};", ptx)
+    """Return an array of ``uint`` in PTX, which leaves out trailing zeros, or all of them."""
+    found = re.search(rf"\.b8 {name}\[(\d+)\](?: = \{{([\d, ]+)\}})?;", ptx)
     if found is None:
         raise CompileError(f"the PTX has no {name}: the format of constants of this clang is unknown")
-    written = bytes(map(int, found[2].split(",")))
+    written = bytes(map(int, found[2].split(","))) if found[2] else b""
     return list(map(int, np.frombuffer(written.ljust(int(found[1]), b"\0"), "<u4")))
 
 

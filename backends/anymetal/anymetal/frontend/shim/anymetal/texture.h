@@ -266,12 +266,17 @@ ANYMETAL_PART float srgb_code(float v) {
     const float scaled = to_srgb(v) * 255;
     return __builtin_floorf(scaled + 0.5f);
 }
-template <int N> ANYMETAL_PART vector<float, N> limited(vector<float, N> v, float least) { // NaN is 0
+template <int N> ANYMETAL_PART vector<float, N> limited(vector<float, N> v, float least) {
     typedef vector<float, N> V;
     v = __builtin_elementwise_min(__builtin_elementwise_max(v, V(least)), V(1));
     return v;
 }
-template <int N> ANYMETAL_PART vector<float, N> without_nan(vector<float, N> v) { return v == v ? v : vector<float, N>(0); }
+// By its bits: with fast math comparisons of the caller's, into which this is inlined, take NaN for a number.
+ANYMETAL_PART bool is_nan(float x) { return (bits<uint>(x) & 0x7fffffff) > 0x7f800000; }
+template <int N> ANYMETAL_PART vector<float, N> without_nan(vector<float, N> v) {
+    ANYMETAL_UNROLLED for (int i = 0; i < N; i++) v[i] = is_nan(v[i]) ? 0 : v[i];
+    return v;
+}
 // To 16 bits: toward zero, as Apple's GPUs do, or to the nearest number.
 template <int N> ANYMETAL_PART vector<half, N> narrowed(vector<float, N> v, bool is_nearest) {
     vector<half, N> to = __builtin_convertvector(v, vector<half, N>);
@@ -312,7 +317,7 @@ template <class R, int KIND, int LOG, int N> ANYMETAL_PART void encode(texels e,
     }
 }
 ANYMETAL_PART uint to_small(float v, int fraction, bool is_nearest) {
-    if (v != v) return (31u << fraction) | 1;
+    if (is_nan(v)) return (31u << fraction) | 1;
     if (!(v > 0)) return 0;
     if (v == __builtin_inff()) return 31u << fraction;
     const float most = (2 - 1.0f / float(1u << fraction)) * 32768;
@@ -332,7 +337,7 @@ template <class R> ANYMETAL_SHARED_PART void encode_packed(texels e, uchar *p, v
         float most = 0, part[3];
         for (int i = 0; i < 3; i++) {
             const float x = float(v[i]);
-            part[i] = !(x > 0) ? 0 : x > 65408 ? 65408 : x;
+            part[i] = is_nan(x) || !(x > 0) ? 0 : x > 65408 ? 65408 : x;
             most = part[i] > most ? part[i] : most;
         }
         int exponent = most > 0 ? int(bits<uint>(most) >> 23) - 127 + 16 : 0;
@@ -345,7 +350,7 @@ template <class R> ANYMETAL_SHARED_PART void encode_packed(texels e, uchar *p, v
             const uint at = uint(e->fields >> 16 * i) & 255, bits = uint(e->fields >> (16 * i + 8)) & 255, most = (1u << bits) - 1;
             if (!bits) continue;
             if constexpr (is_floating<R>) {
-                const float x = v[i] != v[i] ? 0 : v[i] < 0 ? 0 : v[i] > 1 ? 1 : float(v[i]);
+                const float x = is_nan(float(v[i])) ? 0 : v[i] < 0 ? 0 : v[i] > 1 ? 1 : float(v[i]);
                 raw |= uint(__builtin_rintf(x * float(most))) << at;
             } else {
                 raw |= (uint(v[i]) < most ? uint(v[i]) : most) << at;
