@@ -102,10 +102,7 @@ def _weighted_sum(into, to, source, at, size, tap, weights, first, count):
 
     It has at least LANES elements.
     """
-    if count == 0:
-        for i in range(np.uintp(size)):
-            into[np.uintp(to) + i] = 0
-    elif count == 2:
+    if count == 2:
         _sum_vectors(into, to, source, at, size, tap, weights, first, 2)
     elif count == 4:
         _sum_vectors(into, to, source, at, size, tap, weights, first, 4)
@@ -118,11 +115,14 @@ def _sum_vectors(into, to, source, at, size, tap, weights, first, count):
     """Do it. The last vector may repeat some elements; LLVM writes out the terms where their number is a constant."""
     q, start, step, w, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(first), np.uintp(size)
     k, none = np.uintp(0), zeros_like(weights, LANES)
-    w0, w1, w2 = weights[w], weights[w + np.uintp(min(1, count - 1))], weights[w + np.uintp(min(2, count - 1))]
+    if count == 0:  # no branch of its own in the caller, which would not be inlined then
+        w = np.uintp(0)
+    last = max(count - 1, 0)
+    w0, w1, w2 = weights[w], weights[w + np.uintp(min(1, last))], weights[w + np.uintp(min(2, last))]
     while k < n:
         i = min(k, n - np.uintp(LANES))
         x = start + i
-        total = times(broadcast(w0, none), load_vector(source, x, none))
+        total = none if count == 0 else times(broadcast(w0, none), load_vector(source, x, none))
         if count > 1:
             total = multiply_add(total, w1, load_vector(source, x + step, none))
         if count > 2:
