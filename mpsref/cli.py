@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json as jsonlib
 import math
@@ -65,15 +66,21 @@ COMMANDS = "mpsref.commands"
 """The group of entry points of commands in other packages: applications of typer with one command."""
 
 
+@functools.cache
+def _others() -> metadata.EntryPoints:
+    """Return the commands of other packages."""
+    return metadata.entry_points(group=COMMANDS)
+
+
 class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, those of other packages last."""
-        return [*super().list_commands(ctx), *metadata.entry_points(group=COMMANDS).names]
+        return [*super().list_commands(ctx), *_others().names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; import the package that has it only then."""
         known = super().get_command(ctx, cmd_name)
-        found = () if known else metadata.entry_points(group=COMMANDS, name=cmd_name)
+        found = () if known else _others().select(name=cmd_name)
         return typer.main.get_command(loaded(next(iter(found)))) if found else known
 
     def invoke(self, ctx: Any) -> object:  # the Context of click, or of a copy in typer

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -35,8 +38,10 @@ class Jax(CompilingFramework):
             return call_text.named(f"jax.{name}", getattr(import_module("jax"), name))
 
     def described(self) -> str:
-        """Return device and version."""
-        return f"{self.default_backend().upper()}, JAX {metadata.version('jax')}"
+        """Return device and version; without plug-ins the device is the CPU, and JAX need not be imported."""
+        others = any(map(find_spec, ("jax_plugins", "libtpu"))) or metadata.entry_points(group="jax_plugins")
+        is_open = others or "jax" in sys.modules or "JAX_PLATFORMS" in os.environ
+        return f"{self.default_backend().upper() if is_open else 'CPU'}, JAX {metadata.version('jax')}"
 
     def tensor(self, array: Array) -> Tensor:
         """Return the array, which compiled functions take."""

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,8 +37,8 @@ class OnnxRuntime(CompilingFramework):
         return None
 
     def described(self) -> str:
-        """Return device, version and opset."""
-        return f"{super().described()}, opset {_opset()}"
+        """Return device and versions, which tell the opset."""
+        return f"{super().described()}, ONNX {metadata.version('onnx')}"
 
     def tensor(self, array: Array) -> Tensor:
         """Return an array with the channels of an image on axis 1."""

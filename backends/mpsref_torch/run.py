@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -55,9 +56,12 @@ class Torch(Framework):
         """Return ``None``, or why PyTorch does not run on this device here."""
         if (reason := super().unavailable()) is not None:
             return reason
-        if self.device == "cpu" or getattr(self.torch, self.device).is_available():
+        version = metadata.version("torch")
+        known = {"mps": sys.platform != "darwin", "cuda": version.endswith("+cpu")}  # without an import
+        lacks = known.get(self.device, False)
+        if self.device == "cpu" or (not lacks and getattr(self.torch, self.device).is_available()):
             return None
-        return f"PyTorch {self.torch.__version__} has no device {self.device!r} on this machine"
+        return f"PyTorch {version} has no device {self.device!r} on this machine"
 
     def described(self) -> str:
         """Return device and version."""

@@ -326,6 +326,29 @@ print(mpsref.registry._entry_points.cache_info().currsize, *{name.partition(".")
     assert not {"numba", "scipy", "mpsref_cpu", "mpsref_metal"} & set(modules)
 
 
+def test_commands_import_what_they_need() -> None:
+    """A list of backends takes versions from metadata, and a list of commands takes a line from each."""
+    code = "import sys; from mpsref import cli; sys.argv[1:] = [{!r}]\ntry: cli.main()\n"
+    code += "finally: print('---', *sys.modules)"
+    printed = [run(code.format(word)) for word in ("--help", "backends")]
+    helped, listed = (set(words[words.index("---") :]) for words in printed)
+    assert {"mpsref_apple.probe.command", "anymetal.command"} <= helped
+    assert not helped & {"mpsref_apple.over_objc", "mpsref.kernels.pooling", "numba"}
+    assert "mpsref_torch" in listed
+    assert not listed & {"torch", "jax", "onnx", "onnxruntime", "tensorflow", "tinygrad", "scipy.linalg"}
+
+
+def test_a_first_call_does_not_import_scipy_to_see_that_it_is_there() -> None:
+    pytest.importorskip("scipy")
+    code = """
+import sys, numpy as np, numba, mpsref
+mpsref.PoolingAverage(2).forward(np.ones((1, 2, 2, 1), "f4"), backend="cpu")
+print("scipy.linalg" in sys.modules, int(numba.njit(lambda a: np.dot(a, a))(np.ones((2, 2)))[0, 0]))
+print("scipy.linalg" in sys.modules)
+"""
+    assert run(code) == ["False", "2", "True"]
+
+
 def test_a_name_that_two_packages_claim_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
     registry._loaded.clear()
     claims = tuple(EntryPoint("twice", f"mpsref.{name}:backend", registry.ENTRY_POINT_GROUP) for name in ("a", "b"))

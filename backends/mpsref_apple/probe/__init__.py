@@ -9,11 +9,14 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from mpsref.arguments.text import shown
-from mpsref_apple.probe.declare import Choice
 
-__all__ = ["Choice", "choice", "choices"]
+if TYPE_CHECKING:
+    from mpsref_apple.probe.declare import Choice
+
+__all__ = ["choice", "choices"]
 
 
 @functools.cache

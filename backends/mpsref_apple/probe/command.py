@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpsref_apple.probe import Choice, choice, choices, run
+if TYPE_CHECKING:
+    from mpsref_apple.probe.declare import Choice
 
 app = typer.Typer(add_completion=False)
 
@@ -24,6 +25,8 @@ def probe(
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("mpsref-probe.json"),
 ) -> None:
     """On a Mac: compare Apple's kernels with the alternatives of the open choices, and write what was found."""
+    from mpsref_apple.probe import choice, choices, run  # here: `mpsref --help` imports this module
+
     for id in only or []:
         choice(id)  # raises for an unknown one
     if listed:

@@ -1,0 +1,1 @@
+from .over_objc import backend as backend
