@@ -6,9 +6,21 @@
 (1, 2, 2, 3)
 """
 
+from typing import Any
+
 from anymetal.fork_safe import lazy
+from mpsref.arguments.text import no_such_name
 from mpsref.kernels import reference as _reference  # noqa: F401  # registers the reference backends
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy(__name__, __file__)
+_get, __dir__, __all__ = lazy(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _get(name)
+    except AttributeError:
+        if name in __all__:
+            raise
+        raise no_such_name(__name__, name, f"{__name__}.mps") from None

@@ -31,6 +31,7 @@ from anymetal.fork_safe import cached_property, importing
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.text import near
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, loaded
 
@@ -114,11 +115,35 @@ class Spec(_Record):
             sections = sections[1:] if own else sections
             cls.__doc__ = "\n\n".join([head, "\n".join(filter(None, [PARAMETERS + shared, own])), *sections])
         super().__init_subclass__()
+        type.__setattr__(cls, "__init__", _checking(cls.__init__, cls.field_names))
         cls.problems, cls.declared = {}, {}
         for method in vars(cls).values():
             if {"out", "backend"} <= getattr(method, "__annotations__", {}).keys():
                 method.__doc__ = _completed(method)
 
+
+def _checking(initialize: Callable[..., None], names: tuple[str, ...]) -> Callable[..., None]:
+    """Return a constructor that names the parameters where one does not exist."""
+    known = frozenset(names)
+
+    @functools.wraps(initialize)
+    def checking(self: Spec, *given: Any, **named: Any) -> None:
+        if not named.keys() <= known:
+            name = next(one for one in named if one not in known)
+            hint = PADDING_HINT if name in PADDING_WORDS and "offset" in known else near(name, names)
+            raise TypeError(
+                f"{name} is no parameter of {type(self).__name__}{hint}; those are: {', '.join(names) or 'none'}"
+            )
+        initialize(self, *given, **named)
+
+    return checking
+
+
+PADDING_WORDS = frozenset(("padding", "pads", "pad", "auto_pad", "ceil_mode", "count_include_pad"))
+PADDING_HINT = (
+    ", whose windows begin at an offset: mpsref.padding.pytorch((height, width), kernel_size, strides, padding) "
+    "returns offset and output_size, as mpsref.padding.tensorflow and mpsref.padding.onnx do"
+)
 
 PARAMETERS = "Parameters\n----------\n"
 

@@ -84,15 +84,29 @@ class Placement(NamedTuple):
     zero_pad_size: Pair = (0, 0)
 
 
-def _checked(method: int) -> PaddingMethod:
-    """Refuse reserved values of the align and size fields."""
-    bits = PaddingMethod(integer("method", method, low=0))
+def _checked(method: int, name: str = "method", kind: str = "PaddingMethod") -> PaddingMethod:
+    """Refuse reserved values of the align and size fields; ``kind`` is the name of the class in messages."""
+    if isinstance(method, str):
+        member = PaddingMethod.like(method) or "SizeSame"
+        raise TypeError(f"{name} is {shown(method)} of type str; it must be an integer >= 0, such as {kind}.{member}")
+    bits = PaddingMethod(integer(name, method, low=0))
     if bits & ALIGN == ALIGN:
-        raise ValueError(f"method is {int(bits):#x}; its align field is 3, which is reserved: use 0, 1 or 2")
+        raise ValueError(f"{name} is {int(bits):#x}; its align field is 3, which is reserved: use 0, 1 or 2")
     if bits & SIZE not in STYLE:
         raise ValueError(
-            f"method is {int(bits):#x}; its size field is {int(bits & SIZE):#x}, which is reserved: "
+            f"{name} is {int(bits):#x}; its size field is {int(bits & SIZE):#x}, which is reserved: "
             "use SizeValidOnly (0), SizeSame (0x10) or SizeFull (0x20)"
+        )
+    return bits
+
+
+def of_policy(method: int, name: str = "method", kind: str = "PaddingMethod") -> PaddingMethod:
+    """Refuse reserved values and the bit ``Custom``; the names are those of messages."""
+    bits = _checked(method, name, kind)
+    if bits & PaddingMethod.Custom:
+        raise ValueError(
+            f"{name} is {int(bits):#x} with the Custom bit {int(PaddingMethod.Custom):#x}; "
+            "a custom policy must be an object of its own, not a method"
         )
     return bits
 
@@ -109,12 +123,7 @@ class PaddingPolicy:
 
     def __post_init__(self) -> None:
         """Refuse reserved bits, and the custom bit: a custom policy is an object of its own."""
-        method = _checked(self.method)
-        if method & PaddingMethod.Custom:
-            raise ValueError(
-                f"method is {int(method):#x} with the Custom bit {int(PaddingMethod.Custom):#x}; "
-                "a custom policy must be an object of its own, not a method"
-            )
+        method = of_policy(self.method)
         if self.edge_mode is not None:
             choice("edge_mode", self.edge_mode, EDGE_MODES)
         object.__setattr__(self, "method", method)

@@ -149,7 +149,12 @@ def is_installed(name: str) -> bool:
     >>> is_installed("reference"), is_installed("unknown")
     (True, False)
     """
-    return name in _entry_points() or name in BUILT_IN or name in _of_modules
+    return not is_own(name) or name in _of_modules
+
+
+def is_own(name: str) -> bool:
+    """Return whether a backend is that of a user: an object, or ``module:attribute``."""
+    return name not in _entry_points() and name not in BUILT_IN
 
 
 def register(backend: Backend) -> Backend:

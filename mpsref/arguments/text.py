@@ -107,15 +107,32 @@ def did_you_mean(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is like a name, in Swift's spelling too; or nothing."""
+    """Return the known name that is like a name or that it abbreviates, in Swift's spelling too; or nothing."""
     from difflib import get_close_matches  # of errors only
 
     names = {one.lower(): one for one in known if not one.startswith("_")}
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    if long := [one for one in names.values() if _abbreviates(_words(name), _words(one))]:
+        return min(long, key=len)
     for part in (name.lower(), snake, re.split("_(?:with|to|from)_", snake)[0]):  # a selector begins with the name
         if found := get_close_matches(part, names, 1, 0.75):
             return names[found[0]]
     return ""
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+|\d+[A-Za-z]?", name)]
+
+
+def _abbreviates(short: list[str], long: list[str]) -> bool:
+    """Return whether words are more than half of those of a name, in any order and without some of their letters."""
+    left = list(long)
+    for word in short:
+        found = next((one for one in left if one[0] == word[0] and re.search(".*".join(word), one)), "")
+        if not found:
+            return False
+        left.remove(found)
+    return 2 * len(short) > len(long)
 
 
 def cut(text: Any) -> str:

@@ -418,9 +418,9 @@ class _Progress:
         return self.outcome_of(case, of_layer=True).status in ("passed", "failed")
 
     def shrink(self, seed: int) -> None:
-        """Replace the random failures by smaller ones."""
+        """Replace the random failures by smaller ones, and complete their messages."""
         self.failures = [
-            failure
+            self._explained(failure)
             if not failure.is_random
             else self._shrunk_in_time(failure, seed)
             if failure.kind == TIME
@@ -429,7 +429,17 @@ class _Progress:
         ]
 
     def _shrunk(self, failure: Failure, seed: int) -> Failure:
-        return _shrunk(failure, self.operation, self.backend, seed, self.turns[failure.kind], self.outcome_of)
+        turn = self.turns[failure.kind]
+        return self._explained(_shrunk(failure, self.operation, self.backend, seed, turn, self.outcome_of))
+
+    def _explained(self, failure: Failure) -> Failure:
+        """Say of a failure in float16 alone how a backend that is not installed declares its dtypes."""
+        if failure.layer or ",float16" not in failure.case or not registry.is_own(self.backend.name):
+            return failure
+        if self.outcome_of(replace(Case.parse(failure.case), dtype="float32")).status != "passed":
+            return failure
+        hint = "In float32 the case passes; a backend that takes float32 alone is Backend(..., dtypes=('float32',))."
+        return replace(failure, message=f"{failure.message} {hint}")
 
     def _shrunk_in_time(self, failure: Failure, seed: int) -> Failure:
         """Shrink a case that takes too long with a lower time limit, and confirm it."""

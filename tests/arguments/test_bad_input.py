@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import mpsref
-from mpsref import PoolingAverage, ShapeError, UnsupportedError
+from mpsref import PoolingAverage, ShapeError, UnsupportedError, mps, mpsgraph
 from mpsref.arguments.arrays import Array
+from mpsref.mps import graph
 
 POOL = PoolingAverage(3, 2)
 HUGE = 2**62  # the largest parameter that is accepted
@@ -33,6 +34,40 @@ def test_parameters_that_a_spec_does_not_have() -> None:
         PoolingAverage()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="dilations"):
         PoolingAverage(3, dilations=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^stride is no parameter of PoolingMax: did you mean strides\?; those are: "):
+        mpsref.PoolingMax(3, stride=2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("word", ["padding", "ceil_mode", "auto_pad"])
+def test_the_padding_of_frameworks_leads_to_its_conversion(word: str) -> None:
+    call = (
+        r"mpsref\.padding\.pytorch\(\(height, width\), kernel_size, strides, padding\) returns offset and output_size"
+    )
+    named: dict[str, Any] = {word: 1}
+    for spec in (mpsref.PoolingMax, mpsref.Convolution):
+        with pytest.raises(TypeError, match=rf"^{word} is no parameter of {spec.__name__}, .*{call}"):
+            spec(3, **named)
+    with pytest.raises(TypeError, match=rf"^{word} is no parameter of SoftMax; those are: none$"):
+        mpsref.SoftMax(**named)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        (mpsref, "PoolingAvg", "did you mean PoolingAverage?"),
+        (mpsref, "MaxPool", "did you mean PoolingMax?"),
+        (mpsref, "MPSCNNPoolingMax", "it is in mpsref.mps"),
+        (mps, "MPSCNNPoolingAvg", "did you mean MPSCNNPoolingAverage?"),
+        (mps, "MPSNNAdam", "did you mean MPSNNOptimizerAdam?"),
+        (graph, "MPSCNNPoolingAvgNode", "did you mean MPSCNNPoolingAverageNode?"),
+        (graph, "MPSCNNConv", "did you mean MPSCNNConvolutionNode?"),
+        (mpsgraph, "conv2d", "did you mean convolution_2d?"),
+    ],
+)
+def test_names_that_do_not_exist_lead_to_those_that_they_abbreviate(module: Any, name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value) == f"module {module.__name__!r} has no attribute {name!r}: {hint}"
 
 
 # ---- shapes ---------------------------------------------------------------------------------------------------------

@@ -189,6 +189,17 @@ def test_a_failure_is_shrunk_from_the_round_that_it_came_in():
         assert tried.count(rare) > 1
 
 
+@pytest.mark.parametrize(("wrong", "hinted"), [({"float16"}, True), ({"float16", "float32"}, False)])
+def test_a_backend_that_is_wrong_in_float16_alone_is_told_of_dtypes(wrong, hinted):
+    def half(problem, *inputs, out):
+        out[...] = mutants.correct(problem, *inputs)
+        out += inputs[0].dtype.name in wrong
+
+    (row,) = check([Backend("half", {GRADIENT: half})], [GRADIENT], number=20).rows
+    (message,) = [failure.message for failure in row.failures if failure.is_random]
+    assert message.endswith("a backend that takes float32 alone is Backend(..., dtypes=('float32',)).") == hinted
+
+
 @pytest.mark.parametrize("dtypes", [("float64",), ("float32", "float64")])
 def test_a_backend_is_tried_in_every_dtype_that_it_takes(dtypes):
     seen = set()

@@ -61,8 +61,18 @@ def test_inverse() -> None:
 def test_reserved_bits_and_custom_raise(bad: int) -> None:
     with pytest.raises(ValueError, match="method is"):
         mps.MPSNNDefaultPadding.padding_with_method(bad)
-    with pytest.raises(ValueError, match="method is"):
+    with pytest.raises(ValueError, match=r"^padding_method is"):
         mps.MPSNNDefaultPadding(M(bad) if bad >= 0 else bad)  # type: ignore[arg-type]
+
+
+def test_a_method_in_words_names_the_parameter_and_the_member() -> None:
+    text = (
+        r"^padding_method is 'sizeSame' of type str; it must be an integer >= 0, such as MPSNNPaddingMethod.SizeSame$"
+    )
+    with pytest.raises(TypeError, match=text):
+        mps.MPSNNDefaultPadding("sizeSame")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=text.replace("padding_method", "method")):
+        mps.MPSNNDefaultPadding.padding_with_method("sizeSame")  # type: ignore[arg-type]
 
 
 def test_the_edge_mode_of_a_policy() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from mpsref.arguments.parameters import Pair, integer
+from mpsref.arguments.parameters import Pair
 from mpsref.arguments.text import shown
 from mpsref.errors import UnsupportedError
 from mpsref.geometry import Window
@@ -32,6 +32,7 @@ from mpsref.padding import (
     TENSORFLOW_AVERAGE_POOLING,
     TENSORFLOW_AVERAGE_POOLING_VALID_ONLY,
     PaddingPolicy,
+    of_policy,
     policy_forward,
     policy_reverse,
 )
@@ -127,14 +128,16 @@ class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
     edge_mode: MPSImageEdgeMode | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "padding_method", PaddingPolicy(self.padding_method).method)
+        object.__setattr__(
+            self, "padding_method", of_policy(self.padding_method, "padding_method", "MPSNNPaddingMethod")
+        )
         if self.edge_mode is not None:
             object.__setattr__(self, "edge_mode", edge_mode("edge_mode", self.edge_mode))
 
     @classmethod
     def padding_with_method(cls, method: int) -> Self:
         """Return a policy with these bits that does not change the edge mode."""
-        return cls(MPSNNPaddingMethod(integer("method", method, low=0)))
+        return cls(of_policy(method, kind="MPSNNPaddingMethod"))
 
     @classmethod
     def padding_for_tensorflow_average_pooling(cls) -> Self:
@@ -171,7 +174,7 @@ def policy(name: str, value: object) -> MPSNNPadding:
             "MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeValidOnly), or derive from MPSNNPadding"
         )
     if not isinstance(value, MPSNNDefaultPadding):
-        PaddingPolicy(suggested_method(value))  # raises for reserved bits
+        of_policy(suggested_method(value), "padding_method")  # raises for reserved bits
         if not value.padding_method & MPSNNPaddingMethod.Custom:
             raise ValueError(
                 f"{name} is a {type(value).__name__} with padding_method {spelled(value.padding_method)}; a custom "
