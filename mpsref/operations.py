@@ -374,7 +374,7 @@ class Problem(_Record):
         return ""
 
     def varied(self, changes: Mapping[str, Any]) -> Self:
-        """Return a copy with other values of fields that do not affect the values cached by :func:`planned`."""
+        """Return a copy with other values of fields that values of :func:`cached_in_problem` do not depend on."""
         self.__dict__.setdefault("_plans", {})  # shared with the copy
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -599,13 +599,13 @@ def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred
             at += length
 
 
-def planned(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
+def cached_in_problem(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
     """Cache the value of a function of a problem or a spec in that object.
 
     The object is not hashed, and the value is released with the object. Backends use it for values derived from a
     problem, such as index tables.
 
-    >>> @planned
+    >>> @cached_in_problem
     ... def name(spec):
     ...     return [type(spec).__name__]
     >>> from mpsref import SoftMax

@@ -303,7 +303,7 @@ def _describe(name: str) -> BackendInfo:
     return BackendInfo(name, reason is None, device, reason or "")
 
 
-class _Prepared(NamedTuple):
+class _CheckedCall(NamedTuple):
     """A checked call: everything that does not depend on the values of the arrays."""
 
     problem: Problem
@@ -317,12 +317,12 @@ class _Prepared(NamedTuple):
 
 
 CALLS = 64
-"""Maximum number of prepared calls cached for a spec or a problem."""
+"""Maximum number of checked calls cached for a spec or a problem."""
 
 SPECS = 64
-"""Maximum number of different specs whose prepared calls are shared by equal specs."""
+"""Maximum number of different specs whose checked calls are shared by equal specs."""
 
-_calls_of_specs: dict[tuple[type[Spec], str], dict[tuple[Any, ...], _Prepared]] = {}
+_calls_of_specs: dict[tuple[type[Spec], str], dict[tuple[Any, ...], _CheckedCall]] = {}
 
 
 def call(
@@ -385,16 +385,16 @@ def call(
     calls = spec.__dict__.get("_calls")
     if calls is None:
         calls = _shared_calls(spec)
-    prepared = calls.get(tuple(key)) if key else None
-    if prepared is None:
-        prepared, sources, inputs = _prepare_call(spec, method, chosen, given, options, key)
+    checked = calls.get(tuple(key)) if key else None
+    if checked is None:
+        checked, sources, inputs = _check_call(spec, method, chosen, given, options, key)
     else:
         sources = []
-        for position in prepared.positions:
+        for position in checked.positions:
             sources.append(given[position])
         inputs = sources
-    problem = prepared.problem if varying is None else prepared.problem.varied(varying)
-    result: Array = _execute(prepared, problem, sources, inputs, out)
+    problem = checked.problem if varying is None else checked.problem.varied(varying)
+    result: Array = _execute(checked, problem, sources, inputs, out)
     return result
 
 
@@ -433,44 +433,44 @@ def _call_on_device(
             else:
                 key.clear()
                 break
-        prepared = _shared_calls(spec).get(tuple(key)) if key else None
-        if prepared is None:
-            prepared, sources, inputs = _prepare_call(spec, method, backend, values, options, key)
+        checked = _shared_calls(spec).get(tuple(key)) if key else None
+        if checked is None:
+            checked, sources, inputs = _check_call(spec, method, backend, values, options, key)
         else:
-            sources = inputs = [values[position] for position in prepared.positions]
-        problem = prepared.problem if varying is None else prepared.problem.varied(varying)
-        return _execute_on_device(prepared, problem, sources, inputs, out, backend.arrays, adopt)
+            sources = inputs = [values[position] for position in checked.positions]
+        problem = checked.problem if varying is None else checked.problem.varied(varying)
+        return _execute_on_device(checked, problem, sources, inputs, out, backend.arrays, adopt)
 
 
-def _prepare_call(
+def _check_call(
     spec: Spec, method: str, backend: Backend, given: tuple[Any, ...], options: Mapping[str, Any], key: list[Any]
-) -> tuple[_Prepared, list[Array], list[Array]]:
-    """Check a call; return it prepared, its arrays as the backend reads them, and its arrays as they were passed."""
+) -> tuple[_CheckedCall, list[Array], list[Array]]:
+    """Check a call; return it checked, its arrays as the backend reads them, and its arrays as they were passed."""
     problem, inputs = spec.problems[method].from_call(spec, given, options)
     sources = _sources(problem, tuple(inputs.values()), strided=bool(backend.layouts))
-    prepared = _prepare(problem, backend, sources)
+    checked = _checked_call(problem, backend, sources)
     as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
     if key and as_passed and _is_plain(tuple(options.values())):
-        prepared = prepared._replace(positions=tuple(inputs))
-        _keep(spec, tuple(key), prepared)
-    return prepared, sources, list(inputs.values())
+        checked = checked._replace(positions=tuple(inputs))
+        _keep(spec, tuple(key), checked)
+    return checked, sources, list(inputs.values())
 
 
-def _keep(owner: Spec | Problem, key: tuple[Any, ...], prepared: _Prepared) -> None:
-    """Cache a prepared call in its spec or problem; clear the cache if it is full."""
+def _keep(owner: Spec | Problem, key: tuple[Any, ...], checked: _CheckedCall) -> None:
+    """Cache a checked call in its spec or problem; clear the cache if it is full."""
     calls = owner.__dict__.setdefault("_calls", {})
     if len(calls) >= CALLS:
         calls.clear()
-    calls[key] = prepared
+    calls[key] = checked
 
 
-def _shared_calls(spec: Spec) -> dict[tuple[Any, ...], _Prepared]:
-    """Return the prepared calls of a spec, shared with the specs of the same parameters."""
-    kept: dict[tuple[Any, ...], _Prepared] | None = spec.__dict__.get("_calls")
+def _shared_calls(spec: Spec) -> dict[tuple[Any, ...], _CheckedCall]:
+    """Return the checked calls of a spec, shared with the specs of the same parameters."""
+    kept: dict[tuple[Any, ...], _CheckedCall] | None = spec.__dict__.get("_calls")
     if kept is not None:
         return kept
     values = tuple([spec.__dict__[name] for name in spec.field_names])
-    calls: dict[tuple[Any, ...], _Prepared] = {}
+    calls: dict[tuple[Any, ...], _CheckedCall] = {}
     if _is_plain(values):
         if len(_calls_of_specs) >= SPECS:
             _calls_of_specs.clear()
@@ -498,8 +498,8 @@ def _sources(problem: Problem, given: Sequence[Any], *, strided: bool = False) -
     return [arrays.native(array, name, strided=strided) for name, array in zip(shapes, given, strict=True)]
 
 
-def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _Prepared:
-    """Check that a backend runs a problem on arrays of these dtypes; return the prepared call."""
+def _checked_call(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _CheckedCall:
+    """Check that a backend runs a problem on arrays of these dtypes; return the checked call."""
     reason = backend.why_not_problem(problem)
     if reason is not None:
         raise UnsupportedError(reason)
@@ -519,7 +519,7 @@ def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _P
     for one in results:
         arrays.empty("the result", *one)  # raises if it is too large
     is_empty = not all(array.size for array in sources)
-    return _Prepared(problem, backend.implementations[problem.operation], results, (), is_empty)
+    return _CheckedCall(problem, backend.implementations[problem.operation], results, (), is_empty)
 
 
 def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Any:
@@ -537,13 +537,13 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
     for array in given:
         key += array.shape, array.dtype  # with the shape, so that a call with a wrong one is not found, and is checked
         are_contiguous = are_contiguous and type(array) is np.ndarray and array.flags.c_contiguous
-    prepared = problem.__dict__.get("_calls", {}).get(tuple(key))
-    if prepared is None or not are_contiguous:
+    checked = problem.__dict__.get("_calls", {}).get(tuple(key))
+    if checked is None or not are_contiguous:
         sources = _sources(problem, given, strided=bool(chosen.layouts))
-        prepared = _prepare(problem, chosen, sources)
+        checked = _checked_call(problem, chosen, sources)
         if all(map(operator.is_, sources, given)):
-            _keep(problem, tuple(key), prepared)
-    return _execute(prepared, problem, sources, given, out)
+            _keep(problem, tuple(key), checked)
+    return _execute(checked, problem, sources, given, out)
 
 
 def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend: Backend) -> Any:
@@ -552,35 +552,37 @@ def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend:
     with backend.arrays.scope((*inputs, *_listed(out))) as adopt:
         values = tuple(map(adopt, inputs))
         sources = _sources(problem, values)
-        prepared = _prepare(problem, backend, sources)
-        return _execute_on_device(prepared, problem, sources, values, out, backend.arrays, adopt)
+        checked = _checked_call(problem, backend, sources)
+        return _execute_on_device(checked, problem, sources, values, out, backend.arrays, adopt)
 
 
 run_one = cast("Callable[..., Array]", run)
 """:func:`run` for an operation with a single result."""
 
 
-def _execute(prepared: _Prepared, problem: Problem, sources: Sequence[Array], inputs: Sequence[Array], out: Any) -> Any:
-    """Run a prepared call on ``sources``, the ``inputs`` in the layout that the backend reads."""
-    if out is None and not prepared.is_empty and len(prepared.results) == 1:
+def _execute(
+    checked: _CheckedCall, problem: Problem, sources: Sequence[Array], inputs: Sequence[Array], out: Any
+) -> Any:
+    """Run a checked call on ``sources``, the ``inputs`` in the layout that the backend reads."""
+    if out is None and not checked.is_empty and len(checked.results) == 1:
         try:
-            result = np.empty(*prepared.results[0])
+            result = np.empty(*checked.results[0])
         except MemoryError:
-            result = arrays.empty("the result", *prepared.results[0])  # raises an error with the size
+            result = arrays.empty("the result", *checked.results[0])  # raises an error with the size
         try:
-            prepared.implementation(problem, *sources, out=result)
+            checked.implementation(problem, *sources, out=result)
         except MemoryError as error:
             raise _too_large(problem, sources, error) from error
         return result
     if out is None:
-        results = tuple([arrays.empty("the result", *one) for one in prepared.results])
-        return _fill(prepared, problem, sources, results, np.empty)
-    _fill(prepared, problem, sources, _checked(prepared.results, inputs, out), np.empty)
+        results = tuple([arrays.empty("the result", *one) for one in checked.results])
+        return _fill(checked, problem, sources, results, np.empty)
+    _fill(checked, problem, sources, _checked(checked.results, inputs, out), np.empty)
     return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 
 def _execute_on_device(
-    prepared: _Prepared,
+    checked: _CheckedCall,
     problem: Problem,
     sources: Sequence[Any],
     inputs: Sequence[Any],
@@ -588,28 +590,28 @@ def _execute_on_device(
     device: DeviceArrays,
     adopt: Callable[[Any], Any],
 ) -> Any:
-    """Run a prepared call inside the scope of a device; return arrays of the device, or ``out``."""
+    """Run a checked call inside the scope of a device; return arrays of the device, or ``out``."""
     if out is None:
-        return _fill(prepared, problem, sources, tuple([device.empty(*one) for one in prepared.results]), device.empty)
+        return _fill(checked, problem, sources, tuple([device.empty(*one) for one in checked.results]), device.empty)
     adopted = tuple(map(adopt, _listed(out)))
-    results = _checked(prepared.results, inputs, adopted if isinstance(out, tuple) else adopted[0])
-    _fill(prepared, problem, sources, results, device.empty)
+    results = _checked(checked.results, inputs, adopted if isinstance(out, tuple) else adopted[0])
+    _fill(checked, problem, sources, results, device.empty)
     return out
 
 
 def _fill(
-    prepared: _Prepared, problem: Problem, sources: Sequence[Any], results: tuple[Any, ...], empty: Callable[..., Any]
+    checked: _CheckedCall, problem: Problem, sources: Sequence[Any], results: tuple[Any, ...], empty: Callable[..., Any]
 ) -> Any:
     """Run the implementation into ``results``; ``empty`` allocates a contiguous target for a strided one."""
     # Implementations write into contiguous memory; a strided array of the caller is filled from a copy.
     targets = tuple([r if arrays.is_contiguous(r) else empty(r.shape, r.dtype) for r in results])
     single = len(targets) == 1
-    if prepared.is_empty:
+    if checked.is_empty:
         for target in targets:
             target.fill(0)
     else:
         try:
-            prepared.implementation(problem, *sources, out=targets[0] if single else targets)
+            checked.implementation(problem, *sources, out=targets[0] if single else targets)
         except MemoryError as error:
             raise _too_large(problem, sources, error) from error
     for result, target in zip(results, targets, strict=True):

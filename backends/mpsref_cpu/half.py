@@ -32,7 +32,7 @@ BLOCK = 1 << 14
 _stored: set[Callable[..., Any]] = set()
 
 
-def of_stored(function: Implementation) -> Implementation:
+def copies_bits(function: Implementation) -> Implementation:
     """Declare that an implementation moves elements as they are stored, of any dtype."""
     _stored.add(function)
     return function

@@ -28,12 +28,12 @@ GRAIN = 1 << 18
 CHUNKS_PER_THREAD = 4
 """Number of chunks of a thread if there is much work, so that a delayed thread leaves some of its share to others."""
 
-LOOKS = 3_000_000
+SPINS = 3_000_000
 """Number of looks of a helper before it sleeps, about 2 milliseconds: programs call kernels tens of microseconds apart,
 and to wake a sleeping thread takes up to a hundred.
 """
 
-LAST_LOOKS = 75_000
+LAST_SPINS = 75_000
 """Number of further looks after a helper has announced that it sleeps."""
 
 jit: Any = numba  # only some of its names have type declarations
@@ -153,10 +153,10 @@ class _Team:
     def _serve(self, helper: int, waker: SimpleQueue[None]) -> None:
         known = -1
         while True:
-            known = spin_pool.serve(self.pool, helper, LOOKS, known)
+            known = spin_pool.serve(self.pool, helper, SPINS, known)
             with _lock:
                 self.asleep.add(helper)
-            known = spin_pool.serve(self.pool, helper, LAST_LOOKS, known)  # for a caller that saw it awake
+            known = spin_pool.serve(self.pool, helper, LAST_SPINS, known)  # for a caller that saw it awake
             waker.get()
 
 

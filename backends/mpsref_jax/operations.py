@@ -10,7 +10,7 @@ import numpy as np
 import mpsref
 from mpsref import ConvolutionTranspose, InstanceNormalization, Loss, Neuron, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import Function, Table, Tensor, refused
-from mpsref.frameworks.words import Words
+from mpsref.frameworks.words import CallArguments
 from mpsref.kernels.group_normalization import ALL_VALUES
 from mpsref.kernels.interpolation import Sampling
 from mpsref.operations import Operation
@@ -35,7 +35,7 @@ def max_pool(x: Tensor, **words: Any) -> Tensor:
     return reduce_window(x, -np.inf, jax.lax.max, **words)
 
 
-def means(problem: Any) -> Words:
+def means(problem: Any) -> CallArguments:
     """Return the arguments of the sum of windows, and the reciprocals of N."""
     words = frameworks.jax(problem)
     factors = np.multiply.outer(*problem.reciprocals())[None, :, :, None].astype(np.float32)

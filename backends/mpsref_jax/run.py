@@ -51,7 +51,7 @@ class Jax(CompilingFramework):
         """Return the values of a result."""
         return np.asarray(tensor)
 
-    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
+    def compiled(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
         """Return the compiled function; :meth:`differentiate` compiles its gradients."""
         return function if count else self.kept(lambda: self._compiled(function), function)
 

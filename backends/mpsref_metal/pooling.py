@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.tables import Reads, Touching
 from mpsref_metal.launch import Launcher, packs_together, shapes_of, short_sums, types, width_of
 
@@ -87,14 +87,14 @@ def _itself(length: int) -> Touching:
     return Touching(pixels, pixels, np.ones(length, np.int32))
 
 
-@planned
+@cached_in_problem
 def _tables(problem: PoolingForward) -> list[Array]:
     """Return the windows of both axes, and the values common to all windows of an axis."""
     windows, axes = _windows(problem.reads())
     return [*windows, axes]
 
 
-@planned
+@cached_in_problem
 def _terms(problem: PoolingForward | PoolingGradient) -> int:
     """Return the maximum number of pixels of a window, and of windows that read a pixel."""
     of_windows = math.prod(int(axis.count.max()) + 2 for axis in problem.reads())

@@ -9,7 +9,7 @@ import numpy as np
 from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref_metal.launch import Launcher
 
 
@@ -19,7 +19,7 @@ def average(launch: Launcher, problem: AverageForward | AverageGradient, source:
     launch(("pooling_average",), problem.method, [source], tables, out, terms, groups=True)
 
 
-@planned
+@cached_in_problem
 def _tables(problem: AverageForward | AverageGradient) -> tuple[list[Array], int]:
     """Return runs and factors of both axes, and the largest number of terms of a result."""
     axes = problem.runs()

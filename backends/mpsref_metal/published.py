@@ -14,7 +14,7 @@ import numpy as np
 import mpsref
 from mpsref import Backend, InstanceNormalization, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import RULES, Framework, Function, Table, Tensor
-from mpsref.frameworks.words import Words
+from mpsref.frameworks.words import CallArguments
 from mpsref.registry import Problem
 
 try:
@@ -84,7 +84,7 @@ def _integers(problem: Any) -> tuple[int, int]:
 ggml = Published(Ggml, "NCHW")
 
 
-def pooling(problem: Problem) -> Words:
+def pooling(problem: Problem) -> CallArguments:
     """Return the arguments of ggml's pooling, which divides by whole windows and has no dilation."""
     words = frameworks.pytorch(problem)
     given = dict(words.keywords)

@@ -12,7 +12,7 @@ from typing import Any
 import mpsref
 from mpsref import InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
-from mpsref.frameworks.words import Words
+from mpsref.frameworks.words import CallArguments
 from mpsref.registry import Problem
 from mpsref_mlx.run import Mlx
 
@@ -24,7 +24,7 @@ mlx = Mlx()
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def pooling(problem: Problem) -> Words:
+def pooling(problem: Problem) -> CallArguments:
     """Return the arguments of ``MaxPool2d`` and ``AvgPool2d``, which have neither dilation nor ceil_mode."""
     words = frameworks.pytorch(problem)
     given = dict(words.keywords)

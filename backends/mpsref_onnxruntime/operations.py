@@ -10,7 +10,7 @@ import numpy as np
 import mpsref
 from mpsref import InstanceNormalization, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import Function, Table
-from mpsref.frameworks.words import OnnxStyle, Words
+from mpsref.frameworks.words import CallArguments, OnnxStyle
 from mpsref.operations import Problem
 from mpsref_onnxruntime.run import OnnxRuntime, Symbol, node
 
@@ -22,7 +22,7 @@ onnx = OnnxRuntime()
 STYLES: tuple[OnnxStyle, ...] = ("ceil_mode", "pads", "auto_pad")
 
 
-def windows(problem: Problem) -> Words:
+def windows(problem: Problem) -> CallArguments:
     """Return the attributes of a problem: one of the ways in which a model may have it, the same one in every run."""
     dilated = tuple(getattr(problem.spec, "dilations", (1, 1))) != (1, 1)  # then ONNX Runtime has no auto_pad
     return frameworks.onnx(problem, "pads" if dilated else STYLES[sum(problem.source_shape) % 3])  # type: ignore[attr-defined]

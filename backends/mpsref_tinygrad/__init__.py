@@ -12,7 +12,7 @@ from typing import Any
 import mpsref
 from mpsref import InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
 from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
-from mpsref.frameworks.words import Words
+from mpsref.frameworks.words import CallArguments
 from mpsref.registry import Problem
 from mpsref_tinygrad.run import Tinygrad
 
@@ -24,7 +24,7 @@ tinygrad = Tinygrad()
 # --- pooling and convolution ------------------------------------------------------------------------------------------
 
 
-def average(problem: Problem) -> Words:
+def average(problem: Problem) -> CallArguments:
     """Return the arguments of ``avg_pool2d``, which has no divisor_override."""
     words = frameworks.pytorch(problem)
     given = dict(words.keywords)

@@ -98,7 +98,7 @@ class Inductor(Torch):
         """Return what runs."""
         return f"clang on the CPU, Metal kernels of PyTorch {metadata.version('torch')}"
 
-    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
+    def compiled(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
         """Return the function, compiled when it is first called with these shapes and strides.
 
         A program has the gradients of the first ``count`` tensors only.

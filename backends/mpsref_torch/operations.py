@@ -38,7 +38,7 @@ from mpsref import (
 from mpsref.arguments.arrays import Array
 from mpsref.frameworks import call_text
 from mpsref.frameworks.adapter import Function, Table, Tensor, like, scaled
-from mpsref.frameworks.words import Words
+from mpsref.frameworks.words import CallArguments
 from mpsref_torch.run import SYNTAX, Torch
 
 # --- neurons and losses -----------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def table(torch: Torch) -> Table:
             "centres to the nearest"
         )
 
-    def pooled(problem: Any) -> tuple[Words, dict[str, Any]]:
+    def pooled(problem: Any) -> tuple[CallArguments, dict[str, Any]]:
         if (problem.spec.indices, problem.spec.layout) != ("global_flatten_2d", "NCHW"):
             raise UnsupportedError("PyTorch numbers the pixels of a plane (H, W) alone")
         words = frameworks.pytorch(problem)

@@ -131,7 +131,7 @@ class Torch(Framework):
         strided = f"torch.empty_strided({tuple(tensor.shape)}, {tensor.stride()}, dtype={tensor.dtype})"
         return f"{strided}.copy_({text})"
 
-    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
+    def compiled(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
         """Return the function, compiled for these shapes, strides and number of gradients if this backend compiles."""
         if not self.compiles:
             return function

@@ -37,7 +37,7 @@ from mpsref import (
 )
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Timed
-from mpsref.frameworks.adapter import Convert, Function, Table, Tensor, Way
+from mpsref.frameworks.adapter import AdaptedCall, Convert, Function, Table, Tensor
 from mpsref.operations import OperationKey, Problem, Spec
 from mpsref_torch.operations import table
 from mpsref_torch.run import Torch
@@ -78,12 +78,12 @@ class Recorder(Torch):
     """Whether the repeated call allocates its result."""
     kept: list[Call | None] = field(default_factory=list)
 
-    def way(self, problem: Any, convert: Convert) -> Way:
+    def adapted(self, problem: Any, convert: Convert) -> AdaptedCall:
         """Return the arguments with which PyTorch returns exactly the result of a problem."""
         words = convert(problem)
         if words.output_size != words.size:
             raise UnsupportedError(f"the result of PyTorch is larger: {words.output_size}")
-        return super().way(problem, convert)
+        return super().adapted(problem, convert)
 
     def run(self, function: Function, *arrays: Array) -> Array:
         """Return ``function(*tensors)``, and keep the call."""
@@ -166,7 +166,7 @@ def convolution(torch: Torch, problem: Any, tensors: Sequence[Tensor], fresh: bo
     x, weight, *bias = tensors
     if problem.spec.neuron or not fresh or torch.device != "cpu" or not torch.torch.backends.mkldnn.is_available():
         return None
-    words = Recorder().way(problem, frameworks.pytorch).keywords
+    words = Recorder().adapted(problem, frameworks.pytorch).keywords
     strides, pads, dilations = (list(words[name]) for name in ("stride", "padding", "dilation"))
     groups = words["groups"]
     packed = torch.torch._C._nn.mkldnn_reorder_conv2d_weight(

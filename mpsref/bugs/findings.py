@@ -60,7 +60,7 @@ def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     return bool(channels == 1 and problem.spec.strides[1] > 1)
 
 
-def _keyword(name: str, problem: Any, words: Callable[[Any], frameworks.Words] = frameworks.pytorch) -> Any:
+def _keyword(name: str, problem: Any, words: Callable[[Any], frameworks.CallArguments] = frameworks.pytorch) -> Any:
     """Return a keyword of the layer in the words of a framework; nothing if it has no such words."""
     try:
         return words(problem).keywords[name]

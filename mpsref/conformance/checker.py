@@ -72,17 +72,20 @@ CHAIN_FACTOR = 4
 
 @lru_cache(maxsize=64)
 def cases(
-    operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes, layouts: tuple[str, ...] = (), few: bool = False
+    operation: Operation,
+    dtypes: tuple[str, ...] = Backend.dtypes,
+    layouts: tuple[str, ...] = (),
+    compiles_each_problem: bool = False,
 ) -> st.SearchStrategy[Case]:
     """Return the strategy of cases of ``operation``: problem, dtype, family of data, seed, and layouts of the inputs.
 
-    ``few`` says that the backend compiles each problem: these are then as users of frameworks write them.
+    ``compiles_each_problem``: of a backend. Problems are then as users of frameworks write them.
 
     The seed is drawn by its digits: into larger ranges Hypothesis mixes numbers from the source of loaded modules, and
     processes would draw different ones.
     """
     tests = families.kernel_tests(operation.spec_type)
-    problems = (few and tests.by_framework) or tests.problems
+    problems = (compiles_each_problem and tests.by_framework) or tests.problems
     plain = st.builds(
         Case,
         problems(operation.method),
@@ -176,7 +179,7 @@ def random_cases(
     number: int,
     seed: int,
     layouts: tuple[str, ...] = (),
-    few: bool = False,
+    compiles_each_problem: bool = False,
 ) -> dict[Case, int]:
     """Return the random cases of a check, the same for all backends, each with the round in which it was drawn.
 
@@ -187,18 +190,24 @@ def random_cases(
     for turn in range(number):  # each begins with the simplest case, and adds at least one
         if len(drawn) >= number:
             break
-        found = _cases_of_round(operation, dtypes, layouts, few, seed, turn, min(ROUND, number))
+        found = _cases_of_round(operation, dtypes, layouts, compiles_each_problem, seed, turn, min(ROUND, number))
         drawn |= {case: turn for case in found if case not in drawn}
     return dict(itertools.islice(drawn.items(), number))
 
 
 @lru_cache(maxsize=1024)
 def _cases_of_round(
-    operation: Operation, dtypes: tuple[str, ...], layouts: tuple[str, ...], few: bool, seed: int, turn: int, size: int
+    operation: Operation,
+    dtypes: tuple[str, ...],
+    layouts: tuple[str, ...],
+    compiles_each_problem: bool,
+    seed: int,
+    turn: int,
+    size: int,
 ) -> list[Case]:
     """Return the cases of a round, with which checks of any number of cases begin."""
     found: list[Case] = []
-    _round(cases(operation, dtypes, layouts, few), seed, turn, found.append, size)
+    _round(cases(operation, dtypes, layouts, compiles_each_problem), seed, turn, found.append, size)
     return found
 
 
@@ -208,10 +217,10 @@ def checked_cases(
     number: int,
     seed: int,
     layouts: tuple[str, ...] = (),
-    few: bool = False,
+    compiles_each_problem: bool = False,
 ) -> dict[Case, int]:
     """Return the random cases, then a third of them again on NaN and infinities if the operation is tested on these."""
-    drawn = random_cases(operation, dtypes, number, seed, layouts, few)
+    drawn = random_cases(operation, dtypes, number, seed, layouts, compiles_each_problem)
     again = itertools.islice(drawn.items(), _number_nonfinite(operation, number))
     return drawn | {replace(case, family="nonfinite"): turn for case, turn in again}
 
@@ -242,9 +251,9 @@ def _round(
 
 def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
     """Return the random cases of a block for a backend, each with its round."""
-    few = backend.distinct_problems is not None
+    compiles_each_problem = backend.distinct_problems is not None
     number = min(block.number, _distinct(operation, backend) or block.number)
-    drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts, few)
+    drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts, compiles_each_problem)
     again = itertools.cycle(list(drawn.items()))
     while len(drawn) < block.number:  # only for a backend with few distinct problems
         case, turn = next(again)
@@ -325,8 +334,8 @@ def _shrunk(
 
     # A flaky failure is a failure, too.
     with contextlib.suppress(AssertionError, _TimeOver, hypothesis.errors.Flaky):
-        few = backend.distinct_problems is not None
-        _round(cases(operation, backend.dtypes, backend.layouts, few), seed, turn, attempt)
+        compiles_each_problem = backend.distinct_problems is not None
+        _round(cases(operation, backend.dtypes, backend.layouts, compiles_each_problem), seed, turn, attempt)
     return smallest
 
 

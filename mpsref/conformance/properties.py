@@ -47,7 +47,7 @@ def near(name: str, first: Array, second: Array, limit: Array) -> None:
         raise Mismatch(f"{name}: they differ by {distance[at]:.3g} at {list(at)}, and by {limit[at]:.3g} at most", at)
 
 
-class Restated(NamedTuple):
+class EquivalentProblem(NamedTuple):
     """Another problem that must have the same results."""
 
     problem: Problem
@@ -56,7 +56,7 @@ class Restated(NamedTuple):
     """Returns the results of the case, or the first of them, from those of the other problem."""
 
 
-def restated(restate: Callable[..., Restated | None]) -> Property:
+def equivalent(restate: Callable[..., EquivalentProblem | None]) -> Property:
     """Return the property that another problem has the same results.
 
     ``restate(problem, *inputs)`` returns that problem, or ``None`` where it makes no statement.

@@ -14,7 +14,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.operations import Problem
 from mpsref.padding import Placement
 
-FRAMEWORKS: dict[str, Callable[[Problem], frameworks.Words]] = {
+FRAMEWORKS: dict[str, Callable[[Problem], frameworks.CallArguments]] = {
     "PyTorch": frameworks.pytorch,
     "TensorFlow": frameworks.tensorflow,
     "ONNX": frameworks.onnx,

@@ -5,7 +5,7 @@ what else an adapter needs: a second way for geometries that a framework does no
 operations that frameworks compute in one. It imports no framework.
 """
 
-from mpsref.frameworks.adapter import Framework, Way, transposed_way, way
+from mpsref.frameworks.adapter import AdaptedCall, Framework, adapted, adapted_transposed
 from mpsref.frameworks.exchange import (
     WEIGHT_LAYOUTS,
     TrainingResult,
@@ -15,20 +15,29 @@ from mpsref.frameworks.exchange import (
     weights_from,
     weights_to,
 )
-from mpsref.frameworks.grown import Selection, canonical, counted, divided, grown, unpadded, without_padding
-from mpsref.frameworks.words import Words, jax, onnx, pytorch, tensorflow
+from mpsref.frameworks.explicit_padding import (
+    Selection,
+    canonical,
+    counted,
+    divided,
+    unpadded,
+    with_explicit_padding,
+    without_padding,
+)
+from mpsref.frameworks.words import CallArguments, jax, onnx, pytorch, tensorflow
 
 __all__ = [
     "WEIGHT_LAYOUTS",
+    "AdaptedCall",
+    "CallArguments",
     "Framework",
     "Selection",
     "TrainingResult",
-    "Way",
-    "Words",
+    "adapted",
+    "adapted_transposed",
     "canonical",
     "counted",
     "divided",
-    "grown",
     "jax",
     "logits",
     "onnx",
@@ -36,10 +45,9 @@ __all__ = [
     "pytorch",
     "tensorflow",
     "training_batch_normalization",
-    "transposed_way",
     "unpadded",
-    "way",
     "weights_from",
     "weights_to",
+    "with_explicit_padding",
     "without_padding",
 ]

@@ -33,8 +33,15 @@ from mpsref.backend import Backend, Implementation
 from mpsref.errors import UnsupportedError, install
 from mpsref.frameworks import call_text
 from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
-from mpsref.frameworks.grown import canonical, counted, divided, grown, unpadded, without_padding
-from mpsref.frameworks.words import Words
+from mpsref.frameworks.explicit_padding import (
+    canonical,
+    counted,
+    divided,
+    unpadded,
+    with_explicit_padding,
+    without_padding,
+)
+from mpsref.frameworks.words import CallArguments
 from mpsref.kernels import (
     Arithmetic,
     BatchNormalization,
@@ -55,7 +62,7 @@ from mpsref.kernels import (
     SoftMax,
 )
 from mpsref.kernels.batch_normalization import merged
-from mpsref.operations import Operation, OperationKey, Problem, Spec, planned
+from mpsref.operations import Operation, OperationKey, Problem, Spec, cached_in_problem
 
 Tensor: TypeAlias = Any
 """A tensor of a framework, which need not be installed."""
@@ -66,7 +73,7 @@ Function: TypeAlias = Callable[..., Tensor]
 Make: TypeAlias = Callable[[Any], Function]
 """Returns the function that computes a problem; raises ``UnsupportedError`` where the framework has none."""
 
-Convert: TypeAlias = Callable[[Problem], Words]
+Convert: TypeAlias = Callable[[Problem], CallArguments]
 """Returns the framework's arguments for a problem, such as :func:`mpsref.frameworks.pytorch`."""
 
 Table: TypeAlias = dict[OperationKey, Implementation]
@@ -92,7 +99,7 @@ RULES = (
 """The documented differences of every framework so far: :data:`mpsref.conformance.rules.RULES`."""
 
 
-class Way(NamedTuple):
+class AdaptedCall(NamedTuple):
     """The arguments of a framework's function, and what becomes of images before and after it."""
 
     keywords: dict[str, Any]
@@ -103,7 +110,7 @@ class Way(NamedTuple):
     crop: Callable[[Array], Array]
     extend: Callable[[Array], Array]
     """Of the source gradient: what the framework gets."""
-    grown: bool
+    is_padded: bool
     """Whether the framework computes without padding on another image."""
 
     def whole(self, g: Array) -> Array:
@@ -111,8 +118,8 @@ class Way(NamedTuple):
         return self.extend(g).astype(g.dtype, copy=False)
 
 
-def way(problem: Problem, convert: Convert) -> Way:
-    """Return how a framework computes a problem with windows: with its own arguments, else on a grown image.
+def adapted(problem: Problem, convert: Convert) -> AdaptedCall:
+    """Return how a framework computes a problem with windows: with its own arguments, else on a padded image.
 
     A transposed convolution is else computed whole, without padding; its source image stays as it is.
 
@@ -125,7 +132,7 @@ def way(problem: Problem, convert: Convert) -> Way:
 
     Returns
     -------
-    Way
+    AdaptedCall
         Arguments and conversions of images.
 
     Raises
@@ -135,24 +142,24 @@ def way(problem: Problem, convert: Convert) -> Way:
     """
     try:
         words = convert(problem)
-        return Way(words.keywords, _same, _same, words.crop, words.extend, False)
+        return AdaptedCall(words.keywords, _same, _same, words.crop, words.extend, False)
     except UnsupportedError:
         if isinstance(problem.spec, ConvolutionTranspose):
             return _whole(problem, convert)
-        image, words = grown(problem), convert(without_padding(problem))
-        return Way(words.keywords, image.copy, image.adjoint, words.crop, words.extend, True)
+        image, words = with_explicit_padding(problem), convert(without_padding(problem))
+        return AdaptedCall(words.keywords, image.copy, image.adjoint, words.crop, words.extend, True)
 
 
-def _whole(problem: Any, convert: Convert) -> Way:
+def _whole(problem: Any, convert: Convert) -> AdaptedCall:
     """Return how a framework computes the whole result of a transposed convolution, of which a part is cut out."""
     spec, part = problem.spec, unpadded(problem)
     first = tuple(k // 2 - k + 1 for k in spec.size)
     size = "output_size" if problem.method == "forward" else "gradient_size"
     changes = {"spec": replace(spec, offset=(0, 0), kernel_offset=first), size: part.lengths}
-    return Way(convert(replace(problem, **changes)).keywords, _same, _same, part.copy, part.adjoint, True)
+    return AdaptedCall(convert(replace(problem, **changes)).keywords, _same, _same, part.copy, part.adjoint, True)
 
 
-transposed_way = way
+adapted_transposed = adapted
 """The same, for a transposed convolution."""
 
 
@@ -219,21 +226,21 @@ class Framework(ABC):
         """Return ``function(*tensors)`` as an array."""
         self.note(function, arrays)
         with self._refusing():
-            return self.array(self.prepared(function, arrays)(*map(self.tensor, arrays)))
+            return self.array(self.compiled(function, arrays)(*map(self.tensor, arrays)))
 
     def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
         """Return the gradients of ``function(*tensors)`` for the first ``count`` arrays, from the source gradient."""
         self.note(function, (*arrays, g), count)
         with self._refusing():
-            prepared = self.prepared(function, (*arrays, g), count)
-            found = self.differentiate(prepared, list(map(self.tensor, arrays)), self.tensor(g), count)
+            compiled = self.compiled(function, (*arrays, g), count)
+            found = self.differentiate(compiled, list(map(self.tensor, arrays)), self.tensor(g), count)
             gradients = tuple(map(self.array, found))
         for array, gradient in zip(arrays, gradients, strict=False):
             if gradient.shape != array.shape:  # assigned to a result it might broadcast
                 raise ValueError(f"{self.title} returns a gradient of shape {gradient.shape} for {array.shape}")
         return gradients
 
-    def prepared(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
+    def compiled(self, function: Function, arrays: Sequence[Array], count: int = 0) -> Function:
         """Return what is called, or differentiated for ``count`` arrays: the function, or a compiled one."""
         return function
 
@@ -274,9 +281,9 @@ class Framework(ABC):
         """Return the numbers of elements before and after each axis of an image, for functions that pad."""
         return ((0, 0), y, x, c) if self.axes == "NHWC" else ((0, 0), c, y, x)
 
-    def way(self, problem: Problem, convert: Convert) -> Way:
+    def adapted(self, problem: Problem, convert: Convert) -> AdaptedCall:
         """Return how the framework computes a problem with windows."""
-        return way(problem, convert)
+        return adapted(problem, convert)
 
     def vectors(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the parameters of a normalization of images of ``dtype``."""
@@ -354,25 +361,25 @@ class Framework(ABC):
         """Return pooling by ``function(x, **keywords)``.
 
         Where the framework has no arguments for a problem of average pooling, it computes ``sums``, or without it means
-        of all taps, as many times as large as there are taps, on the grown image; these are divided by N.
+        of all taps, as many times as large as there are taps, on the padded image; these are divided by N.
         """
         average = kind is PoolingAverage
-        found = planned(lambda problem: self.way(problem, convert))
+        found = cached_in_problem(lambda problem: self.adapted(problem, convert))
 
         def taps(problem: Any) -> np.float32:
-            """Return the number by which a mean on the grown image is divided."""
-            means = average and sums is None and found(problem).grown
+            """Return the number by which a mean on the padded image is divided."""
+            means = average and sums is None and found(problem).is_padded
             return np.float32(math.prod(window.kernel for window in problem.spec.windows) if means else 1)
 
-        def layer(here: Way) -> Function:
-            keywords, pool = here.keywords, sums if average and here.grown and sums else function
+        def layer(here: AdaptedCall) -> Function:
+            keywords, pool = here.keywords, sums if average and here.is_padded and sums else function
             return lambda x: pool(x, **keywords)
 
         def forward(problem: Any, x: Array, out: Array) -> None:
             here, n = found(problem), taps(problem)
             image = here.copy(x)
             y = here.crop(self.run(layer(here), image * n if n > 1 else image))
-            out[...] = divided(problem, y) if average and here.grown else y
+            out[...] = divided(problem, y) if average and here.is_padded else y
 
         def gradient(problem: Any, g: Array, *x: Array, out: Array) -> None:
             simple = canonical(problem)
@@ -381,7 +388,7 @@ class Framework(ABC):
                 return
             here, n = found(simple), taps(simple)
             g = counted(problem, g)
-            g = here.extend(divided(simple, g) * n if average and here.grown else g)
+            g = here.extend(divided(simple, g) * n if average and here.is_padded else g)
             source = here.copy(x[0] if x else like(g, problem.source_shape))
             dx = self.gradient(layer(here), g, source)
             out[...] = problem.place(here.adjoint(dx))
@@ -399,7 +406,7 @@ class Framework(ABC):
         def back(problem: Any, dw: Array) -> Array:
             return weights_from(self._weights(dw, back=True), layout, problem.spec.groups)
 
-        return self._weighted(Convolution, lambda problem: self.way(problem, convert), function, neuron, to, back)
+        return self._weighted(Convolution, lambda problem: self.adapted(problem, convert), function, neuron, to, back)
 
     def transposed_convolution(
         self,
@@ -427,9 +434,9 @@ class Framework(ABC):
                 return dw[:, ::-1, ::-1]
             return weights_from(self._weights(dw, back=True), layout, problem.spec.groups, transposed=True)
 
-        of_bias = lambda here: biased and not here.grown  # noqa: E731
+        of_bias = lambda here: biased and not here.is_padded  # noqa: E731
         return self._weighted(
-            ConvolutionTranspose, lambda problem: self.way(problem, convert), function, neuron, to, back, of_bias
+            ConvolutionTranspose, lambda problem: self.adapted(problem, convert), function, neuron, to, back, of_bias
         )
 
     def fully_connected(self, function: Function, neuron: Callable[[Neuron], Function]) -> Table:
@@ -441,9 +448,9 @@ class Framework(ABC):
         def flat(array: Array) -> Array:
             return array.reshape(len(array), -1)
 
-        def found(problem: Any) -> Way:
+        def found(problem: Any) -> AdaptedCall:
             source, result = problem.source_shape, (problem.source_shape[0], 1, 1, problem.output_channels)
-            return Way({}, flat, lambda dx: dx.reshape(source), lambda y: y.reshape(result), flat, False)
+            return AdaptedCall({}, flat, lambda dx: dx.reshape(source), lambda y: y.reshape(result), flat, False)
 
         def back(problem: Any, dw: Array) -> Array:
             return dw.reshape(problem.weights_shape)
@@ -453,18 +460,18 @@ class Framework(ABC):
     def _weighted(
         self,
         kind: type[Spec],
-        find: Callable[[Any], Way],
+        find: Callable[[Any], AdaptedCall],
         function: Function,
         neuron: Callable[[Neuron], Function],
         to: Callable[[Any, Array], Array],
         back: Callable[[Any, Array], Array],
-        biased: Callable[[Way], bool] = lambda here: True,
+        biased: Callable[[AdaptedCall], bool] = lambda here: True,
     ) -> Table:
         """Return a layer by ``function(x, weights, bias, **keywords)``, with weights as ``to`` returns them.
 
         Where it is not ``biased``, the function takes no bias, which is added to its result.
         """
-        found = planned(find)
+        found = cached_in_problem(find)
 
         def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
             here, after = found(problem), self._activation(neuron, problem)
@@ -884,7 +891,7 @@ class CompilingFramework(Framework):
         return {operation: self._keeping(implementation) for operation, implementation in table.items()}
 
     def _keeping(self, implementation: Implementation) -> Implementation:
-        programs: Callable[[Any], dict[Any, Any]] = planned(lambda problem: {})
+        programs: Callable[[Any], dict[Any, Any]] = cached_in_problem(lambda problem: {})
 
         def run(problem: Any, *inputs: Array, out: Any) -> None:
             token = self._programs.set(programs(problem))

@@ -2,8 +2,8 @@
 
 Each function returns the keyword arguments of the framework's own function, and the size of what it returns, which may
 be larger than the result of the problem: the rest is cut off, and a source gradient is extended with zeros. Where a
-framework has no such arguments, an :class:`mpsref.UnsupportedError` states why; :func:`mpsref.frameworks.grown` and
-:func:`mpsref.frameworks.unpadded` then serve any geometry.
+framework has no such arguments, an :class:`mpsref.UnsupportedError` states why; :func:`mpsref.frameworks.unpadded` and
+:func:`mpsref.frameworks.with_explicit_padding` then serve any geometry.
 
 >>> from mpsref import PoolingAverage
 >>> spec = PoolingAverage(3, 2, offset=(0, 0), edge_mode="clamp", zero_pad_size=1)
@@ -27,7 +27,7 @@ from mpsref import padding
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.frameworks.grown import Sliding, extended, transposed_padding
+from mpsref.frameworks.explicit_padding import Sliding, extended, transposed_padding
 from mpsref.geometry import Window
 from mpsref.kernels import ConvolutionTranspose
 from mpsref.kernels.convolution import WeightedProblem
@@ -35,7 +35,7 @@ from mpsref.operations import Problem
 from mpsref.padding import Placement
 
 
-class Words(NamedTuple):
+class CallArguments(NamedTuple):
     """Keyword arguments of a framework's function, and the size of its result."""
 
     keywords: dict[str, Any]
@@ -53,7 +53,7 @@ class Words(NamedTuple):
         return extended(g, self.output_size)
 
 
-def pytorch(problem: Problem) -> Words:
+def pytorch(problem: Problem) -> CallArguments:
     """Return the keyword arguments of PyTorch for a problem.
 
     The function is ``avg_pool2d``, ``max_pool2d``, ``lp_pool2d``, ``conv2d`` or ``conv_transpose2d`` of
@@ -67,7 +67,7 @@ def pytorch(problem: Problem) -> Words:
 
     Returns
     -------
-    Words
+    CallArguments
         ``padding``, ``ceil_mode``, ``count_include_pad``, ``divisor_override``, ``output_padding`` and so on.
 
     Raises
@@ -85,7 +85,7 @@ def pytorch(problem: Problem) -> Words:
         _check_value("PyTorch", sliding, problem)
         size = _enough("PyTorch", sliding, _placed(padding.pytorch, sliding, padding=pads))
         keywords = {"stride": strides, "padding": pads, "dilation": dilations, "groups": spec.groups}
-        return Words(keywords, size, sliding.outputs)
+        return CallArguments(keywords, size, sliding.outputs)
     if any(pad > window.kernel // 2 for pad, window in zip(pads, sliding.windows, strict=True)):
         raise UnsupportedError(
             f"the first window of pooling begins {pads} pixels before the image; PyTorch pads pooling by at most half "
@@ -102,7 +102,7 @@ def pytorch(problem: Problem) -> Words:
                 own |= _torch_divisor(problem, sliding, pads)
             elif sliding.padding == "lowest":
                 own["dilation"] = dilations
-            return Words({**keywords, **own, "ceil_mode": ceil_mode}, size, sliding.outputs)
+            return CallArguments({**keywords, **own, "ceil_mode": ceil_mode}, size, sliding.outputs)
         except UnsupportedError as error:
             reason = error
     raise reason
@@ -122,7 +122,7 @@ def _torch_divisor(problem: Problem, sliding: Sliding, pads: Pair) -> dict[str, 
     )
 
 
-def _pytorch_transposed(problem: Problem) -> Words:
+def _pytorch_transposed(problem: Problem) -> CallArguments:
     """Return ``padding`` and ``output_padding`` of a transposed convolution."""
     spec: Any = problem.spec
     assert isinstance(problem, WeightedProblem)
@@ -148,10 +148,10 @@ def _pytorch_transposed(problem: Problem) -> Words:
         "output_padding": rests,
         "groups": spec.groups,
     }
-    return Words(keywords, (returned[0], returned[1]), size)
+    return CallArguments(keywords, (returned[0], returned[1]), size)
 
 
-def tensorflow(problem: Problem) -> Words:
+def tensorflow(problem: Problem) -> CallArguments:
     """Return the keyword arguments of TensorFlow for a problem, with the padding "SAME" or "VALID".
 
     The function is ``avg_pool2d``, ``max_pool2d``, ``conv2d`` or ``conv2d_transpose`` of ``tf.nn``.
@@ -163,7 +163,7 @@ def tensorflow(problem: Problem) -> Words:
 
     Returns
     -------
-    Words
+    CallArguments
         ``ksize``, ``strides``, ``padding``, ``dilations``, and ``output_shape`` of a transposed convolution.
 
     Raises
@@ -181,7 +181,9 @@ def tensorflow(problem: Problem) -> Words:
                 f"{words.output_size} pixels, and its transpose takes no other source"
             )
         assert isinstance(problem, WeightedProblem)
-        return Words(words.keywords | {"output_shape": problem.result_image}, problem.result_size, problem.result_size)
+        return CallArguments(
+            words.keywords | {"output_shape": problem.result_image}, problem.result_size, problem.result_size
+        )
     sliding = Sliding.of(problem)
     strides, dilations = _strides(sliding), _dilations(sliding)
     if sliding.padding == "none":
@@ -199,7 +201,7 @@ def tensorflow(problem: Problem) -> Words:
             _check_value("TensorFlow", sliding, problem)
             if sliding.padding == "counted" and not _same_divisors(problem, sliding, "clamp", (0, 0)):
                 raise UnsupportedError("average pooling of TensorFlow counts the pixels inside the image alone")
-            return Words(keywords | {"padding": name}, size, sliding.outputs)
+            return CallArguments(keywords | {"padding": name}, size, sliding.outputs)
         except UnsupportedError as error:
             reason = error
     raise reason
@@ -208,7 +210,7 @@ def tensorflow(problem: Problem) -> Words:
 OnnxStyle: TypeAlias = Literal["pads", "auto_pad", "ceil_mode"]
 
 
-def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
+def onnx(problem: Problem, style: OnnxStyle = "pads") -> CallArguments:
     """Return the attributes of an ONNX operator for a problem.
 
     The operator is ``AveragePool``, ``MaxPool``, ``LpPool``, ``Conv`` or ``ConvTranspose``.
@@ -223,7 +225,7 @@ def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
 
     Returns
     -------
-    Words
+    CallArguments
         ``kernel_shape``, ``strides``, ``pads`` (top, left, bottom, right), ``ceil_mode`` and so on.
 
     Raises
@@ -238,7 +240,7 @@ def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
         pads = words.keywords["padding"]
         rests = words.keywords["output_padding"]
         kernel = {"kernel_shape": spec.size, "strides": words.keywords["stride"], "group": words.keywords["groups"]}
-        return Words({**kernel, "pads": (*pads, *pads), "output_padding": rests}, *words[1:])
+        return CallArguments({**kernel, "pads": (*pads, *pads), "output_padding": rests}, *words[1:])
     sliding = Sliding.of(problem)
     before = _symmetric("ONNX", sliding)
     after = tuple(
@@ -267,7 +269,7 @@ def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
             if not _onnx_divisors(problem, sliding, pads, include):
                 continue
             keywords["count_include_pad"] = include
-        return Words(keywords, size, sliding.outputs)
+        return CallArguments(keywords, size, sliding.outputs)
     raise UnsupportedError(
         f"the windows reach {before} pixels before and {after} behind the image; "
         + (
@@ -310,7 +312,7 @@ def _onnx_divisors(problem: Problem, sliding: Sliding, pads: tuple[int, int, int
     return counts == _divisors(problem, sliding)
 
 
-def jax(problem: Problem) -> Words:
+def jax(problem: Problem) -> CallArguments:
     """Return the keyword arguments of JAX for a problem.
 
     The function is ``jax.lax.conv_general_dilated`` or ``jax.lax.reduce_window``, on (H, W) alone: a caller adds the
@@ -324,7 +326,7 @@ def jax(problem: Problem) -> Words:
 
     Returns
     -------
-    Words
+    CallArguments
         ``window_strides``, ``padding`` ((top, bottom), (left, right)), dilations; the result has the size of the
         problem.
 
@@ -353,7 +355,7 @@ def jax(problem: Problem) -> Words:
             "padding": tuple(pads),
             "lhs_dilation": strides,
         }
-        return Words(
+        return CallArguments(
             {**keywords, "rhs_dilation": (1, 1), "feature_group_count": spec.groups},
             problem.result_size,
             problem.result_size,
@@ -372,7 +374,7 @@ def jax(problem: Problem) -> Words:
             "window_dimensions": tuple(window.kernel for window in sliding.windows),
             "window_dilation": _dilations(sliding),
         }
-    return Words(keywords, sliding.outputs, sliding.outputs)
+    return CallArguments(keywords, sliding.outputs, sliding.outputs)
 
 
 def _strides(sliding: Sliding) -> Pair:

@@ -32,7 +32,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels.movement import Gather, Readers, index, readers
 from mpsref.kernels.one_image import ReadsShape
 from mpsref.kernels.reference import ErrorBound, selected
-from mpsref.operations import ImageProblem, operation, planned, shape_only
+from mpsref.operations import ImageProblem, cached_in_problem, operation, shape_only
 
 Edge: TypeAlias = Literal["zero", "clamp", "mirror", "mirrorwithedge", "constant"]
 
@@ -109,7 +109,7 @@ class PadProblem(ImageProblem):
         )
         return n, height, width, channels
 
-    @planned
+    @cached_in_problem
     def gather(self) -> Gather:
         """Return what each element of the padded image reads of the image, -1 where it is filled."""
         y, x, c = (
@@ -147,7 +147,7 @@ class PadGradient(
 ):
     """``gradient`` of padding."""
 
-    @planned
+    @cached_in_problem
     def readers(self) -> tuple[Readers, Readers, Readers]:
         """Return, for y, x and channel, the elements of the padded image that are copies of each element."""
         y, x, c = (readers(read, length) for read, length in zip(self.gather(), self.source_shape[1:], strict=True))

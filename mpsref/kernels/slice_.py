@@ -23,7 +23,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels.movement import Gather, index
 from mpsref.kernels.one_image import ReadsShape
 from mpsref.kernels.reference import selected
-from mpsref.operations import ImageProblem, operation, planned, shape_only
+from mpsref.operations import ImageProblem, cached_in_problem, operation, shape_only
 
 Size: TypeAlias = tuple[int | None, int | None, int | None]
 """Height, width, channels; ``None`` is "to the end"."""
@@ -100,7 +100,7 @@ class SliceProblem(ImageProblem):
 class SliceForward(SliceProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "part_shape"}):
     """``forward`` of a slice."""
 
-    @planned
+    @cached_in_problem
     def gather(self) -> Gather:
         """Return what each element of the slice reads."""
         lengths = zip(self.part_shape[1:], self.spec.offset, self.source_shape[1:], strict=True)
@@ -113,7 +113,7 @@ class SliceGradient(
 ):
     """``gradient`` of a slice."""
 
-    @planned
+    @cached_in_problem
     def gather(self) -> Gather:
         """Return what each element of dx reads of g."""
         lengths = zip(self.source_shape[1:], self.spec.offset, self.part_shape[1:], strict=True)

@@ -71,7 +71,7 @@ def plain_mean(x: Tensor, kernel_size: Any, stride: Any, padding: Any, **words: 
     return windows.mean((4, 5), dtype=np.float32)
 
 
-def no_padding(problem: Any) -> frameworks.Words:
+def no_padding(problem: Any) -> frameworks.CallArguments:
     words = frameworks.pytorch(problem)
     if words.keywords["padding"] != (0, 0) or words.keywords["ceil_mode"]:
         raise UnsupportedError("no padding")
@@ -212,11 +212,11 @@ def test_a_missing_framework_and_its_extra() -> None:
 def test_ways() -> None:
     spec = PoolingMax(3, 2, edge_mode="clamp")
     problem = spec.problems["forward"](spec, (1, 6, 6, 1), (3, 3))
-    assert not frameworks.way(problem, frameworks.pytorch).grown
+    assert not frameworks.adapted(problem, frameworks.pytorch).is_padded
     spec = PoolingMax(3, 1, offset=(-2, 4))
     problem = spec.problems["forward"](spec, (1, 6, 6, 1), (4, 9))
-    found = frameworks.way(problem, frameworks.pytorch)
-    assert found.grown
+    found = frameworks.adapted(problem, frameworks.pytorch)
+    assert found.is_padded
     assert found.keywords["padding"] == (0, 0)
     assert found.copy(np.ones((1, 6, 6, 1))).shape == (1, 6, 11, 1)
 
@@ -228,7 +228,7 @@ def test_a_transposed_convolution_without_words_is_computed_whole(method: str) -
     problem = spec.problems[method](spec, (1, 3, 4, 1), 1, **{size: (5, 5)})
     with pytest.raises(UnsupportedError):
         frameworks.pytorch(problem)
-    found = frameworks.transposed_way(problem, frameworks.pytorch)
-    assert found.grown
+    found = frameworks.adapted_transposed(problem, frameworks.pytorch)
+    assert found.is_padded
     assert found.keywords["padding"] == found.keywords["output_padding"] == (0, 0)
     assert found.extend(np.ones((1, 5, 5, 1))).shape == (1, 6, 9, 1)

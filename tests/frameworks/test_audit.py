@@ -1156,7 +1156,7 @@ class Positions(nn.Embedding):  # type: ignore[misc]
         return self.weight[: x.shape[-1]]
 
 
-class Words(nn.Module):  # type: ignore[misc]
+class CallArguments(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.words, self.positions = nn.Embedding(20, 8), Positions(12, 8)
@@ -1205,7 +1205,7 @@ class Doubled(nn.ReLU):  # type: ignore[misc]
 
 
 SUBCLASSES: dict[str, tuple[Any, Any]] = {
-    "positions": (Words, torch.randint(0, 12, (2, 7))),
+    "positions": (CallArguments, torch.randint(0, 12, (2, 7))),
     "cosine": (lambda: nn.Sequential(nn.Linear(5, 6), Cosine(6, 4, bias=False)), images(3, 5)),
     "equalized": (lambda: nn.Sequential(nn.Linear(5, 6), Equalized(6, 4)), images(3, 5)),
     "over channels": (lambda: nn.Sequential(nn.Conv2d(3, 6, 1), OverChannels(6)), images(2, 3, 6, 6)),

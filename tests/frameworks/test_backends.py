@@ -100,7 +100,7 @@ AGREE = rows("""
     tensorflow: Convolution.gradient_weights:n1h5w6c4,k3x2,s2x1,co4,groups2,float32,seed=1
     tensorflow: Convolution.gradient_weights:n1h7w7c2,k3x3,d2x2,co2,float32,seed=1
 """)
-"""Windows before the image and behind it, grown images, slopes of a matrix, labels of any sum, a row for each image."""
+"""Windows before the image and behind it, padded images, slopes of a matrix, labels of any sum, a row an image."""
 
 
 @pytest.mark.parametrize(("name", "case"), AGREE)

@@ -43,7 +43,7 @@ def test_there_are_forward_passes_alone() -> None:
 
 
 def test_attributes_of_onnx_pool() -> None:
-    """Both ways: an overhanging last window by attributes, a window outside of the image on a grown image."""
+    """Both ways: an overhanging last window by attributes, a window outside of the image on a padded image."""
     x = np.random.default_rng(0).standard_normal((2, 7, 6, 3)).astype(np.float32)
     for pool, size in ((mpsref.PoolingMax(3, 2, edge_mode="clamp"), (4, 3)), (mpsref.PoolingMax(2, offset=-3), (4, 4))):
         expected = pool.forward(x, size, backend="reference")

@@ -89,8 +89,8 @@ def test_maxima_of_tensorflow(backend: str) -> None:
 def test_no_image_holds_the_padding_of_mpsgraph() -> None:
     inside, outside = (GraphPoolingMax(2, 2, offset) for offset in (1, 0))
     problem = inside.problems["forward"](inside, (1, 4, 4, 1), (2, 2))
-    assert frameworks.grown(problem).rows.tolist() == [0, 1, 2, 3]
+    assert frameworks.with_explicit_padding(problem).rows.tolist() == [0, 1, 2, 3]
     with pytest.raises(
         UnsupportedError, match="taps lie outside the image, where MPSGraph's max pooling reads nothing"
     ):
-        frameworks.grown(outside.problems["forward"](outside, (1, 4, 4, 1), (2, 2)))
+        frameworks.with_explicit_padding(outside.problems["forward"](outside, (1, 4, 4, 1), (2, 2)))

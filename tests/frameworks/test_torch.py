@@ -31,7 +31,7 @@ BATCH = ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient"
 def test_operation(operation: Operation) -> None:
     """On contiguous tensors every operation agrees, with parameters as users of PyTorch write them."""
     backend = replace(mpsref_torch.backend, layouts=("nchw",))
-    cases = checker.random_cases(operation, ("float32",), 10, 0, backend.layouts, few=True)
+    cases = checker.random_cases(operation, ("float32",), 10, 0, backend.layouts, compiles_each_problem=True)
     outcomes = [run_case(case, backend) for case in cases]
     assert not [outcome.message for outcome in outcomes if outcome.status == "failed"]
     refused = operation.spec_type is mpsref.Dropout and operation.method != "gradient"  # PyTorch has other random bits

@@ -106,7 +106,9 @@ def test_a_check_names_the_wrong_gradient() -> None:
 def test_the_default_check_tries_a_case_that_shows_it() -> None:
     (finding,) = (one for one in FINDINGS if one.script == "torch_compile_avg_pool2d")
     operation = operation_named("PoolingAverage.gradient")
-    cases = checker.random_cases(operation, ("float32",), inductor.DISTINCT, 0, backend.layouts, few=True)
+    cases = checker.random_cases(
+        operation, ("float32",), inductor.DISTINCT, 0, backend.layouts, compiles_each_problem=True
+    )
     chosen = checker._chosen(checker.layer_cases(operation), backend, checker.CASES)
     concerned = (case for case in (*chosen, *cases) if finding.concerns(case.problem, ()))
     assert any(run_case(case, backend).status == "failed" for case in concerned)

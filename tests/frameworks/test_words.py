@@ -14,7 +14,7 @@ from mpsref import frameworks, padding
 from mpsref.conformance import data, families
 from mpsref.conformance.runner import references
 from mpsref.errors import UnsupportedError
-from mpsref.frameworks import Selection, Words
+from mpsref.frameworks import CallArguments, Selection
 from mpsref.registry import Operation, Problem
 
 POOLING = (mpsref.PoolingAverage, mpsref.PoolingMax, mpsref.PoolingL2Norm)
@@ -53,7 +53,7 @@ def worded(problem: Any) -> list[Problem]:
     return [problem, replace(problem, spec=near, output_size=size)]
 
 
-def onnx_result(problem: Any, words: Words, inputs: tuple[Any, ...]) -> Any:
+def onnx_result(problem: Any, words: CallArguments, inputs: tuple[Any, ...]) -> Any:
     """What ONNX Runtime computes with these attributes, in float32."""
     import onnx
     import onnxruntime
@@ -160,7 +160,7 @@ def test_grown_image_serves_any_geometry(operation: Operation) -> None:
     copies = 0
     for problem in drawn(operation):
         x, *others = data.inputs(problem, "float64", "exact", 3)
-        image = frameworks.grown(problem)
+        image = frameworks.with_explicit_padding(problem)
         grown = image.copy(x)
         copies += grown is not x
         inside = frameworks.without_padding(problem)

@@ -464,7 +464,7 @@ def shown(values: set[Any]) -> str:
     return ", ".join(f"{one:,}" if type(one) is int else str(one) or "none" for one in known)
 
 
-def planned(module: Any, opened: Collection, rounds: int) -> set[str]:
+def kernels_to_run(module: Any, opened: Collection, rounds: int) -> set[str]:
     """Return the functions that cases and findings of a collection launch, by some draws, without launching them.
 
     A case is drawn again while a function is missing in one of the files that it launched functions of.

@@ -63,7 +63,7 @@ def test_every_function_is_run_or_has_a_reason(name):
     module, made = opened(name, "")
     made = type(made)(made.marker_file, dry=True)
     reasons = collection.without_launch(module, made)
-    reached = collection.planned(module, made, 60)
+    reached = collection.kernels_to_run(module, made, 60)
     assert not made.written().keys() - reached - reasons.keys()
     assert not reached & reasons.keys()
     assert len(reasons) < 0.25 * len(made.written())

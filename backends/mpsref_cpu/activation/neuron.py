@@ -9,7 +9,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import CompiledForm, Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
@@ -27,7 +27,7 @@ def block_of(form: CompiledForm) -> int:
     return len(form.slopes) if isinstance(form, Prelu) else BLOCK
 
 
-@planned
+@cached_in_problem
 def _plan(neuron: Neuron) -> tuple[CompiledForm, int]:
     """Return a neuron for compiled code, and the values of a chunk."""
     form = compiled_form(neuron)

@@ -21,7 +21,7 @@ from mpsref.kernels.convolution import (
     WeightedProblem,
 )
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref_cpu.convolution.index_lists import ListBlock, ListSizes
 from mpsref_cpu.convolution.microkernels import LANES
 from mpsref_cpu.convolution.tap_groups import Span, Table, TapGroups, by_used_taps, span
@@ -98,7 +98,7 @@ class ConvolutionPlan:
     products: int
 
 
-@planned
+@cached_in_problem
 def plan(problem: WeightedForward | GradientData) -> ConvolutionPlan:
     """Return how ``problem`` is computed."""
     forward = isinstance(problem, WeightedForward)

@@ -15,7 +15,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import ConvolutionGradientWeights, GradientWeights
 from mpsref.kernels.convolution_transpose import TransposeGradientWeights
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
 from mpsref_cpu.convolution.depthwise import reduce_depthwise
 from mpsref_cpu.convolution.index_lists import SEQUENCE, ListSizes, ReductionChunks
@@ -62,7 +62,7 @@ class WeightGradientPlan:
     products: int
 
 
-@planned
+@cached_in_problem
 def plan(problem: GradientWeights) -> WeightGradientPlan:
     """Return how ``problem`` is computed."""
     exchanged = isinstance(problem, TransposeGradientWeights)

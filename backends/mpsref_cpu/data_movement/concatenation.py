@@ -9,18 +9,18 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import copy_channels
-from mpsref_cpu.half import of_stored
+from mpsref_cpu.half import copies_bits
 from mpsref_cpu.threads import as_storage, for_rows
 
 
-@of_stored
+@copies_bits
 def forward(problem: ConcatenationForward, *xs: Array, out: Array) -> None:
     """Fill ``out`` with all sources."""
     for offset, c, x in zip(problem.offsets, problem.channels, xs, strict=True):
         _copy(x.astype(out.dtype, copy=False), out, (c, 0, out.shape[3], offset, c, problem.spec.aligned(c)))
 
 
-@of_stored
+@copies_bits
 def gradient(problem: ConcatenationGradient, g: Array, out: Any) -> None:
     """Fill each array of ``out`` with its slice of g."""
     outs = out if isinstance(out, tuple) else (out,)

@@ -9,16 +9,16 @@ from mpsref.kernels.movement import Gather, Readers
 from mpsref.kernels.pad import Pad, PadForward, PadGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import gather, gather_sums
-from mpsref_cpu.half import in_float32, of_stored
+from mpsref_cpu.half import copies_bits, in_float32
 
 
-@of_stored
+@copies_bits
 def forward(problem: PadForward, x: Array, out: Array) -> None:
     """Fill ``out`` with the padded image."""
     gather(problem.gather(), problem.fills(x.dtype), x, out)
 
 
-@of_stored
+@copies_bits
 def gradient(problem: PadGradient, g: Array, out: Array) -> None:
     """Fill ``out`` with dx."""
     table = problem.readers()

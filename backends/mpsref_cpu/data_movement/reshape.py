@@ -6,10 +6,10 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.reshape import Reshape, ReshapeProblem, reshape
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.data_movement.gather import copy
-from mpsref_cpu.half import of_stored
+from mpsref_cpu.half import copies_bits
 
 
-@of_stored
+@copies_bits
 def forward(problem: ReshapeProblem, source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source``; the gradient does the same."""
     if problem.spec.element_order == "CHW":

@@ -27,7 +27,7 @@ from mpsref.kernels.batch_normalization import (
     StatisticsGradient,
 )
 from mpsref.kernels.neuron import Neuron
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import slope, split, value
 from mpsref_cpu.activation.neuron import activate, differentiate
@@ -62,7 +62,7 @@ class BatchPlan(NamedTuple):
     zeros: Array
 
 
-@planned
+@cached_in_problem
 def _plan(problem: BatchProblem) -> BatchPlan:
     channels = problem.channels
     strip = channels * max(1, STRIP // channels)

@@ -18,7 +18,7 @@ from mpsref.kernels.cross_channel_normalization import (
     CrossChannelNormalization,
     CrossChannelProblem,
 )
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.normalization.window_sums import Halo, clear, sum_line, whole_vectors
@@ -44,7 +44,7 @@ def gradient(problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> N
     for_rows(_gradient, lines, g, x, out, like, sizes, factors)
 
 
-@planned
+@cached_in_problem
 def _plan(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, ...], int, Array]:
     """Return (pixels, channels, pixels of a line, halo before and after), parameters, number of lines.
 

@@ -22,7 +22,7 @@ from mpsref.kernels.group_normalization import (
     NormalizationForward,
     NormalizationGradient,
 )
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import Identity
 from mpsref_cpu.compiling import compiled, inlined
@@ -52,7 +52,7 @@ class GroupSizes(NamedTuple):
     """The number of chunks of an image."""
 
 
-@planned
+@cached_in_problem
 def _sizes(problem: GroupsProblem) -> GroupSizes:
     _, height, width, channels = problem.source_shape
     pixels = height * width

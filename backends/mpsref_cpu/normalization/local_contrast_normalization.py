@@ -16,7 +16,7 @@ from mpsref.kernels.local_contrast_normalization import (
     LocalContrastGradient,
     LocalContrastNormalization,
 )
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.normalization.window_sums import (
@@ -43,7 +43,7 @@ def gradient(problem: LocalContrastGradient, g: Array, x: Array, out: Array) -> 
     for_rows(_gradient, out.shape[0] * out.shape[1], g, x, out, *_plan(problem))
 
 
-@planned
+@cached_in_problem
 def _plan(problem: LocalContrastForward | LocalContrastGradient) -> tuple[ImageWindows, tuple[float, ...]]:
     """Return the windows; and alpha, beta, delta, p0, pm, ps, 1 / N."""
     spec = problem.spec

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.spatial_normalization import SpatialForward, SpatialGradient, SpatialNormalization
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.normalization.window_sums import (
@@ -43,7 +43,7 @@ def gradient(problem: SpatialGradient, g: Array, x: Array, out: Array) -> None:
     for_rows(_gradient, out.shape[0] * out.shape[1], g, x, out, *_plan(problem))
 
 
-@planned
+@cached_in_problem
 def _plan(problem: SpatialForward | SpatialGradient) -> tuple[Array, ImageWindows, tuple[float, ...]]:
     """Return an empty array of the dtype of the sums; the windows; beta, delta, alpha / N and 2 alpha beta / N."""
     spec, windows = problem.spec, ImageWindows.of(problem)

@@ -15,7 +15,7 @@ from numba.extending import overload
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, generic, inlined, uncounted
 from mpsref_cpu.data_movement.gather import copy
@@ -70,7 +70,7 @@ SUMMED = 4
 FORMULAS = {"add": Sum, "subtract": Sum, "multiply": Product, "divide": Quotient}
 
 
-@planned
+@cached_in_problem
 def _formula(spec: Arithmetic) -> Any:
     q = -spec.secondary_scale if spec.operation == "subtract" else spec.secondary_scale
     numbers = spec.primary_scale, q, spec.bias, spec.minimum_value, spec.maximum_value

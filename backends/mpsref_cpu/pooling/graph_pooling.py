@@ -12,7 +12,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.graph_pooling import GraphPoolingForward, GraphPoolingGradient, GraphPoolingMax, Numbered
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     """An empty vector of the dtype of the sums."""
 
 
-@planned
+@cached_in_problem
 def _plan(problem: GraphPoolingForward | GraphPoolingGradient) -> Plan:
     rows, columns = (
         table._replace(first=table.first.astype(np.int64), number=table.number.astype(np.int64), base=table.base.copy())

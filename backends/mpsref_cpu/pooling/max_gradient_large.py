@@ -22,7 +22,7 @@ from mpsref import tables
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import Window
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
 from mpsref_cpu.simd.keys import LAST_PLACE, NO_KEY, key, place_of
@@ -100,7 +100,7 @@ def serves(problem: PoolingGradient) -> bool:
     return rows.dilation <= problem.source_shape[1] and columns.dilation <= problem.source_shape[2]
 
 
-@planned
+@cached_in_problem
 def _plan(problem: PoolingGradient) -> LargeMaxPlan:
     geometry = zip(problem.spec.windows, problem.reads(), problem.touching(), problem.source_shape[1:3], strict=True)
     rows, columns = (Axis.of(*known) for known in geometry)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
@@ -85,7 +85,7 @@ class SmallMaxPlan(NamedTuple):
     """Chunks where rows of sums are kept apart."""
 
 
-@planned
+@cached_in_problem
 def _plan(problem: PoolingGradient) -> SmallMaxPlan:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (WindowPixels.of(touching) for touching in problem.touching())

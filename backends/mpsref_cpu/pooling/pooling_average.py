@@ -12,7 +12,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import WeightTable
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient, PoolingAverage
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
 from mpsref_cpu.compiling import compiled
@@ -32,7 +32,7 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     for_rows(_average, n * height, source, row, out, sizes, axes)
 
 
-@planned
+@cached_in_problem
 def _plan(problem: AverageForward | AverageGradient) -> tuple[Axes, int, int]:
     """Return the axes of a problem, and the numbers of rows and columns of its source."""
     y, x = problem.runs()

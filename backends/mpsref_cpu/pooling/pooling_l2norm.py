@@ -18,7 +18,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import WeightTable
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_l2norm import PoolingL2Norm
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Reads, Touching
 from mpsref_cpu.compiling import compiled, uncounted
@@ -55,13 +55,13 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     for_rows(_gradient, plan.chunks, g, x, out, (*g.shape[1:3], *out.shape[1:]), plan)
 
 
-@planned
+@cached_in_problem
 def _forward_plan(problem: PoolingForward) -> Axes:
     (axes,) = _axes(problem, [_of_windows(reads) for reads in problem.reads()])
     return axes
 
 
-@planned
+@cached_in_problem
 def _gradient_plan(problem: PoolingGradient) -> GradientPlan:
     reads, (y, x) = problem.reads(), problem.touching()
     of_pixels = [_of_pixels(one, touching) for one, touching in zip(reads, (y, x), strict=True)]

@@ -15,7 +15,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_max import PoolingMax
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, internal
 from mpsref_cpu.pooling import max_gradient_large, max_gradient_small
@@ -42,7 +42,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     algorithm.gradient(problem, g, x, out)
 
 
-@planned
+@cached_in_problem
 def _tables(problem: PoolingForward) -> tuple[Windows, Windows, Groups]:
     rows, columns = (Windows.of(reads).distinct() for reads in problem.reads())
     alone = (columns.before > 0) | (columns.after > 0)

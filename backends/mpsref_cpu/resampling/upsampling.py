@@ -7,22 +7,22 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather
 from mpsref.kernels.upsampling import SampledProblem, UpsamplingBilinear, UpsamplingNearest
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.data_movement.gather import gather
-from mpsref_cpu.half import of_stored
+from mpsref_cpu.half import copies_bits
 from mpsref_cpu.resampling.interpolation import resample
 from mpsref_cpu.threads import for_rows
 
 
-@of_stored
+@copies_bits
 def nearest(problem: SampledProblem, x: Array, out: Array) -> None:
     """Fill ``out`` with copies of pixels."""
     gather(_table(problem), np.zeros(out.shape[3], out.dtype), x, out)
 
 
-@planned
+@cached_in_problem
 def _table(problem: SampledProblem) -> Gather:
     """Return the pixels to copy, writeable as in other tables: for read-only ones all would be compiled again."""
     y_axis, x_axis = (axis.forward().first.copy() for axis in problem.axes)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.kernels.loss import Loss
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.elementary import exp_below, log, log1p_below, quotient, sigmoid
 
@@ -155,7 +155,7 @@ class KullbackLeiblerDivergence(Parameters):
 FORMS = {form.__name__.lower(): form for form in Parameters.__subclasses__()}
 
 
-@planned
+@cached_in_problem
 def compiled_form(loss: Loss) -> Parameters:
     """Return a loss for compiled code."""
     a, b = loss.smoothing

@@ -23,7 +23,7 @@ from mpsref.kernels.optimizers import (
     SGDStep,
     StochasticGradientDescent,
 )
-from mpsref.operations import planned
+from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.threads import as_storage, for_rows
@@ -45,7 +45,7 @@ class Preparation(NamedTuple):
     scale: Any
 
 
-@planned
+@cached_in_problem
 def _preparation(optimizer: Optimizer) -> Preparation:
     """Return the preparation of ``optimizer`` in float32."""
     bounds = optimizer.gradient_clip_min, optimizer.gradient_clip_max

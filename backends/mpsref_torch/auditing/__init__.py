@@ -13,7 +13,7 @@ from mpsref.frameworks.adapter import Tensor
 if TYPE_CHECKING:
     from mpsref.conformance.audit import Audit
     from mpsref.operations import Problem
-    from mpsref_torch.auditing.layer import Seen
+    from mpsref_torch.auditing.layer import RecordedCall
 
 __all__ = ["audit"]
 
@@ -114,7 +114,7 @@ def audit(
     runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"
     cases: dict[object, tuple[str, str]] = {}
 
-    def small(seen: Seen, problem: Problem) -> tuple[str, str]:
+    def small(seen: RecordedCall, problem: Problem) -> tuple[str, str]:
         """Return a small case; one search for layers of the same kind."""
         from mpsref_torch.auditing.again import small_case
 

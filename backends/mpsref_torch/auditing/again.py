@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from mpsref.backend import Backend
 from mpsref.conformance.audit import smallest
 from mpsref.frameworks.adapter import Function, Tensor
-from mpsref_torch.auditing.layer import Seen
+from mpsref_torch.auditing.layer import RecordedCall
 from mpsref_torch.auditing.normalizing import ByKernel
 from mpsref_torch.operations import table
 from mpsref_torch.run import Torch
@@ -34,7 +34,7 @@ class Again(Torch):
         return types.SimpleNamespace(**{**vars(F), **self.own})
 
 
-def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bool) -> tuple[str, str]:
+def small_case(seen: RecordedCall, method: str, dtype: str, device: str, *, compiles: bool) -> tuple[str, str]:
     """Return the string of a small case in which a layer is wrong, and the command that runs it again.
 
     Both are empty if no small case is wrong; the command is empty if no installed backend runs the layer.
@@ -56,7 +56,7 @@ def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bo
     return str(case), replay
 
 
-def _functions(seen: Seen) -> dict[str, Function] | None:
+def _functions(seen: RecordedCall) -> dict[str, Function] | None:
     """Return what runs instead of functions of PyTorch, or ``None`` for a module that cannot run on other images."""
     layer, kind, module = seen.translated, seen.kind, seen.module
     of_rows = isinstance(layer, ByKernel) and layer.of_rows

@@ -18,7 +18,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance import derivative
 from mpsref.conformance.audit import Compared
 from mpsref.frameworks.adapter import Tensor
-from mpsref_torch.auditing.layer import Seen
+from mpsref_torch.auditing.layer import RecordedCall
 from mpsref_torch.auditing.sampled import array
 
 
@@ -43,13 +43,13 @@ class Context:
 class Applied:
     """One call of a ``torch.autograd.Function``."""
 
-    seen: Seen
+    seen: RecordedCall
     cls: Any
     arguments: tuple[Any, ...]
     outputs: list[Tensor]
     """Copies of the results."""
     random: Tensor
-    covered: Seen | None = None
+    covered: RecordedCall | None = None
     """The module that only calls it, if that was compared as a whole."""
     g: tuple[Any, ...] = ()
     """Copies of the gradients of the results."""

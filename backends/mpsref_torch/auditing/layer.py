@@ -93,7 +93,7 @@ class Translated(ABC):
 
 
 @dataclass(eq=False)
-class Seen(Step):
+class RecordedCall(Step):
     """One call of a known function."""
 
     kind: str = ""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from mpsref.frameworks.adapter import Tensor
-from mpsref_torch.auditing.layer import Seen, Translated
+from mpsref_torch.auditing.layer import RecordedCall, Translated
 from mpsref_torch.auditing.sampled import Draw
 
 ROUNDINGS = {"products": 0, "sums": 0, "means": 4}
@@ -94,7 +94,7 @@ class Repetition:
     translate: Callable[..., Translated]
     args: tuple[Any, ...]
     keywords: dict[str, Any]
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[RecordedCall] = field(default_factory=list)
     g: Like | None = None
     """The gradient of the result, once there was one."""
     context: tuple[str, bool, Any] = ("cpu", False, None)
@@ -152,7 +152,7 @@ def _described(one: Any) -> Any:
     return id(one) if isinstance(one, torch.Tensor) else one if isinstance(one, Like) else str(one)
 
 
-def _source(seen: Seen, g: Like, fresh: dict[str, Tensor], generator: torch.Generator) -> Tensor:
+def _source(seen: RecordedCall, g: Like, fresh: dict[str, Tensor], generator: torch.Generator) -> Tensor:
     """Return the gradient of the result; no sum of it, or of its products with the input, is small by chance."""
     if seen.again == "balanced":
         positive = (fresh["x"].detach() > 0).cpu().to(torch.float32)
@@ -168,7 +168,7 @@ def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
     return found.add_(found >= 0).to(torch.float32)
 
 
-def _values(seen: Seen, like: Like, generator: torch.Generator) -> Tensor:
+def _values(seen: RecordedCall, like: Like, generator: torch.Generator) -> Tensor:
     """Return the numbers of an argument."""
     kind, again = seen.kind, seen.again
     if again == "pieces":

@@ -28,7 +28,7 @@ from mpsref.kernels.reference import UNIT_ROUNDOFF
 from mpsref_torch.auditing import custom, replay
 from mpsref_torch.auditing.custom import Applied
 from mpsref_torch.auditing.functions import Known, has_own_forward, known_function, name_of, of_module
-from mpsref_torch.auditing.layer import DTYPES, RULES, Seen, Translated, rules_on
+from mpsref_torch.auditing.layer import DTYPES, RULES, RecordedCall, Translated, rules_on
 from mpsref_torch.auditing.moves import CONVERSIONS, MOVES
 from mpsref_torch.auditing.replay import Like, Repetition, changed, joined, numbers
 from mpsref_torch.auditing.sampled import Draw
@@ -58,7 +58,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     def __init__(self, model: nn.Module, draw: Draw, *, compiles: bool = False) -> None:
         super().__init__()
-        self.seen: list[Seen] = []
+        self.seen: list[RecordedCall] = []
         self.rules: tuple[str, ...] = RULES
         """Those of the devices of all layers."""
         self.others: Counter[tuple[str, str]] = Counter()
@@ -94,7 +94,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 module.register_forward_hook(self._leaving(module, known), with_kwargs=True, always_call=True),
             ]
 
-    def compared(self) -> list[Seen]:
+    def compared(self) -> list[RecordedCall]:
         """Return the calls; those that a checkpoint repeats in the backward pass only if they got gradients."""
         covered = {one.seen for one in self._applied.values() if one.covered is not None}
         seen = [one for one in self.seen if one not in covered and not one.is_silent]
@@ -146,10 +146,12 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             if cls is not None and custom.of_pytorch(cls):
                 if "CompiledFunction" in name:
                     continue  # what torch.compile made of a layer, which is compared
-                self.seen.append(Seen(place, name, reasons=["a part of PyTorch whose backward pass is in Python"]))
+                self.seen.append(
+                    RecordedCall(place, name, reasons=["a part of PyTorch whose backward pass is in Python"])
+                )
                 continue
             why = "its backward: it is not Python" if cls is None else "its backward: it was applied before the audit"
-            self.seen.append(Seen(place, name, reasons=[why], required=True))
+            self.seen.append(RecordedCall(place, name, reasons=[why], required=True))
 
     def _arrives(self, name: str, k: int, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
         g = grad_inputs[k]
@@ -337,7 +339,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
 
     def _listed(self, place: str, function: str, shape: tuple[int, ...], reason: str) -> None:
         """List what is not compared, once for each place."""
-        row = Seen(place, function, shape, reasons=[reason])
+        row = RecordedCall(place, function, shape, reasons=[reason])
         if not any((one.place, one.function, one.reasons) == (place, function, [reason]) for one in self.seen):
             self.seen.append(row)
 
@@ -355,7 +357,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
             return None
         x = given[0]
         name = getattr(function, "__name__", "_") if module is None else type(module).__name__
-        seen = Seen(
+        seen = RecordedCall(
             self._place(module),
             kind if name.startswith("_") or name == "fn" or "." in name else name,
             tuple(x.shape),
@@ -481,7 +483,7 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         with self._own():
             copies = [one.detach().clone() for one in results]
         x = next((one for one in arguments if isinstance(one, torch.Tensor)), results[0])
-        seen = Seen(f"{path} {custom.where(cls)}".strip(), cls.__qualname__, tuple(x.shape), required=True)
+        seen = RecordedCall(f"{path} {custom.where(cls)}".strip(), cls.__qualname__, tuple(x.shape), required=True)
         wanted = [k for k, one in enumerate(arguments) if isinstance(one, torch.Tensor) and one.requires_grad]
         applied = Applied(seen, cls, kept, copies, random, wanted=wanted)
         tensors = [k for k, one in enumerate(arguments) if isinstance(one, torch.Tensor)]
@@ -540,12 +542,12 @@ REDUCED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Unit roundoff of the types that are less precise than float32."""
 
 
-def _is_product(seen: Seen) -> bool:
+def _is_product(seen: RecordedCall) -> bool:
     """Return whether autocast rounds the arguments."""
     return seen.again == "products" or seen.kind == "scaled_dot_product_attention"
 
 
-def _stores(seen: Seen, layer: Translated, y: Tensor) -> Callable[[str], float | None]:
+def _stores(seen: RecordedCall, layer: Translated, y: Tensor) -> Callable[[str], float | None]:
     """Return how many partial results of an element are stored in a less precise type, ``None`` for all.
 
     Functions of elements, normalizations and products compute in float32, and round their results. In float16 on a CPU
@@ -594,7 +596,7 @@ def _edges(layer: Translated) -> dict[str, Any]:
 class _Call:
     """A call, which collects its gradients from its own nodes, before they are added to those of other calls."""
 
-    seen: Seen
+    seen: RecordedCall
     edges: dict[str, Any]
     """Edge of the graph of each input that requires a gradient."""
     translate: Callable[..., Translated]

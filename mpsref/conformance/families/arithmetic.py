@@ -16,7 +16,14 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, nonfinite_mutants, of_result, of_results, of_spec
-from mpsref.conformance.properties import Counterparts, Restated, adjoint, one_image_at_a_time, repeatable, restated
+from mpsref.conformance.properties import (
+    Counterparts,
+    EquivalentProblem,
+    adjoint,
+    equivalent,
+    one_image_at_a_time,
+    repeatable,
+)
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import (
@@ -106,19 +113,19 @@ def as_plain(problem: BroadcastProblem) -> BroadcastProblem:
     return replace(problem, spec=spec, source_shape=problem.shape, secondary_shape=problem.shape)
 
 
-@restated
-def stride_0_repeats(problem: BroadcastProblem, *inputs: Array) -> Restated | None:
+@equivalent
+def stride_0_repeats(problem: BroadcastProblem, *inputs: Array) -> EquivalentProblem | None:
     """A repeated operand gives the same result; its gradient, summed up afterwards, is also the same."""
     spread = [
         np.ascontiguousarray(image if name == "g" else problem.spread_one("xy".index(name), image))
         for name, image in zip(problem.input_shapes, inputs, strict=True)
     ]
     if not isinstance(problem, ArithmeticGradient):
-        return Restated(as_plain(problem), spread)
+        return EquivalentProblem(as_plain(problem), spread)
     if inputs[0].dtype == np.float16:
         return None  # the terms would be rounded before they are summed up
     places = [(problem.spec.operands[k], shape) for k, shape in zip(problem.of, problem.result_shapes, strict=True)]
-    return Restated(
+    return EquivalentProblem(
         as_plain(problem),
         spread,
         lambda results: [

@@ -27,7 +27,7 @@ from mpsref.conformance.mutants import (
     of_results,
     of_spec,
 )
-from mpsref.conformance.properties import Restated, near, one_image_at_a_time, repeatable, restated, same
+from mpsref.conformance.properties import EquivalentProblem, equivalent, near, one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import (
@@ -148,11 +148,13 @@ def scaled_pixels(case: Case, backend: Backend) -> None:
         same(f"scaled pixels, {name}", factor * one, two, terms.times(factor))
 
 
-@restated
-def scale_invariance(problem: BatchProblem, x: Array, mean: Array, variance: Array, *others: Array) -> Restated:
+@equivalent
+def scale_invariance(
+    problem: BatchProblem, x: Array, mean: Array, variance: Array, *others: Array
+) -> EquivalentProblem:
     """Twice the pixels and the mean, four times variance and epsilon: the same result."""
     larger = replace(problem, spec=replace(problem.spec, epsilon=4 * problem.spec.epsilon))
-    return Restated(larger, [2 * x, 2 * mean, 4 * variance, *others])
+    return EquivalentProblem(larger, [2 * x, 2 * mean, 4 * variance, *others])
 
 
 def linear_in_g(case: Case, backend: Backend) -> None:

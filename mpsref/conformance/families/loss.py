@@ -16,7 +16,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec, with_spec
-from mpsref.conformance.properties import Restated, near, one_image_at_a_time, repeatable, restated
+from mpsref.conformance.properties import EquivalentProblem, equivalent, near, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import agrees, compute, expected
 from mpsref.conformance.strategies import often, seldom
 from mpsref.kernels.loss import (
@@ -133,12 +133,12 @@ def reduction_is_ignored(case: Case, backend: Backend) -> None:
         raise Mismatch(f"reduction is ignored: the gradient with {problem.spec.reduction!r} is not that of 'sum'")
 
 
-@restated
-def ones_change_nothing(problem: LossGradient, *inputs: Array) -> Restated | None:
+@equivalent
+def ones_change_nothing(problem: LossGradient, *inputs: Array) -> EquivalentProblem | None:
     """A source gradient of ones gives the gradient without one."""
     if problem.chained:
         return None
-    return Restated(replace(problem, chained=True), [np.ones(problem.loss_shape, inputs[0].dtype), *inputs])
+    return EquivalentProblem(replace(problem, chained=True), [np.ones(problem.loss_shape, inputs[0].dtype), *inputs])
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,15 @@ from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size, over_windows
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec, zeroed
-from mpsref.conformance.properties import Counterparts, Restated, near, one_image_at_a_time, repeatable, restated, same
+from mpsref.conformance.properties import (
+    Counterparts,
+    EquivalentProblem,
+    equivalent,
+    near,
+    one_image_at_a_time,
+    repeatable,
+    same,
+)
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
@@ -156,8 +164,8 @@ def joint_shift(case: Case, backend: Backend) -> None:
     same("joint shift", first, second, expected(replace(case, problem=start))[0][1])
 
 
-@restated
-def translation(problem: PoolingForward, x: Array) -> Restated | None:
+@equivalent
+def translation(problem: PoolingForward, x: Array) -> EquivalentProblem | None:
     """With zeros around the image, one more zero row and column in front is undone by an offset of one more."""
     if problem.spec.edge_mode != "zero":
         return None
@@ -168,7 +176,7 @@ def translation(problem: PoolingForward, x: Array) -> Restated | None:
         spec=replace(problem.spec, offset=(oy + 1, ox + 1)),
         source_shape=(n, height + 1, width + 1, c),
     )
-    return Restated(moved, [np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))])
+    return EquivalentProblem(moved, [np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))])
 
 
 def all_is_given_back(case: Case, backend: Backend) -> None:

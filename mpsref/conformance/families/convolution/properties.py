@@ -13,7 +13,7 @@ from mpsref.arguments.parameters import Pair, pair
 from mpsref.conformance import comparator, data, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.properties import Judged, Restated, judge_itself, restated, same
+from mpsref.conformance.properties import EquivalentProblem, Judged, equivalent, judge_itself, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution import GradientWeights, WeightedForward, WeightedProblem, WeightedSpec
@@ -107,8 +107,8 @@ def groups_apart(case: Case, backend: Backend) -> None:
         same("groups apart", whole, joined, expected(case)[k][1])
 
 
-@restated
-def block_diagonal(problem: WeightedProblem, *inputs: Array) -> Restated | None:
+@equivalent
+def block_diagonal(problem: WeightedProblem, *inputs: Array) -> EquivalentProblem | None:
     """Groups are one dense convolution whose weights between different groups are 0."""
     groups = problem.spec.groups
     if groups == 1:
@@ -123,7 +123,7 @@ def block_diagonal(problem: WeightedProblem, *inputs: Array) -> Restated | None:
         dw = results[0].reshape(groups, -1, *results[0].shape[1:3], groups, results[0].shape[3] // groups)
         return [np.concatenate([dw[r, ..., r, :] for r in range(groups)])]
 
-    return Restated(dense, arrays, blocks)
+    return EquivalentProblem(dense, arrays, blocks)
 
 
 def _block_diagonal(weights: Array, groups: int) -> Array:
@@ -134,22 +134,24 @@ def _block_diagonal(weights: Array, groups: int) -> Array:
     return dense.reshape(outputs, height, width, groups * inputs)
 
 
-@restated
-def mixed_dtypes(problem: WeightedProblem, first: Array, second: Array, *others: Array) -> Restated | None:
+@equivalent
+def mixed_dtypes(problem: WeightedProblem, first: Array, second: Array, *others: Array) -> EquivalentProblem | None:
     """The dtype of the second input does not matter: the same numbers in float32 give the same."""
-    return Restated(problem, [first, second.astype(np.float32), *others]) if second.dtype == np.float16 else None
+    return (
+        EquivalentProblem(problem, [first, second.astype(np.float32), *others]) if second.dtype == np.float16 else None
+    )
 
 
-@restated
-def odd(problem: WeightedProblem, first: Array, *others: Array) -> Restated | None:
+@equivalent
+def odd(problem: WeightedProblem, first: Array, *others: Array) -> EquivalentProblem | None:
     """With the negative of all inputs but the first, the result changes its sign: nothing is kept from before."""
     if problem.spec.neuron is not None:
         return None
-    return Restated(problem, [first, *(-array for array in others)], lambda results: [-results[0]])
+    return EquivalentProblem(problem, [first, *(-array for array in others)], lambda results: [-results[0]])
 
 
-@restated
-def translation(problem: WeightedProblem, *inputs: Array) -> Restated | None:
+@equivalent
+def translation(problem: WeightedProblem, *inputs: Array) -> EquivalentProblem | None:
     """One more row and column of zeros in front is undone by an offset of one more."""
     spec = problem.spec
     if isinstance(spec, Convolution) and spec.edge_mode == "zero":
@@ -160,8 +162,8 @@ def translation(problem: WeightedProblem, *inputs: Array) -> Restated | None:
     return None
 
 
-@restated
-def offset_decomposition(problem: WeightedProblem, *inputs: Array) -> Restated:
+@equivalent
+def offset_decomposition(problem: WeightedProblem, *inputs: Array) -> EquivalentProblem:
     """Window i with an offset of one stride less is window i - 1; a transpose's two offsets are one sum."""
     spec = cast("Convolution | ConvolutionTranspose", problem.spec)
     y, x = pair("strides", spec.strides)
@@ -178,7 +180,7 @@ def _plus(offset: object, step: Pair) -> Pair:
 
 def _with_margin(
     problem: WeightedProblem, inputs: Sequence[Array], spec: WeightedSpec, side: Literal["source", "result"] | None
-) -> Restated:
+) -> EquivalentProblem:
     """Restate as ``spec`` with one more row and column in front, of zeros, of the images of one side."""
     n, height, width, channels = problem.source_shape
     more = {"source": int(side == "source"), "result": int(side == "result")}
@@ -192,19 +194,19 @@ def _with_margin(
         for known, array in zip(problem.input_shapes, inputs, strict=True)
     ]
     if (side, problem.method) in (("source", "gradient_data"), ("result", "forward")):
-        return Restated(moved, arrays, lambda results: [results[0][:, 1:, 1:]])
-    return Restated(moved, arrays)
+        return EquivalentProblem(moved, arrays, lambda results: [results[0][:, 1:, 1:]])
+    return EquivalentProblem(moved, arrays)
 
 
-@restated
-def transposed(problem: WeightedProblem, first: Array, second: Array, *biases: Array) -> Restated | None:
+@equivalent
+def transposed(problem: WeightedProblem, first: Array, second: Array, *biases: Array) -> EquivalentProblem | None:
     """A transposed convolution is the data gradient of a convolution, and its gradient that convolution's forward."""
     if problem.spec.neuron is not None or biases:
         return None
     groups, taken = problem.spec.groups, problem.convolution  # type: ignore[attr-defined]
     if isinstance(problem, GradientWeights):
-        return Restated(taken, [second, first], lambda results: [exchanged(results[0], groups)])
-    return Restated(taken, [first, exchanged(second, groups)])
+        return EquivalentProblem(taken, [second, first], lambda results: [exchanged(results[0], groups)])
+    return EquivalentProblem(taken, [first, exchanged(second, groups)])
 
 
 def _linear(problem: WeightedProblem) -> WeightedProblem:

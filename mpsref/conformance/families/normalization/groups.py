@@ -21,7 +21,14 @@ from mpsref.conformance.mutants import (
     of_problem,
     of_results,
 )
-from mpsref.conformance.properties import Restated, near, one_image_at_a_time, repeatable, restated, with_limits
+from mpsref.conformance.properties import (
+    EquivalentProblem,
+    equivalent,
+    near,
+    one_image_at_a_time,
+    repeatable,
+    with_limits,
+)
 from mpsref.conformance.strategies import seldom
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import (
@@ -82,12 +89,12 @@ def shift_invariant(case: Case, backend: Backend) -> None:
         near("shift invariant", first, second, limit + other)
 
 
-@restated
-def scale_invariant(problem: GroupsProblem, *inputs: Array) -> Restated:
+@equivalent
+def scale_invariant(problem: GroupsProblem, *inputs: Array) -> EquivalentProblem:
     """An image four times as large has the same result, with epsilon 16 times as large."""
     spec = cast(GroupNormalization, problem.spec)
     larger = replace(problem, spec=replace(spec, epsilon=16 * spec.epsilon))
-    return Restated(larger, _with_x(problem, inputs, lambda x: 4 * x))
+    return EquivalentProblem(larger, _with_x(problem, inputs, lambda x: 4 * x))
 
 
 def means_are_beta(case: Case, backend: Backend) -> None:
@@ -127,11 +134,11 @@ def gradients_along_x(case: Case, backend: Backend) -> None:
     near("gradients along x", total, due, allowed + 1e-12 * terms)
 
 
-@restated
-def instance_is_group(problem: GroupsProblem, *inputs: Array) -> Restated:
+@equivalent
+def instance_is_group(problem: GroupsProblem, *inputs: Array) -> EquivalentProblem:
     """Instance normalization is group normalization with a group for each channel."""
     spec = GroupNormalization(problem.source_shape[3], problem.spec.epsilon)
-    return Restated(replace(problem, spec=spec), inputs)
+    return EquivalentProblem(replace(problem, spec=spec), inputs)
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,14 @@ from mpsref.conformance.family import KernelTests
 from mpsref.conformance.geometry_mutants import window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
-from mpsref.conformance.properties import Restated, near, one_image_at_a_time, repeatable, restated, with_limits
+from mpsref.conformance.properties import (
+    EquivalentProblem,
+    equivalent,
+    near,
+    one_image_at_a_time,
+    repeatable,
+    with_limits,
+)
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import pairs, seldom
 from mpsref.geometry import Window
@@ -84,8 +91,8 @@ def offset_is_crop(case: Case, backend: Backend) -> None:
     near("offset is crop", whole[:, 1:, 1:], shifted, 2 * limit[:, 1:, 1:])
 
 
-@restated
-def zeros_around_change_nothing(problem: WindowedProblem, *inputs: Array) -> Restated:
+@equivalent
+def zeros_around_change_nothing(problem: WindowedProblem, *inputs: Array) -> EquivalentProblem:
     """A row and column of zeros in front is compensated by an offset of (1, 1) more, in the gradient as well."""
     n, height, width, channels = problem.source_shape
     moved = replace(
@@ -93,7 +100,7 @@ def zeros_around_change_nothing(problem: WindowedProblem, *inputs: Array) -> Res
     )
     *g, x = inputs
     wider = [*g, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))]
-    return Restated(moved, wider, lambda results: [results[0][:, 1:, 1:]] if g else results)
+    return EquivalentProblem(moved, wider, lambda results: [results[0][:, 1:, 1:]] if g else results)
 
 
 def linear_in_g(case: Case, backend: Backend) -> None:
@@ -108,27 +115,27 @@ def linear_in_g(case: Case, backend: Backend) -> None:
         near("linear in g", whole, first.astype(np.float64) + second, limit + one + other)
 
 
-@restated
-def odd_in_x(problem: Problem, x: Array) -> Restated | None:
+@equivalent
+def odd_in_x(problem: Problem, x: Array) -> EquivalentProblem | None:
     """The negative image has the negative result, unless a number is added to it."""
-    return None if getattr(problem.spec, "pm", 0) else Restated(problem, [-x], lambda results: [-results[0]])
+    return None if getattr(problem.spec, "pm", 0) else EquivalentProblem(problem, [-x], lambda results: [-results[0]])
 
 
-@restated
-def pixels_are_independent(problem: CrossChannelProblem, *inputs: Array) -> Restated:
+@equivalent
+def pixels_are_independent(problem: CrossChannelProblem, *inputs: Array) -> EquivalentProblem:
     """All pixels of the batch in one row have the same results."""
     row = [array.reshape(1, 1, -1, array.shape[3]) for array in inputs]
     flat = replace(problem, source_shape=row[0].shape)
-    return Restated(flat, row, lambda results: [results[0].reshape(problem.source_shape)])
+    return EquivalentProblem(flat, row, lambda results: [results[0].reshape(problem.source_shape)])
 
 
-@restated
-def odd_windows_are_symmetric(problem: CrossChannelProblem, *inputs: Array) -> Restated | None:
+@equivalent
+def odd_windows_are_symmetric(problem: CrossChannelProblem, *inputs: Array) -> EquivalentProblem | None:
     """With an odd window, reversed channels have the reversed result."""
     if problem.spec.kernel_size % 2 == 0:
         return None
     backwards = [np.ascontiguousarray(array[..., ::-1]) for array in inputs]
-    return Restated(problem, backwards, lambda results: [results[0][..., ::-1]])
+    return EquivalentProblem(problem, backwards, lambda results: [results[0][..., ::-1]])
 
 
 # --- mutants of all three kernels -------------------------------------------------------------------------------------

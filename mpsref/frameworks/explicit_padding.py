@@ -1,13 +1,14 @@
 """A problem with windows in any position, as a problem without padding on a larger or smaller image.
 
 Frameworks place windows by symmetric or named paddings; a kernel of mpsref places them by an offset and an output
-size. :func:`grown` returns the image that holds exactly the taps of all windows, zeros or copies of the edge pixels
-included. A framework computes on this image without padding; the adjoint of the copy brings a gradient back:
+size. :func:`with_explicit_padding` returns the image that holds exactly the taps of all windows, zeros or copies of
+the edge pixels included. A framework computes on this image without padding; the adjoint of the copy brings a gradient
+back:
 
 >>> import numpy as np
 >>> from mpsref import PoolingMax
 >>> problem = PoolingMax.problems["forward"](PoolingMax((1, 2), offset=(0, 0)), (1, 1, 3, 1), (1, 4))
->>> image = grown(problem)
+>>> image = with_explicit_padding(problem)
 >>> x = np.array([-1.0, -2.0, -3.0]).reshape(1, 1, 3, 1)
 >>> image.copy(x).ravel().tolist()
 [0.0, -1.0, -2.0, -3.0, 0.0]
@@ -195,21 +196,21 @@ class Selection:
 
 
 def without_padding(problem: AnyProblem) -> AnyProblem:
-    """Return the problem on the image that :func:`grown` describes: the same windows, none of which leaves the image.
+    """Return the problem on the image of :func:`with_explicit_padding`: the same windows, none of which leaves it.
 
     Average pooling divides by the whole window there.
 
     Parameters
     ----------
     problem : Problem
-        As for :func:`grown`.
+        As for :func:`with_explicit_padding`.
 
     Returns
     -------
     Problem
         A problem that every framework has words for, with padding 0.
     """
-    image, spec, sliding = grown(problem), problem.spec, Sliding.of(problem)
+    image, spec, sliding = with_explicit_padding(problem), problem.spec, Sliding.of(problem)
     changed: dict[str, Any] = {"offset": tuple(window.center for window in sliding.windows), "edge_mode": "zero"}
     if sliding.padding == "counted":
         changed["zero_pad_size"] = 0
@@ -228,7 +229,7 @@ def _selection(first: Sequence[int], sizes: Sequence[int], lengths: Pair, edge_m
     return Selection(rows, columns, lengths)
 
 
-def grown(problem: Problem) -> Selection:
+def with_explicit_padding(problem: Problem) -> Selection:
     """Return the image that holds the taps of all windows of a problem and nothing else.
 
     On this image the problem has no padding: window i begins at pixel ``stride * i``, and the last window ends with the
