@@ -10,8 +10,8 @@ depend on it, on the backends concerned (``--no-check``: the tests alone). A mut
     python scripts/mutation_score.py show mutants.json
 
 The same tests run without a mutation first; those that fail then are left out. ``run`` stops at its time limit; the
-same command continues. ``equivalent_mutants.toml`` names mutants that no test can notice, with the reason; they do not
-count.
+same command continues. Tests that are marked slow run with ``PYTEST_ADDOPTS="-m ''"``.
+``equivalent_mutants.toml`` names mutants that no test can notice, with the reason; they do not count.
 """
 
 from __future__ import annotations
@@ -257,13 +257,18 @@ def mutations(file: Path) -> list[Mutation]:
     return sorted(found, key=lambda one: (one.line, one.column))
 
 
-def sample(number: int, seed: int) -> list[Mutation]:
-    """Return ``number`` mutations, as many of each group as of every other."""
+def sample(number: int, seed: int, only: Iterable[str] = ()) -> list[Mutation]:
+    """Return ``number`` mutations, as many of each group as of every other, or of the groups of some files alone."""
     chooser, chosen = random.Random(seed), list[Mutation]()
-    for k, patterns in enumerate(GROUPS.values()):
-        files = sorted({file for pattern in patterns for file in ROOT.glob(pattern)} - {*ROOT.rglob("__init__.py")})
+    wanted = {ROOT / name for name in only}
+    groups = []
+    for patterns in GROUPS.values():
+        files = sorted({file for pattern in patterns for file in ROOT.glob(pattern)})
+        groups.append([file for file in files if (file in wanted if wanted else file.name != "__init__.py")])
+    groups = [files for files in groups if files]
+    for k, files in enumerate(groups):
         sites = [one for file in files for one in mutations(file)]
-        share = number * (k + 1) // len(GROUPS) - number * k // len(GROUPS)
+        share = number * (k + 1) // len(groups) - number * k // len(groups)
         chosen += chooser.sample(sites, min(share, len(sites)))
     return chosen
 
@@ -508,6 +513,8 @@ def run(
     seconds: Annotated[float, typer.Option(help="Time limit; what is complete then is written.")] = 86400.0,
     folder: Annotated[Path | None, typer.Option(help="A folder for copies of the tree, kept for the next run.")] = None,
     group: Annotated[list[str] | None, typer.Option(help="Only mutants of this group of files.")] = None,
+    file: Annotated[list[str] | None, typer.Option(help="Only mutants of this file.")] = None,
+    survivors: Annotated[bool, typer.Option("--survivors", help="Run those that survived again.")] = False,
     check: Annotated[bool, typer.Option(help="Run the check, too; without it the score is that of the tests.")] = True,
 ) -> None:
     """Sample mutants and run the tests of each."""
@@ -515,9 +522,11 @@ def run(
     sys.path[:0] = [str(ROOT / name) for name in SOURCES]
     from mpsref.machine import cores
 
-    chosen = [one for one in sample(number, seed) if not reason_of(one) and (not group or one.group in group)]
+    chosen = [
+        one for one in sample(number, seed, file or ()) if not reason_of(one) and (not group or one.group in group)
+    ]
     if output.exists():
-        found = [one for one in _read(output) if one.mutation in {*chosen}]
+        found = [one for one in _read(output) if one.mutation in {*chosen} and (one.noticed or not survivors)]
     left = [one for one in chosen if one not in {result.mutation for result in found}]
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as temporary:
