@@ -199,6 +199,7 @@ def gradients(node: Any) -> tuple[graph.MPSNNImageNode, list[dict[str, Any]]]:
 # ---- classes --------------------------------------------------------------------------------------------------------
 
 WITHOUT_KERNEL = {
+    "CustomKernelNode": "its kernel is an argument, see tests/mps/test_custom_kernels.py",
     "MPSCNNBatchNormalizationNode": "its class reads a state of its own, see tests/mps/test_batch_normalization.py",
     "MPSCNNDropoutNode": "its masks are those of a run, see tests/mps/test_dropout.py",
     "MPSCNNLossNode": "its result is the gradient, see tests/mps/test_loss.py",

@@ -38,6 +38,16 @@ def image(name: str = "x") -> graph.MPSNNImageNode:
     return graph.MPSNNImageNode(name)
 
 
+def mean(*images: mps.MPSImage) -> None:
+    """The mean of two images, as a kernel of one's own."""
+    left, right, result = images
+    result.array[...] = (left.array + right.array) / 2
+
+
+def gradient_of_mean(gradient: mps.MPSImage, *images: mps.MPSImage) -> None:
+    images[-1].array[...] = gradient.array / 2
+
+
 LEGAL: dict[str, Callable[[str], Any]] = {
     "a_data": lambda name: VECTOR,
     "array": lambda name: X,
@@ -53,9 +63,11 @@ LEGAL: dict[str, Callable[[str], Any]] = {
     ),
     "first": lambda name: VECTOR,
     "gamma": lambda name: VECTOR,
+    "gradient": lambda name: [gradient_of_mean] * 2,
     "image_descriptor": lambda name: mps.MPSImageDescriptor("float32", 4, 4, 2, 2),
     "input_feature_channels": lambda name: 2,
     "is_secondary_source_filter": lambda name: False,
+    "kernel": lambda name: mean,
     "keep_probability": lambda name: 0.5,
     "labels": lambda name: image("labels") if name.endswith("Node") else X,
     "labels_descriptor": lambda name: X,
@@ -118,6 +130,7 @@ GIVEN = {
         [f"MPSCNN{kind}Node" for kind in ("PoolingMax", "PoolingAverage", "PoolingL2Norm", "DilatedPoolingMax")],
         ("filter_size",),
     ),
+    "CustomKernelNode": ("gradient",),
     "MPSCNNConvolutionWeightsAndBiasesState": ("cnn_convolution_descriptor",),
     "MPSCNNLossLabels": ("loss_image_size", "labels_image"),
     "MPSNNForwardLossNode": ("labels", "loss_descriptor"),

@@ -51,6 +51,7 @@ OWN = {
         "mpsref.mpsgraph.graph": ["Graph", "GraphOperation", "GraphTensor"],
     },
     "mpsref.mps.graph": {
+        "mpsref.mps.graph.custom": ["CustomKernelGradientNode", "CustomKernelNode"],
         "mpsref.mps.graph.execute": ["RunResult"],
         "mpsref.mps.graph.graph": ["StepError"],
         "mpsref.mps.graph.training": ["TrainingGraph", "training_graph"],

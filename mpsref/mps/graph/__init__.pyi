@@ -123,6 +123,8 @@ from mpsref.mps.windowed_normalization import (
 from mpsref.mps.windowed_normalization import MPSCNNSpatialNormalizationNode as MPSCNNSpatialNormalizationNode
 from mpsref.mps.yolo_loss import MPSCNNYOLOLossNode as MPSCNNYOLOLossNode
 
+from .custom import CustomKernelGradientNode as CustomKernelGradientNode
+from .custom import CustomKernelNode as CustomKernelNode
 from .execute import RunResult as RunResult
 from .graph import MPSNNGraph as MPSNNGraph
 from .graph import StepError as StepError
