@@ -14,8 +14,6 @@
     Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
     function, too, which takes a tenth of the time of compilation; it also changes the function, so that products and
     sums may be fused elsewhere, and results rounded differently.
-``numba.np.arraymath``
-    Imported without scipy.linalg. Otherwise the first call imports that, too, which takes a tenth of a second.
 ``global_compiler_lock``
     Held while a process forks. Otherwise a child that is forked while another thread compiles may wait forever.
 
@@ -24,9 +22,6 @@ The parts are looked up at import; one warning names those that are missing, and
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
 import pickle
 import pkgutil
 import sys
@@ -34,7 +29,6 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import llvmlite
@@ -168,24 +162,6 @@ PART: dict[str, Any] = {"pipeline_class": _PartCompiler} if None not in (_Librar
 _Base: Any = _NullCache or object
 
 
-@functools.cache
-def _import_functions_of_arrays() -> None:
-    """Import the module of numba that imports scipy.linalg, a third of a first call, to see that it is there: not now.
-
-    Functions that need scipy.linalg import it when they are compiled.
-    """
-    name, stub = "scipy.linalg.cython_blas", ModuleType("scipy.linalg.cython_blas")
-    with contextlib.suppress(ImportError):  # another release of numba
-        importlib.import_module("numba.np.linalg")  # first, so that other threads have 5 ms to find the stub
-        if "scipy.linalg" not in sys.modules:
-            sys.modules[name] = stub
-        try:
-            importlib.import_module("numba.np.arraymath")
-        finally:
-            if sys.modules.get(name) is stub:
-                del sys.modules[name]
-
-
 class _KernelCache(_Base):
     """The cache of a dispatcher: compiled code of one kernel in :mod:`anymetal.disk_cache`."""
 
@@ -203,7 +179,6 @@ class _KernelCache(_Base):
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the result of a former compilation, or ``None``."""
-        _import_functions_of_arrays()
         context.refresh()
         folder, key, arguments = self._place(signature, context.codegen())
         known = None if folder is None else disk_cache.load(folder, key, ".code")
