@@ -881,3 +881,31 @@ def test_messages_name_what_is_wrong(name):
     assert re.search(message, found.message)
     assert ", at line" not in found.message
     assert advice is None or found.advice == advice
+
+
+SHUFFLED = "float v = simd_shuffle_down(x[i], 1), w = simd_shuffle(x[i], ushort(i + 16)); "
+
+
+@pytest.mark.parametrize(
+    ("uses", "columns"),
+    [
+        ("y[i] = v + w;", [11, 43]),
+        ("y[i] = (i + 1 < n ? v : 0) + w;", [43]),
+        ("if (i + 1 < n) y[i] = v;", []),
+        ("y[i] = i < 8 ? w : 0;", []),
+        ("y[i] = max(v, x[i]);", [11]),
+        ("y[i] = min(v, x[i]);", [11]),
+    ],
+)
+def test_a_value_of_a_lane_that_a_condition_discards_is_not_used(uses, columns):
+    source = (
+        f"{HEAD}kernel void f(device const float *x, device float *y, constant uint &n, "
+        f"uint i [[thread_position_in_grid]]) {{\n{SHUFFLED}{uses}\n}}\n"
+    )
+    arguments = np.arange(24, dtype=np.float32) + 1, np.zeros(24, np.float32), 24
+    found = []
+    try:
+        anymetal.compile(source)["f"](24, 24, *arguments)
+    except LaunchError as error:
+        found = error.findings
+    assert [(one.kind, one.place.column) for one in found] == [("inactive-lane", column) for column in columns]

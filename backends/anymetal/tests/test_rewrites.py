@@ -50,18 +50,6 @@ ROWS = {
         ("void f(device float* x [[buffer(0)]]) { [[likely]] x[0] = 1; }", "void f(device float* x ) { x[0] = 1; }"),
         ("int a[b[0]];", "int a[b[0]];"),
     ],
-    "bools_in_memory": [
-        (
-            "kernel void f(constant bool2 &a, device bool4 *c) { device const metal::bool3 *b = 0; bool2 d = a; }",
-            "kernel void f(constant anymetal::bool2_in_buffer &a, device anymetal::bool4_in_buffer *c) "
-            "{ device const anymetal::bool3_in_buffer *b = 0; bool2 d = a; }",
-        ),
-        (
-            "struct A { bool4 a, b; vec<bool, 2> c; bool4 f(bool4 x); }; bool4 g;",
-            "struct A { anymetal::bool4_in_buffer a, b; anymetal::bool2_in_buffer c; bool4 f(bool4 x); }; bool4 g;",
-        ),
-        ("void f(thread bool2 &a, threadgroup bool2 *b) {}", "void f(thread bool2 &a, threadgroup bool2 *b) {}"),
-    ],
     "kernel_words": [
         ("kernel void f() {}", "static void f() {}"),
         ("[[kernel]] void f(); kernel void f() {}", "static [[ ]] void f(); static void f() {}"),
@@ -290,17 +278,30 @@ ROWS = {
         ("void f(threadgroup half y[2][8], thread T (&z)[4]);", "void f(threadgroup half (*y)[8], thread T (&z)[4]);"),
     ],
     "bool_vectors": [
-        ("void f(vec<bool, 2> v);", "void f(vec<int , 2> v);"),
+        ("void f(vec<bool, 2> v);", "void f(anymetal_bools<metal::vec<bool, 2>> v);"),
+        (
+            "template <class T> void f(vec<T, 2> a) { vec<T, 2> b; }",
+            "template <class T> void f(vec<T, 2> a) { typename anymetal::storable<vec<T, 2>>::type b; }",
+        ),
         ("typedef metal::vec<T, 2> V;", "typedef typename anymetal::storable<metal::vec<T, 2>>::type V;"),
         ("using V = vec<T, 2>;", "using V = typename anymetal::storable<vec<T, 2>>::type;"),
         (
             "template <class T> using V = vec<T, 2>; V<bool> v; typedef typename A<U, 3>::template V<U> W;",
-            "template <class T> using V = vec<T, 2>; V<int > v; "
+            "template <class T> using V = vec<T, 2>; typename anymetal::storable<V<bool>>::type v; "
             "typedef typename anymetal::storable<typename A<U, 3>::template V<U>>::type W;",
         ),
         ("template <class T, int N> void f(vec<T, N> v);", "template <class T, int N> void f(vec<T, N> v);"),
     ],
+    "integers_for_bools": [("void f(vec<bool, 2> v);", "void f(vec<int , 2> v);")],
     "truths": [
+        (
+            "template <class T> T g(T v); void f() { g(a < b); }",
+            "template <class T> T g(T v); void f() { g(anymetal::bools(a < b)); }",
+        ),
+        (
+            "void g(thread bool2 &v); void f() { bool2 b; g(b); }",
+            "void g(thread bool2 &v); void f() { bool2 b; g(b); }",
+        ),
         ("void f() { g(float4(a > b)); }", "void f() { g(float4(anymetal::zero_or_one(a > b))); }"),
         ("void f() { g((float4)(a != b)); }", "void f() { g((float4)(anymetal::zero_or_one(a != b))); }"),
         ("void f() { bool4 b; g(int4(b)); }", "void f() { bool4 b; g(int4(anymetal::zero_or_one(b))); }"),

@@ -227,6 +227,10 @@ def _without_shim(block: list[str]) -> list[str]:
     if (missing := MISSING.search(kept[0])) and missing[1] in SINCE:
         kept[0] = f"{kept[0][: missing.end(1) + 1]}; it needs version={SINCE[missing[1]]!r} or later"
         kept = kept[:3]  # without "did you mean ...?"
+    if "no matching function" in kept[0] and any(OF_BOOLS.search(line) for line in kept):
+        kept[0] += (
+            ": a vector of bool as `vec<T, N>` of a template is not supported; add an overload for `vec<bool, N>`"
+        )
     if "unknown type name 'concept'" in kept[0]:
         kept[0] = kept[0].replace(
             "unknown type name 'concept'", "MSL has no concepts, which are C++20: use enable_if_t"
@@ -236,6 +240,9 @@ def _without_shim(block: list[str]) -> list[str]:
     if "expected namespace name" in kept[0] and "raytracing" in "".join(kept[1:2]):
         kept[0] = kept[0].replace("expected namespace name", f"raytracing: function tables and ray tracing {LACKING}")
     return _of_the_user(kept)
+
+
+OF_BOOLS = re.compile(r"could not match .*__attribute__.* against .*anymetal_bools")
 
 
 def _of_the_user(block: list[str]) -> list[str]:
@@ -301,6 +308,7 @@ def msl_words(line: str) -> str:
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = line.replace("bit-fields are not supported in OpenCL", "bit-fields are not supported")
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
+    line = re.sub(r"\banymetal_bools<bool __attribute__\(\(ext_vector_type\((\d)\)\)\)>", r"bool\1", line)
     line = re.sub(  # clang names them in the other order
         r"reference in address space ('\w+') to object in address space ('\w+')",
         r"a reference in address space \2 to an object in \1",

@@ -51,7 +51,7 @@ EXPANDED_FLAGS = (
 
 # SYCL's device mode keeps address spaces as types and emits what an entry point reaches.
 RUNNING_FLAGS = (
-    *("-x", "c++", "-std=c++17", "-fsycl-is-device", "-ferror-limit", "20"),
+    *("-x", "c++", "-std=c++17", "-fsycl-is-device", "-fdeclspec", "-ferror-limit", "20"),
     *("-Wno-everything", "-Wno-c++11-narrowing", "-Wno-reserved-user-defined-literal", "-Werror=global-constructors"),
     *("-nostdsysteminc", "-nobuiltininc", "-fno-rtti", "-fno-threadsafe-statics", "-fno-finite-loops"),
     *(*EXPANDED_FLAGS, "-USYCL_LANGUAGE_VERSION"),

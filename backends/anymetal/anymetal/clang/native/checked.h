@@ -519,13 +519,13 @@ void anymetal_fence(uint32_t order) {
     if (current->shadow) shadow_order(current->shadow, current->thread, order);
 }
 
-uint32_t anymetal_missing_lane(uint32_t lane, const char *file, uint32_t line, uint32_t column) {
-    if (!current->shadow) return lane;
+uint32_t anymetal_missing_lane(uint32_t lane, uint32_t slot, const char *file, uint32_t line, uint32_t column) {
+    if (!current->shadow) return slot;
     anymetal_finding found = by_thread(current, ANYMETAL_MISSING_LANE);
     found.offset = lane, found.at = (anymetal_site){file, line, column};
     found.place = place_behind(current, BACK); // it knows of inlined functions, too
     find(current, found);
-    return lane;
+    return slot;
 }
 
 void anymetal_argument(const char *call) {

@@ -55,6 +55,8 @@ typedef struct {
     uint8_t *buffers[ANYMETAL_MAX_BUFFERS]; // the memory of this pass
     uint8_t *locals[ANYMETAL_MAX_LOCALS];
     void *bound[ANYMETAL_MAX_BUFFERS]; // what the kernel gets: at an offset of the memory
+    uint8_t missing, missing_there; // the bytes of what a lane holds that brought no value; the second at `missing_at`
+    anymetal_site missing_at;
     shadow *shadow; // in a pass with checks
     trial *trial;   // in one of those after it
     uint32_t operations;     // in the shadow when a worker began
@@ -288,9 +290,11 @@ static int simd_release(run *r, uint32_t first) {
     if (!place) return 0;
     anymetal_exchange *x = &r->pool->exchanges[first / ANYMETAL_SIMD_WIDTH];
     x->active = 0;
+    const int missing = r->missing_at.file && !compare(&r->missing_at, place) ? r->missing_there : r->missing;
+    memset(x->value[ANYMETAL_SIMD_WIDTH], missing, bytes);
     for (uint32_t t = first; t < first + ANYMETAL_SIMD_WIDTH; t++) {
         if (t >= end || f[t].state != AT_SIMD || compare(&f[t].at, place)) {
-            memset(x->value[t - first], 0xff, bytes); // what an inactive lane holds is undefined
+            memset(x->value[t - first], missing, bytes); // it is undefined
             continue;
         }
         x->active |= 1u << (t - first);
@@ -810,39 +814,102 @@ static void check_opposite(run *r, shadow *s) {
     }
 }
 
+// The first buffer that another pass wrote differently, or -1.
+static int64_t differs(const run *r, const shadow *s, int64_t *at) {
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
+        const anymetal_buffer *b = &r->launch->buffers[i];
+        const uint8_t *first = result(r, s, i) ? result(r, s, i) : b->data, *second = r->buffers[i];
+        if (!b->writable || !memcmp(first, second, b->bytes)) continue;
+        for (*at = 0; first[*at] == second[*at];) ++*at;
+        return i;
+    }
+    return -1;
+}
+
+static void make_copies(run *r) {
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
+        const anymetal_buffer *b = memory_of(r->launch, i);
+        if (b == &r->launch->buffers[i]) memcpy(b->copy, b->data, b->bytes), guard_repair(b->copy, b->bytes);
+    }
+}
+
+// A hash of the results of a pass on copies of the buffers; 0 if it did not end.
+static uint64_t hash_of_pass(run *r) {
+    make_copies(r);
+    r->pass = 0, r->began = processor_time();
+    run_pass(r);
+    check_guards(r);
+    uint64_t hash = 1;
+    for (uint32_t i = 0; i < r->launch->buffer_count && !has_ended(r); i++) {
+        const anymetal_buffer *b = &r->launch->buffers[i];
+        uint64_t word = 0;
+        for (uint64_t at = 0; at < b->bytes && b->writable; at += sizeof word) {
+            memcpy(&word, r->buffers[i] + at, b->bytes - at < sizeof word ? b->bytes - at : sizeof word);
+            word ^= hash, hash = mix(&word);
+        }
+    }
+    if (has_ended(r)) hash = 0, r->ended = 0, memset(r->report, 0, sizeof *r->report);
+    return hash;
+}
+
+// Whether a value of a lane that brought none is unused at a place: whatever it is, and all others, the results are equal.
+static int is_unused(run *r, const anymetal_site *place) {
+    static const uint8_t values[] = {0x7b, 0xfb, 0xff}; // as numbers of any size: large, large and negative, not a number
+    int is_same = 1;
+    r->missing_at = *place;
+    for (r->missing = 0; is_same && r->missing <= values[0]; r->missing += values[0]) { // 0 hides factors, 0x7b maxima
+        r->missing_there = 0;
+        const uint64_t known = hash_of_pass(r);
+        for (uint32_t i = 0; i < sizeof values && is_same; i++) {
+            r->missing_there = values[i];
+            is_same = known && hash_of_pass(r) == known;
+        }
+    }
+    r->missing = 0xff, r->missing_at.file = NULL;
+    return is_same;
+}
+
+static int is_of_lane(const anymetal_finding *f, const anymetal_site *place) {
+    return f->kind == ANYMETAL_MISSING_LANE && !compare(&f->at, place);
+}
+
+// Drops the findings about lanes that brought no value where that is unused.
+static void drop_unused_lanes(run *r) {
+    anymetal_checks *c = r->launch->checks;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const anymetal_site place = c->findings[i].at;
+        int is_new = c->findings[i].kind == ANYMETAL_MISSING_LANE;
+        for (uint32_t j = 0; j < i && is_new; j++) is_new = !is_of_lane(&c->findings[j], &place);
+        if (!is_new || !is_unused(r, &place)) continue;
+        uint32_t kept = i;
+        for (uint32_t j = i; j < c->count; j++)
+            if (!is_of_lane(&c->findings[j], &place)) c->findings[kept++] = c->findings[j];
+        c->count = kept, i--;
+    }
+}
+
 // Runs the kernel in an order and, on copies of the buffers, in its opposite; results that differ depend on the order.
 // A buffer lies at the end of its pages and its copy at their start, so that an access on either side is a fault.
 static void run_both_ways(run *r) {
-    const anymetal_launch *l = r->launch;
-    for (uint32_t i = 0; i < l->buffer_count; i++) {
-        const anymetal_buffer *b = memory_of(l, i);
-        if (b != &l->buffers[i]) continue;
-        memcpy(b->copy, b->data, b->bytes);
-        guard_repair(b->copy, b->bytes);
-    }
+    make_copies(r);
     shadow *s = run_once(r);
     take_copies(r);
     const int has_second = r->common && join(r), is_first = has_ended(r);
     r->pass = 1, r->began = processor_time();
     if (!has_second && !is_first) run_pass(r);
     if (!is_first) check_guards(r);
-    for (uint32_t i = 0; i < l->buffer_count && !has_ended(r); i++) {
-        const uint8_t *first = result(r, s, i) ? result(r, s, i) : l->buffers[i].data, *second = r->buffers[i];
-        if (!l->buffers[i].writable || !memcmp(first, second, l->buffers[i].bytes)) continue;
-        int64_t at = 0;
-        while (first[at] == second[at]) at++;
-        anymetal_report found = {.kind = ANYMETAL_ORDER, .buffer = (int32_t)i, .offset = at};
-        *r->report = found;
-    }
+    int64_t at, other = has_ended(r) ? -1 : differs(r, s, &at);
+    if (other >= 0) *r->report = (anymetal_report){.kind = ANYMETAL_ORDER, .buffer = (int32_t)other, .offset = at};
     const int is_checked = s && !is_first && r->report->kind && !r->ended;
     if (is_checked) check_opposite(r, s);
+    else if (s && !has_ended(r)) drop_unused_lanes(r);
     take_results(r, s, is_checked);
 }
 
 void anymetal_run(const anymetal_launch *launch, anymetal_report *report) {
     memset(report, 0, sizeof *report);
     if (launch->checks) launch->checks->count = launch->checks->has_atomics = launch->checks->tried = 0;
-    run r = {.launch = launch, .report = report, .pool = pool_take()};
+    run r = {.launch = launch, .report = report, .pool = pool_take(), .missing = 0xff};
     if (!r.pool) { report->kind = ANYMETAL_MEMORY; return; }
     for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;
     r.group = (anymetal_group){.buffers = r.bound, .locals = (void *const *)r.locals};

@@ -32,7 +32,7 @@ typedef struct {
 // The values that the active lanes of a simdgroup brought to a simdgroup function.
 typedef struct {
     uint32_t active;
-    uint8_t value[ANYMETAL_SIMD_WIDTH][ANYMETAL_SIMD_BYTES] __attribute__((aligned(64)));
+    uint8_t value[ANYMETAL_SIMD_WIDTH + 1][ANYMETAL_SIMD_BYTES] __attribute__((aligned(64))); // the last is undefined
 } anymetal_exchange;
 
 // A place in the MSL source, or in a file that it includes.
@@ -80,8 +80,9 @@ void anymetal_log(uint32_t level, const char *format, const anymetal_item *items
 enum { ANYMETAL_LOAD, ANYMETAL_CHANGE, ANYMETAL_STORE, ANYMETAL_COMPARE };
 uint32_t anymetal_atomic_access(const volatile void *address, uint32_t bytes, uint32_t what, uint32_t order, const void *value);
 void anymetal_fence(uint32_t order);
-// Returns the lane: the compiler drops a call whose result it does not need, since the value of the lane is not used.
-__attribute__((const)) uint32_t anymetal_missing_lane(uint32_t lane, const char *file, uint32_t line, uint32_t column);
+// Returns where the value is: the compiler drops a call whose result it does not need, since the value is not used.
+__attribute__((const)) uint32_t
+anymetal_missing_lane(uint32_t lane, uint32_t slot, const char *file, uint32_t line, uint32_t column);
 enum { ANYMETAL_OF_NUMBERS = 1, ANYMETAL_OF_CLASS, ANYMETAL_OF_VECTORS = 8 }; // of vectors: and the bytes of a component
 void anymetal_unset(volatile void *variable, uint64_t bytes, uint32_t what); // of a thread: nothing wrote it yet; 0: it ends
 void anymetal_unset_component(void); // which is used

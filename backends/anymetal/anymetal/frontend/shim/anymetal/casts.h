@@ -5,17 +5,8 @@
 
 namespace anymetal {
 
-// The type of a cast to a vector of bool, which is V.
-template <class V> struct as_bools {
-    typedef V vec;
-};
-template <class... T> constexpr constant bool are_bools = false;
-template <class V, class... More> constexpr constant bool are_bools<as_bools<V>, More...> = true;
-
 template <class T, class U> constexpr auto convert(U x) {
-    if constexpr (are_bools<T>)
-        return construct_bool<typename T::vec>(x);
-    else if constexpr (shape<T>::is_vector || is_narrow<T>)
+    if constexpr (shape<T>::is_vector || is_narrow<T>)
         return construct<T>(x);
     else
         return (T)x;
@@ -33,9 +24,7 @@ template <class T, class U, enable<__is_reference(T)> = 0> constexpr T cast(U &&
 template <class T, class... Then> struct castto {};
 template <class T, class... Then, class U, enable<!__is_reference(T) && !is_object<U>> = 0>
 constexpr auto operator->*(castto<T, Then...>, U x) {
-    if constexpr (are_bools<Then...>)
-        return cast<T>(zero_or_one(castto<Then...>() ->* x));
-    else if constexpr (sizeof...(Then) != 0)
+    if constexpr (sizeof...(Then) != 0)
         return cast<T>(castto<Then...>() ->* x);
     else
         return convert<T>(x);

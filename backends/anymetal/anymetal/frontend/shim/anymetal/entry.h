@@ -104,12 +104,6 @@ template <class T> struct numbers_of {
     enum { code = is_number<E> ? (kind ? int(kind) : int(sign)) * 256 + int(sizeof(E)) : 0 };
 };
 template <class T> struct numbers_of<metal::anymetal_atomic<T>> : numbers_of<T> {};
-struct numbers_of_bool {
-    enum { code = 'b' * 256 + 1 };
-};
-template <> struct numbers_of<bool2_in_buffer> : numbers_of_bool {};
-template <> struct numbers_of<bool3_in_buffer> : numbers_of_bool {};
-template <> struct numbers_of<bool4_in_buffer> : numbers_of_bool {};
 
 // For each parameter that is memory: bytes of what it points or refers to, alignment, whether it is written, whether it
 // is a reference, the numbers in it, and how many buffers it is.

@@ -10,6 +10,9 @@ template <class A, class... Rest> struct composite_of<A, Rest...> : composite_of
 template <class T, int N, class... Rest>
 struct composite_of<T __attribute__((ext_vector_type(N))), Rest...> { typedef vector<T, N> type; };
 template <class T, class... Rest> struct composite_of<packed3<T>, Rest...> { typedef vector<T, 3> type; };
+#ifndef ANYMETAL_STRICT
+template <class V, class... Rest> struct composite_of<anymetal_bools<V>, Rest...> { typedef anymetal_bools<V> type; };
+#endif
 template <> struct composite_of<bfloat> { typedef bfloat type; };
 template <class V, class A>
 constexpr constant bool fits = __is_same(V, typename shape<A>::whole) || (shape<V>::is_vector && is_number<A>);
@@ -23,7 +26,7 @@ template <class... A> using composite_vector = if_geometric<composite<A...>>;
 // What one lane computes, and what it compares.
 template <class V> struct computed { typedef element<V> type; };
 template <> struct computed<bfloat> { typedef float type; };
-template <class V> struct compared { typedef vector<int, shape<V>::size> type; };
+template <class V> struct compared { typedef bool_vector<shape<V>::size> type; };
 template <> struct compared<bfloat> { typedef bool type; };
 template <class V> using truth = typename compared<V>::type;
 

@@ -136,7 +136,6 @@ constexpr bfloat operator""_BF(long double x) { return bfloat(x); }
     typedef ELEMENT NAME##4 __attribute__((ext_vector_type(4)));
 #define ANYMETAL_VECTORS(T) ANYMETAL_VECTOR(T, T)
 ANYMETAL_NUMBERS(ANYMETAL_VECTORS)
-ANYMETAL_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and anything else for true
 
 namespace anymetal {
 
@@ -152,38 +151,81 @@ template <class T> struct only<true, T> { typedef T type; };
 template <bool C, class T = int> using enable = typename only<C, T>::type;
 
 template <class T, int N> using vector = T __attribute__((ext_vector_type(N)));
-// The vector that a name of `vec<T, N>` stands for: bool has vectors of int, as above. It cannot be deduced.
-template <class V> struct storable { typedef V type; };
-#ifndef ANYMETAL_STRICT // which has no vectors of bool
-template <int N> struct storable<vector<bool, N>> { typedef vector<int, N> type; };
+template <class T> struct shape;
+} // namespace anymetal
+
+#ifdef ANYMETAL_STRICT
+ANYMETAL_VECTOR(int, bool)
+#else
+// A vector of bool has bytes. clang's comparisons of vectors have vectors of integers, -1 for true: those convert to it.
+#define ANYMETAL_BOOL_OPERATOR(SIGN) \
+    friend constexpr anymetal_bools operator SIGN(anymetal_bools a, anymetal_bools b) { \
+        ANYMETAL_UNROLLED for (int i = 0; i < N; i++) a[i] = a[i] SIGN b[i]; \
+        return a; \
+    }
+#define ANYMETAL_BOOL_ASSIGNMENT(SIGN) \
+    ANYMETAL_BOOL_OPERATOR(SIGN) \
+    constexpr anymetal_bools &operator SIGN##=(anymetal_bools b) { return *this = *this SIGN b; }
+#define ANYMETAL_BOOL_PART(NAME, ...) \
+    constexpr part<__VA_ARGS__> anymetal_get_##NAME() const { return get<__VA_ARGS__>(); } \
+    constexpr void anymetal_put_##NAME(part<__VA_ARGS__> v) { put<__VA_ARGS__>(v); } \
+    __declspec(property(get = anymetal_get_##NAME, put = anymetal_put_##NAME)) part<__VA_ARGS__> NAME;
+#define ANYMETAL_BOOL_PAIRS(A, I, X, Y, Z, W) \
+    ANYMETAL_BOOL_PART(A, I) ANYMETAL_BOOL_PART(A##X, I, 0) ANYMETAL_BOOL_PART(A##Y, I, 1) \
+    ANYMETAL_BOOL_PART(A##Z, I, 2) ANYMETAL_BOOL_PART(A##W, I, 3)
+#define ANYMETAL_BOOL_PARTS(X, Y, Z, W) \
+    ANYMETAL_BOOL_PAIRS(X, 0, X, Y, Z, W) ANYMETAL_BOOL_PAIRS(Y, 1, X, Y, Z, W) ANYMETAL_BOOL_PAIRS(Z, 2, X, Y, Z, W) \
+    ANYMETAL_BOOL_PAIRS(W, 3, X, Y, Z, W) ANYMETAL_BOOL_PART(X##Y##Z, 0, 1, 2) ANYMETAL_BOOL_PART(Y##Z##W, 1, 2, 3) \
+    ANYMETAL_BOOL_PART(X##Y##W, 0, 1, 3) ANYMETAL_BOOL_PART(X##Z##W, 0, 2, 3) ANYMETAL_BOOL_PART(Z##Y##X, 2, 1, 0) \
+    ANYMETAL_BOOL_PART(X##X##X, 0, 0, 0) ANYMETAL_BOOL_PART(X##X##X##X, 0, 0, 0, 0) \
+    ANYMETAL_BOOL_PART(X##Y##Z##W, 0, 1, 2, 3) ANYMETAL_BOOL_PART(W##Z##Y##X, 3, 2, 1, 0)
+template <class V> struct anymetal_bools;
+template <int... I> struct anymetal_part { typedef anymetal_bools<anymetal::vector<bool, sizeof...(I)>> type; };
+template <int I> struct anymetal_part<I> { typedef bool type; };
+template <int N> struct alignas(N == 3 ? 4 : N) anymetal_bools<bool __attribute__((ext_vector_type(N)))> {
+    template <int... I> using part = typename anymetal_part<I...>::type;
+    bool anymetal_all[N];
+    anymetal_bools() = default;
+    template <class... B, class = anymetal::enable<sizeof...(B) == N>>
+    constexpr anymetal_bools(B... b) : anymetal_all{bool(b)...} {}
+    constexpr anymetal_bools(bool v) : anymetal_all{} { ANYMETAL_UNROLLED for (int i = 0; i < N; i++) anymetal_all[i] = v; }
+    template <class T> constexpr anymetal_bools(T __attribute__((ext_vector_type(N))) v) : anymetal_all{} {
+        ANYMETAL_UNROLLED for (int i = 0; i < N; i++) anymetal_all[i] = v[i] != 0;
+    }
+    constexpr bool &operator[](int i) { return anymetal_all[i]; }
+    constexpr bool operator[](int i) const { return anymetal_all[i]; }
+    friend constexpr anymetal_bools operator!(anymetal_bools a) { return a == anymetal_bools(false); }
+    ANYMETAL_BOOL_ASSIGNMENT(&) ANYMETAL_BOOL_ASSIGNMENT(|) ANYMETAL_BOOL_ASSIGNMENT(^)
+    ANYMETAL_BOOL_OPERATOR(&&) ANYMETAL_BOOL_OPERATOR(||) ANYMETAL_BOOL_OPERATOR(==) ANYMETAL_BOOL_OPERATOR(!=)
+    template <int... I> constexpr part<I...> get() const {
+        static_assert(((I < N) && ...), "a vector of bool has no such component");
+        return {anymetal_all[I]...};
+    }
+    template <int... I> constexpr void put(part<I...> v) {
+        static_assert(((I < N) && ...), "a vector of bool has no such component");
+        if constexpr (sizeof...(I) == 1) {
+            ((anymetal_all[I] = v), ...);
+        } else {
+            int i = 0;
+            ((anymetal_all[I] = v[i++]), ...);
+        }
+    }
+    ANYMETAL_BOOL_PARTS(x, y, z, w) ANYMETAL_BOOL_PARTS(r, g, b, a)
+};
+typedef anymetal_part<0, 1>::type bool2;
+typedef anymetal_part<0, 1, 2>::type bool3;
+typedef anymetal_part<0, 1, 2, 3>::type bool4;
 #endif
 
-#ifndef ANYMETAL_STRICT
-// Vectors of bool as memory has them. As values true is -1, as in comparisons.
-#define ANYMETAL_BOOL_OPERATOR(SIGN) \
-    friend constexpr whole operator SIGN(anymetal_bools a, anymetal_bools b) { return whole(a) SIGN whole(b); }
-#define ANYMETAL_BOOLS(N, BYTES, ...) \
-    struct alignas(BYTES) bool##N##_in_buffer { \
-        typedef bool##N##_in_buffer anymetal_bools; \
-        typedef vector<int, N> whole; \
-        bool __VA_ARGS__; \
-        bool##N##_in_buffer() = default; \
-        template <class... B, class = enable<sizeof...(B) == N>> constexpr bool##N##_in_buffer(B... b) { \
-            const bool all[] = {bool(b)...}; \
-            ANYMETAL_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = all[i]; \
-        } \
-        constexpr bool##N##_in_buffer(bool v) { ANYMETAL_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v; } \
-        template <class V, class = decltype(V().x)> constexpr bool##N##_in_buffer(V v) { \
-            ANYMETAL_UNROLLED for (int i = 0; i < N; i++) (&x)[i] = v[i] != 0; \
-        } \
-        constexpr operator whole() const { return -whole{__VA_ARGS__}; } \
-        bool &operator[](int i) { return (&x)[i]; } \
-        bool operator[](int i) const { return (&x)[i]; } \
-        friend constexpr whole operator!(anymetal_bools a) { return !whole(a); } \
-        ANYMETAL_BOOL_OPERATOR(&) ANYMETAL_BOOL_OPERATOR(|) ANYMETAL_BOOL_OPERATOR(^) ANYMETAL_BOOL_OPERATOR(&&) \
-        ANYMETAL_BOOL_OPERATOR(||) ANYMETAL_BOOL_OPERATOR(==) ANYMETAL_BOOL_OPERATOR(!=) \
-    };
-ANYMETAL_BOOLS(2, 2, x, y) ANYMETAL_BOOLS(3, 4, x, y, z) ANYMETAL_BOOLS(4, 4, x, y, z, w)
+namespace anymetal {
+
+// The vector that a name of `vec<T, N>` stands for, which may be one of bool. It cannot be deduced.
+template <class V> struct storable { typedef V type; };
+#ifdef ANYMETAL_STRICT
+template <int N> using bool_vector = vector<int, N>;
+#else
+template <int N> using bool_vector = anymetal_bools<vector<bool, N>>;
+template <int N> struct storable<vector<bool, N>> { typedef bool_vector<N> type; };
 #endif
 
 // A vector of three without padding. Vectors of two and four have none: packed ones are less aligned.
@@ -216,10 +258,14 @@ template <class T, int N> struct shape<T __attribute__((ext_vector_type(N)))> {
     enum { size = N, is_vector = 1 };
 };
 template <class T> struct shape<packed3<T>> : shape<vector<T, 3>> {};
+template <class T> constexpr constant bool is_bools = false;
 #ifndef ANYMETAL_STRICT
-template <> struct shape<bool2_in_buffer> : shape<bool2> {};
-template <> struct shape<bool3_in_buffer> : shape<bool3> {};
-template <> struct shape<bool4_in_buffer> : shape<bool4> {};
+template <int N> struct shape<anymetal_bools<bool __attribute__((ext_vector_type(N)))>> {
+    typedef bool element;
+    typedef bool_vector<N> whole;
+    enum { size = N, is_vector = 1 };
+};
+template <class V> constexpr constant bool is_bools<anymetal_bools<V>> = true;
 #endif
 template <class T> struct shape<const T> : shape<T> {};
 template <class T> struct shape<volatile T> : shape<T> {};
@@ -272,22 +318,28 @@ template <class T, class A> constexpr T lane(A a, int i) {
 
 // Comparisons of vectors as numbers: 0 and 1. Scalars, and what only looks like a comparison, are as they are.
 template <class A> constexpr auto zero_or_one(A a) {
-    if constexpr (shape<A>::is_vector && __is_integral(element<A>)) {
+    if constexpr (is_bools<A>) {
+        vector<int, shape<A>::size> numbers{};
+        ANYMETAL_UNROLLED for (int i = 0; i < shape<A>::size; i++) numbers[i] = a[i];
+        return numbers;
+    } else if constexpr (shape<A>::is_vector && __is_integral(element<A>)) {
         return (typename shape<A>::whole)a & 1;
     } else {
         return a;
     }
 }
 
-// A comparison as a vector of bool: those of half have vectors of short, of char and of long such.
+#ifndef ANYMETAL_STRICT
+// A comparison of vectors as a vector of bool.
 template <class A> constexpr auto bools(A a) {
     if constexpr (shape<A>::is_vector && __is_integral(element<A>))
-        return __builtin_convertvector((typename shape<A>::whole)a, vector<int, shape<A>::size>);
+        return bool_vector<shape<A>::size>((typename shape<A>::whole)a);
     else
         return a;
 }
+#endif
 
-// A component of a vector of bool.
+// A component of a comparison of vectors.
 template <class A> constexpr auto bool_component(A a) {
     if constexpr (__is_integral(A))
         return a != 0;
@@ -307,8 +359,12 @@ template <class V, class A, enable<!is_object<A>> = 0> constexpr V construct(A a
     typedef typename shape<V>::whole whole;
     if constexpr (!shape<V>::is_vector || is_object<A>) {
         return scalar<V>(a);
-    } else if constexpr (__is_class(A) && __is_same(element<A>, int) && sizeof(A) <= 4) { // bool4 in memory
+    } else if constexpr (is_bools<V> && !is_bools<A>) {
+        return V((typename shape<A>::whole)a);
+    } else if constexpr (is_bools<A> && !is_bools<V>) {
         return construct<V>(zero_or_one(a));
+    } else if constexpr (__is_same(whole, typename shape<A>::whole)) {
+        return a;
     } else if constexpr (!shape<A>::is_vector) {
         return whole(scalar<element<V>>(a));
     } else if constexpr (is_narrow<element<V>> && is_narrow<element<A>> && !__is_same(element<V>, element<A>)) {
@@ -356,15 +412,6 @@ template <class V, class A, class B, class... Parts, enable<has_objects<V, A, B,
 constexpr V construct(const A &a, const B &b, const Parts &...parts) {
     return construct<V>(number_of<V>(a), number_of<V>(b), number_of<V>(parts)...);
 }
-
-// bool4(a, b.xyz), ...: -1 for true, as comparisons have.
-template <class A> constexpr auto all_or_none(A a) {
-    if constexpr (shape<A>::is_vector)
-        return __builtin_convertvector((typename shape<A>::whole)a != element<A>(0), vector<int, shape<A>::size>);
-    else
-        return a ? -1 : 0;
-}
-template <class V, class... A> constexpr V construct_bool(A... a) { return construct<V>(all_or_none(a)...); }
 
 template <class To, class From> constexpr To bits(From value) {
     static_assert(sizeof(To) == sizeof(From), "as_type needs two types of the same size");

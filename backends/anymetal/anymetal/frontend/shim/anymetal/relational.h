@@ -40,10 +40,8 @@ inline V select(A a, B b, C c)
     ANYMETAL_EACH(V, anymetal::lane<bool>(c, i) ? anymetal::lane<T>(b, i) : anymetal::lane<T>(a, i))
 
 #ifndef ANYMETAL_STRICT
-#define ANYMETAL_OF_BUFFER(N) \
-    inline bool any(anymetal::bool##N##_in_buffer a) { return any(bool##N(a)); } \
-    inline bool all(anymetal::bool##N##_in_buffer a) { return all(bool##N(a)); }
-ANYMETAL_OF_BUFFER(2) ANYMETAL_OF_BUFFER(3) ANYMETAL_OF_BUFFER(4)
+template <class V> inline bool any(anymetal_bools<V> a) { return any(anymetal::zero_or_one(a)); }
+template <class V> inline bool all(anymetal_bools<V> a) { return all(anymetal::zero_or_one(a)); }
 #endif
 
 } // namespace metal

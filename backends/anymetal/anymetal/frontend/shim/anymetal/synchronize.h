@@ -92,8 +92,9 @@ template <class T> struct lanes {
         }
         active = all->active;
     }
-    T operator[](uint lane) const {
-        const ANYMETAL_UNTOLD void *const from = all->value[lane % ANYMETAL_SIMD_WIDTH];
+    T operator[](uint lane) const { return at(lane % ANYMETAL_SIMD_WIDTH); }
+    T at(uint slot) const {
+        const ANYMETAL_UNTOLD void *const from = all->value[slot];
         if constexpr (!__is_class(T)) {
             return *(const ANYMETAL_UNTOLD T *)from;
         } else { // no constructor takes an object in this address space
@@ -104,14 +105,15 @@ template <class T> struct lanes {
     // The value of a lane, which has to take part if the value is used.
     ANYMETAL_TOUCHES T of(uint lane, bool is_used, anymetal_site here) const {
 #ifdef ANYMETAL_CHECKED
-        if (is_used && !has(lane)) lane = anymetal_missing_lane(lane, here.file, here.line, here.column);
+        if (is_used && !has(lane)) return at(anymetal_missing_lane(lane, lane, here.file, here.line, here.column));
 #endif
         return (*this)[lane];
     }
     // The same of a number in lanes from `start` on.
     ANYMETAL_TOUCHES T of(uint start, uint number, uint width, anymetal_site here) const {
 #ifdef ANYMETAL_CHECKED
-        if (number >= width) number = anymetal_missing_lane(number, here.file, here.line, here.column);
+        if (number >= width)
+            return at(anymetal_missing_lane(number, ANYMETAL_SIMD_WIDTH, here.file, here.line, here.column));
 #endif
         return of(start + number % width, number < width, here);
     }

@@ -17,6 +17,7 @@ using ::uchar; using ::ushort; using ::uint; using ::ulong; using ::size_t; usin
 using ::int8_t; using ::uint8_t; using ::int16_t; using ::uint16_t; using ::int32_t; using ::uint32_t;
 using ::int64_t; using ::uint64_t; using ::intptr_t;
 #ifndef ANYMETAL_STRICT
+using ::anymetal_bools;
 using ::half;
 #endif
 #if __METAL_VERSION__ >= 310
