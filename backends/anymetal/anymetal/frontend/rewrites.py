@@ -922,9 +922,10 @@ def array_parameters(source: Source) -> Iterator[Edit]:
             yield source.remove(brackets[0], s.partner[brackets[0]], ")" if rest else "")
 
 
-def bool_vectors(source: Source) -> Iterator[Edit]:
-    """Vectors of bool have components of int, as results of comparisons; a name for ``vec<T, N>`` may be one."""
+def bool_vectors(source: Source, *, is_strict: bool = False) -> Iterator[Edit]:
+    """``vec<bool, N>`` is a class of the shim, integers in the strict pass; a name for ``vec<T, N>`` may be one."""
     s = source.syntax
+    data = _dependent_values(source)
     templates = {"vec"}  # those of aliases, `template <class T> using V = vec<T, N>`, are deduced as vec is
     for i in range(s.size):
         if s[i] not in templates or s[i + 1] != "<":
@@ -936,45 +937,31 @@ def bool_vectors(source: Source) -> Iterator[Edit]:
                 first = next((k for k in range(first - 2, 0, -1) if s[k] == "<" and s.angle(k) == first - 1), first)
             first -= s[first] in ("::", "<")
         name = s[first - 2] if s[first - 1] == "=" and s[first - 3] == "using" else ""
-        if s[i + 2] == "bool":
+        if s[i + 2] == "bool" and is_strict:
             yield source.edit(i + 2, i + 2, "int ")
+        elif s[i + 2] == "bool" and s[i] == "vec":
+            yield source.edit(i, i, "anymetal_bools<metal::vec")
+            yield source.append(s.angle(i + 1) or i, ">")
         elif name and s[first - 4] == ">":
             templates.add(name)
-        elif (name or s[first - 1] == "typedef") and (last := s.angle(i + 1)) is not None:
+        elif (last := s.angle(i + 1)) is not None and (
+            name or s[first - 1] == "typedef" or s[i + 2] == "bool" or (i in data and s[last + 1] not in ("(", "{"))
+        ):
             yield source.insert(first, "typename anymetal::storable<")
             yield source.append(last, ">::type")
 
 
-def bools_in_memory(source: Source) -> Iterator[Edit]:
-    """A component of ``bool4`` has a byte in a struct, a buffer, and behind a pointer to device or constant memory."""
+def integers_for_bools(source: Source) -> Iterator[Edit]:
+    """Vectors of bool in the strict pass, which has none."""
+    return bool_vectors(source, is_strict=True)
+
+
+def _dependent_values(source: Source) -> set[int]:
+    """Return where ``vec<T, N>`` is the type of a value, and not of a parameter, in a template: T may be ``bool``."""
     s = source.syntax
-    places = {i for one in s.declarations if _is_data(s, one) for i in range(one.first, one.last)}
-    for i in range(s.size):
-        if s[i] in ("struct", "union") and source.in_body[i]:
-            opening = i + 1 + s.words[i + 1].is_name
-            members = s.top(opening + 1, s.partner[opening]) if s[opening] == "{" else ()
-            places |= {k for k in members if s[s.behind(k) + 1] != "("}
-    for one in s.declarations:
-        for first, end in s.split(one.parameters) if one.parameters >= 0 and is_kernel(s, one) else ():
-            places |= set(range(first, end)) if {"device", "constant"} & set(s.texts(first, end)) else set()
-    for i in range(s.size):
-        is_generic = s[i] == "vec" and s.texts(i + 1, i + 4) == ["<", "bool", ","] and s[i + 4] in ("2", "3", "4")
-        if not is_generic and s[i] not in source.bools:
-            continue
-        first, last = i, i + 5 if is_generic else i
-        while s[first - 1] in (*NO_CAST, "::", "metal"):
-            first -= 1
-        end = last
-        while s[end + 1] in NO_CAST:
-            end += 1
-        is_pointer, spaces = s[end + 1] in ("*", "&"), SPACES & set(s.texts(first, end + 1))
-        if (i in places and not (is_pointer and spaces & {"thread", "threadgroup"})) or (
-            is_pointer and spaces & {"device", "constant"}
-        ):
-            start = i - 2 if s[i - 2] == "metal" and s[i - 1] == "::" else i
-            yield source.remove(
-                start, last, f"anymetal::bool{s[i + 4] if is_generic else source.bools[s[i]]}_in_buffer"
-            )
+    members = (i for one in s.declarations if _is_data(s, one) for i in range(one.first, one.last))
+    inside = itertools.chain(members, itertools.compress(range(s.size), source.in_body))
+    return {i for i in inside if s[i] == "vec" and s[i + 2] in source.parameters and source.is_type(i + 2)}
 
 
 def _is_data(s: Syntax, one: Declaration) -> bool:
@@ -1012,18 +999,20 @@ def constructors(source: Source) -> Iterator[Edit]:
         if s[first - 1] == ">" and not _is_greater(s, first - 1):
             continue
         if s[last + 1] == "(" and not _follows_type(s, first) and not _is_pointer_to_function(s, last + 1):
-            function = "construct_bool" if _is_bool_vector(source, last) else "construct"
-            yield source.edit(first, first, f"anymetal::{function}<{s[first]}")
-            yield source.append(last, ">")
+            is_dependent = s[i] == "vec" and s[i + 2] in source.parameters
+            yield source.insert(first, "anymetal::construct<" + "typename anymetal::storable<" * is_dependent)
+            yield source.append(last, ">::type" * is_dependent + ">")
         elif s.words[last + 1].is_name and _is_statement(s, first, source.in_body[first]):
-            name, function = (
-                " ".join(s.texts(first, last + 1)),
-                "construct_bool" if _is_bool_vector(source, last) else "construct",
-            )
+            name = _type_name(s, first, last + 1)
             end = next((k for k in s.top(last, s.size) if s[k] == ";" or s[k] in CLOSING), last)
             for k in (last, *(k for k in s.top(last, end) if s[k] == ",")):  # `float4 v(a, b), w(c);`
                 if s[k + 2] == "(" and s[s.partner[k + 2] + 1] in (";", ",") and _are_values(source, k + 2):
-                    yield source.append(k + 1, f" = anymetal::{function}<{name}>")
+                    yield source.append(k + 1, f" = anymetal::construct<{name}>")
+
+
+def _type_name(s: Syntax, first: int, end: int) -> str:
+    """Return the text of the name of a type, for a rewrite that drops the edits in it."""
+    return re.sub("vec (< bool , [^<>]* >)", r"anymetal_bools < metal::vec \1 >", " ".join(s.texts(first, end)))
 
 
 def _is_greater(s: Syntax, i: int) -> bool:
@@ -1041,11 +1030,21 @@ def truths(source: Source) -> Iterator[Edit]:
     returns = {
         i
         for one in source.bodies
-        if one.parameters - 1 in known
+        if one.parameters - 1 in known or "auto" in s.texts(one.first, one.parameters)
         for i in range(one.opening, one.last)
         if s[i] == "return"
     }
+    arguments = {
+        first: end
+        for i in range(1, s.size)
+        if s[i] == "(" and ((source.in_body[i] and _callee(source, i) in source.setting) or s[i - 1] == "decltype")
+        for first, end in s.split(i)
+        if _is_truth(source, first, end, known) and _place(s, end - 1) != first
+    }  # their type may be deduced, or choose an overload
     is_mixed = any(WIDE.fullmatch(text) for text in s)
+    for first, end in arguments.items():
+        yield source.append(first - 1, "anymetal::bools(")
+        yield source.insert(end, ")")
     for i in range(1, s.size):
         if s[i] == "(" and i > 1 and _is_conversion(source, i) and _is_truth(source, i + 1, s.partner[i], known):
             yield source.append(i, "anymetal::zero_or_one(")
@@ -1058,7 +1057,7 @@ def truths(source: Source) -> Iterator[Edit]:
                 yield source.append(last, ")")
         elif (s[i] == "=" and i - 1 in known and s[i + 1] != "=") or i in returns:  # of half they have vectors of short
             end = next((k for k in s.top(i + 1, s.size) if s[k] in (",", ";") or s[k] in CLOSING), i)
-            if _is_truth(source, i + 1, end, known):
+            if _is_truth(source, i + 1, end, known) and _place(s, end - 1) != i + 1:
                 yield source.append(i, " anymetal::bools(")
                 yield source.insert(end, ")")
         elif s[i] == "(" and is_mixed and not _follows_type(s, i) and _is_operand_of_logic(s, i):
@@ -1081,24 +1080,22 @@ def _is_operand_of_logic(s: Syntax, opening: int) -> bool:
     return (before or behind) and starts and (behind or s[close + 1] in (";", ",", "?", ":", *CLOSING))
 
 
-def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Edit]:
-    """Yield the edits for the use of a component, ``.x`` or ``[0]`` at a token, of a vector of bool."""
+def _callee(source: Source, opening: int) -> str:
+    """Return the name of the function or the class that a bracket holds the arguments of."""
     s = source.syntax
-    last = i + 1 if s[i] == "." else s.partner[i]
-    is_set = s[last + 1] in ("=", "|", "&", "^") and "=" in s.texts(last + 1, last + 3)
-    if is_set and s[last + 1] + s[last + 2] != "==":
-        return
-    name = s.partner[i - 1] - 1 if s[i - 1] in (")", "]") else i - 1  # of a variable, an array or a function
-    if known.get(name) == (s[i - 1] == "]"):
-        first = name
-        while s[first - 1] == "." and (s.words[first - 2].is_name or s[first - 2] == "]"):
-            first = s.partner[first - 2] - 1 if s[first - 2] == "]" else first - 2
-    elif s[i - 1] == ")" and not _is_call(s, name + 1) and _is_truth(source, name + 1, i, known):
-        first = name + 1
-    else:
-        return
-    yield source.insert(first, "anymetal::bool_component(")
-    yield source.append(last, ")")
+    first = opening - 1
+    if s[first] == ">" and not _is_greater(s, first):
+        first = next((k for k in range(first - 1, 0, -1) if s[k] == "<" and s.angle(k) == first), first) - 1
+    return s[first]
+
+
+def _component(source: Source, i: int, known: Mapping[int, bool]) -> Iterator[Edit]:
+    """Yield the edits for the use of a component, ``.x`` or ``[0]`` at a token, of a comparison in brackets."""
+    s = source.syntax
+    last, opening = i + 1 if s[i] == "." else s.partner[i], s.partner[i - 1]
+    if s[i - 1] == ")" and not _is_call(s, opening) and _is_truth(source, opening + 1, i, known):
+        yield source.insert(opening, "anymetal::bool_component(")
+        yield source.append(last, ")")
 
 
 def _is_call(s: Syntax, opening: int) -> bool:
@@ -1382,9 +1379,6 @@ def casts(source: Source) -> Iterator[Edit]:
             end = s.angle(i + 1)
             if end is not None and not {"*", "&"} & set(s.texts(i + 2, end)):
                 yield source.edit(i, i, "anymetal::cast")
-                if _is_bool_vector(source, end - 1):
-                    yield source.append(i + 1, "anymetal::as_bools<")
-                    yield source.insert(end, ">")
         elif s[i] == "(":
             yield from _cast(source, i)
 
@@ -1410,10 +1404,7 @@ def _cast(source: Source, i: int) -> Iterator[Edit]:
         or after.text[:1].isdigit()
         or after.text[:1] == "."
     ):
-        name = " ".join(s.texts(first, close))
-        if _is_bool_vector(source, close - 1):
-            name = f"anymetal::as_bools<{name.replace('< bool', '< int')}>"
-        yield source.remove(i, close, f"anymetal::castto<{name}>() ->* ")
+        yield source.remove(i, close, f"anymetal::castto<{_type_name(s, first, close)}>() ->* ")
 
 
 def braces(source: Source) -> Iterator[Edit]:
@@ -1571,7 +1562,6 @@ REWRITES: tuple[Callable[[Source], Iterator[Edit]], ...] = (
     member_spaces,
     array_parameters,
     bool_vectors,
-    bools_in_memory,
     truths,
     lanes,
     constructors,
@@ -1598,7 +1588,7 @@ STRICT = (
     linkage,
     shared_references,
     array_parameters,
-    bool_vectors,
+    integers_for_bools,
     constructors,
 )
 """The rewrites for the strict pass, whose language knows kernels, the spaces of members, and casts of vectors."""
