@@ -17,6 +17,8 @@ from entries import expanded  # noqa: E402
 common = runpy.run_path(str(Path(__file__).parents[1] / "backends" / "anymetal" / "docs" / "conf.py"))
 globals().update({name: value for name, value in common.items() if not name.startswith("_")})
 connect_common = common["setup"]
+html_css_files = [*common["html_css_files"], "pictures.css"]
+html_static_path = [*common["html_static_path"], "_static"]
 del common  # configuration values are pickled
 
 project = "mpsref"
@@ -27,8 +29,6 @@ autodoc_default_options = {
 }
 
 html_title = f"mpsref {release}"
-html_css_files = ["pictures.css"]
-html_static_path = ["_static"]
 
 
 def setup(app: Sphinx) -> None:

@@ -8,7 +8,8 @@ A block with one module a line,
     ```
 
 stands for an autodoc directive for each of their public names, with a heading for each package if there are several.
-A block ``{generated}`` with ``MODULE:FUNCTION`` stands for the Markdown text that the function returns.
+A block ``{generated}`` with ``MODULE:FUNCTION`` stands for the Markdown text that the function returns, and a block
+``{classes}`` for links to all classes of a package by their names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from mpsref.operations import operations
 
-BLOCK = re.compile(r"^```\{(reference|generated)\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```\{(reference|generated|classes)\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PACKAGES = {
     "mpsref": "Functional kernels",
     "mpsref.mps": "MPS classes",
@@ -73,9 +74,24 @@ def _directives(block: re.Match[str]) -> str:
     return "\n\n".join(parts)
 
 
+def _classes(package: str) -> str:
+    """Return a list with the classes of each module."""
+    lines = []
+    for module, names in sorted(_names(package).items()):
+        links = [
+            f"{{py:class}}`~{package}.{name}`"
+            for name in names
+            if inspect.isclass(getattr(import_module(package), name))
+        ]
+        lines += [f"- {module.rpartition('.')[2].replace('_', ' ')}: {', '.join(links)}"] if links else []
+    return "\n".join(lines)
+
+
 def _text(block: re.Match[str]) -> str:
     if block[1] == "reference":
         return _directives(block)
+    if block[1] == "classes":
+        return _classes(block[2].strip())
     module, _, function = block[2].strip().partition(":")
     text: str = getattr(import_module(module), function)()
     return text

@@ -532,8 +532,9 @@ class Audit:
                 total = sum(calls for _, calls in places)
                 text.append(f"  {function}: {total} in {places[0][0] or 'the model or the loss'}{more}")
         text += ["", *self.remarks]
-        text += [f"{self.silent} calls that move elements have no row: right"] if self.silent else []
-        text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s; rules: {', '.join(self.rules)}"]
+        text += [f"calls that move elements: {self.silent}, right, without a row"] if self.silent else []
+        allowed = f"; documented differences allowed: {len(self.rules)}, which --json lists" if self.rules else ""
+        text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s{allowed}"]
         last = self._counts()
         last += f", {in_part} in part" if (in_part := sum(row.status == "in part" for row in self.rows)) else ""
         unknown = sum(calls for *_, calls in self.others)

@@ -150,7 +150,7 @@ def _gradient(problem: PoolingGradient, term: Callable[[int, int, int], str]) ->
         effective = effective_offset(primary, offset, window.stride)
         yield ""
         yield (
-            f"{name} axis, gradient: {problem.gradient_size[axis]} pixels, primary offset {primary}, "
+            f"{name} axis, gradient: {problem.gradient_size[axis]} pixels of g, primary offset {primary}, "
             f"kernel offset {offset}, effective offset {effective}"
         )
         for q in _shown(range(length)):

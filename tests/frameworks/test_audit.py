@@ -1083,7 +1083,7 @@ def test_views_and_copies_of_whole_tensors_have_no_row() -> None:
     report = audit(Applies(lambda x: x.permute(0, 2, 3, 1).contiguous().view(2, -1).double()), None, images(2, 3, 8, 7))
     assert report.complete, str(report)
     assert names(report) == ["conv2d"]
-    assert "4 calls that move elements have no row: right" in str(report)
+    assert "calls that move elements: 4, right, without a row" in str(report)
     assert json.loads(report.json())["silent"] == 4
 
 

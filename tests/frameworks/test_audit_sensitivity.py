@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra
 
 nn, F = torch.nn, torch.nn.functional
 SIZE = (4, 16, 20, 20)
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "audit_sensitivity.md"
 
 
 class Off(torch.autograd.Function):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from jax import lax
 
 from mpsref_jax import audit, auditing
 
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "audit_sensitivity.md"
 
 
 def normal(*shape: int) -> Any:

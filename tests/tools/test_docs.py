@@ -95,6 +95,15 @@ def test_the_reference_has_every_public_name_once(module):
     assert sorted(listed) == sorted(names)
 
 
+@pytest.mark.parametrize("module", [mps, graph], ids=lambda module: module.__name__)
+def test_each_class_of_apple_is_two_clicks_away(module):
+    """The API reference is in the sidebar, and links to each class."""
+    assert "\nreference/index\n" in (DOCS / "index.md").read_text("utf-8")
+    text = EXPANDED((DOCS / "reference" / "index.md").read_text("utf-8"))
+    linked = re.findall(rf"{{py:class}}`~{module.__name__}\.(\w+)`", text)
+    assert sorted(linked) == sorted(name for name in module.__all__ if isinstance(getattr(module, name), type))
+
+
 def test_a_module_without_public_names_is_an_error():
     with pytest.raises(ValueError, match=r"mpsref\.kernels\.pools: no public name of mpsref, .* is defined in this"):
         EXPANDED("# Page\n\n```{reference}\nmpsref.kernels.pools\nmpsref.kernels.softmax\n```\n")

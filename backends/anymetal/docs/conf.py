@@ -20,7 +20,7 @@ author = "the mpsref authors"
 copyright = "2026, the mpsref authors"  # as in LICENSE; the footer
 release = anymetal.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build", "jupyter_execute"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
@@ -40,14 +40,20 @@ napoleon_use_rtype = False
 linkcheck_ignore = [r"http://127\.0\.0\.1"]
 linkcheck_timeout = 20
 
+copybutton_selector = "div:not(.output) > div.highlight > pre"
+
 html_theme = "furo"
 html_title = f"anymetal {release}"
+html_css_files = ["tables.css"]
+html_js_files = ["search.js"]
+html_static_path = [str(HERE / "_static")]
 
 
 def setup(app: Sphinx) -> None:
     """Connect the functions below."""
     app.connect("config-inited", _cache)
     app.connect("doctree-read", _other_pages)
+    app.connect("doctree-read", _files)
     app.connect("doctree-resolved", _tables)
 
 
@@ -68,6 +74,25 @@ def _other_pages(app: Sphinx, tree: nodes.document) -> None:
             anchor = f"#{node['reftargetid']}" if node.get("reftargetid") else ""
             address = f"{up}{place}/{page.relative_to(other).as_posix()}.html{anchor}"
             node.replace_self(nodes.reference("", "", *node.children, refuri=address, internal=False))
+
+
+def _files(app: Sphinx, tree: nodes.document) -> None:
+    """Show the name of a file that a cell writes above its text, so that the text alone is copied."""
+    for cell in list(tree.findall(nodes.literal_block)):
+        magic, _, text = cell.astext().partition("\n")
+        if magic.startswith("%%writefile "):
+            name = magic.split()[1]
+            shown = nodes.literal_block(text, text, language="python" if name.endswith(".py") else "cpp")
+            cell.replace_self(
+                nodes.container(
+                    "",
+                    nodes.caption("", name),
+                    shown,
+                    ids=[nodes.make_id(f"file {name}")],
+                    literal_block=True,
+                    classes=["literal-block-wrapper"],
+                )
+            )
 
 
 def _tables(app: Sphinx, tree: nodes.document, page: str) -> None:
