@@ -25,7 +25,8 @@ class Region(NamedTuple):
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The numbers of images, rows, columns and channels."""
-        return count(self.images), count(self.rows), count(self.columns), count(self.channels)
+        n, y, x, c = self
+        return n.stop - n.start, y.stop - y.start, x.stop - x.start, c.stop - c.start
 
     @property
     def size(self) -> Pair:

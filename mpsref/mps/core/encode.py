@@ -223,11 +223,11 @@ class ImageKernel(MPSKernel):
         """Return the channels to read from each source."""
         read = []
         for k, source in enumerate(sources):
-            properties = self._source_properties(k)
             name = self._property_name(k, "source_feature_channel_offset")
-            first, limit = properties.source_feature_channel_offset, properties.source_feature_channel_max_count
-            limits = [most for most in (limit, self._channels_needed(k)) if most is not None]
-            read.append(channels_read(source.name, name, source.array.shape, first, min(limits, default=None)))
+            *_, first, limit = self._source_properties(k)
+            needed = self._channels_needed(k)
+            limit = needed if limit is None else limit if needed is None else min(limit, needed)
+            read.append(channels_read(source.name, name, source.array.shape, first, limit))
         return read
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
@@ -515,13 +515,15 @@ class ImageKernel(MPSKernel):
         self, sources: Sequence[ImageArgument], indices: Sequence[Index], shape: Shape, region: Region
     ) -> ForwardRecord:
         properties = tuple(
-            self._source_properties(k)._replace(source_feature_channel_max_count=count(channels))
-            for k, (*_, channels) in enumerate(indices)
+            [
+                SourceProperties(*self._source_properties(k)[:-1], count(channels))
+                for k, (*_, channels) in enumerate(indices)
+            ]
         )
         return ForwardRecord(
             type(self),
             properties,
-            tuple(source.array.shape for source in sources),
+            tuple(map(_shape_of, sources)),
             shape,
             region.clip_rect,
             self.destination_feature_channel_offset,

@@ -49,7 +49,7 @@ from mpsref.mps.graph.nodes import (
     Step,
 )
 from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, WeightedNode
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Spec
 
 S = TypeVar("S", MPSNNImageNode, MPSNNStateNode)
 V = TypeVar("V")
@@ -381,6 +381,7 @@ class CompiledProgram:
         """Set the storage of images, and the backends that support it."""
         self.format, program = format, self.program
         self._shapes: dict[tuple[Shape, ...], Shapes] = {}
+        self._supported: set[tuple[int, Spec | None]] = set()
         results = (step.node.result_image for step in program.steps)
         self.dtypes = {image: self._dtype_of(image) for image in (*program.source_images, *results)}
         self.wide = self._mixed()
@@ -498,10 +499,13 @@ class CompiledProgram:
     def _checked(self, shapes: Shapes) -> Shapes:
         for step in self.program.steps:
             spec, backend = shapes.bound[step.node].spec, self.backends[step.node]
+            if (step.number, spec) in self._supported:  # most are the same for all shapes
+                continue
             for operation in step.compiled._operations(step):
                 reason = backend.why_not(operation, spec) if isinstance(spec, operation[0]) else None
                 if reason is not None:
                     raise UnsupportedError(f"{type(step.node).__name__} {step.node.name!r}: {reason}")
+            self._supported.add((step.number, spec))
         return shapes
 
     def atomically(self, changes: Sequence[Callable[[], None]]) -> None:
