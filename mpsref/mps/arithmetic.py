@@ -57,10 +57,9 @@ from mpsref.mps.core.whole_image import (
     WholeImageGradient,
 )
 from mpsref.mps.graph.nodes import (
-    BoundState,
     ForwardKernelNode,
-    KernelNode,
     MPSNNBinaryGradientStateNode,
+    MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
@@ -68,7 +67,7 @@ from mpsref.mps.graph.nodes import (
     StepCall,
     image_node,
 )
-from mpsref.registry import Backend, Operation, OperationKey, Spec
+from mpsref.registry import Backend, Spec
 
 
 class MPSNNComparisonType(types.Enumeration):
@@ -473,13 +472,13 @@ class MPSNNBinaryArithmeticNode(_Operands, ForwardKernelNode):
             raise ValueError(
                 f"{type(self).__name__} has {len(sources)} sources; it must have 2: left_source and right_source"
             )
-        KernelNode.__init__(self, sources, **properties)
+        MPSNNFilterNode.__init__(self, sources, **properties)
         self._kernel()._function()  # raises for illegal parameters
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        if self.state_class is not None and call.spec.clamps:
-            call.state["sources"] = images  # for the mask of the clamp
-        return super()._compute(call, *images)
+    def _compute(self, step: StepCall, *images: Array) -> Array | None:
+        if self.state_class is not None and step.call.spec.clamps:
+            step.state["sources"] = images  # for the mask of the clamp
+        return super()._compute(step, *images)
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         second, operation = source_index == 1, self.kernel_class.operation
@@ -512,25 +511,29 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         fix(self, is_secondary_source_filter=is_secondary_source_filter)
         index = int(self.is_secondary_source_filter)
         super().__init__(source_gradient, source_image, gradient_state, source_index=index, **properties)
+        self._image_index = 1 - index if self._reads_other else index
 
-    def _operations(self, step: Step) -> Sequence[OperationKey]:
-        last = [Operation(Arithmetic, "forward")] if self._finishes else []
-        return [*super()._operations(step), *last]
+    _reads_other: ClassVar[bool] = False
+    """Whether the source image is the other operand."""
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
+    def _methods(self, step: Step) -> Sequence[str]:
+        return [*self._called, *["forward"] * self._finishes]
+
+    def _compute(self, step: StepCall, *images: Array) -> Array:
         g, *others = images
-        spec, own = call.spec, int(self.is_secondary_source_filter)
-        operands: list[Array | Shape] = [*call.forward_shapes]  # the shape suffices for an operand that is not read
+        spec, own = step.call.spec, int(self.is_secondary_source_filter)
+        # the shape suffices for an operand that is not read
+        operands: list[Array | Shape] = [*step.call.record.source_shapes]
         if spec.clamps:
             self._check_scales(spec)
-            operands = [*call.state["sources"]]
+            operands = [*step.state["sources"]]
         else:
             spec = self._derivative(spec.operation == "multiply", own, spec.operands)
             if others:
                 operands[1 - own] = others[0]
         wanted = "secondary" if own else "primary"
-        result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
-        return self._with_bias(result, call.backend)
+        result = registry.call(spec, "gradient", (g, *operands), backend=step.backend, wanted=wanted)
+        return self._with_bias(result, step.backend)
 
     def _check_scales(self, spec: Arithmetic) -> None:
         """Raise ``UnsupportedError`` unless the scales are those of the derivative of a function with a clamp."""
@@ -560,8 +563,7 @@ class MPSNNSubtractionGradientNode(MPSNNArithmeticGradientNode):
 class MPSNNMultiplicationGradientNode(MPSNNArithmeticGradientNode):
     """The gradient of a product for one operand; it reads the other one."""
 
-    def _image_shape(self, state: BoundState) -> Shape:
-        return state.source_shapes[1 - self.source_index]
+    _reads_other = True
 
 
 class MPSNNAdditionNode(MPSNNBinaryArithmeticNode):

@@ -862,11 +862,12 @@ class _Parameters(NormalizationParameters):
 
     def state(self, step_state: StepState) -> MPSCNNBatchNormalizationState:
         """Return a synchronized state with the gradients of one run."""
-        state = MPSCNNBatchNormalizationState(self.kernel, self.record(step_state["shapes"], {}))
+        record = step_state["call"].record
+        state = MPSCNNBatchNormalizationState(self.kernel, record)
         if "statistics" in step_state:
             state.write_statistics(step_state["statistics"])
         if "gradients" in step_state:
-            pixels = math.prod(step_state["shapes"][0][:3])
+            pixels = math.prod(record.source_shapes[0][:3])
             state.write_sums(BatchGradientSums(pixels, *step_state["gradients"]))
         state.synchronize()
         return state
@@ -884,23 +885,23 @@ class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
         of_batch = step.trains or forward._uses_batch(True)
         return [*["statistics_gradient"] * of_batch, *["gradient"] * step.result_is_needed]
 
-    def _compute(self, call: StepCall, *images: Array) -> Array | None:
+    def _compute(self, step: StepCall, *images: Array) -> Array | None:
         g, x = images
-        spec, parameters = call.spec, call.parameters
-        statistics = call.state.get("statistics")
+        spec, parameters = step.call.spec, step.parameters
+        statistics = step.state.get("statistics")
         mean, variance = parameters["mean"], parameters["variance"]
         if statistics is not None:
-            mean, variance = statistics.mean, call.state["variance"]
+            mean, variance = statistics.mean, step.state["variance"]
         scale = parameters["gamma"], parameters["beta"]
         sums = None
-        if statistics is not None or call.trains:
-            sums = spec.statistics_gradient(g, x, mean, variance, *scale, backend=call.backend)
-            if call.trains:
-                accumulate(call.state, "gradients", (sums.dbeta, sums.dgamma))
-        if not call.result_is_needed:
+        if statistics is not None or step.trains:
+            sums = spec.statistics_gradient(g, x, mean, variance, *scale, backend=step.backend)
+            if step.trains:
+                accumulate(step.state, "gradients", (sums.dbeta, sums.dgamma))
+        if not step.result_is_needed:
             return None
         batch = None if statistics is None else sums
-        return spec.gradient(g, x, mean, variance, *scale, sums=batch, backend=call.backend)  # type: ignore[no-any-return]
+        return spec.gradient(g, x, mean, variance, *scale, sums=batch, backend=step.backend)  # type: ignore[no-any-return]
 
 
 class MPSCNNBatchNormalizationNode(NormalizationNode):
@@ -927,16 +928,16 @@ class MPSCNNBatchNormalizationNode(NormalizationNode):
             return trains
         return self.flags is MPSCNNBatchNormalizationFlags.Always
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        spec, parameters, x = call.spec, call.parameters, images[0]
+    def _compute(self, step: StepCall, *images: Array) -> Array:
+        spec, parameters, x = step.call.spec, step.parameters, images[0]
         mean, variance = parameters["mean"], parameters["variance"]
-        if self._uses_batch(call.trains):
-            statistics = spec.statistics(x, backend=call.backend)
+        if self._uses_batch(step.trains):
+            statistics = spec.statistics(x, backend=step.backend)
             mean, variance = statistics.mean, statistics.variance
-            call.state["statistics"], call.state["variance"] = statistics, variance
+            step.state["statistics"], step.state["variance"] = statistics, variance
         elif mean is None:
             raise OrderError(
                 f"{self.name}: the data source has no mean and variance, which inference needs; let it return those of "
                 'training, or set flags to "always"'
             )
-        return spec.forward(x, mean, variance, parameters["gamma"], parameters["beta"], backend=call.backend)  # type: ignore[no-any-return]
+        return spec.forward(x, mean, variance, parameters["gamma"], parameters["beta"], backend=step.backend)  # type: ignore[no-any-return]

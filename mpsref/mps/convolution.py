@@ -49,8 +49,6 @@ from mpsref.mps.core.properties import Alias, fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
     CustomPolicy,
     MPSNNGradientStateNode,
     MPSNNImageNode,
@@ -59,7 +57,7 @@ from mpsref.mps.graph.nodes import (
     Step,
     StepCall,
     StepState,
-    bound_by_kernel,
+    placed_call,
 )
 from mpsref.mps.graph.trainable import (
     JointUpdate,
@@ -213,7 +211,7 @@ class WeightParameters(NodeParameters):
 
     def state(self, step_state: StepState) -> MPSCNNConvolutionGradientState:
         """Return a synchronized state with the gradients of one run."""
-        state = self.kernel.state_class(step_state["details"].record)
+        state = self.kernel.state_class(step_state["call"].record)
         if "gradients" in step_state:
             dw, db = step_state["gradients"]
             state.accumulate(dw, db, dw.dtype)
@@ -307,20 +305,20 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return [*["gradient_weights"] * step.trains, *["gradient_data"] * step.result_is_needed]
 
-    def _compute(self, call: StepCall, *images: Array) -> Array | None:
-        forward: Call = call.details
+    def _compute(self, step: StepCall, *images: Array) -> Array | None:
+        forward = step.call
         (g, x), (part,) = images, forward.reads
         if not forward.is_whole or part is not None:
             part = part or (slice(None),) * 4
             g, x = g[forward.region], x[part]
-        if call.trains:
-            accumulate(call.state, "gradients", call.spec.gradient_weights(g, x, backend=call.backend))
-        if not call.result_is_needed:
+        if step.trains:
+            accumulate(step.state, "gradients", forward.spec.gradient_weights(g, x, backend=step.backend))
+        if not step.result_is_needed:
             return None
-        result: Array = call.spec.gradient_data(g, call.parameters["weights"], x.shape, backend=call.backend)
+        result: Array = forward.spec.gradient_data(g, step.parameters["weights"], x.shape, backend=step.backend)
         if part is None:
             return result
-        whole = arrays.empty("the result", call.result_shape, result.dtype, (result,))
+        whole = arrays.empty("the result", forward.shape, result.dtype, (result,))
         whole.fill(0)
         whole[part] = result
         return whole
@@ -330,6 +328,7 @@ class MPSCNNConvolutionNode(WeightedNode):
     """Convolution; its weights are read when a graph is compiled."""
 
     kind = "conv"
+    _after_images = ("weights", "biases")
     custom_policy: ClassVar[CustomPolicy] = "followed"
     spec_class: ClassVar[type[Spec] | None] = Convolution
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSCNNConvolutionGradientStateNode
@@ -349,17 +348,13 @@ class MPSCNNConvolutionNode(WeightedNode):
     def _load(self) -> WeightParameters:
         return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[Call]) -> Call:
         return self._bound(parameters.kernel, shapes)
 
-    def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape | None = None) -> Bound:
+    def _bound(self, kernel: ForwardWeightedKernel, shapes: Sequence[Shape], result: Shape | None = None) -> Call:
         if isinstance(kernel.padding, MPSNNDefaultPadding) and shapes[0][3] != kernel.input_feature_channels:
             raise ShapeError(
                 f"its source has {shapes[0][3]} channels, and its weights are for {kernel.input_feature_channels}; "
                 "both must be equal: a node reads whole images"
             )
-        return bound_by_kernel(kernel, shapes, result)
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        operands = call.parameters["weights"], call.parameters["biases"]
-        return call.details.run(images, None, call.backend, operands)  # type: ignore[no-any-return]
+        return placed_call(kernel, shapes, result)

@@ -36,6 +36,7 @@ from mpsref.mps.convolution_kernel import (
     WeightedKernel,
 )
 from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
@@ -43,7 +44,7 @@ from mpsref.mps.core.properties import Alias, Property, instance_of, unknown_key
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
-from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
+from mpsref.mps.graph.nodes import MPSNNImageNode, MPSNNStateNode
 
 
 class MPSCNNConvolutionTransposeGradientState(MPSCNNConvolutionGradientState):
@@ -346,12 +347,12 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
         super().__init__(source, weights, **properties)
         self._source_states = () if convolution_gradient_state is None else (convolution_gradient_state,)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[Call]) -> Call:
         if not states:
             return super()._bind(shapes, parameters, states)
         kernel = parameters.kernel._to_configure()
-        forward, sources = states[0]
-        height, width = sources[0][1:3]
+        forward = states[0]
+        height, width = forward.record.source_shapes[0][1:3]
         # a fully connected layer has no windows
         windows = forward.spec.windows if isinstance(forward.spec, Convolution) else ()
         own = kernel._source_properties(0).windows

@@ -31,17 +31,18 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Never
 
-from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.arrays import DType, Shape
 from mpsref.arguments.parameters import Pair, choice, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.pad import EDGES
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.call import Call, Computation, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.encode import MPSCNNMultiaryKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.properties import (
-    Alias,
     Argument,
     Property,
     at_least,
@@ -52,23 +53,17 @@ from mpsref.mps.core.properties import (
 )
 from mpsref.mps.core.state import DestinationState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
+from mpsref.mps.core.whole_image import WholeImage, WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
     ForwardKernelNode,
-    FunctionGradientNode,
-    FunctionNode,
     GradientKernelNode,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    Step,
-    StepCall,
+    placed_call,
 )
 from mpsref.mps.graph.trainable import NodeParameters
-from mpsref.registry import Operation, OperationKey
 
 # --- pad --------------------------------------------------------------------------------------------------------------
 
@@ -267,13 +262,13 @@ class MPSNNReshapeGradient(WholeImageGradient):
         return Reshape((height, width, channels), self.element_order)  # type: ignore[arg-type]
 
 
-class MPSNNReshapeGradientNode(FunctionGradientNode):
+class MPSNNReshapeGradientNode(GradientKernelNode):
     """The gradient of a reshape."""
 
-    reads_pixels = False
+    kernel_class, reads_pixels = MPSNNReshapeGradient, False
 
 
-class MPSNNReshapeNode(FunctionNode):
+class MPSNNReshapeNode(ForwardKernelNode):
     """The same elements in another shape.
 
     Parameters
@@ -300,14 +295,12 @@ class MPSNNReshapeNode(FunctionNode):
         result_feature_channels: int,
         **properties: Any,
     ) -> None:
-        self._function = Reshape((result_height, result_width, result_feature_channels))
+        self._size = Reshape((result_height, result_width, result_feature_channels)).size
         super().__init__(source, **properties)
-
-    function: Alias[Reshape] = Alias("_function", "The functional form.")
 
     def _kernel(self) -> MPSNNReshape:
         kernel = MPSNNReshape()
-        kernel._size = self.function.size
+        kernel._size = self._size
         return kernel
 
 
@@ -359,17 +352,29 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
     ) -> None:
         super().__init__(source_gradient, source_image, gradient_state, source_index=source_index, **properties)
 
-    def _operations(self, step: Step) -> Sequence[OperationKey]:
-        return (Operation(Slice, "forward"),)
+    kernel_class, spec_class, _called = MPSNNSlice, Slice, ("forward",)
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        before = sum(call.spec.aligned(shape[3]) for shape in call.forward_shapes[: self.source_index])
-        return _channels(before, call.result_shape[3]).forward(images[0], backend=call.backend)
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[Call]) -> Call:
+        forward, kernel = super()._bind(shapes, parameters, states), self._compiled._to_configure()
+        first = forward.computation.problem.offsets[self.source_index]  # type: ignore[union-attr]
+        kernel._assign(feature_channel_offset=first, feature_channels=forward.shape[3])
+        return placed_call(kernel, shapes[:1])
 
 
-@functools.lru_cache(maxsize=64)
-def _channels(first: int, count: int) -> Slice:
-    return Slice((0, 0, first), (None, None, count))
+class _Concatenation(WholeImage, MPSCNNMultiaryKernel):
+    """The kernel of the node, which MPS does not have."""
+
+    fixed = ()
+    channel_alignment = Property(at_least(1), 4, "The multiple of channels of a source; MPS has 4 only.")
+
+    def _function(self) -> Concatenation:
+        return Concatenation(self.channel_alignment)
+
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        for k, shape in enumerate(shapes):
+            if shape[:3] != shapes[0][:3]:
+                raise ShapeError(f"source {k} has shape {shape}, source 0 {shapes[0]}; N, H, W must be equal")
+        return Computation(problem_of(self._function(), "forward", shapes[0][:3], tuple(shape[3] for shape in shapes)))
 
 
 class MPSNNConcatenationNode(MPSNNFilterNode):
@@ -385,7 +390,8 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
     kind = "cat"
     spec_class = Concatenation
     gradient_class = MPSNNConcatenationGradientNode
-    channel_alignment = Property(at_least(1), 4, "The multiple of channels of a source; MPS has 4 only.")
+    kernel_class = _Concatenation
+    channel_alignment = _Concatenation.channel_alignment
 
     def __init__(self, sources: Sequence[MPSNNImageNode], **properties: Any) -> None:
         instance_of("sources", sources, (list, tuple), "a list of image nodes")
@@ -402,18 +408,10 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
     def _several_gradients(self) -> bool:
         return True  # the header marks the singular form unavailable, also for one source [doc]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        spec = Concatenation(self.channel_alignment)
-        first = shapes[0]
-        for image, shape in zip(self.source_images, shapes, strict=True):
-            if shape[:3] != first[:3]:
-                raise ShapeError(
-                    f"{image.name!r} has shape {shape}, {self.source_images[0].name!r} {first}; N, H, W must be equal"
-                )
-        return Bound(spec, (*first[:3], sum(spec.aligned(shape[3]) for shape in shapes)))
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        return call.spec.forward(images, backend=call.backend)  # type: ignore[no-any-return]
+    def _kernel(self) -> _Concatenation:
+        kernel = _Concatenation(len(self.source_images))
+        kernel.channel_alignment = self.channel_alignment
+        return kernel
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         source = self.source_images[source_index]

@@ -44,11 +44,10 @@ from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
-    FunctionNode,
-    MPSNNGradientFilterNode,
+    ForwardKernelNode,
+    GradientKernelNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    Step,
     StepCall,
 )
 
@@ -282,9 +281,10 @@ def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[i
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
+class MPSCNNDropoutGradientNode(_Described, GradientKernelNode):
     """The gradient of dropout, with the mask and the parameters of the forward node."""
 
+    kernel_class, _after_images = MPSCNNDropoutGradient, ("mask",)
     reads_pixels = False
 
     def __init__(
@@ -307,12 +307,8 @@ class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
                 "mask is drawn once, in the forward pass"
             )
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        dropout: Dropout = call.spec
-        return dropout.gradient(images[0], call.state["mask"], backend=call.backend)
 
-
-class MPSCNNDropoutNode(_Described, FunctionNode):
+class MPSCNNDropoutNode(_Described, ForwardKernelNode):
     """Dropout, with a new mask in each run.
 
     Examples
@@ -338,16 +334,12 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
         fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
         super().__init__(source, **properties)
 
-    def _methods(self, step: Step) -> Sequence[str]:
-        return "mask", "forward"
+    _called, _after_images = ("mask", "forward"), ("mask",)
 
-    def _prepare(self, call: StepCall, like: Array) -> Sequence[Array | None]:
-        dropout, shape = call.spec, call.shapes[0]
-        return [dropout.mask(shape, call.sequence, out=_target(dropout, shape, like), backend=call.backend)]
+    def _prepare(self, step: StepCall, like: Array) -> Sequence[Array | None]:
+        dropout, shape = step.call.spec, step.call.shape
+        return [dropout.mask(shape, step.sequence, out=_target(dropout, shape, like), backend=step.backend)]
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        dropout: Dropout = call.spec
-        (mask,) = call.prepared
-        assert mask is not None
-        call.state["mask"] = mask
-        return dropout.forward(images[0], mask, backend=call.backend)
+    def _compute(self, step: StepCall, *images: Array) -> Array | None:
+        (step.state["mask"],) = step.prepared
+        return super()._compute(step, *images)

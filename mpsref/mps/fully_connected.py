@@ -29,10 +29,10 @@ from mpsref.mps.convolution import (
 )
 from mpsref.mps.convolution_data_source import LoadedWeights
 from mpsref.mps.convolution_kernel import WeightedGradientKernel, WeightedKernel
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
-from mpsref.mps.graph.nodes import Bound, BoundState
 
 
 def _check_whole_image(kernel: WeightedKernel, loaded: LoadedWeights) -> None:
@@ -114,7 +114,7 @@ class MPSCNNFullyConnectedNode(MPSCNNConvolutionNode):
     kernel_class = MPSCNNFullyConnected
     gradient_class = MPSCNNFullyConnectedGradientNode
 
-    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[Call]) -> Call:
         kernel = parameters.kernel
         n, height, width, channels = shapes[0]
         _, rows, columns, inputs = kernel.weights_shape

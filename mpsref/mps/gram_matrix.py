@@ -31,11 +31,7 @@ from mpsref.mps.core.call import Computation, problem_of
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Argument, constructed
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
-from mpsref.mps.graph.nodes import (
-    ForwardKernelNode,
-    GradientKernelNode,
-    Step,
-)
+from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
 from mpsref.registry import Backend
 
 PIXEL = Convolution((1, 1))
@@ -119,10 +115,7 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
 class MPSNNGramMatrixCalculationGradientNode(_Alpha, GradientKernelNode):
     """The gradient of the Gram matrix."""
 
-    kernel_class = MPSNNGramMatrixCalculationGradient
-
-    def _methods(self, step: Step) -> Sequence[str]:
-        return ("forward",)
+    kernel_class, _called = MPSNNGramMatrixCalculationGradient, ("forward",)
 
 
 @constructed()
@@ -130,7 +123,4 @@ class MPSNNGramMatrixCalculationNode(_Alpha, ForwardKernelNode):
     """The Gram matrix of the channels of an image, (N, 1, C, C)."""
 
     kind, spec_class, kernel_class, custom_policy = "gram", Convolution, MPSNNGramMatrixCalculation, "ignored"
-    gradient_class = MPSNNGramMatrixCalculationGradientNode
-
-    def _methods(self, step: Step) -> Sequence[str]:
-        return ("gradient_weights",)
+    gradient_class, _called = MPSNNGramMatrixCalculationGradientNode, ("gradient_weights",)

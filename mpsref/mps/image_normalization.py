@@ -335,7 +335,7 @@ class _Parameters(NormalizationParameters):
 
     def state(self, step_state: StepState) -> ImageNormalizationGradientState:
         """Return a synchronized state with the gradients of one run."""
-        state = self.kernel.state_class(self.record(step_state["shapes"], {"kernel": self.kernel}))
+        state = self.kernel.state_class(step_state["call"].record)
         if "gradients" in step_state:
             state.write(*step_state["gradients"])
         state.synchronize()
@@ -343,10 +343,10 @@ class _Parameters(NormalizationParameters):
 
 
 class _GradientNode(TrainableGradientNode):
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        dx, *gradients = call.spec.gradient(*images, call.parameters["gamma"], backend=call.backend)
-        if call.trains:
-            accumulate(call.state, "gradients", tuple(gradients))
+    def _compute(self, step: StepCall, *images: Array) -> Array:
+        dx, *gradients = step.call.spec.gradient(*images, step.parameters["gamma"], backend=step.backend)
+        if step.trains:
+            accumulate(step.state, "gradients", tuple(gradients))
         return dx  # type: ignore[no-any-return]
 
 
@@ -361,9 +361,9 @@ class MPSCNNGroupNormalizationGradientNode(_GradientNode):
 class _Node(NormalizationNode):
     parameters_class = _Parameters
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        parameters = call.parameters
-        return call.spec.forward(images[0], parameters["gamma"], parameters["beta"], backend=call.backend)  # type: ignore[no-any-return]
+    def _compute(self, step: StepCall, *images: Array) -> Array:
+        parameters = step.parameters
+        return step.call.spec.forward(images[0], parameters["gamma"], parameters["beta"], backend=step.backend)  # type: ignore[no-any-return]
 
 
 class MPSCNNInstanceNormalizationNode(_Node):

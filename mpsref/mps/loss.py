@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Any, Never
@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape, concatenated, filled
+from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape, concatenated
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Computation, Index
+from mpsref.mps.core.call import Call, Computation, Index
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel
@@ -65,16 +65,14 @@ from mpsref.mps.core.state import (
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
-    FunctionNode,
+    ForwardKernelNode,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    Step,
     StepCall,
     image_node,
+    placed_call,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 
@@ -488,6 +486,8 @@ class LabelledLoss(MPSCNNKernel):
     def function(self) -> Any:
         """The functional form: :class:`mpsref.Loss`, or an object with its methods."""
 
+    _form: Alias[Loss] = Alias("function", "The functional form that a backend has.")
+
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
         source_image: ImageLike,
@@ -540,7 +540,8 @@ class LabelledLoss(MPSCNNKernel):
         require_whole(self, size, shapes[0])
         function = self.function
         return Computation(
-            compute=lambda images, backend, *targets: function.gradient(None, *images, *targets, backend=backend)
+            compute=lambda images, backend, *targets: function.gradient(None, *images, *targets, backend=backend),
+            form=self._form,
         )
 
 
@@ -604,11 +605,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
         function = self.function
         require_whole(self, size, function.loss_shape(arrays.as_shape("source_image", shapes[0])))
-        return Computation(
-            compute=lambda images, backend, t, weights, validate: function.forward(
-                images[0], t, weights, validate=validate, backend=backend
-            )
-        )
+        return _with_targets(function, function.forward)
 
 
 @constructed()
@@ -710,12 +707,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         return 0  # the channels of the destination, which may be those of the labels, are all written
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        run = self.function.gradient_labels if self.compute_label_gradients else self.function.gradient
-        return Computation(
-            compute=lambda images, backend, t, weights, validate: run(
-                images[0], images[1], t, weights, validate=validate, backend=backend
-            )
-        )
+        function = self.function
+        return _with_targets(function, function.gradient_labels if self.compute_label_gradients else function.gradient)
 
 
 def _targets(
@@ -725,6 +718,16 @@ def _targets(
     given = {"labels": labels} if weights is None else {"labels": labels, "weights": weights}
     read = [image_arguments.source(name, value, command_buffer=command_buffer) for name, value in given.items()]
     return read, (read[0].array, read[1].array if read[1:] else None, flag("validate", validate))
+
+
+def _with_targets(function: Loss, method: Callable[..., Array]) -> Computation:
+    """Return the computation by a method that reads labels and weights after the images: operands, or images, too."""
+
+    def compute(images: Sequence[Array], backend: Any, *operands: Any) -> Array:
+        *targets, validate = operands or (False,)
+        return method(*images, *targets, validate=validate, backend=backend)
+
+    return Computation(compute=compute, images=4, form=function)
 
 
 class MPSNNInitialGradient(MPSCNNKernel):
@@ -786,25 +789,17 @@ class LabelledLossNode(MPSNNFilterNode):
         assert isinstance(labels, MPSNNLabelsNode)
         return labels
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return Bound(self._function, shapes[0])
+    _called = "forward", "gradient"
 
-    def _methods(self, step: Step) -> Sequence[str]:
-        return "forward", "gradient"
+    def _prepare(self, step: StepCall, like: Array) -> Sequence[Array | None]:
+        labels: MPSCNNLossLabels | LabelsOfImages = step.state["labels"]
+        return [None if image is None else step.place(image) for image in labels.device_read()]
 
-    def _prepare(self, call: StepCall, like: Array) -> Sequence[Array | None]:
-        labels: MPSCNNLossLabels | LabelsOfImages = call.state["labels"]
-        return [None if image is None else call.place(image) for image in labels.device_read()]
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
+    def _compute(self, step: StepCall, *images: Array) -> Array:
         wide = np.result_type(images[0], np.float32)
-        t, weights = call.prepared
-        assert t is not None
-        t = t if t.dtype <= wide else t.astype(wide)
-        weights = weights if weights is None or weights.dtype <= wide else weights.astype(wide)
-        call.state["loss"] = self._function.forward(images[0], t, weights, backend=call.backend)
-        result: Array = self._function.gradient(None, images[0], t, weights, backend=call.backend)
-        return result
+        targets = [one if one is None or one.dtype <= wide else one.astype(wide) for one in step.prepared]
+        step.state["loss"] = self._function.forward(*images, *targets, backend=step.backend)
+        return step.call.run(images, None, step.backend, targets)
 
     def check_labels(self, labels: MPSCNNLossLabels | LabelsOfImages, shape: Shape) -> None:
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
@@ -824,7 +819,7 @@ class MPSCNNLossNode(_LossNode, LabelledLossNode):
     [doc].
     """
 
-    kind = "loss"
+    kind, kernel_class = "loss", MPSCNNLoss
 
     def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
         LabelledLossNode.__init__(self, source, loss_descriptor, **properties)
@@ -889,25 +884,19 @@ class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):
         first, source_image, *targets = images
         source_index = int(self.is_labels_gradient_filter)
         super().__init__(first, source_image, gradient_state, *targets, source_index=source_index, **properties)
+        self._image_index = 0
+        self._called = ("gradient_labels",) if self.is_labels_gradient_filter else ("gradient",)
 
-    def _image_shape(self, state: BoundState) -> Shape:
-        return state.source_shapes[0]
+    kernel_class, _renamed = MPSNNLossGradient, {"compute_label_gradients": "is_labels_gradient_filter"}
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        if shapes[2:] != states[0].source_shapes[1:]:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[Call]) -> Call:
+        expected = states[0].record.source_shapes[1:]
+        if shapes[2:] != expected:
             raise ShapeError(
-                f"labels and weights have shapes {shapes[2:]}; those of {self.forward.name!r} have "
-                f"{states[0].source_shapes[1:]}: both must be equal"
+                f"labels and weights have shapes {shapes[2:]}; those of {self.forward.name!r} have {expected}: both "
+                "must be equal"
             )
-        return super()._bind(shapes, parameters, states)
-
-    def _methods(self, step: Step) -> Sequence[str]:
-        return ("gradient_labels" if self.is_labels_gradient_filter else "gradient",)
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        g, y, *others = images
-        function = self._function.gradient_labels if self.is_labels_gradient_filter else self._function.gradient
-        return function(g, y, *others, backend=call.backend)
+        return placed_call(self._compiled, shapes[:2], super()._bind(shapes, parameters, states).shape)
 
 
 class MPSNNForwardLossNode(_LossNode):
@@ -971,13 +960,16 @@ class MPSNNForwardLossNode(_LossNode):
     def _several_gradients(self) -> bool:
         return False  # the single one is that of the predictions [doc]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[Call]) -> Call:
         y, *others = shapes
         check_targets(y, others, f" of {self.name!r}")
-        return Bound(self._function, self._function.loss_shape(as_shape("y", y)))
+        call = super()._bind((y,), parameters, states)
+        return call._replace(record=replace(call.record, source_shapes=tuple(shapes)))
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        loss = call.state["loss"] = self._function.forward(*images, backend=call.backend)
+    def _compute(self, step: StepCall, *images: Array) -> Array:
+        assert step.call.computation is not None
+        loss: Array = step.call.computation.computed(images, step.backend)  # in float32 at least
+        step.state["loss"] = loss
         return loss
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
@@ -993,18 +985,11 @@ class MPSNNForwardLossNode(_LossNode):
         )
 
 
-class MPSNNInitialGradientNode(FunctionNode):
+class MPSNNInitialGradientNode(ForwardKernelNode):
     """An image of ones in the shape of its source: the start of the gradients of a graph without a loss node."""
 
-    kind = "one"
+    kind, kernel_class = "one", MPSNNInitialGradient
     state_class = None
     result_is_gradient = True
     why_no_gradient = "its result is the first gradient: use its result image as the source gradient"
     _differentiable = ()
-    function = None
-
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
-        return Bound(None, shapes[0])
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        return filled(1, images[0])

@@ -19,13 +19,14 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import real
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
 from mpsref.mps.core.encode import MPSCNNKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, constructed, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.whole_image import IMAGE
-from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
+from mpsref.mps.graph.nodes import MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
 from mpsref.mps.normalization_data_source import (
     Kind,
@@ -257,11 +258,8 @@ class NormalizationNode(WeightedNode):
     def _load(self) -> NormalizationParameters:
         return self.parameters_class(self.kernel_class(data_source=self.data_source), self.name)
 
-    def _bind(
-        self, shapes: Sequence[Shape], parameters: NormalizationParameters, states: Sequence[BoundState]
-    ) -> Bound:
-        kernel = parameters.kernel
-        channels = kernel.number_of_feature_channels
+    def _bind(self, shapes: Sequence[Shape], parameters: NormalizationParameters, states: Sequence[Call]) -> Call:
+        channels = parameters.kernel.number_of_feature_channels
         if shapes[0][3] != channels:
             raise ShapeError(f"its source has {shapes[0][3]} channels; its data source has {channels}")
-        return Bound(kernel.function, shapes[0])
+        return super()._bind(shapes, parameters, states)

@@ -47,10 +47,11 @@ from mpsref.mps.core.whole_image import (
     DESTINATION,
     SOURCE,
     WholeImage,
+    WholeImageGradient,
     WholeImageKernel,
     whole,
 )
-from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, FunctionGradientNode, FunctionNode
+from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, GradientKernelNode
 from mpsref.registry import Backend
 
 
@@ -302,23 +303,29 @@ class MPSNNUnaryReductionNode(ForwardKernelNode):
             cls.kernel_class = kernel
 
 
-class MPSNNReductionSpatialMeanGradientNode(FunctionGradientNode):
+class _SpatialMean(_Reduction, operation="mean", over="spatial"):
+    """The kernel of the node, which MPS does not have."""
+
+
+class _SpatialMeanGradient(WholeImageGradient):
+    forward_class = _SpatialMean
+
+    def _function(self, g: Shape) -> Reduce:
+        return self._state.record.extras["function"]  # type: ignore[no-any-return]
+
+
+class MPSNNReductionSpatialMeanGradientNode(GradientKernelNode):
     """The gradient of the spatial mean."""
 
-    reads_pixels = False
+    kernel_class, reads_pixels = _SpatialMeanGradient, False
 
 
-class MPSNNReductionSpatialMeanNode(FunctionNode, MPSNNUnaryReductionNode):
+class MPSNNReductionSpatialMeanNode(MPSNNUnaryReductionNode, kernel=_SpatialMean):
     """The mean over all pixels of each channel, (N, 1, 1, C)."""
 
     kind = "mean"
     gradient_class = MPSNNReductionSpatialMeanGradientNode
     _differentiable = (0,)
-
-    @property
-    def function(self) -> Reduce:
-        """The functional form."""
-        return Reduce("mean", "spatial", clip=_clip(self.clip_rect_source))
 
 
 class MPSNNReductionRowMinNode(MPSNNUnaryReductionNode, kernel=MPSNNReduceRowMin):

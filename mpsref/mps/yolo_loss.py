@@ -28,6 +28,7 @@ through u [obs yolo-rescore].
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +43,7 @@ from mpsref.arguments.parameters import flag, integer, number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
 from mpsref.kernels.loss import REDUCTIONS, Loss, LossForward
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, batch_form
 from mpsref.mps.core.properties import (
@@ -58,7 +60,7 @@ from mpsref.mps.core.properties import (
 )
 from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.types import member
-from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode
+from mpsref.mps.graph.nodes import MPSNNImageNode
 from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.mps.loss import (
     LabelledLoss,
@@ -396,6 +398,7 @@ class MPSCNNYOLOLoss(LabelledLoss):
     anchor_boxes = Alias("loss_descriptor.anchor_boxes", "Width and height of each anchor box.")
 
     function: Alias[YOLOLoss] = Alias("loss_descriptor.function", "The functional form.")
+    _form = Alias("function.parts", "The functional form of a part.", operator.itemgetter(0))
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
@@ -421,12 +424,12 @@ class MPSCNNYOLOLoss(LabelledLoss):
 class MPSCNNYOLOLossNode(LabelledLossNode):
     """The loss of YOLO, whose result is the gradient for the predictions, as that of ``MPSCNNLossNode``."""
 
-    kind = "yolo loss"
+    kind, kernel_class = "yolo loss", MPSCNNYOLOLoss
     loss_descriptor = MPSCNNYOLOLoss.loss_descriptor.replace()
 
     def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNYOLOLossDescriptor, **properties: Any) -> None:
         super().__init__(source, loss_descriptor, **properties)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[Call]) -> Call:
         self._function.boxes(f"the source of {self.name!r}", np.empty(shapes[0], np.bool_))
-        return Bound(self._function.parts[0], shapes[0])
+        return super()._bind(shapes, parameters, states)

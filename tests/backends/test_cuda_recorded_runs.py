@@ -14,7 +14,7 @@ from anymetal.cuda.recording import Recording, RepeatedArrays
 from mpsref.mps import graph
 from mpsref.mps.dropout import MPSCNNDropoutNode
 from mpsref.mps.graph.execute import Execution
-from mpsref.mps.graph.nodes import KernelNode
+from mpsref.mps.graph.nodes import MPSNNFilterNode
 from mpsref.training.network import Network
 from mpsref.training.trainer import Settings
 from tests import few
@@ -203,11 +203,11 @@ def test_runs_that_are_not_recorded(steps, why, monkeypatch):
     made, device = small(), cuda.open_device()
     if why == "size":
         monkeypatch.setattr(recording, "LARGEST", 1000)
-    before = KernelNode._compute
+    before = MPSNNFilterNode._compute
     if why == "a host image":
-        monkeypatch.setattr(KernelNode, "_compute", lambda *of: np.asarray(before(*of)))
+        monkeypatch.setattr(MPSNNFilterNode, "_compute", lambda *of: np.asarray(before(*of)))
     if why == "a read":
-        monkeypatch.setattr(KernelNode, "_compute", lambda *of: (np.asarray(of[2]), before(*of))[1])
+        monkeypatch.setattr(MPSNNFilterNode, "_compute", lambda *of: (np.asarray(of[2]), before(*of))[1])
     for k in range(5):
         if k == 2 and why == "allocator":
             made.destination_image_allocator = np.empty
@@ -223,9 +223,9 @@ def test_runs_that_are_not_recorded(steps, why, monkeypatch):
 def test_runs_with_a_mask_that_is_drawn_on_the_way_are_not_recorded(steps, monkeypatch):
     before = MPSCNNDropoutNode._compute
 
-    def compute(self, call, *images):
-        call.prepared = MPSCNNDropoutNode._draw(self, call, *images)
-        return before(self, call, *images)
+    def compute(self, step, *images):
+        step.prepared = MPSCNNDropoutNode._draw(self, step, *images)
+        return before(self, step, *images)
 
     monkeypatch.setattr(MPSCNNDropoutNode, "_draw", MPSCNNDropoutNode._prepare, raising=False)
     monkeypatch.setattr(MPSCNNDropoutNode, "_prepare", lambda *_: ())

@@ -20,9 +20,10 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.guards import GuardedArray
 from mpsref.mps import MPSNNDefaultPadding, graph
 from mpsref.mps import MPSNNPaddingMethod as M
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.properties import properties_of
 from mpsref.mps.core.whole_image import WholeImage
-from mpsref.mps.graph.nodes import Bound, GradientKernelNode, KernelNode, MPSNNFilterNode, MPSNNGradientFilterNode
+from mpsref.mps.graph.nodes import GradientKernelNode, MPSNNFilterNode, MPSNNGradientFilterNode
 from tests.conftest import AVAILABLE
 from tests.subjects.classes import MADE, X, arguments
 
@@ -474,12 +475,12 @@ def test_a_binding_of_a_wrong_shape_is_found(kind: Any, monkeypatch: pytest.Monk
     """A gradient node that binds the default size of a problem: by its shapes, numbers and the memory behind g."""
     right = GradientKernelNode._bind
 
-    def wrong(self: Any, *given: Any) -> Bound:
-        bound = right(self, *given)
-        computation = bound.details.computation
+    def wrong(self: Any, *given: Any) -> Call:
+        call = right(self, *given)
+        computation = call.computation
         size = [name for name in ("gradient_size", "output_size") if name in computation.problem.field_names]
         problem = replace(computation.problem, **dict.fromkeys(size))
-        return bound._replace(details=bound.details._replace(computation=computation._replace(problem=problem)))
+        return call._replace(computation=computation._replace(problem=problem))
 
     monkeypatch.setattr(GradientKernelNode, "_bind", wrong)
     given, policy = variants(kind)[-1], POLICIES["SizeValidOnly 1"]
@@ -495,8 +496,8 @@ def test_a_binding_of_a_wrong_shape_is_found(kind: Any, monkeypatch: pytest.Monk
 
 def test_a_policy_that_a_node_ignores_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward node whose binding leaves out the parts of images, as it did."""
-    computed = lambda _, call, *images: call.details.computation.computed(images, call.backend)  # noqa: E731
-    monkeypatch.setattr(KernelNode, "_compute", computed)
+    computed = lambda _, step, *images: step.call.computation.computed(images, step.backend)  # noqa: E731
+    monkeypatch.setattr(MPSNNFilterNode, "_compute", computed)
     with pytest.raises(ShapeError, match="x has shape"):
         check_class(graph.MPSCNNPoolingMaxNode, variants(graph.MPSCNNPoolingMaxNode)[0], CUSTOM["channels read"])
     with pytest.raises(ShapeError, match="returned shape"):

@@ -56,6 +56,8 @@ class Computation(NamedTuple):
     """The problems of a list, which read all sources, and the images of the region that each of them gives."""
     images: int | None = None
     """How many images it reads, the first ones; ``None``: as many as the problem has besides the operands, or all."""
+    form: Spec | None = None
+    """The functional form of a function that has no problem."""
 
     @property
     def is_all(self) -> bool:
@@ -152,6 +154,14 @@ class Call(NamedTuple):
     """The shapes that the call is for."""
     properties: tuple[object, ...] = ()
     """The properties of the kernel; the call is valid as long as they are these objects. Empty: for one encode."""
+
+    @property
+    def spec(self) -> Any:
+        """The functional form, or ``None``."""
+        computation = self.computation
+        if computation is None or computation.problem is None:
+            return None if computation is None else computation.form
+        return computation.problem.spec
 
     def run(
         self,

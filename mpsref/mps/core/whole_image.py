@@ -70,7 +70,9 @@ class WholeImage(ImageKernel):
 
     def _result_shape(self, *shapes: Shape) -> Shape:
         """Return the shape of the result for sources of these shapes."""
-        return problem_of(self._function(), "forward", *shapes).result_shapes[0]
+        problem = self._problem(shapes, (0, 0)).problem
+        assert problem is not None
+        return problem.result_shapes[0]
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         return Computation(problem_of(self._function(), "forward", *shapes))

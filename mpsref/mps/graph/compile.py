@@ -34,12 +34,11 @@ from mpsref.errors import (
     UnknownSourceError,
     UnsupportedError,
 )
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.image import MPSImage, is_batch
 from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
     Format,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
@@ -281,7 +280,7 @@ class Shapes(NamedTuple):
     """The shapes of a program for given shapes of its inputs."""
 
     images: Mapping[MPSNNImageNode, Shape]
-    bound: Mapping[MPSNNFilterNode, Bound]
+    calls: Mapping[MPSNNFilterNode, Call]
     sources: Mapping[MPSNNFilterNode, tuple[Shape, ...]]
     """The shapes of the source images of each node."""
     recorded: dict[Any, Any]
@@ -304,24 +303,20 @@ def infer_shapes(
 ) -> Shapes:
     """Infer the shapes of all steps; the message of a ``ShapeError`` contains the step and its inputs."""
     known = dict(given)
-    bound: dict[MPSNNFilterNode, Bound] = {}
+    calls: dict[MPSNNFilterNode, Call] = {}
     source: dict[MPSNNFilterNode, tuple[Shape, ...]] = {}
     for step in program.steps:
         node = step.node
         shapes = source[node] = tuple(known[image] for image in node.source_images)
-        states = [
-            BoundState(bound[state.producer], source[state.producer])
-            for state in node.source_states
-            if state.producer is not None
-        ]
+        states = [calls[state.producer] for state in node.source_states if state.producer is not None]
         try:
-            bound[node] = step.compiled._bind(shapes, parameters.get(node), states)
+            calls[node] = step.compiled._bind(shapes, parameters.get(node), states)
         except ValueError as error:
             inputs = ", ".join(f"{image.name} {known[image]}" for image in node.source_images)
             where = f"step {step.number}, {type(node).__name__} {program.labels[node]!r} on {inputs}"
             raise ShapeError(f"{where}: {error}") from error
-        known[node.result_image] = bound[node].shape
-    return Shapes(known, bound, source, {})
+        known[node.result_image] = calls[node].shape
+    return Shapes(known, calls, source, {})
 
 
 Place: TypeAlias = Callable[[Any], Any]
@@ -498,7 +493,7 @@ class CompiledProgram:
 
     def _checked(self, shapes: Shapes) -> Shapes:
         for step in self.program.steps:
-            spec, backend = shapes.bound[step.node].spec, self.backends[step.node]
+            spec, backend = shapes.calls[step.node].spec, self.backends[step.node]
             if (step.number, spec) in self._supported:  # most are the same for all shapes
                 continue
             for operation in step.compiled._operations(step):

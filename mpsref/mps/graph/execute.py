@@ -14,8 +14,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.properties import closed
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, SourceProperties
-from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
+from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed, source_shapes
 from mpsref.mps.graph.nodes import Allocator, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, Step, StepCall, StepState
 from mpsref.registry import Backend
@@ -36,8 +35,7 @@ class RunResult:
     intermediate_images : mapping of MPSNNImageNode to ndarray
         The exported images, then the results after the first.
     result_states : mapping of MPSNNStateNode to MPSState
-        The exported states, which the host can read: those of the kernels of the nodes, for their gradient kernels. A
-        node without a kernel in MPS has a state that records the shapes.
+        The exported states, which the host can read: those of the kernels of the nodes, for their gradient kernels.
     loss : mapping of str to ndarray
         The loss image of each loss node, by label.
     peak_bytes : int
@@ -89,8 +87,7 @@ class Execution:
         for step in self.program.forward_steps:
             own: StepState = {}
             if step.node in compiled.parameters:
-                bound = self.shapes.bound[step.node]
-                own["shapes"], own["details"] = (self.shapes.sources[step.node][0], bound.shape), bound.details
+                own["call"] = self.shapes.calls[step.node]
             for state in step.node.source_states:
                 if state in self.labels:
                     own["labels"] = self.labels[state]
@@ -190,7 +187,7 @@ class Execution:
             self.watch(self.program.labels[node], _made(result, before, call.state), self._again(step, inputs, before))
         if step.result_is_needed:
             assert result is not None
-            self._store(step, result, call.result_shape)
+            self._store(step, result, call.call.shape)
         if not self.keep_all:
             for image in step.released:
                 self.live -= self.values[image].nbytes
@@ -211,17 +208,11 @@ class Execution:
         return arrays
 
     def _call(self, step: Step, backend: Backend, state: StepState) -> StepCall:
-        node, shapes = step.node, self.shapes
-        bound = shapes.bound[node]
         return StepCall(
-            bound.spec,
-            bound.details,
-            shapes.sources[node],
-            bound.shape,
+            self.shapes.calls[step.node],
             backend,
-            self.arrays.get(node, {}),
+            self.arrays.get(step.node, {}),
             state,
-            shapes.sources[step.forward],
             step.result_is_needed,
             step.trains,
             self.sequence,
@@ -276,19 +267,12 @@ class Execution:
         kept, shapes = placed(self.states[node], self.result), self.shapes.sources[node]
         given = zip(node.source_images, kept.get("sources") or map(_without_pixels, shapes), strict=True)
         sources = [ImageArgument(image.name, array, array) for image, array in given]
-        return _exported(compiled, sources, self.shapes.bound[node].shape, kept)
+        return _exported(compiled, sources, kept)
 
 
-def _exported(node: MPSNNFilterNode, sources: Sequence[ImageArgument], result: Shape, kept: StepState) -> MPSState:
+def _exported(node: MPSNNFilterNode, sources: Sequence[ImageArgument], kept: StepState) -> MPSState:
     """Return the state of a node without parameters, as the encode of its kernel returns it."""
     kernel = node._kernel()
-    if kernel is None:
-        n, height, width, channels = result
-        clip = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(width, height, n))
-        shapes = tuple(source.array.shape for source in sources)
-        values = (MPSOffset(0, 0, 0), MPSImageEdgeMode.Zero, 1, 1, 1, 1, 1, 1, 0)
-        properties = tuple(SourceProperties._make((*values, shape[3])) for shape in shapes)
-        return MPSNNGradientState(ForwardRecord(type(node), properties, shapes, result, clip, 0, channels))
     state = kernel._result_state(sources[: kernel._number_of_sources], None, None)
     if "mask" in kept:
         kept["mask"].setflags(write=False)

@@ -14,15 +14,14 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from anymetal.fork_safe import cached_property
-from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError, UnsupportedError
-from mpsref.mps.core.call import problem_of
+from mpsref.mps.core.call import Call
 from mpsref.mps.core.encode import ImageKernel, of_zeros
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, MPSNNPadding, policy
 from mpsref.mps.core.properties import (
@@ -234,39 +233,16 @@ class MPSNNTrainingStyle(Enumeration):
     GPU = 2
 
 
-class Bound(NamedTuple):
-    """A forward node on sources of given shapes, for all runs on sources of these shapes."""
-
-    spec: Spec | None
-    """The function, with the offsets and edge modes of the padding policy; ``None`` if the node only moves data."""
-    shape: Shape
-    """The shape of the result."""
-    details: Any = None
-    """The :class:`~mpsref.mps.core.call.Call` of a node that runs one; values for ``_compute`` of other nodes."""
-
-
-class BoundState(NamedTuple):
-    """A forward step whose state another step reads."""
-
-    bound: Bound
-    source_shapes: tuple[Shape, ...]
-
-
 @dataclass(slots=True)
 class StepCall:
-    """The arguments of one step of a run. A gradient step has the function and the state of its forward step."""
+    """The arguments of one step of a run. A gradient step has the state of its forward step."""
 
-    spec: Any
-    details: Any
-    shapes: tuple[Shape, ...]
-    """Shapes of the source images of the step."""
-    result_shape: Shape
+    call: Call
+    """What the step runs; of a gradient step without a kernel that of its forward step, with its own shape."""
     backend: Backend
     parameters: Mapping[str, Array | None]
     """Parameters such as weights and biases, at the start of the run."""
     state: StepState = field(default_factory=dict)
-    forward_shapes: tuple[Shape, ...] = ()
-    """Shapes of the source images of the forward step."""
     result_is_needed: bool = True
     trains: bool = False
     """Whether a gradient step reads the state; of a gradient step, whether to compute the gradients of parameters."""
@@ -344,8 +320,8 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
     gradient_properties: ClassVar[Sequence[str]] = ()
     """The properties that its gradient nodes have, with the same values."""
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNGradientStateNode
-    kernel_class: ClassVar[type[ImageKernel] | None] = None
-    """The class of its kernel, which makes the states that a graph exports; ``None`` where MPS has none."""
+    kernel_class: ClassVar[Any] = None
+    """The class of its kernel, which the node makes; ``None``: the gradients of several are computed at once."""
     why_no_gradient: ClassVar[str] = "MPS has no gradient kernel for it"
     """The reason in messages for a filter without gradient."""
     custom_policy: ClassVar[CustomPolicy] = "refused"
@@ -363,7 +339,8 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
         optional(backend_like), None, "The backend; ``None`` for the backend of the graph."
     )
 
-    _abstract: ClassVar[bool] = False
+    _abstract: ClassVar[bool] = True
+    """Of a class itself, not of those that derive from it."""
     _inserted = False
     """Whether a training graph inserted the node, to add gradients."""
 
@@ -568,13 +545,16 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
 
     # --- used by compiled graphs -------------------------------------------------------------------------------------
 
+    _called: Sequence[str] = ("forward",)
+    """The methods of the functional form, its own or that of the forward node, that a step calls."""
+
     def _methods(self, step: Step) -> Sequence[str]:
-        """Return the methods of ``spec_class``, that of the forward node, that a step of this node calls."""
-        return ("forward",)
+        """Return what ``_called`` says; some nodes call other methods where parameters are trained."""
+        return self._called
 
     def _operations(self, step: Step) -> Sequence[OperationKey]:
         """Return the operations of a step, which the graph checks when it is compiled."""
-        spec_class = step.forward.spec_class
+        spec_class = self.spec_class or step.forward.spec_class
         return () if spec_class is None else [Operation(spec_class, name) for name in self._methods(step)]
 
     def _check_policy(self) -> None:
@@ -589,13 +569,13 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
     def check_labels(self, labels: Any, shape: Shape) -> None:
         """Check the value of an input state for a source of ``shape``; only loss nodes have input states."""
 
-    @abc.abstractmethod
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        """Return function and result shape for sources of these shapes; ``ShapeError`` for illegal shapes.
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
+        """Return the call for all runs on sources of these shapes; ``ShapeError`` for illegal shapes.
 
         ``parameters`` are the :class:`~mpsref.mps.graph.trainable.NodeParameters` of a node with a data source, and
-        ``states`` are the producers of the source states.
+        ``states`` are the calls of the producers of the source states.
         """
+        return placed_call(self._compiled if parameters is None else parameters.kernel, shapes)
 
     _settings: ClassVar[Mapping[str, object]] = {}
     """The properties of the kernel that the node sets."""
@@ -606,14 +586,12 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
     @functools.cache
     def _shared(cls) -> Mapping[str, str]:
         """Return the properties of the kernel that the node has, too, and their names there."""
-        coding: Any = cls.kernel_class._coding  # type: ignore[union-attr]
+        coding = cls.kernel_class._coding
         names = {name: cls._renamed.get(name, name) for name in (*coding.arguments, *coding.properties)}
         return {name: own for name, own in names.items() if hasattr(cls, own) and name not in cls._settings}
 
     def _kernel(self) -> Any:
-        """Return a new kernel with the properties of the node; ``None``: MPS has none."""
-        if self.kernel_class is None:
-            return None
+        """Return a new kernel with the properties of the node."""
         properties: dict[str, Any] = {name: getattr(self, own) for name, own in self._shared().items()}
         if self.custom_policy == "followed":
             properties["padding"] = self.padding_policy
@@ -632,14 +610,19 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
         """
         return ()
 
-    @abc.abstractmethod
-    def _compute(self, call: StepCall, *images: Array) -> Array | None:
+    _after_images: ClassVar[Sequence[str]] = ()
+    """The parameters, or values of the state, that the kernel reads after the images."""
+
+    def _compute(self, step: StepCall, *images: Array) -> Array | None:
         """Run the kernel; ``None`` if the result is not needed and was not computed."""
+        values = [step.parameters[name] if name in step.parameters else step.state[name] for name in self._after_images]
+        return step.call.run(images, None, step.backend, values or None)
 
 
 class MPSNNTrainableNode(MPSNNFilterNode):
     """A filter whose parameters can be trained. Source: the protocol ``MPSNNTrainableNode`` [doc]."""
 
+    _abstract = True
     training_style: Property[MPSNNTrainingStyle] = Property(
         functools.partial(member, kind=MPSNNTrainingStyle), MPSNNTrainingStyle.GPU, "How its parameters are updated."
     )
@@ -662,7 +645,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
     ``MPSNNGradientFilterNode`` in ``MPSNNGraphNodes.h`` [doc].
     """
 
-    kind = "grad"
+    _abstract, kind = True, "grad"
     state_class = None
     custom_policy = "ignored"
     form = "gradient"
@@ -671,6 +654,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
     """Whether the kernel reads the pixels of the forward image, and not only its size."""
     _reads_result: ClassVar[bool] = False
     """Whether the forward image is the result in place of the source."""
+    _called = ("gradient",)
 
     _connected = ("source_gradient", "source_image", "gradient_state")
 
@@ -705,6 +689,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
                 f"{list(producer._gradients_of)}"
             )
         self._forward, self._source_index = producer, source_index
+        self._image_index = source_index  # of the forward source that is the source image
         super().__init__((source_gradient, source_image, *others), (gradient_state,), **properties)
 
     forward: Alias[MPSNNFilterNode] = Alias("_forward", "The forward node.")
@@ -734,28 +719,21 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         """Raise ``NoGradientError``."""
         raise NoGradientError(f"{type(self).__name__} {self.name!r} has no gradient: {self.why_no_gradient}")
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        """Return the shape of the forward source, and the function of the forward step."""
-        forward, sources = states[0]
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
+        """Return the call of the forward step, with the shape of its source."""
+        forward, record = states[0], states[0].record
         if shapes[0] != forward.shape:
             raise ShapeError(
                 f"the source gradient {self.source_gradient.name!r} has shape {shapes[0]}; the result of "
                 f"{self.forward.name!r} has {forward.shape}: both must be equal"
             )
-        expected = self._image_shape(states[0])
+        expected = forward.shape if self._reads_result else record.source_shapes[self._image_index]
         if shapes[1] != expected:
             raise ShapeError(
                 f"the source image {self.source_images[1].name!r} has shape {shapes[1]}; the state of "
                 f"{self.forward.name!r} requires {expected}: both must be equal"
             )
-        return Bound(forward.spec, sources[self._source_index], forward.details)
-
-    def _image_shape(self, state: BoundState) -> Shape:
-        """Return the shape that ``source_image`` must have: by default that of the forward source or result."""
-        return state.bound.shape if self._reads_result else state.source_shapes[self._source_index]
-
-    def _methods(self, step: Step) -> Sequence[str]:
-        return ("gradient",)
+        return forward._replace(shape=record.source_shapes[self._source_index])
 
 
 def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
@@ -766,10 +744,10 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
     return found[0]
 
 
-# --- filters that run one problem -------------------------------------------------------------------------------------
+# --- filters that are a kernel with wires -----------------------------------------------------------------------------
 
 
-def bound_by_kernel(kernel: ImageKernel, shapes: Sequence[Shape], asked: Shape | None = None) -> Bound:
+def placed_call(kernel: ImageKernel, shapes: Sequence[Shape], asked: Shape | None = None) -> Call:
     """Return the call of a kernel on sources of these shapes, into a destination ``asked`` for or its own."""
     call = kernel._to_configure()._placed(of_zeros(shapes), asked)
     if call.computation is None:
@@ -777,23 +755,14 @@ def bound_by_kernel(kernel: ImageKernel, shapes: Sequence[Shape], asked: Shape |
             f"the padding policy sets the clip_rect {tuple(map(tuple, call.region.clip_rect))}, limited to the result "
             f"{call.shape}: there is nothing to compute; make both overlap"
         )
-    problem = call.computation.problem
-    return Bound(None if problem is None else problem.spec, call.shape, call)
-
-
-class KernelNode(MPSNNFilterNode):
-    """A node that makes a kernel, and runs the problem of its encode; not a class of MPS."""
-
-    kernel_class: ClassVar[Any]
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        return call.details.run(images, None, call.backend)  # type: ignore[no-any-return]
+    return call
 
 
 @constructed(init=False)
-class ForwardKernelNode(KernelNode):
+class ForwardKernelNode(MPSNNFilterNode):
     """A forward node with one source; not a class of MPS."""
 
+    _abstract = True
     _differentiable: ClassVar[Sequence[int]] = (0,)
     _connected = ("source",)
     if TYPE_CHECKING:
@@ -802,56 +771,18 @@ class ForwardKernelNode(KernelNode):
     def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
         super().__init__((source,), (), **properties)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        return bound_by_kernel(self._compiled, shapes)
-
 
 @constructed(init=False)
-class GradientKernelNode(KernelNode, MPSNNGradientFilterNode):
+class GradientKernelNode(MPSNNGradientFilterNode):
     """The gradient of a node with a kernel; not a class of MPS."""
 
+    _abstract = True
     if TYPE_CHECKING:
         source_gradient: Argument[MPSNNImageNode] = Argument(image_node)
         source_image: Argument[MPSNNImageNode] = Argument(image_node)
         gradient_state: Argument[MPSNNStateNode] = Argument(state_node)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        spec, shape, forward = super()._bind(shapes, parameters, states)
-        state = forward.record.kernel_class.state_class(forward.record)
-        call = self._compiled._to_configure(state)._placed(of_zeros(shapes), None, state)
-        return Bound(spec, shape, call)
-
-
-class FunctionNode(MPSNNFilterNode):
-    """A forward node with a functional form of one image, which its kernel does not have; not a class of MPS."""
-
-    _differentiable: ClassVar[Sequence[int]] = (0,)
-    _connected = ("source",)
-
-    def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
-        MPSNNFilterNode.__init__(self, (source,), (), **properties)
-
-    @property
-    @abc.abstractmethod
-    def function(self) -> Any:
-        """The functional form with the current parameters of the node."""
-
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        problem = problem_of(self.function, "forward", shapes[0])
-        return Bound(problem.spec, problem.result_shapes[0], problem)
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        return registry.run_one(call.details, *images, backend=call.backend)
-
-
-class FunctionGradientNode(MPSNNGradientFilterNode):
-    """The gradient of a :class:`FunctionNode`, which has its function; not a class of MPS."""
-
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        bound = super()._bind(shapes, parameters, states)
-        assert bound.spec is not None
-        return bound._replace(details=problem_of(bound.spec, "gradient", bound.shape))
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        problem = call.details
-        return registry.run_one(problem, *images[: len(problem.input_shapes)], backend=call.backend)
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
+        record = super()._bind(shapes, parameters, states).record
+        state = record.kernel_class.state_class(record)
+        return self._compiled._to_configure(state)._placed(of_zeros(shapes), None, state)  # type: ignore[no-any-return]

@@ -27,12 +27,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape, is_array, is_writable
+from mpsref.arguments.arrays import Array, is_array, is_writable
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.mps.core.properties import Alias
-from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
-from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
+from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import (
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
@@ -56,8 +55,6 @@ class LoadedKernel(Protocol):
     def data_source(self) -> object:
         """The data source of the parameters."""
 
-    def _source_properties(self, k: int) -> SourceProperties: ...
-
 
 class NodeParameters(abc.ABC):
     """The parameters of one forward node in one graph.
@@ -77,20 +74,8 @@ class NodeParameters(abc.ABC):
 
     def __init__(self, kernel: LoadedKernel, name: str) -> None:
         self.kernel, self.name = kernel, name
-        self._records: dict[tuple[Shape, Shape], ForwardRecord] = {}
 
     data_source: Alias[object] = Alias("kernel.data_source", "The data source of the parameters.")
-
-    def record(self, shapes: tuple[Shape, Shape], extras: Mapping[str, object]) -> ForwardRecord:
-        """Return the record of a forward pass on whole images with ``shapes`` (source, destination)."""
-        if shapes not in self._records:
-            source_shape, (n, height, width, channels) = shapes
-            properties = (self.kernel._source_properties(0),)
-            clip = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(width, height, n))
-            self._records[shapes] = ForwardRecord(
-                type(self.kernel), properties, (source_shape,), shapes[1], clip, 0, channels, extras
-            )
-        return self._records[shapes]
 
     @abc.abstractmethod
     def arrays(self) -> Mapping[str, Array | None]:
@@ -206,6 +191,8 @@ class WeightedNode(MPSNNTrainableNode):
 
 class TrainableGradientNode(MPSNNTrainableNode, MPSNNGradientFilterNode):
     """The gradient node of a trainable node, with the same ``training_style`` by default; not a class of MPS."""
+
+    _abstract = True
 
     def __init__(
         self,
