@@ -13,14 +13,16 @@ import numpy as np
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
+from mpsref.mps.core.call import Computation
+from mpsref.mps.core.encode import MPSCNNMultiaryKernel
 from mpsref.mps.core.image import CHANNELS_PER_SLICE, MPSImage
 from mpsref.mps.core.properties import Property, backend_like, optional
+from mpsref.mps.core.whole_image import WholeImage
 from mpsref.mps.graph.nodes import (
-    Bound,
-    BoundState,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
@@ -84,6 +86,28 @@ def _run(node: MPSNNFilterNode, kernel: CustomKernel, images: Sequence[Array], s
     return result.array
 
 
+class _Own(WholeImage, MPSCNNMultiaryKernel):
+    """The kernel of a :class:`CustomKernelNode`."""
+
+    fixed = ()
+    _node: CustomKernelNode
+
+    def _function(self) -> None:
+        """Return ``None``: it has no functional form."""
+
+    def _result_shape(self, *shapes: Shape) -> Shape:
+        if self._node._shape is None:
+            return shapes[0]
+        shape = arrays.as_shape("the result of shape", tuple(self._node._shape(*shapes)))
+        if shape[0] != shapes[0][0]:
+            raise ShapeError(f"shape returned {shape}; the number of images must be {shapes[0][0]}")
+        return shape
+
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        node, shape = self._node, self._shape
+        return Computation(compute=lambda images, backend: _run(node, node._kernel_of_own, images, shape))
+
+
 class CustomKernelGradientNode(MPSNNGradientFilterNode):
     """The gradient of a :class:`CustomKernelNode` for one source; not a class of MPS."""
 
@@ -106,14 +130,14 @@ class CustomKernelGradientNode(MPSNNGradientFilterNode):
             source_gradient, source_image, gradient_state, *others, source_index=source_index, **properties
         )
 
-    def _compute(self, call: StepCall, *images: Array) -> Array:
+    def _compute(self, step: StepCall, *images: Array) -> Array:
         forward = self.forward
         assert isinstance(forward, CustomKernelNode)
         gradient, own, *sources = images
         sources.insert(self.source_index, own)
         kernel = forward._gradients[self.source_index]
         assert kernel is not None
-        return _run(self, kernel, [gradient, *sources], call.result_shape)
+        return _run(self, kernel, [gradient, *sources], step.call.shape)
 
 
 class CustomKernelNode(MPSNNFilterNode):
@@ -206,13 +230,7 @@ class CustomKernelNode(MPSNNFilterNode):
         own = self.source_images[source_index]
         return CustomKernelGradientNode(source_gradient, own, self._state, source_index)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        if self._shape is None:
-            return Bound(None, shapes[0])
-        shape = arrays.as_shape("the result of shape", tuple(self._shape(*shapes)))
-        if shape[0] != shapes[0][0]:
-            raise ShapeError(f"shape returned {shape}; the number of images must be {shapes[0][0]}")
-        return Bound(None, shape)
-
-    def _compute(self, call: StepCall, *images: Array) -> Array:
-        return _run(self, self._kernel_of_own, images, call.result_shape)
+    def _kernel(self) -> _Own:
+        kernel = _Own(len(self.source_images))
+        kernel._node = self
+        return kernel
