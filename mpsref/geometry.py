@@ -91,7 +91,7 @@ def clip(origin: int, size: int | None, length: int) -> tuple[int, int]:
 
 
 def effective_offset(primary_offset: int, kernel_offset: int, stride: int) -> int:
-    """Return e = s * p0 + ko, the place of the rotated kernel over the zero-inserted gradient.
+    """Return e = s * p0 + ko, the place of the rotated window over the zero-inserted gradient.
 
     The decomposition is not unique: shifting ``p0`` by m and ``ko`` by -s*m leaves it as it is.
 

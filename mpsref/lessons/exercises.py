@@ -490,7 +490,7 @@ CONVOLUTION = (
         _convolutions("data"),
         _convolution_data,
         "The forward pass with the arrow reversed: what tap t, u read is where weights[t, u] * g goes.",
-        "dx[a * stride - kernel // 2 + t, ...] += weights[t, u] * g[a, b]; as a gather, the rotated kernel on the "
+        "dx[a * stride - kernel // 2 + t, ...] += weights[t, u] * g[a, b]; as a gather, the rotated window on the "
         "gradient with stride - 1 zeros between its pixels",
         (
             Wrong(

@@ -37,7 +37,7 @@ GRADIENT = Style("#FBE3B5", "#B98A1D", key="pixel of g")
 NEAR_TAPS = Style("#FDF5E1", "#EBDCB4")
 INSERTED = Style("#FFFFFF", "#CBD2D9", FAINT, key="inserted zero")
 EXCLUDED = Style("#FFFFFF", "#B98A1D", FAINT, dashed=True, key="pixel of g that does not count")
-HIT = Style(BLUE, BLUE, "#FFFFFF", key="tap of the rotated kernel on a pixel of g")
+HIT = Style(BLUE, BLUE, "#FFFFFF", key="tap of the rotated window on a pixel of g")
 MISS = Style("#CFE2F1", "#7FAFD3", BLUE, key="tap on a zero")
 UNTOUCHED = Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="0: outside the clip, or no source pixel")
 MARKS = (Mark("#C44E00"), Mark("#00785A", (0, (4, 1.4))), Mark("#8A4B9E", (0, (1.2, 1.0))))
@@ -230,7 +230,7 @@ def _gathered(problem: PoolingGradient, lines: Sequence[Inserted], pixel: Pair) 
 
 
 def kernel_over_gradient(lines: Sequence[Inserted], pixel: Pair, near: Sequence[Iterable[int]] | None = None) -> Panel:
-    """The zero-inserted gradient and the position of the rotated kernel for one result pixel.
+    """The zero-inserted gradient and the position of the rotated window for one result pixel.
 
     The panel has room for the kernels of the rows and columns ``near`` of the result; by default for this one.
     """
@@ -253,7 +253,7 @@ def kernel_over_gradient(lines: Sequence[Inserted], pixel: Pair, near: Sequence[
 
 
 def rotated(problem: PoolingGradient, line: Inserted, chosen: int) -> Panel:
-    """One axis: the zero-inserted gradient, then a row for each result pixel with the rotated kernel."""
+    """One axis: the zero-inserted gradient, then a row for each result pixel with the rotated window."""
     near = shown(range(line.length), range(chosen - 1, chosen + 2))
     columns = line.coordinates(near, chosen)
     pixels = [q for q in near if q == chosen or not line.taps(q) or line.center(q) in columns]
@@ -285,7 +285,7 @@ def rotated(problem: PoolingGradient, line: Inserted, chosen: int) -> Panel:
 
 
 class Inserted:
-    """One axis of the gradient with ``s - 1`` zeros between its pixels, and the rotated kernel over it."""
+    """One axis of the gradient with ``s - 1`` zeros between its pixels, and the rotated window over it."""
 
     def __init__(self, problem: PoolingGradient, axis: int) -> None:
         self.axis, self.window, self.length = axis, problem.spec.windows[axis], problem.source_shape[1 + axis]
@@ -313,7 +313,7 @@ class Inserted:
         return q - self.origin + self.effective
 
     def taps(self, q: int) -> range:
-        """Return the coordinates of the rotated kernel; empty if ``q`` is clipped or represents no source pixel."""
+        """Return the coordinates of the rotated window; empty if ``q`` is clipped or represents no source pixel."""
         represented = self.window.represented_pixel(q - self.origin, self.kernel_offset)
         if q not in self._clip or not 0 <= represented < self.length:
             return range(0)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+DX = "PoolingAverage.gradient:n1h5w5c1,k3x3,s2x2,clamp,float32,exact,seed=0"
 PAGE = (Path(__file__).parents[2] / "docs" / "explorer.md").read_text("utf-8")
 
 
@@ -43,6 +44,16 @@ def test_the_commands_of_the_page(command):
     _, page = printed(command, "--no-browser")
     for button in re.findall(r"\*(kernelOffset)\*", PAGE):
         assert f">{button}</a>" in page
+
+
+def test_every_text_that_the_page_quotes_is_in_the_browser():
+    from mpsref.explore.app import page, part
+
+    first = page({})
+    shown = re.sub(r"<[^>]+>", " ", first) + part({"case": DX})["scene"]
+    quoted = re.findall(r"(?<!\*)\*([^*\n]+)\*(?!\*)", PAGE)
+    assert len(quoted) >= 6
+    assert [text for text in quoted if text not in shown] == []
 
 
 def test_what_the_page_says_of_kernel_offset_is_in_the_picture():

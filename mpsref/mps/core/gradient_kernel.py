@@ -43,10 +43,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         types.zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero."
     )
     kernel_offset_x: Property[int] = Property(
-        integer, 0, "x of the rotated kernel on the zero-inserted source gradient."
+        integer, 0, "x of the rotated window on the zero-inserted source gradient."
     )
     kernel_offset_y: Property[int] = Property(
-        integer, 0, "y of the rotated kernel on the zero-inserted source gradient."
+        integer, 0, "y of the rotated window on the zero-inserted source gradient."
     )
     is_backwards = Property(lambda _, value: bool(value), True, "Whether it is a gradient kernel.", read_only=True)
 
@@ -315,7 +315,7 @@ class WindowedGradient(MPSCNNGradientKernel):
         }
 
     def _kernel_offset(self, window: Window, offset: int) -> int:
-        """Return the value of the property for a position of the rotated kernel on the zero-inserted gradient."""
+        """Return the value of the property for a position of the rotated window on the zero-inserted gradient."""
         return offset
 
     def _clip_of_images(self, z: int, depth: int, number: int) -> MTLRegion | None:
