@@ -137,6 +137,32 @@ MISUSED = {
 }
 
 
+def test_a_struct_in_a_struct_with_pointers():
+    """It is not the one that it is declared in."""
+    source = """
+#include <metal_stdlib>
+using namespace metal;
+class Baker {
+public:
+    constant static constexpr int K = 3;
+    struct Node { float a; uint b; };
+    constant Node *nodes;
+    float at(uint i) { return nodes[i].a * K; }
+};
+struct Holder { Baker::Node n; device float *q; };
+kernel void k(constant Baker::Node *nodes [[buffer(0)]], constant Holder &h [[buffer(1)]],
+              uint i [[thread_position_in_grid]]) {
+    Baker baker;
+    baker.nodes = nodes;
+    h.q[i] = baker.at(i) + h.n.a;
+}"""
+    node = np.dtype([("a", "f4"), ("b", "u4")])
+    q = np.zeros(2, np.float32)
+    kernel = anymetal.compile(source)["k"]
+    kernel(2, 2, np.array([(1.5, 2), (2.5, 3)], node), {"n": np.array((0.5, 1), node), "q": q})
+    assert q.tolist() == [5, 8]
+
+
 @pytest.mark.parametrize("name", MISUSED)
 def test_misuse_of_structs_with_pointers(name):
     given, kind, message = MISUSED[name]

@@ -322,7 +322,7 @@ def _declared(syntax: Syntax, one: Declaration, structs: Structs) -> Iterator[st
             is_value = True
         elif syntax[i] == "*" or (syntax[i] == "[" and not syntax.is_attribute(i)):
             inner = ()
-        elif syntax.words[i].is_name and not is_value:
+        elif syntax.words[i].is_name and not is_value and syntax[i + 1] != "::":
             name, inner = syntax[i], structs.get(syntax[i], inner)
 
 
@@ -467,7 +467,8 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
                 if index >= MOST_BUFFERS:
                     raise syntax.error(first, f"{where}: the buffer index is above {MOST_BUFFERS - 1}")
                 taken[kind].add(index)
-            members = next((structs[word] for word in texts if word in structs), ())
+            own = (word for word, after in zip(texts, [*texts[1:], ""], strict=True) if after != "::")
+            members = next((structs[word] for word in own if word in structs), ())
             if not {"*", "&", "["} & set(texts):
                 members = TENSOR  # the other values that a parameter may be have attributes of their own
             yield Parameter(text, kind, index, written or str(free), "&" in texts, 1, condition, is_array, members)
