@@ -92,8 +92,12 @@ class Collection:
         whole: bool = True,
         local: Mapping[int, int] | None = None,
         constants: Mapping[int | str, Any] | None = None,
+        **named: Any,
     ) -> None:
-        """Run a kernel under all checks: ``threads`` are threadgroups if ``whole``, as in most hosts."""
+        """Run a kernel under all checks: ``threads`` are threadgroups if ``whole``, as in most hosts.
+
+        ``named`` are textures, samplers, and arguments by the names of their parameters.
+        """
         self.launches[kernel] += 1
         if self.dry:
             template = isinstance(source, str) and re.search(r"decltype\((\w+)", source)
@@ -103,7 +107,8 @@ class Collection:
         def run(*, sanitize: bool) -> anymetal.Launch:
             library, found = self._kernel(source, kernel, constants or {}, sanitize)
             self.functions.add(library.functions[kernel])
-            return (found.threadgroups if whole else found)(tuple(threads), tuple(group), *arguments, local=local)
+            call = found.threadgroups if whole else found
+            return call(tuple(threads), tuple(group), *arguments, local=local, **named)
 
         try:
             self.reports += [(kernel, one) for one in run(sanitize=True).findings]
