@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import Any, TypeAlias
@@ -61,6 +62,7 @@ class Kernel:
     def __init__(self, request: Request, function: Any, isolate: bool) -> None:
         """Returned by ``library[name]``."""
         self._request, self._function, self._isolate = request, function, isolate
+        self._apart: Kernel | None = None
         signature = function.signature
         self._known = [
             (index, known, f"buffer({index}) of kernel `{signature.name}`, `{known.text}`")
@@ -326,7 +328,8 @@ class Kernel:
             if not self._function.device.checks or any(map(sparse_memory, memory.values())):
                 raise
             left = launch_seconds(seconds) - (time.monotonic() - started)
-            raise smaller_case(call, error, self._run, left) from None
+            found, run = self._with_columns(call._replace(seconds=max(left, 0)), error.findings)
+            raise smaller_case(call, error if found is None else found, run, left) from None
         changed = {}
         for i in written:
             changed[i] = differing(memory[position[i]], done.memory[position[i]], sizes[i])
@@ -348,6 +351,28 @@ class Kernel:
     def _run(self, call: Call) -> Results:
         name = self._function.signature.name
         return isolation.run(self._request, name, call) if self._isolate else call.run(self._function)
+
+    def _with_columns(
+        self, call: Call, known: Sequence[Finding]
+    ) -> tuple[LaunchError | None, Callable[[Call], object]]:
+        """Return the error of a launch with the columns that the compiler dropped, and what runs with such columns.
+
+        It makes one access of two, as those of ``c ? x[i] : x[j]``, which has no column. Returns None if no column is
+        missing, or the code with separate accesses has other findings.
+        """
+        lacking = any(one.level == "error" and one.place and not one.place.column for one in known)
+        if lacking and self._apart is None:
+            request = replace(self._request, is_apart=True)
+            with contextlib.suppress(CompileError):  # a clang without the flags
+                function = request.function(request.open(), self._function.signature.name)
+                self._apart = Kernel(request, function, self._isolate)
+        if lacking and self._apart is not None:
+            try:
+                self._apart._run(call)
+            except LaunchError as error:
+                if _without_columns(error.findings) == _without_columns(known):
+                    return error, self._apart._run
+        return None, self._run
 
     def _check_overlaps(
         self, arrays: Mapping[int | str, NDArray[Any]], written: Collection[int | str], spots: Mapping[int | str, Any]
@@ -406,6 +431,10 @@ class refused:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, LaunchError):
             error.findings = error.findings or (Finding("launch", "error", str(error)),)
+
+
+def _without_columns(findings: Sequence[Finding]) -> set[Any]:
+    return {(one.kind, one.level, one.place and (one.place.file, one.place.line)) for one in findings}
 
 
 def smaller_case(call: Call, error: LaunchError, run: Callable[[Call], object], seconds: float) -> LaunchError:

@@ -62,6 +62,8 @@ class Request:
     constants: Mapping[int | str, Any] = field(default_factory=dict)
     runtime: str = "clang"
     rounding: str = "rtz"
+    is_apart: bool = False
+    """Whether accesses of several places of the source stay apart, for the columns of findings."""
 
     def open(self) -> Any:
         """Check the source; return a kernel of the runtime."""
@@ -80,7 +82,7 @@ class Request:
         """Compile a kernel with the constants that the source has, for exact grids."""
         if self.runtime == "metalcompute":
             return kernel.exact(name, self.constants)
-        more = {"is_exact": True} if self.runtime == "cuda" else {}
+        more = {"is_exact": True} if self.runtime == "cuda" else {"is_apart": True} if self.is_apart else {}
         return kernel.function(name, constants=self.constants, **more)
 
 

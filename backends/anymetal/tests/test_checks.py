@@ -909,3 +909,22 @@ def test_a_value_of_a_lane_that_a_condition_discards_is_not_used(uses, columns):
     except LaunchError as error:
         found = error.findings
     assert [(one.kind, one.place.column) for one in found] == [("inactive-lane", column) for column in columns]
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [
+        ("y[i] = n > 2 ? x[i + 9] : x[0];", "x[i + 9]"),
+        ("if (n > 2) y[i + 9] = x[0]; else y[i] = x[1];", "= x[0]"),
+        ("float v; switch (n) { case 4: v = x[i + 9]; break; default: v = x[1]; } y[i] = v;", "x[i + 9]"),
+    ],
+)
+def test_accesses_that_the_compiler_merges_have_columns(body, at):
+    source = (
+        f"{HEAD}kernel void f(device const float *x, device float *y, constant int &n, "
+        f"uint i [[thread_position_in_grid]]) {{\n{body}\n}}\n"
+    )
+    with pytest.raises(LaunchError, match="A smaller grid") as caught:
+        anymetal.compile(source)["f"](4, 4, np.ones(4, np.float32), np.zeros(4, np.float32), 4)
+    (found,) = caught.value.findings
+    assert (found.kind, found.place.column) == ("out-of-bounds", body.index(at) + 1)

@@ -242,9 +242,10 @@ def trials_of(trials: Any, schedule: Any) -> tuple[int, int]:
 class Function:
     """A kernel function of a compiled source, bound to its device."""
 
-    def __init__(self, device: Device, source: Source, name: str, constants: Constants) -> None:
+    def __init__(self, device: Device, source: Source, name: str, constants: Constants, *, is_apart: bool) -> None:
         """Returned by :meth:`Kernel.function`."""
-        kernel, library = find_kernel(name, source.program.kernels), source.library(name, constants)
+        kernel = find_kernel(name, source.program.kernels)
+        library = source.library(name, constants, is_apart=is_apart)
         self.device, self._library = device, library
         about = library.numbers("anymetal_about", 1 + 6 * len(kernel.bindings))
         bindings = library.numbers("anymetal_bindings", 2 * len(kernel.bindings))
@@ -571,7 +572,7 @@ class Kernel:
         """The source with its kernels."""
         return self.source.program
 
-    def function(self, name: str, /, *, constants: Constants | None = None) -> Function:
+    def function(self, name: str, /, *, constants: Constants | None = None, is_apart: bool = False) -> Function:
         """Return the kernel function of this name, compiled; raise :class:`LaunchError` if there is none.
 
         Parameters
@@ -580,8 +581,10 @@ class Kernel:
             The name of the function, or that of ``[[host_name("name")]]``.
         constants : mapping, optional
             Values of the function constants, by index or by name.
+        is_apart : bool, optional
+            Whether accesses of several places of the source stay apart, so that each finding has a column: slower.
         """
-        return Function(self._device, self.source, name, constants or {})
+        return Function(self._device, self.source, name, constants or {}, is_apart=is_apart)
 
     def __str__(self) -> str:
         return f"clang.Kernel({', '.join(self.source.program.kernels)})"

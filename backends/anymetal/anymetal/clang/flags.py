@@ -60,6 +60,12 @@ CHECK_FLAGS = (
     *("-fsanitize-coverage-type=2", "-fsanitize-coverage-inline-bool-flag", "-fsanitize-coverage-pc-table"),
     *("-mllvm", "-sanitizer-coverage-prune-blocks=0"),
 )
+# clang 22 can leave out what makes one access of several, which has the columns of none.
+APART_FLAGS = tuple(
+    part
+    for flag in ("opt-disable=instcombine", "sink-common-insts=0", "hoist-common-insts=0", "enable-tail-merge=0")
+    for part in ("-mllvm", f"-{flag}")
+)
 
 # On Linux the symbols of the C library are resolved at load time by the one of the Python process. Linking one would
 # make zig build its start-up files at the first use, which takes 5 seconds.
@@ -137,7 +143,16 @@ def link_command(compiler: Toolchain) -> tuple[str, ...]:
 
 def fingerprint(compiler: Toolchain) -> str:
     """Return a hash of the compiler, the flags, this runtime and the CPU."""
-    flags = LANGUAGE_FLAGS, CODE_FLAGS, FAST_MATH, CHECK_FLAGS, LAUNCHER_FLAGS, target(), link_command(compiler)
+    flags = (
+        LANGUAGE_FLAGS,
+        CODE_FLAGS,
+        FAST_MATH,
+        CHECK_FLAGS,
+        APART_FLAGS,
+        LAUNCHER_FLAGS,
+        target(),
+        link_command(compiler),
+    )
     return compiler.fingerprint(*flags, runtime=Path(__file__).parent)
 
 

@@ -26,6 +26,7 @@ from ..interface import LaunchError
 from . import findings
 from .findings import MOST_FINDINGS, ChecksRecord, Finding, FindingRecord, Reader, Site, VariableRecord, merged
 from .flags import (
+    APART_FLAGS,
     IS_INLINED,
     LAUNCHER,
     LAUNCHER_FLAGS,
@@ -419,9 +420,13 @@ def with_lifetimes(text: str) -> str:
 
 
 def build_kernel(
-    toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path
-) -> dict[str, Any]:
-    """Write the library of a kernel; return whether it synchronizes threads, and what checks need of it."""
+    toolchain: Toolchain, options: Options, program: Program, kernel: Kernel, values: Mapping[str, str], output: Path,
+    *, is_apart: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the library of a kernel; return whether it synchronizes threads, and what checks need of it.
+
+    With ``is_apart`` accesses of several places stay apart.
+    """
     cpp = program.cpp(toolchain, options, kernel, values)
     options = program.options(options)
     headers = _headers(toolchain, options)
@@ -430,7 +435,8 @@ def build_kernel(
     is_large = LARGE_MARK in cpp  # to inline what reads call would take most of the time
     inlined = _inlined(toolchain) if options.checks and IS_INLINED and not is_large else None
     first = output.with_suffix(".ll") if options.checks else compiled
-    command = compile_command(toolchain, options, headers, "-emit-llvm" if options.checks else "-emit-obj")
+    apart = APART_FLAGS if is_apart else ()
+    command = [*compile_command(toolchain, options, headers, "-emit-llvm" if options.checks else "-emit-obj"), *apart]
 
     def compiled_unset() -> list[list[Any]]:
         return unset(program.compile(toolchain, [*command, str(file), "-o", str(first)], values))
@@ -441,7 +447,9 @@ def build_kernel(
         found = [one for one in found if one[-1]] + [one for one in compiled_unset() if not one[-1]]
     if options.checks:
         first.write_text(with_lifetimes(with_odd_accesses(first.read_text())))
-        toolchain.make([*inline_command(toolchain, inlined), *["-O0"] * is_large, str(first), "-o", str(compiled)])
+        toolchain.make(
+            [*inline_command(toolchain, inlined), *apart, *["-O0"] * is_large, str(first), "-o", str(compiled)]
+        )
     for symbol in undefined(compiled.read_bytes()):
         raise program.undefined(symbol, values)
     toolchain.make([*link_command(toolchain), str(compiled), "-o", str(output)])
@@ -464,15 +472,15 @@ class Source:
         if len(program.kernels) == 1 and not program.constants:
             self.library(next(iter(program.kernels)), {})
 
-    def library(self, name: str, constants: Constants) -> Library:
+    def library(self, name: str, constants: Constants, *, is_apart: bool = False) -> Library:
         """Return the library of a kernel: from memory, from the disk cache, or from the compiler."""
         program, values = self.program, self.program.values(constants)
         kernel = find_kernel(name, program.kernels)
 
         def build(output: Path) -> dict[str, Any]:
-            return build_kernel(self._toolchain, self._options, program, kernel, values, output)
+            return build_kernel(self._toolchain, self._options, program, kernel, values, output, is_apart=is_apart)
 
-        key = name, *sorted(values.items())
+        key = name, is_apart, *sorted(values.items())
         with importing, _loading:
             if key not in self.libraries:
                 launcher(self._toolchain)
