@@ -142,7 +142,7 @@ def page(query: Mapping[str, str], problem: str = "") -> str:
     add(stage, "p", problem, id="problem", role="alert")
     add(stage, "p", id="sum", aria_live="polite").extend(_parts(found))  # a live region must not be replaced
     stage.append(_pictures(found))
-    _form(main, found.case)
+    main.append(_form(found.case))
     main.append(_words(found))
     return html.text()
 
@@ -159,6 +159,8 @@ def part(query: Mapping[str, str]) -> dict[str, Any]:
         "sum": "".join(map(_html, _parts(found))),
         "scene": _html(_pictures(found)),
         "words": _html(_words(found)),
+        "operation": str(found.case.problem.operation),
+        "form": _html(_form(found.case)),
         "fields": fields | {f"{one.name}_default": one.is_default for one in controls(found.case)},
     }
 
@@ -171,10 +173,10 @@ def _file(name: str) -> str:
     return resources.files("mpsref.explore").joinpath(name).read_text("utf-8")
 
 
-def _form(main: Element, case: Case) -> None:
-    """Append the controls; without scripts, the button shows the case of their values."""
+def _form(case: Case) -> Element:
+    """Return the controls; without scripts, the button shows the case of their values."""
     operation = case.problem.operation
-    form = add(main, "form", id="controls", action="/", method="get", aria_label="parameters")
+    form = Element("form", {"id": "controls", "action": "/", "aria-label": "parameters", "data-of": str(operation)})
     kind = operation.spec_type
     _field(form, Control("kernel", {"kernel": kind.__name__}, tuple(KERNELS)))
     _field(form, Control("method", {"method": operation.method}, tuple(methods(kind))))
@@ -189,6 +191,7 @@ def _form(main: Element, case: Case) -> None:
         for control in folded:
             _field(details, control)
     add(add(form, "noscript"), "button", "Show", type="submit")
+    return form
 
 
 def _field(form: Element, control: Control) -> None:
@@ -241,25 +244,29 @@ def _pictures(found: _Shown) -> Element:
     label = add(play, "label", f"{title} ")
     step = scene.steps - 1 if view.step is None else view.step
     add(label, "input", type="range", id="step", min="0", max=str(scene.steps - 1), value=str(step))
-    everything = Pictures(scene, view)
-    if found.before:
-        _comparison(section, found, found.before)
+    pictures = Pictures(scene, view).all()
+    compared = _comparison(section, found, found.before) if found.before else set()
     row = add(section, "div", class_="pictures")
-    titles = {picture.panel.title for picture in everything.compared()} if found.before else ()
-    for picture in everything.all():
-        if picture.panel.title not in titles:
+    for picture in pictures:
+        if picture.panel.title not in compared:
             _figure(row, picture)
-    styles = dict.fromkeys(style for picture in everything.all() for style in picture.panel.styles() if style.key)
+    styles = dict.fromkeys(style for picture in pictures for style in picture.panel.styles() if style.key)
     key = add(section, "p", class_="key")
     for style in styles:
         dash = "dashed" if style.dashed else "solid"
         look = f"background: {style.face}; border: 2px {dash} {style.edge}"
         add(add(key, "span"), "i", style=look).tail = f" {style.key}"
+    details = add(section, "details", id="about")
+    add(details, "summary", "About the pictures")
+    add(details, "p", "Click a pixel of an input, or press enter on it, to change it.")
+    for picture in pictures:
+        if picture.about:
+            add(add(details, "p"), "strong", picture.panel.title).tail = f": {picture.about}"
     return section
 
 
-def _comparison(section: Element, found: _Shown, before: Scene) -> None:
-    """Append the pictures before and after a change, side by side."""
+def _comparison(section: Element, found: _Shown, before: Scene) -> set[str]:
+    """Append the pictures before and after a change, side by side, and return the titles of those after it."""
     known = {c: s for _, c, s in PRESETS.values()}
     if (sentence := known.get(found.state["case"])) is not None:
         add(section, "p", sentence, class_="lesson")
@@ -273,10 +280,14 @@ def _comparison(section: Element, found: _Shown, before: Scene) -> None:
     moved = np.argwhere(before.result != found.scene.result)[:, 1:3].tolist() if same else []
     sides = add(section, "div", class_="sides")
     view = before.view(found.state, before.default)
-    for title, values, pictures in (
-        ("Before", old, Pictures(before, view).compared()),
-        ("After", new, Pictures(found.scene, found.view).compared((y, x) for y, x in moved)),
-    ):
+    first, second = Pictures(before, view), Pictures(found.scene, found.view)
+    # so that a window has one colour
+    first.anchor = second.anchor = next((one for one in first.windows if one in second.windows), second.anchor)
+    compared = first.compared(), second.compared((y, x) for y, x in moved)
+    titles = {picture.panel.title for picture in compared[1]}
+    if first.scene.lines and second.scene.lines and np.array_equal(first.scene.source, second.scene.source):
+        _figure(sides, [pictures.pop(0) for pictures in compared][1])
+    for title, values, pictures in zip(("Before", "After"), (old, new), compared, strict=True):
         side = add(sides, "section", aria_label=title)
         add(side, "h2", f"{title}: {', '.join(f'{name} {values[name]}' for name in changes)}")
         row = add(side, "div", class_="pictures")
@@ -284,6 +295,7 @@ def _comparison(section: Element, found: _Shown, before: Scene) -> None:
             _figure(row, picture)
     formula = "".join(text for text, _ in before.text(view))
     add(section, "p", f"Before: {formula}", class_="lesson")
+    return titles
 
 
 def _figure(parent: Element, picture: Picture) -> None:

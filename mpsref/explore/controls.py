@@ -77,11 +77,11 @@ SENTENCES = {
     "kernel": "What is computed from a window.",
     "method": "From x to y, or from g = dL/dy back to dL/dx.",
     "source_shape": "Rows and columns of x.",
-    "kernel_size": "Rows and columns of a window. The centre of an even one is to the bottom right of its middle.",
+    "kernel_size": "Rows and columns of a window; the centre of an even one is to the bottom right of its middle.",
     "scale": "Rows and columns of y for each of x.",
     "strides": "Distance of two windows.",
     "offset": "Pixel of x at the centre of window 0.",
-    "edge_mode": "Outside the image: zeros, or the nearest pixel. An average that clamps leaves them out of N.",
+    "edge_mode": "What a window reads outside the image: zeros, or the nearest pixel (an average leaves it out of N).",
     "zero_pad_size": "Zeros around the image that N counts although the windows are clamped: count_include_pad.",
     "kernel_offset": "Where the rotated kernel lies over g: pixel q of dx takes what is at q + effective offset.",
     "primary_offset": "Pixel of g that belongs to window 0.",
@@ -101,10 +101,10 @@ SENTENCES = {
 """What each field does."""
 
 PRESETS = {
-    "kernelOffset": (
+    "kernel offset": (
         "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,float32,exact,seed=0",
         "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,ko1x1,float32,exact,seed=0",
-        "kernelOffset 1 moves the rotated kernels by one pixel over g, and so dx by one pixel to the top left.",
+        "Kernel offset 1 moves the rotated kernels by one pixel over g, and so dx by one pixel to the top left.",
     ),
     "count_include_pad": (
         "PoolingAverage.forward:n1h4w4c1,k3x3,clamp,float32,exact,seed=0",

@@ -10,8 +10,14 @@ from xml.etree.ElementTree import Element
 from mpsref.viz.grid_figure import FAINT, INK, Panel
 from mpsref.viz.page import add
 
-CELL, GAP = 34.0, 1.2
+CELL, GAP = 36.0, 1.2
 """Size of a cell and half the distance of two cells, in units of the SVG."""
+
+LEAST = 24.0
+"""Minimum size of a cell on a screen, in pixels, for a finger."""
+
+ROOM = 26.8
+"""Width of the text of a cell, beside which the frames of windows lie."""
 
 LEVEL, MOST_LEVELS = 19.0, 4
 """Height of a row of brackets, and the maximum number of rows of brackets that do not overlap."""
@@ -60,6 +66,8 @@ class Picture:
 
     panel: Panel
     sentence: str
+    about: str
+    """What else there is to say, on demand."""
     name: str
     """Of the input or result whose pixels are shown; the same name in two pictures links their pixels."""
     pixels: dict[Pixel, tuple[Pixel, str]] = field(default_factory=dict)
@@ -86,7 +94,8 @@ def draw(parent: Element, picture: Picture) -> None:
     tail = max((8 + 6.6 * len(text) for text in panel.after.values()), default=0.0)
     width, height = left + CELL * panel.columns.length + tail + 4, top + CELL * panel.rows.length + 4
     size = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
-    svg = add(parent, "svg", role="group", aria_label=panel.title, **size)
+    least = "min-width: {:.0f}px; min-height: {:.0f}px".format(*(LEAST / CELL * n for n in (width, height)))
+    svg = add(parent, "svg", role="group", aria_label=panel.title, style=least, **size)
     for i, row in panel.rows.at.items():
         _text(svg, left - 6, top + CELL * (row + 0.5), panel.names.get(i, f"{i}"), anchor="end", ink=FAINT)
         for j, column in panel.columns.at.items():
@@ -147,14 +156,14 @@ def _cell(svg: Element, picture: Picture, place: Pixel, x: float, y: float) -> N
     below, colors = picture.below.get(place, ""), picture.stripes.get(place, [])
     for k, one in enumerate(colors):
         wide = (CELL - 2 * GAP - 6) / len(colors)
-        box = {"x": f"{x + GAP + 3 + k * wide:g}", "y": f"{y + CELL - 8:g}", "width": f"{wide - 1:g}", "height": "4"}
+        box = {"x": f"{x + GAP + 3 + k * wide:g}", "y": f"{y + CELL - 9:g}", "width": f"{wide - 1:g}", "height": "4"}
         add(group, "rect", style=f"fill:{one}", **box)
     middle = y + CELL / 2 - (6 if below else 0) - (2 if colors else 0)
     if place in picture.changed:
         corner = f"M{x + CELL - 12:g},{y + GAP:g}h{12 - GAP:g}v{12 - GAP:g}z"
         add(group, "path", d=corner, style=f"fill:{INK}")
-    _text(group, x + CELL / 2, middle, text, ink=style.ink, size=min(12.0, 51 / max(1, len(text))))
-    _text(group, x + CELL / 2, middle + 12, below, ink=style.ink, size=min(9.0, 48 / max(1, len(below))))
+    _text(group, x + CELL / 2, middle, text, ink=style.ink, size=_size(text, 12))
+    _text(group, x + CELL / 2, middle + 12, below, ink=style.ink, size=_size(below, 9))
 
 
 def _marks(svg: Element, panel: Panel, left: float, top: float) -> None:
@@ -168,13 +177,18 @@ def _marks(svg: Element, panel: Panel, left: float, top: float) -> None:
                 "width": f"{CELL * (horizontal[1] - horizontal[0] - 2 * inset):g}",
                 "height": f"{CELL * (vertical[1] - vertical[0] - 2 * inset):g}",
             }
-            add(svg, "rect", class_="frame", rx="3", style=f"fill:none;stroke:{mark.color};stroke-width:2.2", **box)
+            add(svg, "rect", class_="frame", rx="3", style=f"fill:none;stroke:{mark.color};stroke-width:1.8", **box)
     rings = [(i, j, 0.5, f"fill:none;stroke:{panel.cell(i, j)[0].ink};stroke-width:1.5", 13) for i, j in panel.rings]
     dots = [(i, j, 0.2, f"fill:{mark.color};stroke:white", 4) for i, j, mark in panel.dots]  # beside the number
     for i, j, at, look, radius in dots + rings:
         if i in panel.rows.at and j in panel.columns.at:
             x, y = left + CELL * (panel.columns.at[j] + at), top + CELL * (panel.rows.at[i] + at)
             add(svg, "circle", class_="mark", cx=f"{x:g}", cy=f"{y:g}", r=f"{radius}", style=look)
+
+
+def _size(text: str, largest: float) -> float:
+    """Return the size at which a number fits into a cell."""
+    return min(largest, ROOM / max(1.0, sum(0.34 if char in ". " else 0.64 for char in text)))
 
 
 def _text(

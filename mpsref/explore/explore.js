@@ -1,5 +1,5 @@
 // The page of the explorer. The server draws everything; its address has the whole state, which this script changes.
-const form = document.getElementById("controls");
+let form = document.getElementById("controls");
 const problem = document.getElementById("problem");
 const stage = document.querySelector(".stage");
 const editor = document.createElement("input");
@@ -7,6 +7,7 @@ let request, timer, turned;
 let wanted; // the last address that was asked for, whose answer may be on its way
 
 const find = (id) => document.getElementById(id);
+const selector = ({ dataset }) => `[data-name="${dataset.name}"][data-pixel="${dataset.pixel}"]`;
 const state = () => new URLSearchParams(find("scene").dataset.state);
 
 // Show an address; a sentence says why if there is nothing to show, and the last pictures are dimmed.
@@ -29,15 +30,17 @@ async function show(query) {
   }
 }
 
-function replace({ sum, scene, words, fields }) {
-  const focused = document.activeElement?.dataset ?? {};
-  const focus = focused.pixel ? `[data-name="${focused.name}"][data-pixel="${focused.pixel}"]` : null;
-  const id = focus ? null : document.activeElement?.id;
+function replace({ sum, scene, words, fields, operation, form: controls }) {
+  const focus = document.activeElement.dataset.pixel ? selector(document.activeElement) : null;
+  const { id, name: field } = focus ? {} : document.activeElement;
   const scrolled = [...document.querySelectorAll(".pictures, .sides")].map((row) => row.scrollLeft);
-  const open = [...document.querySelectorAll("#words details[open]")].map((details) => details.id);
+  const open = [...document.querySelectorAll("main details[open]")].map((details) => details.id);
+  const old = state();
   find("sum").innerHTML = sum;
   find("scene").outerHTML = scene;
-  find("words").outerHTML = words;
+  if (["case", "values"].some((one) => old.get(one) !== state().get(one))) find("words").outerHTML = words;
+  if (operation !== form.dataset.of) form.outerHTML = controls; // which has other fields
+  form = find("controls");
   document.querySelectorAll(".pictures, .sides").forEach((row, k) => (row.scrollLeft = scrolled[k] ?? 0));
   for (const name of open) find(name)?.setAttribute("open", "");
   for (const [name, value] of Object.entries(fields)) {
@@ -50,6 +53,7 @@ function replace({ sum, scene, words, fields }) {
   begin();
   if (focus) find("scene").querySelector(focus)?.focus();
   else if (id === "play" || id === "step") find(id).focus();
+  else if (field) form.elements[field]?.focus();
 }
 
 // Let the tab key reach one pixel of each picture, and the address bar say what is shown.
@@ -59,6 +63,9 @@ function begin() {
   }
   if (timer) find("play").textContent = "Stop";
   wanted = state();
+  for (const link of document.querySelectorAll("nav a")) {
+    link.ariaCurrent = new URL(link.href).searchParams.get("case") === wanted.get("case") ? "page" : null;
+  }
   history.replaceState(null, "", `/?${find("scene").dataset.state}`);
 }
 
@@ -93,11 +100,16 @@ async function play(step) {
 }
 
 // What the controls say; the case before the first change of a parameter stays for comparison.
-form.addEventListener("input", (event) => {
-  const field = event.target;
+document.addEventListener("input", ({ target: field }) => {
+  if (field.id === "step") {
+    stop();
+    return view("step", field.value);
+  }
+  if (field.form !== form) return;
   if (field.name === "kernel" || field.name === "method") {
-    if (field.name === "kernel" && form.elements.edge_mode) form.elements.edge_mode.disabled = true; // has another default
-    return form.submit(); // there are other fields
+    const query = new URLSearchParams(new FormData(form));
+    if (field.name === "kernel") query.delete("edge_mode"); // which has another default
+    return show(query);
   }
   if (field.type === "range") field.nextElementSibling.textContent = field.value;
   const name = field.name.replace(/_(y|x|default)$/, "");
@@ -110,12 +122,6 @@ form.addEventListener("input", (event) => {
   turned = name;
   query.set("before", before);
   show(query);
-});
-
-document.addEventListener("input", (event) => {
-  if (event.target.id !== "step") return;
-  stop();
-  view("step", event.target.value);
 });
 
 for (const happening of ["mouseover", "focusin"]) {
@@ -148,7 +154,9 @@ function edit(cell) {
   editor.value = value;
   editor.style = `left: ${box.left + scrollX}px; top: ${box.top + scrollY}px; width: ${box.width}px; height: ${box.height}px`;
   editor.onkeydown = ({ key }) => {
-    if (key === "Enter" || key === "Escape") finish(key === "Enter");
+    if (key !== "Enter" && key !== "Escape") return;
+    finish(key === "Enter");
+    find("scene").querySelector(selector(cell))?.focus(); // the cell may have been replaced
   };
   editor.onblur = () => finish(true);
   const finish = (isTaken) => {

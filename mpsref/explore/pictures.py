@@ -32,8 +32,6 @@ from mpsref.viz.plotting import (
 MOST_FRAMES = 9
 """Maximum number of windows that are framed or striped in an image."""
 
-EDIT = "Click a pixel to change it."
-
 TITLES: Mapping[str, str] = {
     "x": "Source image x",
     "g": "Source gradient g = dL/dy",
@@ -43,25 +41,26 @@ TITLES: Mapping[str, str] = {
     "dw": "Result dw = dL/dw",
 }
 
-SENTENCES: Mapping[str, str] = {
-    "windows": "A pixel for each window, in the colour of the window.",
-    "read": "The image that the windows read; dashed pixels lie outside it.",
-    "written": "Each window adds its shares to the pixels that it covers; stripes show whose shares a pixel has.",
-    "dw": "Each weight sums what it met in all windows.",
-    "weights": "The forward pass uses them in this order, the rotated kernel in reverse order.",
-    "x": "The image of the forward pass, on whose values the shares may depend.",
+SENTENCES: Mapping[str, tuple[str, str]] = {
+    "windows": ("A pixel for each window, in its colour.", ""),
+    "read": ("The image that the windows read.", "Dashed pixels lie outside it."),
+    "written": ("Each window adds its shares to the pixels that it covers.", "Stripes show whose shares a pixel has."),
+    "dw": ("Each weight sums what it met in all windows.", "Stripes show the windows of a sum."),
+    "weights": ("The forward pass uses them in this order.", "The rotated kernel has them in reverse order."),
+    "x": ("The image of the forward pass.", "The shares may depend on its values."),
 }
-"""By the part that an image has, or its name."""
+"""By the part that an image has, or its name: the caption, and what else there is to say."""
 
 
 class Pictures:
     """The pictures of a view of a scene."""
 
-    def __init__(self, scene: Scene, view: View) -> None:
-        """Find the windows of the view."""
+    def __init__(self, scene: Scene, view: View, anchor: Pixel | None = None) -> None:
+        """Find the windows of the view; brackets have the colours of the row and the column of ``anchor``."""
         self.scene, self.view = scene, view
         self.windows = scene.windows_of(view)
         self.of_one_window = view.is_source == scene.spreads
+        self.anchor = anchor or next(iter(self.windows), (0, 0))
 
     def all(self, changed: Iterable[Pixel] = ()) -> list[Picture]:
         """Return the pictures; a corner marks the pixels of the result that are ``changed``."""
@@ -72,27 +71,26 @@ class Pictures:
         by_name[scene.result_name].changed = frozenset(changed)
         others = [self._other(name, array) for name, array in scene.inputs.items() if name != scene.source_name]
         source, result = (by_name[name] for name in names)
-        return [source, *others, *self._over_gradient(), result, *self._axes()]
+        return [source, result, *others, *self._over_gradient(), *self._axes()]
 
     def compared(self, changed: Iterable[Pixel] = ()) -> list[Picture]:
-        """Return the pictures that are shown before and after a change."""
-        if self.scene.lines:
-            return [picture for picture in self.all(changed) if picture.name in (self.scene.result_name, "axis")]
-        return [p for p in self.all(changed) if p.name in (self.scene.source_name, self.scene.result_name)]
+        """Return the pictures that are shown before and after a change: source, result, and the axes of a gradient."""
+        source, result, *others = self.all(changed)
+        return [source, result, *(picture for picture in others if picture.name == "axis")]
 
     # ------------------------------------------------------------------------------------------------------- images
 
-    def _picture(self, panel: Panel, name: str, values: Array, sentence: str) -> Picture:
+    def _picture(self, panel: Panel, name: str, values: Array, part: str) -> Picture:
         """Return a picture of an image, each pixel of which can be chosen."""
         editable = name != self.scene.result_name
         pixels = {(y, x): ((y, x), label(name, (y, x), float(values[y, x]))) for y, x in np.ndindex(*values.shape)}
-        return Picture(panel, f"{sentence} {EDIT}" if editable else sentence, name, pixels, is_editable=editable)
+        return Picture(panel, *SENTENCES[part], name, pixels, is_editable=editable)
 
     def _other(self, name: str, array: Array) -> Picture:
         values = array.reshape(array.shape[-3:])[:, :, 0] if array.ndim == 4 else array.reshape(1, -1)
         rows, columns = (Ruler(range(n)) for n in values.shape)
         panel = Panel(TITLES[name], rows, columns, lambda y, x: (PIXEL._replace(ink=INK), short(values[y, x])))
-        return self._picture(panel, name, values, SENTENCES[name])
+        return self._picture(panel, name, values, name)
 
     def _values(self, name: str) -> Array:
         """Return the source, or the result as far as it has played."""
@@ -121,7 +119,7 @@ class Pictures:
             return (Style(of, of, "#FFFFFF") if (y, x) in chosen else Style(tint(of), of)), text
 
         rows, columns = (Ruler(range(n)) for n in values.shape)
-        picture = self._picture(Panel(TITLES[name], rows, columns, look), name, values, SENTENCES["windows"])
+        picture = self._picture(Panel(TITLES[name], rows, columns, look), name, values, "windows")
         if not self.of_one_window:
             picture.below = self._shares()
         return picture
@@ -164,11 +162,11 @@ class Pictures:
         rows, columns = (Ruler(self._room(axis, length)) for axis, length in enumerate(values.shape))
         panel = Panel(TITLES[name], rows, columns, look)
         part = name if name == "dw" else "written" if scene.spreads else "read"
-        picture = self._picture(panel, name, values, SENTENCES[part])
+        picture = self._picture(panel, name, values, part)
         picture.has_windows = True
         if scene.windows is not None:
             number = "N, the pixels that it divides by" if scene.is_averaging else "its number"
-            picture.sentence += f" A bracket is a window of the axis, with {number}; a dot marks the centre."
+            picture.about += f" A bracket is a window of the axis, with {number}; a dot marks the centre."
             picture.brackets = self._brackets(0), self._brackets(1)
         if self.of_one_window:
             picture.below = self._shares()
@@ -181,7 +179,7 @@ class Pictures:
                 place: [color((v, u)) for v, u in some] for place, some in found.items() if len(some) <= MOST_FRAMES
             }
         for k, window in enumerate(self.windows[:MOST_FRAMES]):
-            self._frame(panel, window, 0.02 + 0.035 * (k % 4))
+            self._frame(panel, window, 0.04 * (k % 4) - 0.035)  # beside the numbers
         return picture
 
     def _room(self, axis: int, length: int) -> range:
@@ -226,7 +224,7 @@ class Pictures:
         scene, window = self.scene, cast("tuple[Window, Window]", self.scene.windows)[axis]
         line = scene.lines[axis] if scene.lines else None
         chosen = {place[axis] for place in self.windows}
-        other = self.windows[0][1 - axis] if self.windows else 0
+        other = self.anchor[1 - axis]
         crowded = -(-window.extent // window.stride) > MOST_LEVELS
         found = []
         for u in range(line.size if line else scene.result.shape[1 + axis]):
@@ -277,12 +275,12 @@ class Pictures:
         panel.frames = [(rows, columns, Mark(INK), inset) for rows, columns, _, inset in panel.frames]
         panel.title = f"{name} with zeros inserted, and the rotated kernel"
         q = f"{scene.result_name}[{target[0]}, {target[1]}]"
-        sentence = f"Stride - 1 zeros stand between the pixels of {name}. {q} sums what its kernel, the frame, covers."
         weights = {term.pixel: term.weight for term in scene.terms(target) if term.weight}
         return [
             Picture(
                 panel,
-                f"{sentence} {scene.offsets}",
+                f"{q} sums what its kernel, the frame, covers.",
+                f"Stride - 1 zeros stand between the pixels of {name}. {scene.offsets}",
                 name,
                 {place: (pixel, label(name, pixel, source[pixel])) for place, pixel in pixels.items()},
                 {place: f"× {fraction(weights[pixel])}" for place, pixel in pixels.items() if pixel in weights},
@@ -297,17 +295,17 @@ class Pictures:
             panel.cell = partial(self._colored, panel.cell, axis)
             panel.frames = [(rows, columns, Mark(INK), inset) for rows, columns, _, inset in panel.frames]
             panel.title = panel.title.replace("g,", f"{scene.source_name},").replace("dx", scene.result_name)
-            sentence = (
-                f"A row is the kernel of a pixel of {scene.result_name}, its taps in reverse order, with the ring at "
-                f"pixel + effective offset. Dark taps lie on a pixel of {scene.source_name}, light ones on a zero."
+            about = (
+                f"A row is the kernel of a pixel of {scene.result_name}: its taps in reverse order, a ring at pixel "
+                f"+ effective offset. Dark taps lie on a pixel of {scene.source_name}, light ones on a zero."
             )
-            found.append(Picture(panel, f"{sentence} Here {panel.note}.", "axis"))
+            found.append(Picture(panel, f"Here {panel.note}.", about, "axis"))
         return found
 
     def _colored(self, plain: Callable[[int, int], Cell], axis: int, q: int, m: int) -> Cell:
         """Return a cell of an axis in the colour of its window."""
         style, text = plain(q, m)
-        u, other = self.scene.lines[axis].pixel(m), self.windows[0][1 - axis] if self.windows else 0
+        u, other = self.scene.lines[axis].pixel(m), self.anchor[1 - axis]
         if u is None or style not in (HIT, GRADIENT, NEAR_TAPS):
             return style, text
         of = color((other, u) if axis else (u, other))

@@ -2,13 +2,14 @@
 
 import re
 import shutil
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import numpy as np
 import pytest
 
 from mpsref.conformance.case import Case
 from mpsref.explore.controls import KERNELS, PRESETS, methods
+from mpsref.explore.drawing import CELL, GAP
 from mpsref.explore.scene import Scene
 from mpsref.viz.explain import explain
 from mpsref.viz.page import explorer_address
@@ -325,6 +326,64 @@ def test_on_a_phone_the_picture_stays_above_the_controls(browser, server):
         box = picture.bounding_box()
         assert 0 <= box["y"] < box["y"] + box["height"] < field.bounding_box()["y"] < 844
     page.close()
+
+
+def test_the_layout_of_before_and_after(browser, server):
+    """One page: what stands beside what, numbers beside frames, and both results on a phone."""
+    before, case, _ = PRESETS["kernel offset"]
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, has_touch=True)
+    page.goto(f"{server}/")
+    source, result = (page.locator("figure", has_text=text).first for text in ("Source gradient g", "Result dx"))
+    left, right = source.bounding_box(), result.bounding_box()
+    assert left["y"] == right["y"]
+    assert 0 <= right["x"] - left["x"] - left["width"] < 30
+    assert page.evaluate(CROSSED) == []
+    page.goto(f"{server}{explorer_address(case)}&{urlencode({'before': before})}")
+    boxes = [page.locator("figure", has_text="Source gradient g").bounding_box()]
+    boxes += [one.bounding_box() for one in page.locator(".sides figure.image").all()]
+    assert [box["x"] for box in boxes] == sorted(box["x"] for box in boxes)
+    assert max(box["y"] for box in boxes) < min(box["y"] + box["height"] for box in boxes)
+    assert page.evaluate(CROSSED) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    for picture in page.locator(".sides figure.image svg").all():
+        box = picture.bounding_box()
+        assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+        assert 0 <= box["y"] < box["y"] + box["height"] <= 844
+        assert page.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('.sides') !== null",
+                             [box["x"] + box["width"] / 2, box["y"] + box["height"] - 5])  # fmt: skip
+    page.goto(f"{server}{explorer_address(case.replace('h6w6', 'h16w16'))}")
+    for selector in ("[data-name=dx]", "[data-name=g]"):
+        assert page.locator(f"{selector} rect").first.bounding_box()["width"] >= 24 - 2 * 24 / CELL * GAP
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
+CROSSED = """() => [...document.querySelectorAll(".image svg")].flatMap((svg) => {
+  const frames = [...svg.querySelectorAll(".frame")].map((one) => one.getBBox());
+  return [...svg.querySelectorAll("[data-pixel] text")].filter((text) => {
+    const box = text.getBBox();
+    const [top, bottom] = [box.y + 0.2 * box.height, box.y + 0.8 * box.height];
+    const right = box.x + box.width;
+    return frames.some(({ x, y, width, height }) =>
+      (top < y + height && bottom > y && [x, x + width].some((edge) => box.x - 0.9 < edge && edge < right + 0.9)) ||
+      (box.x < x + width && right > x && [y, y + height].some((edge) => top - 0.9 < edge && edge < bottom + 0.9)));
+  }).map((text) => text.textContent);
+})"""
+"""The numbers that a frame crosses."""
+
+
+def test_focus_stays_on_a_choice(page):
+    for name, value in (("kernel", "PoolingMax"), ("method", "forward"), ("kernel", "UpsamplingNearest")):
+        page.focus(f"[name={name}]")
+        settled(page, lambda at=f"[name={name}]", to=value: page.select_option(at, to))
+        assert page.evaluate("document.activeElement.name") == name
+    assert str(shown(page)).startswith("UpsamplingNearest.forward:")
+    assert page.locator("[name=scale_y]").count() == 1
+    assert page.locator("[name=kernel_size_y]").count() == 0
+    page.click("[data-name=x][data-pixel='0,1']")
+    page.keyboard.type("7")
+    settled(page, lambda: page.keyboard.press("Enter"))
+    assert page.evaluate("document.activeElement.dataset.pixel") == "0,1"
 
 
 @pytest.mark.parametrize("size", [(360, 740), (1280, 900)])

@@ -1,6 +1,7 @@
 """The explorer without a browser: controls, scenes, words and pages."""
 
 import html
+import itertools
 import json
 import re
 import socket
@@ -9,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import pytest
@@ -29,7 +31,7 @@ from mpsref.explore.controls import (
     methods,
     simplified,
 )  # fmt: skip
-from mpsref.explore.drawing import CELL, color
+from mpsref.explore.drawing import CELL, color, draw
 from mpsref.explore.pictures import Pictures
 from mpsref.explore.scene import Edit, Scene, View
 from mpsref.viz.explain import explain
@@ -220,6 +222,71 @@ def test_a_bracket_holds_what_its_window_reads(text):
             assert not read or (ends[0][0] <= min(read) and max(read) <= ends[0][1] and len(ends) == 1)
 
 
+def test_captions_have_one_sentence(case):
+    pictures = Pictures(scene := Scene(case), scene.view({}, scene.default)).all()
+    for caption in [*(picture.sentence for picture in pictures), *SENTENCES.values()]:
+        assert re.fullmatch(r"\w([^.]|\.\d)*[^. ]\.", caption), caption
+    text = part({"case": str(case)})["scene"]
+    about = re.sub("<[^>]*>", "", text.partition('<details id="about">')[2])
+    assert all(html.escape(picture.about, quote=False) in about for picture in pictures)
+
+
+def test_the_row_of_an_axis_names_the_pixels_of_g():
+    axis = Pictures(scene := Scene(Case.parse(START)), scene.view({}, scene.default)).all()[-1].panel
+    assert [axis.cell(axis.rows.indices[0], m)[1] for m in axis.columns.indices] == [
+        "0",
+        "g0",
+        "0",
+        "g1",
+        "0",
+        "g2",
+        "0",
+        "0",
+    ]
+
+
+def test_the_result_stands_beside_its_source(case):
+    pictures = Pictures(scene := Scene(case), scene.view({}, scene.default)).all()
+    assert [picture.name for picture in pictures[:2]] == [scene.source_name, scene.result_name]
+
+
+@pytest.mark.parametrize("pixel", ["1,1", "0,0", "2,3", "5,5"])
+def test_a_window_keeps_its_colour_after_a_change(pixel):
+    before, case, _ = PRESETS["kernel offset"]
+    text = part({"case": case, "before": before, "pixel": pixel})["scene"]
+    assert text.count("<strong>Source gradient g = ") == 1  # which both have
+    sides = [side.partition("</section>")[0] for side in text.split("<section aria-label=")[1:]]
+    colors = [re.findall("<path [^>]*stroke:(#\\w+);stroke-width:[13]", side) for side in sides]
+    assert len(colors[0]) == len(colors[1]) == 6
+    assert colors[0] == colors[1]
+    named = [re.findall(r'fill:(#\w+);stroke:(#\w+)"[^>]*></rect><text [^>]*>g(\d)<', side) for side in sides]
+    assert {one[2] for one in named[0]} == {"0", "1", "2"}
+    assert set(named[0]) == set(named[1])
+
+
+def test_frames_lie_beside_the_numbers(case):
+    """The width of a digit is at most 0.64 of its size in common fonts, and its height 0.74."""
+    scene = Scene(case)
+    for pixel in ("0,0", "1,1"):
+        for picture in Pictures(scene, scene.view({"pixel": pixel}, scene.default)).all():
+            draw(svg := Element("div"), picture)
+            frames = [
+                [float(one.get(name)) for name in ("x", "y", "width", "height")]
+                for one in svg.iter("rect")
+                if one.get("class")
+            ]
+            assert frames or scene.windows is None or not picture.has_windows
+            for text in svg.iterfind(".//g/text"):
+                size = float(re.search(r"font-size:([\d.]+)", text.get("style"))[1])
+                middle = float(text.get("x")), float(text.get("y"))
+                half = size * sum(0.32 if c not in ". " else 0.17 for c in text.text), size * 0.37
+                for (x, y, width, height), axis in itertools.product(frames, (0, 1)):
+                    for edge in ((x, x + width), (y, y + height))[axis]:
+                        low, high = ((y, y + height), (x, x + width))[axis]
+                        is_beside = abs(middle[axis] - edge) >= half[axis] + 0.9
+                        assert is_beside or not low - 0.9 < middle[1 - axis] < high + 0.9, (picture.name, text.text)
+
+
 def test_n_of_brackets():
     picture, _ = drawn(Scene(Case.parse(START)), "dx")
     assert [[(b.first, b.last, b.text) for b in some] for some in picture.brackets] == [
@@ -239,7 +306,7 @@ def test_the_rotated_kernel_covers_what_a_pixel_sums():
             assert {picture.pixels[place][0] for place in picture.below} == sums
             for rows, columns, _, _ in picture.panel.frames:
                 assert all(rows[0] <= r <= rows[1] and columns[0] <= c <= columns[1] for r, c in picture.below)
-    assert picture.sentence.endswith(
+    assert picture.about.endswith(
         "Here y: effective offset -1 = stride 2 × primary offset 0 + kernel offset -1; "
         "x: effective offset 0 = stride 2 × primary offset 0 + kernel offset 0."
     )
@@ -270,8 +337,19 @@ def test_presets(name):
         assert old.result.shape != new.result.shape or not np.array_equal(old.result, new.result)
 
 
+def test_the_documentation_quotes_what_the_page_shows():
+    before, case, _ = PRESETS["kernel offset"]
+    pages = page({}) + page({"case": case, "before": before})
+    visible = html.unescape(re.sub("<[^>]*>", "", pages))
+    text = re.sub("```.*?```|{py:mod}`.*?`", "", (DOCS / "explorer.md").read_text("utf-8"), flags=re.DOTALL)
+    quoted = [a or b for a, b in re.findall(r"\*\*([^*]+)\*\*|`([^`]+)`", text)]
+    assert len(quoted) > 15
+    other = {"kernelOffsetX", "kernelOffsetY", "mpsref check --html"}
+    assert [one for one in quoted if " ".join(one.split()) not in visible] == [one for one in quoted if one in other]
+
+
 def test_the_preset_of_kernel_offset_says_what_it_does():
-    before, case, sentence = PRESETS["kernelOffset"]
+    before, case, sentence = PRESETS["kernel offset"]
     old, new = (Scene(Case.parse(text)).result[0, :, :, 0] for text in (before, case))
     np.testing.assert_array_equal(new[:-1, :-1], old[1:, 1:])
     assert "one pixel to the top left" in sentence
