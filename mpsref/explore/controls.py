@@ -306,10 +306,11 @@ def _values(kind: Any, form: Mapping[str, str]) -> dict[str, Any]:
         if codec.words and text:
             values[one.name] = text if "True" not in codec.words else text == "True"
         elif one.name == "clip" and text:
-            numbers = [_parsed("clip", part, int, "an integer") for part in text.split(",")]
-            if len(numbers) != 4:
-                raise ValueError(f"clip is {shown(text)}; write four integers: y, x, height, width")
-            values["clip"] = ((numbers[0], numbers[1]), (numbers[2], numbers[3]))
+            try:
+                y, x, height, width = map(int, text.split(","))
+            except ValueError:
+                raise ValueError(f"clip is {shown(text)}; write four integers: y, x, height, width") from None
+            values["clip"] = ((y, x), (height, width))
         elif form.get(f"{one.name}_default") == "on":
             continue
         elif any(pair):

@@ -317,10 +317,11 @@ class Pictures:
 def short(value: float) -> str:
     """Return a number that fits into a cell.
 
-    >>> short(0.58333), short(-12.0), short(123456.0)
-    ('0.583', '-12', '1.23e+05')
+    >>> short(0.58333), short(-0.58333), short(1234.0), short(123456.0)
+    ('0.583', '-0.58', '1234', '1.2e5')
     """
-    return f"{value:.3g}"
+    digits = 4 if 1000 <= abs(value) < 9999.5 else 3 if len(f"{value:.3g}") < 6 else 2
+    return f"{value:.{digits}g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def label(name: str, pixel: Pixel, value: float) -> str:

@@ -292,7 +292,8 @@ class Scene:
         for k, term in enumerate(shown):
             text = product(self.source[term.pixel], term.weight)
             parts += [Part(" + " if k else ""), Part(text, color(term.pixel) if self.spreads else "")]
-        parts.append(Part(f" + ... = {value}" if len(terms) > MOST_TERMS else f" = {value}"))
+        if len(terms) > 1 or text != value:
+            parts.append(Part(f" + ... = {value}" if len(terms) > MOST_TERMS else f" = {value}"))
         if self.spreads and len(terms) <= MOST_TERMS:
             for k, term in enumerate(terms):
                 parts.append(Part(" and " if k and k == len(terms) - 1 else ", " if k else ", from "))
@@ -329,12 +330,12 @@ def fraction(value: float) -> str:
     """Return a number as a fraction with a small denominator if it is one.
 
     >>> fraction(0.25), fraction(3.0), fraction(0.123456789), fraction(float("inf"))
-    ('1/4', '3', '0.123457', 'inf')
+    ('1/4', '3', '0.1235', 'inf')
     """
     if not math.isfinite(value):
         return f"{value:g}"
     near = Fraction(value).limit_denominator(1024)
-    return str(near) if abs(float(near) - value) <= 1e-12 * abs(value) else f"{value:.6g}"
+    return str(near) if abs(float(near) - value) <= 1e-12 * abs(value) else f"{value:.4g}"
 
 
 def _factor(value: float) -> str:
