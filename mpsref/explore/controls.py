@@ -83,7 +83,7 @@ SENTENCES = {
     "offset": "Pixel of x at the centre of window 0.",
     "edge_mode": "What a window reads outside the image: zeros, or the nearest pixel (an average leaves it out of N).",
     "zero_pad_size": "Zeros around the image that N counts although the windows are clamped: count_include_pad.",
-    "kernel_offset": "Where the rotated kernel lies over g: pixel q of dx takes what is at q + effective offset.",
+    "kernel_offset": "Where the rotated window lies over g: pixel q of dx takes what is at q + effective offset.",
     "primary_offset": "Pixel of g that belongs to window 0.",
     "source_size": "Number of pixels of g that count, from the primary offset on.",
     "gradient_size": "Rows and columns of g: the number of windows.",
@@ -104,7 +104,7 @@ PRESETS = {
     "kernel offset": (
         "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,float32,exact,seed=0",
         "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,ko1x1,float32,exact,seed=0",
-        "Kernel offset 1 moves the rotated kernels by one pixel over g, and so dx by one pixel to the top left.",
+        "Kernel offset 1 moves the rotated windows by one pixel over g, and so dx by one pixel to the top left.",
     ),
     "count_include_pad": (
         "PoolingAverage.forward:n1h4w4c1,k3x3,clamp,float32,exact,seed=0",

@@ -1,4 +1,4 @@
-"""The pictures of a scene: images with their windows, the source gradient under the rotated kernel, and each axis."""
+"""The pictures of a scene: images with their windows, the source gradient under the rotated window, and each axis."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     "read": ("The image that the windows read.", "Dashed pixels lie outside it."),
     "written": ("Each window adds its shares to the pixels that it covers.", "Stripes show whose shares a pixel has."),
     "dw": ("Each weight sums what it met in all windows.", "Stripes show the windows of a sum."),
-    "weights": ("The forward pass uses them in this order.", "The rotated kernel has them in reverse order."),
+    "weights": ("The forward pass uses them in this order.", "The rotated window has them in reverse order."),
     "x": ("The image of the forward pass.", "The shares may depend on its values."),
 }
 """By the part that an image has, or its name: the caption, and what else there is to say."""
@@ -243,16 +243,16 @@ class Pictures:
         i = u - self.scene.lines[axis].primary if self.scene.lines else u
         return f"N = {spec.divisor(axis, i, self.scene.problem.source_shape)}"
 
-    # ------------------------------------------------------------------------------------------------ rotated kernel
+    # ------------------------------------------------------------------------------------------------ rotated window
 
     @cached_property
     def _target(self) -> Pixel:
-        """The pixel of the result whose rotated kernel is drawn."""
+        """The pixel of the result whose rotated window is drawn."""
         reached = self.scene.reached(self.view.pixel) if self.view.is_source else [self.view.pixel]
         return reached[len(reached) // 2] if reached else (0, 0)
 
     def _over_gradient(self) -> list[Picture]:
-        """The source gradient with inserted zeros, under the rotated kernel of a pixel."""
+        """The source gradient with inserted zeros, under the rotated window of a pixel."""
         scene, lines, target = self.scene, self.scene.lines, self._target
         if not lines:
             return []
@@ -273,13 +273,13 @@ class Pictures:
 
         panel.cell = look
         panel.frames = [(rows, columns, Mark(INK), inset) for rows, columns, _, inset in panel.frames]
-        panel.title = f"{name} with zeros inserted, and the rotated kernel"
+        panel.title = f"{name} with zeros inserted, and the rotated window"
         q = f"{scene.result_name}[{target[0]}, {target[1]}]"
         weights = {term.pixel: term.weight for term in scene.terms(target) if term.weight}
         return [
             Picture(
                 panel,
-                f"{q} sums what its kernel, the frame, covers.",
+                f"{q} sums what its rotated window, the frame, covers.",
                 f"Stride - 1 zeros stand between the pixels of {name}. {scene.offsets}",
                 name,
                 {place: (pixel, label(name, pixel, source[pixel])) for place, pixel in pixels.items()},
@@ -288,7 +288,7 @@ class Pictures:
         ]
 
     def _axes(self) -> list[Picture]:
-        """One axis: the inserted gradient, and below it the rotated kernel of each pixel of the result."""
+        """One axis: the inserted gradient, and below it the rotated window of each pixel of the result."""
         scene, found = self.scene, []
         for axis in separate_axes(scene.gradient) if scene.lines else []:
             panel = rotated(scene.gradient, scene.lines[axis], self._target[axis])
@@ -296,8 +296,8 @@ class Pictures:
             panel.frames = [(rows, columns, Mark(INK), inset) for rows, columns, _, inset in panel.frames]
             panel.title = panel.title.replace("g,", f"{scene.source_name},").replace("dx", scene.result_name)
             about = (
-                f"A row is the kernel of a pixel of {scene.result_name}: its taps in reverse order, a ring at pixel "
-                f"+ effective offset. Dark taps lie on a pixel of {scene.source_name}, light ones on a zero."
+                f"A row is the rotated window of a pixel of {scene.result_name}: taps in reverse order, a ring at "
+                f"pixel + effective offset. Dark taps lie on a pixel of {scene.source_name}, light ones on a zero."
             )
             found.append(Picture(panel, f"Here {panel.note}.", about, "axis"))
         return found

@@ -218,7 +218,7 @@ def gather(w: Window, weights: list[int], g: list[int], p0: int, source_size: in
 
 
 def correlation(w: Window, weights: list[int], g: list[int], p0: int, pixels: list[int], ko: int, q: int) -> int:
-    """Form C: the rotated kernel over the zero-inserted gradient, at the effective offset under test."""
+    """Form C: the rotated window over the zero-inserted gradient, at the effective offset under test."""
     inserted = oracle.zero_inserted(g, w.stride, pixels)
     return oracle.correlate(w, weights[::-1], inserted, q + geometry.effective_offset(p0, ko, w.stride))
 

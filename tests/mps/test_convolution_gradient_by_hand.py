@@ -18,7 +18,7 @@ E1 = EXAMPLES["E1"]
 
 
 def mps_form(kernel: int, stride: int, dilation: int, e: int, w: Any, g: Any, n: int) -> list[float]:
-    """dx of one row as Apple writes it: the rotated kernel over the zero-inserted source gradient."""
+    """dx of one row as Apple writes it: the rotated window over the zero-inserted source gradient."""
     extent = (kernel - 1) * dilation + 1
     result = []
     for j in range(n):
