@@ -73,8 +73,10 @@ MAX_COUNT = 2**32 - 1024
 _INSTEAD = 'runtime="clang" runs the same kernels on this machine\'s CPU'
 _one_launch_at_a_time = threading.Lock()
 _process = {"launches": 0}
-LIMITED = re.compile(r"\bthreadgroup\b|\bmax_total_threads_per_threadgroup\b|##")
-"""What a source with threadgroup memory or a number of threads has; macros may join the words."""
+LIMITED = re.compile(
+    r"\bthreadgroup\b|\bmax_total_threads_per_threadgroup\b|##|\b(texture|depth)(\d|cube|_)|\bsampler\b"
+)
+"""What a source with threadgroup memory, a number of threads or images has; macros may join the words."""
 
 
 def unavailable() -> str | None:

@@ -250,6 +250,19 @@ BEYOND = {
         ),
         "kernel `tiled` has threadgroup memory as a parameter, which metalcompute cannot bind; use the clang runtime",
     ),
+    "texture": (
+        """#include <metal_stdlib>
+using namespace metal;
+kernel void tiled(texture2d<float> x, device float *y) { y[0] = x.read(uint2(0)).x; }""",
+        "kernel `tiled` has textures or samplers, which metalcompute cannot bind; use the clang runtime",
+    ),
+    "sampler": (
+        """#include <metal_stdlib>
+using namespace metal;
+struct Layer { sampler s; };
+kernel void tiled(constant Layer &layer, device float *y, uint i [[thread_position_in_grid]]) { y[i] = 1; }""",
+        "kernel `tiled` has textures or samplers, which metalcompute cannot bind; use the clang runtime",
+    ),
     "few threads": (
         f"[[max_total_threads_per_threadgroup(16)]] {TILE.replace('16384', '16')}",
         r"kernel `tiled` has max_total_threads_per_threadgroup\(16\); legal values are the multiples of 32 from 32",

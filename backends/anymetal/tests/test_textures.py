@@ -478,6 +478,19 @@ template [[host_name("f")]] kernel void f<float>(constant Layers &, array<textur
     ]
 
 
+def test_a_sampler_that_is_no_constant() -> None:
+    source = """
+float4 sampled(texture2d<float> x, sampler s, uint2 at) { return x.sample(s, float2(at) + 0.5f); }
+kernel void f(texture2d<float> x, texture2d<float, access::write> y, uint2 at [[thread_position_in_grid]]) {
+  sampler s(coord::pixel, address::clamp_to_edge, filter::nearest);
+  y.write(sampled(x, s, at), at);
+}"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    y = np.zeros_like(x)
+    one(source)((3, 2), (3, 2), textures=[x, y])
+    np.testing.assert_array_equal(x, y)
+
+
 def test_atomic_functions_of_texels(runtime: str) -> None:
     kernel = one(
         """

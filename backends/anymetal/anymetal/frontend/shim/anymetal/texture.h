@@ -61,7 +61,7 @@ constexpr ulong with(ulong s, metal::compare_func v) { return with_bits(s, COMPA
 constexpr ulong with(ulong s, metal::max_anisotropy v) { return with_bits(s, ANISOTROPY, 5, ulong(v.value)); }
 constexpr ulong with(ulong s, metal::lod_clamp v) { return with_bits(with_bits(s, LEAST, 12, as_level(v.least)), MOST, 12, as_level(v.most)); }
 constexpr ulong with(ulong s, metal::bias v) { return with_bits(s, BIAS, 13, ulong(int(v.value * 256) & 8191)); }
-void pixel_coordinates_allow_clamp_to_edge_and_clamp_to_zero_without_mipmaps(); // not constant
+inline void pixel_coordinates_allow_clamp_to_edge_and_clamp_to_zero_without_mipmaps() {} // no constant expression calls it
 template <class... S> constexpr ulong sampler_state(S... of) {
     ulong state = with_bits(0, MOST, 12, 4095);
     ((state = with(state, of)), ...);
