@@ -424,6 +424,10 @@ def test_the_members_of_each_type(kind: str, runtime: str) -> None:
         ("texture2d<float>", "x.sample(s, uint2(0));", "no matching member function for call to 'sample'"),
         ("texture2d<float>", "x.gather(s, uint2(0));", "no matching member function for call to 'gather'"),
         ("texture2d<float>", "x.nothing();", "no member named 'nothing'"),
+        ("texture2d<float>", "out[0] = x.calculate_clamped_lod(s, float2(0));", "calculate_clamped_lod: the level of a sample follows from"),
+        ("depthcube<float>", "out[0] = x.calculate_unclamped_lod(s, float3(0));", "calculate_unclamped_lod: the level of a sample follows"),
+        ("texture2d<half>", "sparse_color<half4> c = x.sparse_sample(s, float2(0));", "sparse_sample: sparse textures are not supported"),
+        ("texture2d<uint>", "out[0] = x.sparse_read(uint2(0)).resident();", "sparse_read: sparse textures are not supported"),
         ("texture2d<float>", "constexpr sampler t(coord::pixel, address::repeat);", "must be initialized by a constant"),
     ],
 )  # fmt: skip
@@ -476,6 +480,25 @@ template [[host_name("f")]] kernel void f<float>(constant Layers &, array<textur
         *["texture"] * 4,
         *["sampler"] * 2,
     ]
+
+
+def test_a_function_of_arrays_of_any_length() -> None:
+    source = """
+struct Layers { array<texture2d<float>, 2> x; };
+float total(array_ref<texture2d<float>> t, array_ref<sampler> s) {
+  float sum = 10 * s.size();
+  for (size_t i = 0; i < t.size(); i++) sum += t[i].sample(s[0], float2(0.5f)).x;
+  return sum;
+}
+kernel void f(constant Layers &l, array<texture2d<float>, 3> x, array<sampler, 1> s, device float *out) {
+  out[0] = total(x, s);
+  out[1] = total(l.x, s) + array_ref<sampler>().empty();
+}"""
+    x, out = [np.full((1, 1), v, np.float32) for v in (1, 2, 4)], np.zeros(2, np.float32)
+    one(source)(1, 1, {"x": x[1:]}, out, textures=x, samplers=[Sampler()])
+    assert out.tolist() == [17, 17]
+    with pytest.raises(CompileError, match=r"<msl>:\d+:\d+: error: parameter `array_ref<.*> x` of kernel"):
+        one("kernel void f(array_ref<texture2d<float>> x, device float *out) { out[0] = x.size(); }")
 
 
 def test_a_sampler_that_is_no_constant() -> None:

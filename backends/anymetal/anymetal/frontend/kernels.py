@@ -63,7 +63,6 @@ UNSUPPORTED = {
 LACKING = "are not supported"
 TYPES = {
     "command buffers": r"command_buffer|(render|compute)_(command|pipeline_state)",
-    "arrays of references": r"array_ref",
     "image blocks": r"imageblock\w*|threadgroup_imageblock|(s?r|rg|s?rgba)(8|16)[us]norm|rgb10a2|rg11b10f|rgb9e5",
     "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure"
     r"|intersector|intersection_(query|params|result)|ray(_data)?",
@@ -433,6 +432,9 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
         lacking = next((mark for mark in (*marks, texts[0]) if mark in UNSUPPORTED), None)
         if lacking:
             yield refused(first, f"{where}: {UNSUPPORTED[lacking]}")
+            continue
+        if "array_ref" in texts:
+            yield refused(first, f"{where}: array_ref is for other functions: a kernel has an array<T, N>")
             continue
         condition = marks.pop("function_constant", "")
         if not {"*", "&"} & set(texts) and (image := _image(marks, images.intersection(texts))):

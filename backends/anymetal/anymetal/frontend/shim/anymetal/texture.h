@@ -737,6 +737,17 @@ template <> inline void any<void>() {}
 #define ANYMETAL_P(...) __VA_ARGS__
 #define ANYMETAL_E this->anymetal_entry
 
+} // namespace anymetal
+namespace metal {
+// What sparse textures return; these are refused where they are used.
+template <class T> struct sparse_color {
+    T anymetal_value;
+    T value() const { return anymetal_value; }
+    bool resident() const { return true; }
+};
+} // namespace metal
+namespace anymetal {
+
 template <class T, metal::access A, int D> struct texture {
     static_assert(is_floating<T> || __is_integral(T), "the components of a texture are half, float, short, ushort, int, uint or, for atomic functions, ulong");
     static_assert(!(D & DEPTH) || __is_same(T, float), "the component of a depth texture is float");
@@ -751,6 +762,16 @@ template <class T, metal::access A, int D> struct texture {
     texels anymetal_entry;
 #endif
     ANYMETAL_M(uint, get_width, (), size, ANYMETAL_E->width)
+#define ANYMETAL_LACKING(RESULT, NAME, WHY) \
+    template <class... P> RESULT NAME(P...) const { static_assert(sizeof...(P) > 99, #NAME ": " WHY); return RESULT(); }
+#define ANYMETAL_WITHOUT_LOD(NAME) ANYMETAL_LACKING(float, NAME, "the level of a sample follows from derivatives, which fragment functions have and kernels do not")
+#define ANYMETAL_SPARSE(NAME) ANYMETAL_LACKING(metal::sparse_color<T>, NAME, "sparse textures are not supported; all texels of others are resident")
+    ANYMETAL_WITHOUT_LOD(calculate_clamped_lod) ANYMETAL_WITHOUT_LOD(calculate_unclamped_lod)
+    ANYMETAL_SPARSE(sparse_read) ANYMETAL_SPARSE(sparse_sample) ANYMETAL_SPARSE(sparse_sample_compare)
+    ANYMETAL_SPARSE(sparse_gather) ANYMETAL_SPARSE(sparse_gather_compare)
+#undef ANYMETAL_LACKING
+#undef ANYMETAL_WITHOUT_LOD
+#undef ANYMETAL_SPARSE
 };
 
 } // namespace anymetal
@@ -949,6 +970,23 @@ template <class T, access A, int D> METAL_FUNC bool is_null_texture(anymetal::te
     return !t.anymetal_entry->width;
 #endif
 }
+
+// The textures or samplers of an array of any length: handles, which are copied from any address space.
+template <class T> struct array_ref {
+    T anymetal_elements[128];
+    size_t anymetal_count;
+    constexpr array_ref() : anymetal_elements(), anymetal_count(0) {}
+    template <size_t N> constexpr array_ref(array<T, N> from) : anymetal_elements(), anymetal_count(N) {
+        static_assert(N <= 128, "array_ref: an array of textures has at most 128");
+        for (size_t i = 0; i < N; i++) anymetal_elements[i] = from[i];
+    }
+    constexpr size_t size() const { return anymetal_count; }
+    constexpr size_t max_size() const { return anymetal_count; }
+    constexpr bool empty() const { return anymetal_count == 0; }
+    constexpr T operator[](size_t i) const { return anymetal_elements[i]; }
+    constexpr T front() const { return anymetal_elements[0]; }
+    constexpr T back() const { return anymetal_elements[anymetal_count - 1]; }
+};
 
 #undef ANYMETAL_M
 #undef ANYMETAL_P
