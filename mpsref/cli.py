@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 import mpsref
 from anymetal.environment import variable
@@ -81,7 +81,11 @@ class _Commands(TyperGroup):
         """Return a command; import the package that has it only then."""
         known = super().get_command(ctx, cmd_name)
         found = () if known else _others().select(name=cmd_name)
-        return typer.main.get_command(loaded(next(iter(found)))) if found else known
+        command = typer.main.get_command(loaded(next(iter(found)))) if found else known
+        for one in () if command is None else command.params:
+            if isinstance(one, TyperOption) and one.metavar is None and not one.is_flag:
+                one.metavar = str(one.name).upper()  # in place of a type of Python
+        return command
 
     def invoke(self, ctx: Any) -> object:  # the Context of click, or of a copy in typer
         """Run a command; Ctrl-C ends it with one line, not a traceback."""

@@ -537,3 +537,12 @@ def test_a_check_leaves_nothing_behind_and_says_how_far_it_is(tmp_path, monkeypa
     assert re.search(r"^mpsref: SoftMax.forward.*: \d+ of \d+$", done.stderr, re.MULTILINE)
     assert max(map(len, done.stdout.splitlines()[:3])) <= 100, "its table"
     assert [*(tmp_path / "here").iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["check", "replay", "bench", "audit", "explore", "lessons", "train", "msl", "probe"])
+def test_a_help_text_names_values_of_options_not_types_of_python(name):
+    done = CliRunner().invoke(cli.app, [name, "--help"])
+    assert done.exit_code == 0
+    options = done.stdout.partition("\nOptions:\n")[2]
+    assert re.findall(r"^ +-.*?<.*?>", options, re.MULTILINE) == []
+    assert re.search(r"^  -", options, re.MULTILINE)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from . import metalcompute, pictures
 from .api import RUNTIMES, Kernel, Library, compile, refuse
@@ -64,6 +64,14 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the name of the command before its arguments."""
         return list(super().parse_args(ctx, args if args[:1] == ["check"] else ["msl", *args]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; the value of an option has its name in the help text, in place of a type of Python."""
+        command = super().get_command(ctx, cmd_name)
+        for one in () if command is None else command.params:
+            if isinstance(one, TyperOption) and one.metavar is None and not one.is_flag:
+                one.metavar = str(one.name).upper()
+        return command
 
 
 class Nameless(TyperCommand):

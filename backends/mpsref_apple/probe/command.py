@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from mpsref_apple.probe.declare import Choice
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
