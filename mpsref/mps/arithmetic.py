@@ -32,7 +32,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -267,13 +267,11 @@ class MPSCNNArithmetic(_Operands, WholeImage, MPSCNNBinaryKernel):
     """Base class of the kernels on two images; every property can be given by keyword, or set later."""
 
     state_class = MPSCNNArithmeticGradientState
+    recorded, _mask = ("_function", "_mask"), None
     fixed = (
         *DESTINATION,
         *(f"{side}_{name}" for side in SIDES for name in ("edge_mode", "source_feature_channel_max_count")),
     )
-
-    def _extras(self) -> Mapping[str, object]:
-        return {**super()._extras(), "mask": None}
 
     def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
         function = self._function()
@@ -410,9 +408,6 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
             )
 
         return Computation(problem, compute=masked)
-
-    def _function(self, g: Shape) -> NoReturn:
-        raise NotImplementedError("_problem is overridden, since a problem has two operands")
 
 
 class MPSCNNAddGradient(MPSCNNArithmeticGradient):

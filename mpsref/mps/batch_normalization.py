@@ -54,7 +54,7 @@ from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics, not_negative
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.call import Call, Computation, problem_of
-from mpsref.mps.core.clip_regions import destination_region
+from mpsref.mps.core.clip_regions import destination_region, whole
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
@@ -81,7 +81,7 @@ from mpsref.mps.core.state import (
     state_of_batch,
 )
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.core.whole_image import require_defaults, whole
+from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.graph.nodes import Step, StepCall, StepState
 from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
@@ -376,14 +376,14 @@ class MakesNoImage(ImageKernel):
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
         raise self._unavailable("encode")
 
-    def _infer_destination(self, *_: object) -> NoReturn:
+    def destination_image_descriptor_for_source_images(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raise ``UnsupportedError``: there is no destination."""
         raise self._unavailable("destination_image_descriptor_for_source_images")
 
     def _unavailable(self, method: str) -> UnsupportedError:
         return unavailable(self, method, f"it makes no image; use {self._form}")
 
-    def _problem(self, shapes: Sequence[Shape], size: Pair) -> NoReturn:
-        raise AssertionError("encode_batch writes the state, not an image")
+    _problem: Any = None  # encode_batch writes the state, not an image
 
 
 class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
@@ -910,7 +910,7 @@ class MPSCNNBatchNormalizationNode(NormalizationNode):
     kind = "bn"
     spec_class = BatchNormalization
     kernel_class = MPSCNNBatchNormalization
-    parameters_class = _Parameters
+    _parameters_class = _Parameters
     gradient_class = MPSCNNBatchNormalizationGradientNode
 
     flags: Property[MPSCNNBatchNormalizationFlags] = Property(

@@ -107,10 +107,7 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         offset = source.offset.y, source.offset.x
         return convolution(source, offset, self._loaded.descriptor.effective_groups, self._loaded.descriptor.neuron)
 
-    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
-        n, height, width, channels = shape
-        factor = self.sub_pixel_scale_factor
-        return super()._described(sources, (n, height * factor, width * factor, channels))
+    _enlarges = Alias("sub_pixel_scale_factor", "The factor of a sub-pixel convolution.")
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         factor, (height, width) = self.sub_pixel_scale_factor, size
@@ -345,8 +342,7 @@ class MPSCNNConvolutionNode(WeightedNode):
 
     convolution_gradient_state: Alias[MPSNNStateNode] = Alias("_state", "The same as ``result_state``.")
 
-    def _load(self) -> WeightParameters:
-        return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
+    _parameters_class = WeightParameters
 
     def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[Call]) -> Call:
         return self._bound(parameters.kernel, shapes)

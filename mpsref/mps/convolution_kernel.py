@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -49,7 +49,6 @@ from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.properties import Alias, Property, fix, instance_of
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, SourceProperties, Synchronized
@@ -93,7 +92,7 @@ class WeightedKernel(ImageKernel):
     def _check_channels(self, names: Sequence[str], read: Sequence[slice]) -> None:
         """Raise ``ShapeError`` unless the channels that are read of each source are those of the weights."""
         for k, (name, channels) in enumerate(zip(names, map(count, read), strict=True)):
-            if channels != (needed := self._channels_needed(k)):
+            if channels != (needed := self._channels_needed[k]):
                 raise ShapeError(
                     f"{channels} channels are read of {name}; they must be {needed}, as many as the weights are for: "
                     f"pass an image with at least that many from {self._property_name(k, 'source_feature_channel')}"
@@ -373,11 +372,8 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
             problem_of(self._spec(), "forward", shapes[0], len(weights), size, biases is not None), operands=operands
         )
 
-    def _extras(self) -> Mapping[str, object]:
-        return {"kernel": self._kernel}
-
-    def _channels_needed(self, k: int) -> int:
-        return self.input_feature_channels
+    recorded: ClassVar[tuple[str, ...]] = ("_kernel",)
+    _channels_needed = Alias("_loaded.descriptor", "Of the source.", lambda of: (of.input_feature_channels,))
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         self._check_channels(("source_image",), read)
@@ -453,12 +449,12 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
         "_loaded.descriptor.input_feature_channels", "Channels of the forward source image, and of the result."
     )
 
-    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
-        if destination_gradient is None or self.gradient_option & WEIGHTS:
-            raise ValueError(
-                "gradient_state is None; pass the state of the forward pass: only with a destination_gradient and "
-                f"gradient_option {DATA!r} can it be left out"
-            )
+    _needs_state = (
+        ValueError,
+        "pass the state of the forward pass: only with a destination_gradient and "
+        f"gradient_option {DATA!r} can it be left out",
+    )
+    _always_needs_state = Alias("gradient_option", "Of gradients for the weights.", lambda option: option & WEIGHTS)
 
     def _check_state(self, state: MPSCNNConvolutionGradientState) -> None:
         super()._check_state(state)
@@ -474,8 +470,9 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
                 "kernel size, channels, strides, dilation, groups and kind must be the same"
             )
 
-    def _channels_needed(self, k: int) -> int:
-        return self.source_image_feature_channels if k else self.source_gradient_feature_channels
+    _channels_needed = Alias(
+        "_loaded.descriptor", "Of both images.", lambda of: (of.output_feature_channels, of.input_feature_channels)
+    )
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         self._check_channels(("source_gradient", "source_image"), read)

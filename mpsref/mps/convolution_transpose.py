@@ -13,7 +13,7 @@ Source: ``MPSCNNConvolutionTranspose`` in ``MPSCNNConvolution.h`` [doc]; gradien
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Never
 
 from mpsref.arguments.arrays import DType, Shape
@@ -230,8 +230,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
     def _spec(self) -> ConvolutionTranspose:
         return self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
 
-    def _extras(self) -> Mapping[str, object]:
-        return {**super()._extras(), "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
+    recorded = "_kernel", "kernel_offset_x", "kernel_offset_y"
 
 
 def _checked_size(
@@ -262,12 +261,9 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     state_class = MPSCNNConvolutionTransposeGradientState
     forward_class = MPSCNNConvolutionTranspose
 
-    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
-        raise ValueError("gradient_state is None; pass the state of the forward pass, which has the offsets")
-
-    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
-        offsets = {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
-        return {**super()._configuration(state, g, x), **offsets}
+    _needs_state = ValueError, "pass the state of the forward pass, which has the offsets"
+    _always_needs_state = True
+    _from_record = "kernel_offset_x", "kernel_offset_y"
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         if state is None:

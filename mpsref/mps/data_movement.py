@@ -147,8 +147,8 @@ class MPSNNPadGradient(_PadSizes, WholeImageGradient):
         sizes = {"padding_size_before": before, "padding_size_after": after}
         return {**super()._configuration(state, g, x), **sizes, "secondary_edge_mode": state.source.edge_mode}
 
-    def _function(self, g: Shape) -> Pad:
-        return Pad(*self._padding(), EDGES[self.secondary_edge_mode])
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(problem_of(Pad(*self._padding(), EDGES[self.secondary_edge_mode]), "gradient", shapes[1]))
 
 
 class MPSNNPadGradientNode(GradientKernelNode):
@@ -257,9 +257,10 @@ class MPSNNReshapeGradient(WholeImageGradient):
         order = state.record.extras["function"].element_order
         return {**super()._configuration(state, g, x), "element_order": order}
 
-    def _function(self, g: Shape) -> Reshape:
-        _, height, width, channels = g if self._state is None else self._state.record.destination_shape
-        return Reshape((height, width, channels), self.element_order)  # type: ignore[arg-type]
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        _, height, width, channels = shapes[0] if self._state is None else self._state.record.destination_shape
+        function = Reshape((height, width, channels), self.element_order)  # type: ignore[arg-type]
+        return Computation(problem_of(function, "gradient", shapes[1]))
 
 
 class MPSNNReshapeGradientNode(GradientKernelNode):
@@ -340,7 +341,7 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
     The parameter ``source_index`` is not in MPS, which finds the source by its image.
     """
 
-    reads_pixels = False
+    reads_pixels, _of_each = False, True
 
     def __init__(
         self,
@@ -404,15 +405,9 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
         """All sources."""
         return range(len(self.source_images))
 
-    @property
-    def _several_gradients(self) -> bool:
-        return True  # the header marks the singular form unavailable, also for one source [doc]
+    _has_several = True  # the header marks the singular form unavailable, also for one source [doc]
 
     def _kernel(self) -> _Concatenation:
         kernel = _Concatenation(len(self.source_images))
         kernel.channel_alignment = self.channel_alignment
         return kernel
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        source = self.source_images[source_index]
-        return MPSNNConcatenationGradientNode(source_gradient, source, self._state, source_index)

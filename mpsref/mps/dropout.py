@@ -236,11 +236,11 @@ class MPSCNNDropoutGradient(_DropoutKernel, WindowedGradient):
         """Return the channels of the source gradient; the source image is not read."""
         return count(read[0])
 
-    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
-        raise TypeError(
-            "gradient_state is None; the gradient of dropout needs the state that "
-            "MPSCNNDropout.encode(..., return_state=True) returns, which holds the mask"
-        )
+    _needs_state = (
+        TypeError,
+        "the gradient of dropout needs the state that MPSCNNDropout.encode(..., return_state=True) returns, which "
+        "holds the mask",
+    )
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         require_defaults(

@@ -19,13 +19,14 @@ Source: ``MPSCNNConvolution.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape, concatenated
 from mpsref.arguments.parameters import Pair, number
+from mpsref.errors import ShapeError
 from mpsref.kernels import Convolution
 from mpsref.mps.core.call import Computation, problem_of
 from mpsref.mps.core.kernel import saved
@@ -69,20 +70,17 @@ class _Alpha:
 class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
     """The Gram matrix of the channels of each image, (N, H, W, C) to (N, 1, C, C)."""
 
-    def _function(self) -> Convolution:
-        return PIXEL
-
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        ((n, _, _, channels),) = shapes
-        return n, 1, channels, channels
+    recorded = ("alpha",)
+    _function: Any = None  # it has no functional form of its own
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         (_, height, width, channels), alpha = shapes[0], self.alpha
         problem = problem_of(PIXEL, "gradient_weights", (1, height, width, channels), channels, (height, width))
-        return Computation(problem, compute=lambda images, backend: gram(images[0], alpha, backend))
-
-    def _extras(self) -> Mapping[str, object]:
-        return {"alpha": self.alpha}
+        return Computation(
+            problem,
+            compute=lambda images, backend: gram(images[0], alpha, backend),
+            shape=(shapes[0][0], 1, channels, channels),
+        )
 
 
 @saved("alpha")
@@ -92,20 +90,18 @@ class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
 
     forward_class = MPSNNGramMatrixCalculation
 
-    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
-        return {**super()._configuration(state, g, x), "alpha": state.record.extras["alpha"]}
-
-    def _function(self, g: Shape) -> Convolution:
-        return PIXEL
-
-    def _shapes(self, g: Shape, source: Shape) -> tuple[Shape, Shape]:
-        n, _, _, channels = source
-        return (n, 1, channels, channels), source
+    _from_record = ("alpha",)
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        (_, height, width, channels), alpha = shapes[1], self.alpha
+        (n, height, width, channels), alpha = shapes[1], self.alpha
+        if shapes[0] != (expected := (n, 1, channels, channels)):
+            raise ShapeError(f"source_gradient has shape {shapes[0]}; the result of the forward pass has {expected}")
         problem = problem_of(PIXEL, "forward", (1, height, width, channels), channels, (height, width), False)
-        return Computation(problem, compute=lambda images, backend: gram_gradient(images[0], images[1], alpha, backend))
+        return Computation(
+            problem,
+            compute=lambda images, backend: gram_gradient(images[0], images[1], alpha, backend),
+            shape=shapes[1],
+        )
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``, ``MPS
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, Self
 
@@ -46,7 +46,7 @@ from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.call import Call, Computation, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.properties import Alias, constructed
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, Synchronized
 from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole
@@ -174,7 +174,7 @@ class ImageNormalizationGradientState(BufferState):
 class ImageNormalizationKernel(NormalizationKernel):
     """A forward kernel with a data source; not a class of Apple's."""
 
-    accepts_lists = True
+    accepts_lists, recorded = True, ("_kernel",)
 
     state_class: ClassVar[type[ImageNormalizationGradientState]] = ImageNormalizationGradientState
 
@@ -205,9 +205,6 @@ class ImageNormalizationKernel(NormalizationKernel):
         problem = problem_of(self.function, "forward", shapes[0], gamma is not None, beta is not None)
         return Computation(problem, operands=operands)
 
-    def _extras(self) -> Mapping[str, object]:
-        return {"kernel": self._kernel}
-
 
 class ImageNormalizationGradient(WindowedGradient):
     """The gradients for the source image, and in the state for gamma and beta; not a class of Apple's.
@@ -219,8 +216,7 @@ class ImageNormalizationGradient(WindowedGradient):
 
     state_class: ClassVar[type[ImageNormalizationGradientState]] = ImageNormalizationGradientState
 
-    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
-        raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
+    _needs_state = ValueError, "pass the state of the forward pass, whose kernel has the epsilon"
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         if state is None:
@@ -359,7 +355,7 @@ class MPSCNNGroupNormalizationGradientNode(_GradientNode):
 
 
 class _Node(NormalizationNode):
-    parameters_class = _Parameters
+    _parameters_class = _Parameters
 
     def _compute(self, step: StepCall, *images: Array) -> Array:
         parameters = step.parameters

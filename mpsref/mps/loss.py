@@ -32,8 +32,7 @@ from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Call, Computation, Index
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Call, Computation
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
@@ -612,7 +611,8 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
 class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
     """The gradient of :class:`MPSNNForwardLoss` for predictions or labels; without the division of the reduction."""
 
-    destination_name = "destination_gradient"
+    destination_name, _is_whole = "destination_gradient", True
+    _number_of_sources = Alias("prefixes", "The labels, too.", lambda prefixes: len(prefixes) + 1)
 
     _: KW_ONLY
     compute_label_gradients: Property[bool] = Property(flag, False, "Whether the gradient is that for the labels.")
@@ -677,10 +677,6 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
 
     encode_batch = batch_form(encode)
 
-    @property
-    def _number_of_sources(self) -> int:
-        return 3
-
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         g, x, labels = sources
         self._configure(state)
@@ -698,13 +694,6 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             )
         for name in NUMBERS:
             setattr(self, name, state.record.extras[name])
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
-        indices, region = super()._indices(sources, shape)
-        return indices, region._replace(channels=slice(0, shape[3]))
-
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        return 0  # the channels of the destination, which may be those of the labels, are all written
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         function = self.function
@@ -952,13 +941,8 @@ class MPSNNForwardLossNode(_LossNode):
         """The predictions, and with ``gradient_for_labels`` the labels."""
         return (0, 1) if self.gradient_for_labels else (0,)
 
-    @property
-    def _gradients_of(self) -> Sequence[int]:
-        return (0, 1)
-
-    @property
-    def _several_gradients(self) -> bool:
-        return False  # the single one is that of the predictions [doc]
+    _all_gradients = (0, 1)
+    _has_several = False  # the single one is that of the predictions [doc]
 
     def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[Call]) -> Call:
         y, *others = shapes

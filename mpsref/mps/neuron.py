@@ -245,8 +245,7 @@ class MPSCNNNeuron(_Described, Pixelwise):
 
     __hash__ = None  # type: ignore[assignment]  # properties change
 
-    def _function(self) -> Neuron:
-        return self._neuron
+    _form = Alias("_neuron", "The functional form.")
 
 
 @constructed()
@@ -264,8 +263,7 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
         partial(choice, legal=("zero", "documented")), "zero", "ReLUN's slope at and above its clamp."
     )
 
-    def _function(self) -> Neuron:
-        return self._neuron
+    _form = Alias("_neuron", "The functional form.")
 
     @property
     def _is_one_problem(self) -> bool:  # type: ignore[override]

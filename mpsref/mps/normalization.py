@@ -246,7 +246,7 @@ class NormalizationNode(WeightedNode):
 
     _abstract = True
     kernel_class: ClassVar[type[NormalizationKernel]]
-    parameters_class: ClassVar[type[NormalizationParameters]]
+    _parameters_class: ClassVar[type[NormalizationParameters]]
     data_source = NormalizationKernel.data_source
 
     def __init__(
@@ -254,9 +254,6 @@ class NormalizationNode(WeightedNode):
     ) -> None:
         fix(self, data_source=data_source)
         super().__init__((source,), **properties)
-
-    def _load(self) -> NormalizationParameters:
-        return self.parameters_class(self.kernel_class(data_source=self.data_source), self.name)
 
     def _bind(self, shapes: Sequence[Shape], parameters: NormalizationParameters, states: Sequence[Call]) -> Call:
         channels = parameters.kernel.number_of_feature_channels

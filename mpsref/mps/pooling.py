@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Any
@@ -202,8 +203,7 @@ class MPSCNNPoolingGradient(_Pooling, WindowedGradient):
         record = state.record
         return {**super()._configuration(state, g, x), "source_size": record.clip_rect.size, **record.extras}
 
-    def _kernel_offset(self, window: Window, offset: int) -> int:
-        return offset - window.pooling_kernel_offset()
+    _offset_from = operator.methodcaller("pooling_kernel_offset")
 
     def _source_size(self) -> Pair | None:
         if self.source_size is None:

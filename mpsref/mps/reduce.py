@@ -37,10 +37,9 @@ from mpsref.errors import ShapeError
 from mpsref.kernels import Arithmetic, Reduce
 from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
-from mpsref.mps.core.call import Computation, Index
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.call import Computation, Index, problem_of
+from mpsref.mps.core.clip_regions import count, whole
 from mpsref.mps.core.encode import MPSCNNBinaryKernel
-from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.properties import Argument, Property, constructed
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (
@@ -49,7 +48,6 @@ from mpsref.mps.core.whole_image import (
     WholeImage,
     WholeImageGradient,
     WholeImageKernel,
-    whole,
 )
 from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, GradientKernelNode
 from mpsref.registry import Backend
@@ -105,13 +103,9 @@ class _Reduction(MPSNNReduceUnary):
             )
         return slice(rect.origin.z, stop)
 
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        ((n, *lengths),) = shapes
-        return super()._result_shape((count(self._images(n)), *lengths))
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
-        n, height, width, channels = sources[0].array.shape
-        return [(self._images(n), slice(0, height), slice(0, width), slice(0, channels))], whole(shape)
+    def _parts(self, *shapes: Shape) -> Sequence[Index]:
+        (shape,) = shapes
+        return [whole(shape)._replace(images=self._images(shape[0]))]
 
 
 class _OverRows(_Reduction, over="row"):
@@ -212,7 +206,7 @@ class MPSNNReduceBinary(WholeImage, MPSCNNBinaryKernel):
         types.region, None, "The same for the secondary image."
     )
 
-    def _parts(self, *shapes: Shape) -> list[Index]:
+    def _parts(self, *shapes: Shape) -> Sequence[Index]:
         """Return the regions of both images that are read; raise ``ShapeError`` unless they have one shape."""
         rects = self.primary_source_clip_rect, self.secondary_source_clip_rect
         parts = [
@@ -227,15 +221,8 @@ class MPSNNReduceBinary(WholeImage, MPSCNNBinaryKernel):
             )
         return parts
 
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        n, height, width, _ = map(count, self._parts(*shapes)[0])
-        return n, height, width, 1
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
-        return self._parts(*(source.array.shape for source in sources)), whole(shape)
-
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        return Computation(compute=self._computed)
+        return Computation(compute=self._computed, shape=(*shapes[0][:3], 1))
 
     def _computed(self, images: Sequence[Array], backend: str | Backend | None) -> Array:
         x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in images)
@@ -310,8 +297,8 @@ class _SpatialMean(_Reduction, operation="mean", over="spatial"):
 class _SpatialMeanGradient(WholeImageGradient):
     forward_class = _SpatialMean
 
-    def _function(self, g: Shape) -> Reduce:
-        return self._state.record.extras["function"]  # type: ignore[no-any-return]
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(problem_of(self._state.record.extras["function"], "gradient", shapes[1]))
 
 
 class MPSNNReductionSpatialMeanGradientNode(GradientKernelNode):

@@ -72,11 +72,10 @@ class MPSNNCropAndResizeBilinear(_Resize):
             CropAndResizeBilinear(size, (y, x, y + height, x + width)) for (x, y, _), (width, height, _) in self.regions
         )
 
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        ((n, _, _, channels),) = shapes
-        return n * self.number_of_regions, self.resize_height, self.resize_width, channels
-
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        step = self.number_of_regions
+        (n, _, _, channels), step = shapes[0], self.number_of_regions
         problems = [problem_of(function, "forward", *shapes) for function in self._function()]
-        return Computation(each=[(problem, slice(k, None, step)) for k, problem in enumerate(problems)])
+        return Computation(
+            each=[(problem, slice(k, None, step)) for k, problem in enumerate(problems)],
+            shape=(n * step, self.resize_height, self.resize_width, channels),
+        )

@@ -24,7 +24,7 @@ from mpsref.arguments.parameters import flag
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.properties import Alias, Property
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode
 
 TOLERANCE = 1e-2
@@ -32,9 +32,7 @@ TOLERANCE = 1e-2
 
 class _SoftMax(Pixelwise):
     function: ClassVar[OverChannels]
-
-    def _function(self) -> OverChannels:
-        return self.function
+    _form = Alias("function", "The functional form.")
 
 
 class MPSCNNSoftMax(_SoftMax):
@@ -57,15 +55,13 @@ class _SoftMaxGradient(PixelwiseGradient):
 
     _reads_result = True
     function: ClassVar[OverChannels]
+    _form = Alias("function", "The functional form.")
 
     validate = Property(flag, False, "Whether to check that the image is a forward result.")
 
     def _probabilities(self, y: Array) -> Array:
         """Return the probabilities of a forward result."""
         return y
-
-    def _function(self) -> OverChannels:
-        return self.function
 
     def _run_with_state(self, state: Any, call: Call, images: Sequence[Array], target: Array | None) -> Array | None:
         if self.validate and call.computation is not None:

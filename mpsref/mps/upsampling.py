@@ -18,14 +18,14 @@ Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpsref.arguments.arrays import Shape
-from mpsref.arguments.parameters import flag
+from mpsref.arguments.parameters import Pair, flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
-from mpsref.mps.core.call import made
+from mpsref.mps.core.call import Computation, made, problem_of
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
@@ -102,8 +102,8 @@ class MPSCNNUpsamplingGradient(_Factors, WholeImageGradient):
             )
         return {**known, "secondary_edge_mode": mode}
 
-    def _function(self, g: Shape) -> Upsampling:
-        return self._spec(self.secondary_edge_mode)
+    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
+        return Computation(problem_of(self._spec(self.secondary_edge_mode), "gradient", shapes[1]))
 
 
 class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):

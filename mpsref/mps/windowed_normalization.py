@@ -25,13 +25,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, integer, real
 from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from mpsref.mps.core.call import Computation, Index, made, problem_of
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.call import Computation, made, problem_of
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
@@ -96,7 +95,8 @@ class _Square(ImageKernel):
         parameters = [getattr(self, name) for name in self.recorded]
         return made(self._spec_class, size, *parameters, offset)  # type: ignore[no-any-return]
 
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        placed = super()._place(sources, asked, state)
         name = f"{self.prefixes[-1]}edge_mode"
         value = getattr(self, name)
         if value is not MPSImageEdgeMode.Zero:
@@ -104,7 +104,7 @@ class _Square(ImageKernel):
                 f"{name} is {shown(value)}; Apple documents these kernels with zeros outside the image: set it to "
                 f"{MPSImageEdgeMode.Zero!r}, or pad the image"
             )
-        return super()._indices(sources, shape)
+        return placed
 
 
 @constructed()
@@ -172,7 +172,8 @@ class _CrossChannel(_Quotient, ImageKernel):
 
     kernel_size: Argument[int] = Argument(at_least(1), "Length of the window in channels.", default=SIZE)
 
-    def _function(self) -> CrossChannelNormalization:
+    @property
+    def _form(self) -> CrossChannelNormalization:
         return CrossChannelNormalization(self.kernel_size, self.alpha, self.beta, self.delta)
 
 
@@ -201,7 +202,7 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, WindowedGradient):
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         if at_the_source(self, shapes, size):
-            return Computation(problem_of(self._function(), "gradient", shapes[1]))
+            return Computation(problem_of(self._form, "gradient", shapes[1]))
         return Computation(compute=partial(self._shifted, size))
 
     def _shifted(self, size: Pair, images: Sequence[Array], backend: str | Backend | None) -> Array:
@@ -209,7 +210,7 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, WindowedGradient):
         g, x = images
         offset, primary = self.secondary_offset, self.primary_offset
         at_source = at_sources(g, (offset.y - primary.y, offset.x - primary.x), x.shape[1:3], clamp=False)
-        dx = self._function().gradient(np.ascontiguousarray(at_source), x, backend=backend)
+        dx = self._form.gradient(np.ascontiguousarray(at_source), x, backend=backend)
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
         return read(dx, begin, size, clamp=False)
 

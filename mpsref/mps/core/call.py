@@ -58,11 +58,21 @@ class Computation(NamedTuple):
     """How many images it reads, the first ones; ``None``: as many as the problem has besides the operands, or all."""
     form: Spec | None = None
     """The functional form of a function that has no problem."""
+    shape: Shape | None = None
+    """The shape of the result for whole images, if it is not that of the problem."""
 
     @property
     def is_all(self) -> bool:
         """Whether the region is the result of the problem."""
         return self.compute is None and self.first is None and self.result is None and not self.each
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape of the result for whole images."""
+        if self.shape is not None:
+            return self.shape
+        assert self.problem is not None
+        return self.problem.result_shapes[0]
 
     def count_of(self, sources: int) -> int:
         """Return how many of the ``sources`` it reads."""

@@ -40,6 +40,12 @@ class Region(NamedTuple):
         return MTLRegion(MTLOrigin(self.columns.start, self.rows.start, self.images.start), MTLSize(width, height, n))
 
 
+def whole(shape: Shape) -> Region:
+    """Return all of an image of ``shape``."""
+    n, height, width, channels = shape
+    return Region(slice(0, n), slice(0, height), slice(0, width), slice(0, channels))
+
+
 def count(indices: slice) -> int:
     """Return the length of a slice ``[start, stop)``."""
     return int(indices.stop - indices.start)

@@ -25,7 +25,7 @@ from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call, Computation, Index
-from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
+from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read, whole
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form, expire
@@ -39,6 +39,7 @@ from mpsref.mps.core.padding import (
     suggested_method,
 )
 from mpsref.mps.core.properties import (
+    Alias,
     Argument,
     PerSource,
     Property,
@@ -86,7 +87,7 @@ def _zeros(shape: Shape) -> Array:
 _ZERO = np.zeros(1, np.float32)
 
 
-def _part(shape: Shape, index: Index) -> Shape:
+def part(shape: Shape, index: Index) -> Shape:
     """Return the shape of a part of an image, whose first and last slices have both ends."""
     images, rows, columns, channels = index
     _, height, width, _ = shape
@@ -115,7 +116,17 @@ class ImageKernel(MPSKernel):
     accepts_lists: ClassVar[bool] = False
     """Whether sources may be lists of arrays, which are concatenated; the result is then such a list."""
     recorded: ClassVar[tuple[str, ...]] = ()
-    """The properties of the family that a state records, and that its gradient kernel must have, too."""
+    """The properties of the family that a state records, and that its gradient kernel must have, too.
+
+    The name in the record has no leading underscore; of a method it is the result.
+    """
+    _number_of_sources: Alias[int] = Alias("prefixes", "The number of sources that a descriptor is for.", len)
+    _channels_needed: Any = ()
+    """For each source, how many channels the kernel reads; none: as many as there are."""
+    _enlarges: Any = 1
+    """The factor of height and width of a destination that a padding policy makes."""
+    _is_whole: ClassVar[bool] = False
+    """Whether all of the destination is written, and :meth:`_parts` of the sources are read."""
 
     clip_rect: Property[MTLRegion | None] = Property(
         types.region,
@@ -168,7 +179,7 @@ class ImageKernel(MPSKernel):
         shape, dtype = self._place(sources, asked, state)
         self._shape = shape
         indices, region = self._indices(sources, shape)
-        parts = [_part(source.array.shape, index) for source, index in zip(sources, indices, strict=True)]
+        parts = [part(source.array.shape, index) for source, index in zip(sources, indices, strict=True)]
         written, number, computation = region.shape, len(sources), None
         if 0 not in written[1:]:
             computation = self._problem(parts, written[1:3])
@@ -178,8 +189,8 @@ class ImageKernel(MPSKernel):
             computation,
             tuple(
                 [
-                    None if part == source.array.shape else index
-                    for part, source, index in zip(parts, sources, indices, strict=True)
+                    None if read == source.array.shape else index
+                    for read, source, index in zip(parts, sources, indices, strict=True)
                 ]
             ),
             number,
@@ -199,13 +210,17 @@ class ImageKernel(MPSKernel):
 
     def _extras(self) -> Mapping[str, object]:
         """Return what a state records in addition to the properties of all kernels."""
-        return {name: getattr(self, name) for name in self.recorded}
+        found = ((name.lstrip("_"), getattr(self, name)) for name in self.recorded)
+        return {name: value() if inspect.ismethod(value) else value for name, value in found}
 
     def _property_name(self, k: int, name: str) -> str:
         return self.prefixes[k] + name if self.prefixes else f"{name}[{k}]"
 
     def _source_properties(self, k: int) -> SourceProperties:
-        return SourceProperties._make(_READERS[self.prefixes[k]](vars(self)))
+        values = vars(self)
+        if self.prefixes:
+            return SourceProperties._make(_READERS[self.prefixes[k]](values))
+        return SourceProperties._make(values[name][k] for name in SourceProperties._fields)
 
     def _assign_to_source(self, k: int, **values: object) -> None:
         """Set properties of one source like :meth:`_assign`; without prefixes they are tuples."""
@@ -215,18 +230,15 @@ class ImageKernel(MPSKernel):
         known = vars(self)
         self._assign(**{name: (*known[name][:k], value, *known[name][k + 1 :]) for name, value in values.items()})
 
-    def _channels_needed(self, k: int) -> int | None:
-        """Return how many channels the kernel reads from source ``k``; ``None``: as many as there are."""
-        return None
-
     def _channels(self, sources: Sequence[ImageArgument]) -> list[slice]:
         """Return the channels to read from each source."""
         read = []
         for k, source in enumerate(sources):
             name = self._property_name(k, "source_feature_channel_offset")
             *_, first, limit = self._source_properties(k)
-            needed = self._channels_needed(k)
-            limit = needed if limit is None else limit if needed is None else min(limit, needed)
+            needed = self._channels_needed
+            if needed:
+                limit = needed[k] if limit is None else min(limit, needed[k])
             read.append(channels_read(source.name, name, source.array.shape, first, limit))
         return read
 
@@ -240,8 +252,10 @@ class ImageKernel(MPSKernel):
         written = self._channels_written(self._channels(sources))
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Sequence[Index], Region]:
         """Return the index of each source to read and the region of the destination to write."""
+        if self._is_whole:
+            return self._parts(*map(_shape_of, sources)), whole(shape)
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
@@ -253,6 +267,10 @@ class ImageKernel(MPSKernel):
             rows, columns = self._crops[k] if k < len(self._crops) else (WHOLE, WHOLE)
             indices.append((images, rows, columns, read))
         return indices, region
+
+    def _parts(self, *shapes: Shape) -> Sequence[Index]:
+        """Return the index of each source of a kernel that writes all of its destination."""
+        return [*map(whole, shapes)]
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         """Set offsets and edge mode by the padding policy; return shape and dtype of the destination."""
@@ -342,10 +360,6 @@ class ImageKernel(MPSKernel):
         return MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, channels, n)
 
     @property
-    def _number_of_sources(self) -> int:
-        return len(self.prefixes)
-
-    @property
     def is_result_state_reused_across_batch(self) -> bool:
         """Whether all images of a batch must share one state; by default ``False`` [doc].
 
@@ -391,16 +405,30 @@ class ImageKernel(MPSKernel):
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         """Configure the kernel as an encode without destination; return shape and dtype of that."""
-        if state is not None:
+        if state is None:
+            self._check_without_state(None)
+        else:
             self._check_state(state)
-        return self._place(sources, None, None)
+            self._configured_by = state.record
+        return self._place(sources, None, state)
+
+    _needs_state: ClassVar[tuple[type[Exception], str] | None] = None
+    """Of a kernel that needs a state, type and message of the error without one."""
+    _always_needs_state: Any = True
+    """Whether it does with a destination, too."""
+
+    def _check_without_state(self, destination: ImageLike | None) -> None:
+        if self._needs_state is not None and (destination is None or self._always_needs_state):
+            error, reason = self._needs_state
+            raise error(f"gradient_state is None; {reason}")
 
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
         """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""
         dtype = sources[0].array.dtype.newbyteorder("=")
-        if isinstance(self.padding, MPSNNDefaultPadding):
-            return shape, dtype
         n, height, width, c = shape
+        height, width = height * self._enlarges, width * self._enlarges
+        if isinstance(self.padding, MPSNNDefaultPadding):
+            return (n, height, width, c), dtype
         suggested = MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, c, n)
         images = [image_arguments.as_image(source) for source in sources]
         chosen = self.padding.destination_image_descriptor_for_source_images(images, (), self, suggested)
@@ -828,6 +856,7 @@ class MPSCNNMultiaryKernel(ImageKernel):
 
     state_class = MPSNNMultiaryGradientState
     prefixes = ()
+    _number_of_sources = Alias("source_count", "The number of source images.")
 
     source_count: Argument[int] = Argument(at_least(1), "The number of source images, >= 1.")
     offset = PerSource(MPSCNNKernel.offset)
@@ -923,15 +952,8 @@ class MPSCNNMultiaryKernel(ImageKernel):
         temporary_result_state_batch_for_command_buffer,
     ) = _state_forms(result_state_for_source_images)
 
-    @property
-    def _number_of_sources(self) -> int:
-        return self.source_count
-
     def _index(self, index: int) -> int:
         number = integer("index", index, low=0)
         if number >= self.source_count:
             raise ValueError(f"index is {number}; it must be < source_count={self.source_count}")
         return number
-
-    def _source_properties(self, k: int) -> SourceProperties:
-        return SourceProperties._make(getattr(self, name)[k] for name in SourceProperties._fields)

@@ -195,19 +195,16 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                     "gradient kernel with the same"
                 )
 
-    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
-        if state is None:
-            self._check_without_state(None)
-        else:
-            self._check_state(state)
-            self._configured_by = state.record
-        return self._place(sources, None, state)
-
-    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
-        """Raise ``ValueError`` if the kernel needs a state."""
-
     _reads_result: ClassVar[bool] = False
     """Whether the source image is the forward result in place of the forward source."""
+
+    _from_record: ClassVar[tuple[str, ...]] = ()
+    """The properties whose values are those of the same name in the record."""
+
+    def _configure(self, state: Any, g: Shape, x: Shape) -> None:
+        """Set the properties that a state determines."""
+        self._assign(**self._configuration(state, g, x))
+        self._assign(**{name: state.record.extras[name] for name in self._from_record})
 
     def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
         """Return the properties that a state determines, for images of these shapes; ``ShapeError`` for others."""
@@ -232,7 +229,7 @@ class WindowedGradient(MPSCNNGradientKernel):
             return self._infer_reverse_padding(g, x)
         if asked is None:
             self._check_geometry(state)
-            self._assign(**self._configuration(state, g.array.shape, x.array.shape))
+            self._configure(state, g.array.shape, x.array.shape)
         if state is not None and (asked is None or self._is_configured_by(state, g)):
             self._crops = self._parts_read(state, g)
         return super()._place(sources, state.record.source_shapes[0] if asked is None else asked, state)
@@ -314,9 +311,12 @@ class WindowedGradient(MPSCNNGradientKernel):
             "kernel_offset_y": self._kernel_offset(y_window, y_window.kernel_offset(corner.y)),
         }
 
+    _offset_from: ClassVar[Any] = None
+    """Returns the position that is the kernel offset 0; ``None``: position 0."""
+
     def _kernel_offset(self, window: Window, offset: int) -> int:
         """Return the value of the property for a position of the rotated window on the zero-inserted gradient."""
-        return offset
+        return offset if self._offset_from is None else offset - self._offset_from(window)
 
     def _clip_of_images(self, z: int, depth: int, number: int) -> MTLRegion | None:
         """Return the clip rectangle of the kernel with the images of the forward pass."""

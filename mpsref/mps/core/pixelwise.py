@@ -7,7 +7,6 @@ that are computed from it; the gradients of zeros outside the source are dropped
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from mpsref.mps.core.encode import MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel, WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.registry import Backend, Spec
+from mpsref.registry import Backend
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -66,13 +65,12 @@ def at_sources(results: Array, first: Pair, size: Pair, clamp: bool, add: bool =
 class Pixelwise(MPSCNNKernel):
     """A pixelwise forward kernel."""
 
-    @abc.abstractmethod
-    def _function(self) -> Spec:
-        """Return the functional form."""
+    _form: Any
+    """The functional form."""
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         ((n, *image, channels),), first = shapes, (self.offset.y, self.offset.x)
-        problem = problem_of(self._function(), "forward", (n, *size, channels))
+        problem = problem_of(self._form, "forward", (n, *size, channels))
         if first == (0, 0) and size == tuple(image):
             return Computation(problem)
         clamp = self._clamps
@@ -98,13 +96,12 @@ def at_the_source(kernel: MPSCNNGradientKernel, shapes: Sequence[Shape], size: P
 class PixelwiseGradient(WindowedGradient):
     """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
-    @abc.abstractmethod
-    def _function(self) -> Any:
-        """Return the functional form."""
+    _form: Any
+    """The functional form."""
 
     def _gradient(self, g: Array, other: Array, backend: str | Backend | None) -> Array:
         """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
-        result: Array = self._function().gradient(g, other, backend=backend)
+        result: Array = self._form.gradient(g, other, backend=backend)
         return result
 
     _is_one_problem = True
@@ -123,7 +120,7 @@ class PixelwiseGradient(WindowedGradient):
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         if self._is_one_problem and at_the_source(self, shapes, size):
-            return Computation(problem_of(self._function(), "gradient", shapes[1]))
+            return Computation(problem_of(self._form, "gradient", shapes[1]))
         return Computation(compute=partial(self._shifted, size))
 
     def _shifted(self, part: Pair, images: Sequence[Array], backend: str | Backend | None) -> Array:

@@ -7,21 +7,19 @@ does not define their effect on these kernels.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.mps.core.call import Computation, Index, problem_of
-from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.call import Computation, problem_of
+from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel, part
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.properties import properties_of
-from mpsref.registry import Spec
 
 SOURCE = "offset", "edge_mode", "source_feature_channel_offset", "source_feature_channel_max_count"
 DESTINATION = "clip_rect", "destination_feature_channel_offset"
@@ -41,12 +39,6 @@ def require_defaults(kernel: MPSKernel, *names: str) -> None:
             )
 
 
-def whole(shape: Shape) -> Region:
-    """Return all of an image of ``shape``."""
-    n, height, width, channels = shape
-    return Region(slice(0, n), slice(0, height), slice(0, width), slice(0, channels))
-
-
 def require_whole(kernel: ImageKernel, asked: Shape | Pair | None, shape: Shape) -> None:
     """Raise ``ShapeError`` unless a destination, given or of a size, has the shape of the result."""
     if asked is not None:
@@ -63,28 +55,20 @@ class WholeImage(ImageKernel):
 
     fixed: ClassVar[tuple[str, ...]]
     """The properties that must keep their defaults."""
+    recorded: ClassVar[tuple[str, ...]] = ("_function",)
+    _is_whole = True
 
     @abc.abstractmethod
     def _function(self) -> Any:
         """Return the functional form."""
 
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        """Return the shape of the result for sources of these shapes."""
-        problem = self._problem(shapes, (0, 0)).problem
-        assert problem is not None
-        return problem.result_shapes[0]
-
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         return Computation(problem_of(self._function(), "forward", *shapes))
 
-    def _extras(self) -> Mapping[str, object]:
-        return {"function": self._function()}
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
-        return [whole(source.array.shape) for source in sources], whole(shape)
-
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
-        shape = self._result_shape(*(source.array.shape for source in sources))
+        shapes = [source.array.shape for source in sources]
+        parts = [part(shape, index) for shape, index in zip(shapes, self._parts(*shapes), strict=True)]
+        shape = self._problem(parts, (0, 0)).result_shape
         require_defaults(self, *self.fixed)
         require_whole(self, asked, shape)
         return shape, sources[0].array.dtype
@@ -106,32 +90,17 @@ class WholeImageGradient(MPSCNNGradientKernel):
         *(prefix + name for prefix in ("primary_", "secondary_") for name in SOURCE),
     )
     """The properties that must keep their defaults."""
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Index], Region]:
-        return [whole(source.array.shape) for source in sources], whole(shape)
+    _is_whole = True
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         g, source = (source.array.shape for source in sources)
         if state is not None:
-            self._assign(**self._configuration(state, g, source))
-        expected, shape = self._shapes(g, source)
+            self._configure(state, g, source)
+        computation = self._problem((g, source), source[1:3])
+        shape = computation.result_shape
+        expected = g if computation.problem is None else computation.problem.input_shapes.get("g", g)
         if g != expected:
             raise ShapeError(f"source_gradient has shape {g}; the result of the forward pass has {expected}")
         require_defaults(self, *self.fixed)
         require_whole(self, asked, shape)
         return shape, sources[0].array.dtype
-
-    def _shapes(self, g: Shape, source: Shape) -> tuple[Shape, Shape]:
-        """Return the shapes of the source gradient and of the result."""
-        problem = self._problem((g, source), (source[1], source[2])).problem
-        assert problem is not None
-        return problem.input_shapes["g"], problem.result_shapes[0]
-
-    def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        """Return the problem to run: by default the gradient of ``_function``, for the shape of the source image."""
-        g, source = shapes
-        return Computation(problem_of(self._function(g), "gradient", source))
-
-    @abc.abstractmethod
-    def _function(self, g: Shape) -> Spec:
-        """Return the functional form, for a source gradient of this shape."""

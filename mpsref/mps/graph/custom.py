@@ -89,28 +89,23 @@ def _run(node: MPSNNFilterNode, kernel: CustomKernel, images: Sequence[Array], s
 class _Own(WholeImage, MPSCNNMultiaryKernel):
     """The kernel of a :class:`CustomKernelNode`."""
 
-    fixed = ()
+    fixed, recorded = (), ()
+    _function: Any = None
     _node: CustomKernelNode
 
-    def _function(self) -> None:
-        """Return ``None``: it has no functional form."""
-
-    def _result_shape(self, *shapes: Shape) -> Shape:
-        if self._node._shape is None:
-            return shapes[0]
-        shape = arrays.as_shape("the result of shape", tuple(self._node._shape(*shapes)))
-        if shape[0] != shapes[0][0]:
-            raise ShapeError(f"shape returned {shape}; the number of images must be {shapes[0][0]}")
-        return shape
-
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        node, shape = self._node, self._shape
-        return Computation(compute=lambda images, backend: _run(node, node._kernel_of_own, images, shape))
+        node, shape = self._node, shapes[0]
+        if node._shape is not None:
+            shape = arrays.as_shape("the result of shape", tuple(node._shape(*shapes)))
+            if shape[0] != shapes[0][0]:
+                raise ShapeError(f"shape returned {shape}; the number of images must be {shapes[0][0]}")
+        return Computation(compute=lambda images, backend: _run(node, node._kernel_of_own, images, shape), shape=shape)
 
 
 class CustomKernelGradientNode(MPSNNGradientFilterNode):
     """The gradient of a :class:`CustomKernelNode` for one source; not a class of MPS."""
 
+    _of_each = True
     backend: Property[str | Backend | None] = Property(
         optional(backend_like), "reference", "Its kernel runs where it was compiled for.", read_only=True
     )
@@ -225,10 +220,6 @@ class CustomKernelNode(MPSNNFilterNode):
     def differentiable_sources(self) -> Sequence[int]:
         """The numbers of the sources with a gradient kernel."""
         return [number for number, one in enumerate(self._gradients) if one is not None]
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        own = self.source_images[source_index]
-        return CustomKernelGradientNode(source_gradient, own, self._state, source_index)
 
     def _kernel(self) -> _Own:
         kernel = _Own(len(self.source_images))

@@ -428,7 +428,8 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
         properties = {name: getattr(self, name) for name in self.gradient_properties}
         arguments = arguments_of(self.gradient_class).items()
         properties |= {one.alias or name: getattr(self, name) for name, (one, _) in arguments}
-        image = self.result_image if self.gradient_class._reads_result else self.source_images[0]
+        properties |= {"source_index": source_index} if self.gradient_class._of_each else {}
+        image = self.result_image if self.gradient_class._reads_result else self.source_images[source_index]
         return self.gradient_class(source_gradient, image, self._state, **properties)
 
     def gradient_filters_with_source(self, source_gradient: MPSNNImageNode) -> list[MPSNNGradientFilterNode]:
@@ -534,14 +535,14 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
 
         return graph.training_graph(self, gradient_image, node_handler).termini
 
-    @property
-    def _gradients_of(self) -> Sequence[int]:
-        """The sources with a gradient node, including those that training graphs do not use."""
-        return self.differentiable_sources
+    _all_gradients: ClassVar[Sequence[int]] = ()
+    """The sources with a gradient node, if there are more than in training graphs."""
+    _has_several: ClassVar[bool | None] = None
+    """Whether there is a gradient node for each source; ``None``: if several are differentiable."""
 
     @property
     def _several_gradients(self) -> bool:
-        return len(self.differentiable_sources) > 1
+        return len(self.differentiable_sources) > 1 if self._has_several is None else self._has_several
 
     # --- used by compiled graphs -------------------------------------------------------------------------------------
 
@@ -652,6 +653,8 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
     why_no_gradient = "it is a gradient node, and MPS has no second derivatives"
     reads_pixels: ClassVar[bool] = True
     """Whether the kernel reads the pixels of the forward image, and not only its size."""
+    _of_each: ClassVar[bool] = False
+    """Whether ``source_index`` is an argument."""
     _reads_result: ClassVar[bool] = False
     """Whether the forward image is the result in place of the source."""
     _called = ("gradient",)
@@ -683,10 +686,10 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
                 f"gradient_state is that of a {type(producer).__name__}, which {own}, not a {type(self).__name__}"
             )
         source_index = integer("source_index", source_index)
-        if source_index not in producer._gradients_of:
+        known = producer._all_gradients or producer.differentiable_sources
+        if source_index not in known:
             raise ValueError(
-                f"source_index is {source_index}; {type(producer).__name__} has gradients of the sources "
-                f"{list(producer._gradients_of)}"
+                f"source_index is {source_index}; {type(producer).__name__} has gradients of the sources {list(known)}"
             )
         self._forward, self._source_index = producer, source_index
         self._image_index = source_index  # of the forward source that is the source image

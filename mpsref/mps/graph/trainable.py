@@ -184,9 +184,11 @@ class WeightedNode(MPSNNTrainableNode):
     _abstract = True
     _differentiable = (0,)
 
-    @abc.abstractmethod
+    _parameters_class: ClassVar[type[NodeParameters]]
+
     def _load(self) -> NodeParameters:
         """Read the data source; called when a graph is compiled."""
+        return self._parameters_class(self._kernel(), self.name)
 
 
 class TrainableGradientNode(MPSNNTrainableNode, MPSNNGradientFilterNode):
