@@ -45,7 +45,7 @@ enum { PIXEL = 0, MAG = 1, MIN = 3, MIP = 5, ADDRESS = 7, BORDER = 16, COMPARE =
 constexpr ulong with_bits(ulong state, int at, int count, ulong value) {
     return (state & ~(((1ul << count) - 1) << at)) | value << at;
 }
-constexpr uint state_bits(ulong state, int at, int count) { return uint(state >> at) & ((1u << count) - 1); }
+METAL_FUNC constexpr uint state_bits(ulong state, int at, int count) { return uint(state >> at) & ((1u << count) - 1); }
 constexpr ulong as_level(float v) { return v <= 0 ? 0 : v >= 15.99f ? 4095 : ulong(v * 256); }
 constexpr ulong with(ulong s, metal::coord v) { return with_bits(s, PIXEL, 1, ulong(v)); }
 constexpr ulong with(ulong s, metal::mag_filter v) { return with_bits(s, MAG, 2, ulong(v)); }
@@ -160,7 +160,7 @@ template <class T> ANYMETAL_PART vector<register_of<T>, 4> in_registers(vector<T
 // entry has the first bit and the number of bits of each component.
 enum { UNORM, SNORM, UINT, SINT, FLOAT, SRGB, PACKED_UNORM, PACKED_UINT, RG11B10, RGB9E5 };
 enum { IS_BGRA = 1 << 12, HAS_ALPHA = 1 << 13 };
-constexpr uint format_of(uint kind, uint log, uint count) { return kind | log << 4 | count << 8 | (count == 4 ? uint(HAS_ALPHA) : 0u); }
+METAL_FUNC constexpr uint format_of(uint kind, uint log, uint count) { return kind | log << 4 | count << 8 | (count == 4 ? uint(HAS_ALPHA) : 0u); }
 
 ANYMETAL_SHARED_PART float of_srgb(float c) { return c <= 0.04045f ? c / 12.92f : metal::precise::pow((c + 0.055f) / 1.055f, 2.4f); }
 ANYMETAL_SHARED_PART float to_srgb(float c) { return c <= 0.0031308f ? 12.92f * c : 1.055f * metal::precise::pow(c, 1 / 2.4f) - 0.055f; }
@@ -205,7 +205,7 @@ template <class R, int KIND, int LOG, int N> ANYMETAL_PART vector<R, 4> decoded(
 }
 
 ANYMETAL_PART uint raw_texel(texels e, const uchar *p) { return e->size == 1 ? *p : e->size == 2 ? *(const ushort *)p : *(const uint *)p; }
-ANYMETAL_PART float power_of_two(int n) { return bits<float>(uint(n + 127) << 23); }
+ANYMETAL_PART float power_of_two(int n) { return __builtin_bit_cast(float, uint(n + 127) << 23); }
 // A float of 5 bits of exponent and so many of the fraction, without a sign.
 ANYMETAL_PART float of_small(uint raw, int bits) {
     const uint exponent = raw >> bits, fraction = raw & ((1u << bits) - 1);
@@ -272,7 +272,7 @@ template <int N> ANYMETAL_PART vector<float, N> limited(vector<float, N> v, floa
     return v;
 }
 // By its bits: with fast math comparisons of the caller's, into which this is inlined, take NaN for a number.
-ANYMETAL_PART bool is_nan(float x) { return (bits<uint>(x) & 0x7fffffff) > 0x7f800000; }
+ANYMETAL_PART bool is_nan(float x) { return (__builtin_bit_cast(uint, x) & 0x7fffffff) > 0x7f800000; }
 template <int N> ANYMETAL_PART vector<float, N> without_nan(vector<float, N> v) {
     ANYMETAL_UNROLLED for (int i = 0; i < N; i++) v[i] = is_nan(v[i]) ? 0 : v[i];
     return v;
@@ -280,8 +280,10 @@ template <int N> ANYMETAL_PART vector<float, N> without_nan(vector<float, N> v) 
 // To 16 bits: toward zero, as Apple's GPUs do, or to the nearest number.
 template <int N> ANYMETAL_PART vector<half, N> narrowed(vector<float, N> v, bool is_nearest) {
     vector<half, N> to = __builtin_convertvector(v, vector<half, N>);
-    ANYMETAL_UNROLLED for (int i = 0; i < N; i++)
-        if (!is_nearest && __builtin_fabsf(float(to[i])) > __builtin_fabsf(v[i])) to[i] = bits<half>(ushort(bits<ushort>(to[i]) - 1));
+    ANYMETAL_UNROLLED for (int i = 0; i < N; i++) {
+        const half one = to[i]; // of an element of a vector __builtin_bit_cast takes the first one
+        if (!is_nearest && __builtin_fabsf(float(one)) > __builtin_fabsf(v[i])) to[i] = __builtin_bit_cast(half, ushort(__builtin_bit_cast(ushort, one) - 1));
+    }
     return to;
 }
 template <class R, int KIND, int LOG, int N> ANYMETAL_PART void encode(texels e, uchar *p, vector<R, 4> all) {
@@ -322,7 +324,7 @@ ANYMETAL_PART uint to_small(float v, int fraction, bool is_nearest) {
     if (v == __builtin_inff()) return 31u << fraction;
     const float most = (2 - 1.0f / float(1u << fraction)) * 32768;
     if (v >= most) return v > most && is_nearest && v >= 65536 ? 31u << fraction : (31u << fraction) - 1;
-    const int exponent = int(bits<uint>(v) >> 23) - 127, low = exponent < -14 ? -14 : exponent;
+    const int exponent = int(__builtin_bit_cast(uint, v) >> 23) - 127, low = exponent < -14 ? -14 : exponent;
     float scaled = v * power_of_two(fraction - low);
     scaled = is_nearest ? __builtin_rintf(scaled) : __builtin_floorf(scaled);
     return uint(scaled) + (uint(low + 14) << fraction);
@@ -340,7 +342,7 @@ template <class R> ANYMETAL_SHARED_PART void encode_packed(texels e, uchar *p, v
             part[i] = is_nan(x) || !(x > 0) ? 0 : x > 65408 ? 65408 : x;
             most = part[i] > most ? part[i] : most;
         }
-        int exponent = most > 0 ? int(bits<uint>(most) >> 23) - 127 + 16 : 0;
+        int exponent = most > 0 ? int(__builtin_bit_cast(uint, most) >> 23) - 127 + 16 : 0;
         exponent = exponent < 0 ? 0 : exponent;
         if (int(most * power_of_two(24 - exponent) + 0.5f) == 512) exponent++;
         for (int i = 0; i < 3; i++) raw |= uint(part[i] * power_of_two(24 - exponent) + 0.5f) << 9 * i;
@@ -620,7 +622,7 @@ ANYMETAL_PART vector<R, 4> sampled_level(const footprint &f, float3 at, int3 off
     }
 }
 
-ANYMETAL_PART bool is_finite(float x) { return (bits<uint>(x) & 0x7f800000) != 0x7f800000; }
+ANYMETAL_PART bool is_finite(float x) { return (__builtin_bit_cast(uint, x) & 0x7f800000) != 0x7f800000; }
 template <int D> ANYMETAL_PART void check_sample(texels e, ulong state, float3 at, bool is_whole, void *back) {
 #ifdef ANYMETAL_CHECKED
     const bool is_known = is_finite(at.x) && is_finite(at.y) && is_finite(at.z);
@@ -662,7 +664,6 @@ template <class T, int D, bool IS_COMPARED = false>
 ANYMETAL_TEXEL_CALL vector<T, 4> sampled(texels e, ulong state, float3 at, int3 offset, uint slice, float lod, float reference = 0) {
     typedef register_of<T> R;
     void *const back = ANYMETAL_BACK;
-    check_sample<D>(e, state, at, !is_floating<T>, back);
     if constexpr ((D & 7) != CUBE && !IS_COMPARED)
         if (!state_bits(state, MAG, 6)) {
             const bool is_pixel = state_bits(state, PIXEL, 1);
@@ -675,6 +676,7 @@ ANYMETAL_TEXEL_CALL vector<T, 4> sampled(texels e, ulong state, float3 at, int3 
                 return in_components<T>(decoded_at<R>(e, p));
             }
         }
+    check_sample<D>(e, state, at, !is_floating<T>, back); // what is nearest and inside has nothing to check
     return sampled_any<T, D, IS_COMPARED>(e, state, at, offset, slice, lod, reference, back);
 }
 // Of a component, the four texels of a linear sample: counter-clockwise from the lower left.
