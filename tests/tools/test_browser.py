@@ -351,6 +351,9 @@ def test_the_layout_of_before_and_after(browser, server):
         assert 0 <= box["y"] < box["y"] + box["height"] <= 844
         assert page.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('.sides') !== null",
                              [box["x"] + box["width"] / 2, box["y"] + box["height"] - 5])  # fmt: skip
+    page.set_viewport_size({"width": 640, "height": 450})  # a zoom of 200 %: the controls must have room
+    assert page.evaluate("getComputedStyle(document.querySelector('.stage')).position") == "static"
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{server}{explorer_address(case.replace('h6w6', 'h16w16'))}")
     for selector in ("[data-name=dx]", "[data-name=g]"):
         assert page.locator(f"{selector} rect").first.bounding_box()["width"] >= 24 - 2 * 24 / CELL * GAP
