@@ -10,6 +10,7 @@ import io
 import multiprocessing
 import sys
 import time
+import traceback
 import types
 import warnings
 from collections.abc import Callable
@@ -35,6 +36,9 @@ CASE_SECONDS = 2.0
 
 PRINTED = 400
 """Characters of what a function prints that are shown."""
+
+MESSAGE = 2000
+"""Characters of the message of an exception that are shown, which may be the errors of a compiler."""
 
 UNFILLED = "returns None: fill in the function, and return the result."
 
@@ -149,8 +153,10 @@ def check(function: Callable[..., Any]) -> Answer:
     elif UNFILLED not in answer.message:
         tries = _tries.setdefault(name, set())
         tries.add((_written(getattr(function, "__code__", None)), str(answer)))
-        hints = [answer.hint, exercise.idea, exercise.formula][: len(tries)]
-        answer = replace(answer, hint=" ".join(filter(None, hints)))
+        hints = [answer.hint, exercise.idea, exercise.formula]
+        if answer.got is not None and not answer.hint:  # no usual mistake
+            hints = hints[1:]
+        answer = replace(answer, hint=" ".join(filter(None, hints[: len(tries)])))
     caller = inspect.currentframe()
     if caller is not None and _is_script(caller.f_back):
         print(answer)
@@ -182,14 +188,14 @@ def _isolated(function: Callable[..., Any], exercise: Exercise) -> Answer:
         child.start()
     sending.close()
     running, answer, end = "", None, time.monotonic() + SECONDS
-    limit = CASE_SECONDS + SECONDS / 2  # the first case may compile
+    limit = first_limit = CASE_SECONDS + SECONDS / 4  # the first case may import and compile
     try:
         while answer is None and receiving.poll(max(0.0, min(limit, end - time.monotonic()))):
             found = receiving.recv()
             if isinstance(found, Answer):
                 answer = found
             else:
-                running, limit = found, CASE_SECONDS
+                running, limit = found, CASE_SECONDS if running else first_limit
     except (EOFError, OSError):
         child.join()
         code = child.exitcode
@@ -202,7 +208,7 @@ def _isolated(function: Callable[..., Any], exercise: Exercise) -> Answer:
         text = f"all cases of {exercise.name} together took more than {SECONDS:g} s, the last one {running}: "
         return Answer(False, text + "use fewer steps for each pixel.")
     if answer is None:
-        text = f"{exercise.name} did not return in {CASE_SECONDS:g} s when called with {running}: "
+        text = f"{exercise.name} did not return in {limit:g} s when called with {running}: "
         text += "is there an endless loop?"
         return Answer(False, text)
     return answer
@@ -271,7 +277,8 @@ def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments)
         with contextlib.redirect_stdout(head), contextlib.redirect_stderr(head), np.errstate(all="ignore"):
             got = function(**given)
     except BaseException as error:  # also SystemExit, which would end the notebook
-        return wrong(f"{name} raised {type(error).__name__}: {str(error)[:PRINTED]}", printed=head.shown())
+        text = f"{name} raised {type(error).__name__}: {str(error)[:MESSAGE]}{_line(error, function)}"
+        return wrong(text, printed=head.shown())
     for key, value in arguments.items():
         if isinstance(value, np.ndarray) and not np.array_equal(value, given[key]):
             return wrong(f"{name} changes its argument {key}; work on a copy.", printed=head.shown())
@@ -287,7 +294,16 @@ def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments)
     numbers = np.asarray(got, np.float64)
     if np.isnan(numbers).any():
         text += " There are NaN among them."
+    elif isinstance(expected, int) and numbers % 1:
+        text += " It must be an integer: divide with //."
     return wrong(text, got=numbers, printed=head.shown(), case=exercise.case_string(arguments))
+
+
+def _line(error: BaseException, function: Callable[..., Any]) -> str:
+    """Return the last line of the file of a function that an exception passed."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file and one.line]
+    return f"\nAt line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
 
 
 def recognized(
@@ -302,7 +318,8 @@ def recognized(
                 got = function(**copy.deepcopy(dict(arguments)))
         except (Exception, SystemExit):
             return ""
-        left = [one for one in left if agrees(one.function(**copy.deepcopy(dict(arguments))), got)]
+        with np.errstate(all="ignore"):
+            left = [one for one in left if agrees(one.function(**copy.deepcopy(dict(arguments))), got)]
     return left[0].cause if len(left) == 1 else ""
 
 

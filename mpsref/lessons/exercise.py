@@ -51,8 +51,9 @@ def differing(got: Any, expected: Any) -> Array | None:
         return None
     if actual.shape != right.shape:
         return None
-    size = float(np.abs(right).max(initial=0.0))
-    wrong: Array = ~(np.abs(actual - right) <= 1e-5 * np.maximum(np.abs(right), 1e-2 * size))  # NaN is wrong
+    size = float(np.nanmax(np.abs(right), initial=0.0))
+    close = np.abs(actual - right) <= 1e-5 * np.maximum(np.abs(right), 1e-2 * size)
+    wrong: Array = ~(close | (np.isnan(actual) & np.isnan(right)))  # NaN is wrong where it is not expected
     return wrong
 
 

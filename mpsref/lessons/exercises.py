@@ -177,13 +177,29 @@ def _spans(length: int, kernel: int, stride: int) -> list[range]:
     ]
 
 
-def _average_by(divisor: Callable[..., float]) -> Callable[..., Array]:
-    """Return an average with another divisor: ``divisor(rows, columns, kernel, edge_mode)``."""
+def _uncut(length: int, kernel: int, stride: int) -> list[Any]:
+    """Return the pixels of slices whose beginning may be negative, which counts from the end."""
+    firsts = (i * stride - kernel // 2 for i in range(-(-length // stride)))
+    return [range(length)[first : first + kernel] for first in firsts]
+
+
+def _uncentred(length: int, kernel: int, stride: int) -> list[Any]:
+    """Return the pixels of windows that begin at their centre."""
+    return [range(first, min(length, first + kernel)) for first in range(0, length, stride)]
+
+
+def _average_by(
+    divisor: Callable[..., float], spans: Callable[[int, int, int], list[Any]] = _spans
+) -> Callable[..., Array]:
+    """Return an average with another divisor, ``divisor(rows, columns, kernel, edge_mode)``, or other windows."""
 
     def average(x: Array, kernel: int, stride: int, edge_mode: str) -> Array:
-        rows, columns = (_spans(length, kernel, stride) for length in x.shape)
+        rows, columns = (spans(length, kernel, stride) for length in x.shape)
         return np.array(
-            [[x[np.ix_(r, c)].sum() / divisor(len(r), len(c), kernel, edge_mode) for c in columns] for r in rows]
+            [
+                [np.divide(x[np.ix_(r, c)].sum(), divisor(len(r), len(c), kernel, edge_mode)) for c in columns]
+                for r in rows
+            ]
         )
 
     return average
@@ -249,6 +265,15 @@ AVERAGE = (
             Wrong(
                 'With "zero" N is always kernel * kernel: the zeros outside the image are counted.',
                 _average_by(lambda rows, columns, kernel, edge_mode: rows * columns),
+            ),
+            Wrong(
+                "A window that begins outside the image is empty here: a slice such as x[-1:2] counts -1 from the end. "
+                "Begin at max(0, first).",
+                _average_by(_count, _uncut),
+            ),
+            Wrong(
+                "The windows begin at a * stride; there is their centre, and they begin kernel // 2 pixels before it.",
+                _average_by(_count, _uncentred),
             ),
             Wrong("This is the sum: the division is missing.", _average_by(lambda rows, columns, kernel, edge_mode: 1)),
             Wrong(
@@ -472,13 +497,13 @@ CONVOLUTION = (
         "y[a, b] = sum of weights[t, u] * x[a * stride - kernel // 2 + t, b * stride - kernel // 2 + u]",
         (
             Wrong(
-                "The kernel is rotated: MPS and the frameworks compute a correlation, weights[t, u] times the "
+                "The weights are rotated: MPS and the frameworks compute a correlation, weights[t, u] times the "
                 "pixel at tap t, u.",
                 lambda x, weights, stride: _convolution(x, weights[::-1, ::-1], stride),
             ),
             Wrong("The stride is missing: window a begins at a * stride - kernel // 2.", _strideless),
             Wrong(
-                "The kernel is transposed: the first index of the weights is the row.",
+                "The weights are transposed: the first index of the weights is the row.",
                 lambda x, weights, stride: _convolution(x, weights.T, stride),
             ),
         ),
@@ -494,7 +519,7 @@ CONVOLUTION = (
         "gradient with stride - 1 zeros between its pixels",
         (
             Wrong(
-                "The kernel must be rotated here: in a gather over g the last tap comes first.",
+                "The weights must be rotated here: in a gather over g the last tap comes first.",
                 lambda g, weights, height, width, stride: _convolution_data(
                     g, weights[::-1, ::-1], height, width, stride
                 ),
@@ -504,7 +529,7 @@ CONVOLUTION = (
                 _strideless_data,
             ),
             Wrong(
-                "The kernel is transposed, not rotated: rotate it by 180 degrees, weights[::-1, ::-1].",
+                "The weights are transposed, not rotated: rotate them by 180 degrees, weights[::-1, ::-1].",
                 lambda g, weights, height, width, stride: _convolution_data(g, weights.T, height, width, stride),
             ),
         ),
@@ -690,6 +715,10 @@ NORMALIZATION = (
                 lambda x, epsilon: (x - _moments(x, (1, 2))[0]) / np.sqrt(_moments(x, (1, 2))[1] + epsilon),
             ),
             Wrong(
+                "Epsilon is missing: it is added to the variance, below the square root.",
+                lambda x, epsilon: (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2))),
+            ),
+            Wrong(
                 "Epsilon is added to the deviation; it is added to the variance, below the square root.",
                 lambda x, epsilon: (x - x.mean((0, 1, 2))) / (np.sqrt(x.var((0, 1, 2))) + epsilon),
             ),
@@ -813,6 +842,10 @@ SOFTMAX = (
             ),
             Wrong("The sum over the channels is missing.", lambda g, x: g * _softmax(x)),
             Wrong(
+                "x is the image before the softmax: compute y = softmax(x) first.",
+                lambda g, x: x * (g - (g * x).sum(-1, keepdims=True)),
+            ),
+            Wrong(
                 "The sum runs over all pixels: take it over the channels of each pixel.",
                 lambda g, x: _softmax(x) * (g - (g * _softmax(x)).sum()),
             ),
@@ -871,7 +904,7 @@ SOFTMAX = (
 
 @st.composite
 def _vectors(draw: Any) -> Arguments:
-    n = draw(st.sampled_from((1, 5, 31, 64, 100, 257)))
+    n = draw(st.sampled_from((1, 5, 31, 64, 100, 257, 1500)))
     return {name: _drawn_array((n,), draw(SEED)).astype(np.float32) for name in ("g", "x")}
 
 
