@@ -262,6 +262,7 @@ void anymetal_unset(volatile void *variable, uint64_t bytes, uint32_t what) {
     run *r = current;
     if (!r->shadow || !is_on_stack(r, variable)) return;
     settle_vector(r);
+    r->shadow->has_unset = 1;
     memset(unset_bytes(r, variable), (int)what, bytes);
     if (what) memset((void *)variable, 0xa5, bytes);
 }
@@ -292,7 +293,7 @@ __attribute__((noinline)) static void touch_units(run *r, region *m, uint64_t at
         return;
     }
     settle_before(r, p, bytes, access);
-    if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(m, at, bytes);
+    if ((at | bytes) & ((1u << m->unit_bits) - 1)) region_refine(s, m, at, bytes);
     const uint32_t thread = r->thread, space = m->space;
     const record me = place << 44 | s->me | (access & IS_ATOMIC ? ATOMIC : 0);
     record *w = &m->writers[at >> m->unit_bits], *q = &m->readers[at >> m->unit_bits];

@@ -42,6 +42,7 @@ typedef struct {
     anymetal_exchange exchanges[ANYMETAL_MAX_THREADS / ANYMETAL_SIMD_WIDTH];
     uint8_t signal_stack[65536];
     uint8_t *stacks;
+    shadow *shadow; // an idle one, or NULL
 } pool;
 
 typedef struct trial trial; // trial.h
@@ -125,7 +126,9 @@ static pool *_Atomic idle[16];
 
 static inline uint64_t stack_pitch(void) { return ANYMETAL_STACK_BYTES + page_size(); }
 
-static uint64_t pool_bytes(void) { return round_up(sizeof(pool), page_size()) + stack_pitch() * ANYMETAL_MAX_THREADS; }
+static uint64_t stacks_bytes(void) { return stack_pitch() * ANYMETAL_MAX_THREADS; }
+
+static uint64_t pool_bytes(void) { return round_up(sizeof(pool), page_size()) + stacks_bytes(); }
 
 static pool *pool_new(void) {
     pool *p = mmap(NULL, pool_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
@@ -148,6 +151,7 @@ static void pool_give(pool *p) {
         pool *none = NULL;
         if (__c11_atomic_compare_exchange_strong(&idle[i], &none, p, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;
     }
+    if (p->shadow) shadow_end(p->shadow, stacks_bytes());
     munmap(p, pool_bytes());
 }
 
@@ -691,7 +695,7 @@ static int watch_memory(run *r) {
             m->unit_bits = b->unit == 1 ? 0 : b->unit == 2 ? 1 : 2;
         }
         m->is_writable |= b->writable;
-        if ((m->is_writable || m->is_undefined || l->checks->counts_unread) && !m->writers && !region_watch(m)) return 0;
+        if ((m->is_writable || m->is_undefined || l->checks->counts_unread) && !m->writers && !region_watch(s, m)) return 0;
         r->buffers[i] = m->data;
     }
     for (uint32_t i = 0; i < l->local_count; i++) {
@@ -703,16 +707,22 @@ static int watch_memory(run *r) {
     for (uint32_t i = ANYMETAL_MAX_BUFFERS; i < REGIONS; i++) {
         region *m = &s->regions[i];
         m->space = LOCAL_MEMORY, m->is_undefined = 1;
-        if (m->bytes && !region_watch(m)) return 0;
+        if (m->bytes && !region_watch(s, m)) return 0;
     }
     for (uint32_t i = 0; i < SLOTS; i++) region_bound(s, i);
     return 1;
 }
 
-static void close_arena(shadow *s) {
-    for (uint32_t i = 0; i < REGIONS && s; i++) region_close(&s->regions[i]);
-    if (s && s->arena) munmap(s->arena, arena_bytes());
-    free(s);
+static void close_arena(const run *r, shadow *s) {
+    if (!s) return;
+    for (uint32_t i = 0; i < REGIONS; i++) region_close(s, &s->regions[i]);
+    if (s->arena) munmap(s->arena, arena_bytes());
+    if (r->pool->shadow || s->has_unset) {
+        shadow_end(s, stacks_bytes());
+    } else {
+        shadow_clear(s);
+        r->pool->shadow = s;
+    }
 }
 
 static void count_unread(run *r) {
@@ -727,10 +737,10 @@ static void count_unread(run *r) {
 // they are. NULL if there is no memory.
 static shadow *run_checked(run *r) {
     const anymetal_launch *l = r->launch;
-    shadow *s = r->shadow = calloc(1, sizeof *s);
-    const uint64_t stacks = stack_pitch() * ANYMETAL_MAX_THREADS;
-    if (s) s->unset = untouched(stacks), s->code = l->checks->code;
-    const int is_open = s && arena_open(s) && s->unset && watch_memory(r);
+    shadow *s = r->shadow = r->pool->shadow ? r->pool->shadow : shadow_new(stacks_bytes());
+    r->pool->shadow = NULL;
+    if (s) s->code = l->checks->code;
+    const int is_open = s && arena_open(s) && watch_memory(r);
     if (is_open) {
         anymetal_bounds = &s->bounds;
         run_pass(r);
@@ -744,9 +754,8 @@ static shadow *run_checked(run *r) {
     r->shadow = NULL;
     for (uint32_t i = 0; i < l->local_count; i++) r->locals[i] = NULL; // it was in the arena
     for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = l->buffers[i].data;
-    if (s && s->unset) munmap(s->unset, stacks);
     if (is_open) return s;
-    close_arena(s);
+    close_arena(r, s);
     return NULL;
 }
 
@@ -768,7 +777,7 @@ static void count_written(run *r, shadow *s) {
         const int is_used = m->is_read && at < b->bytes && m->readers[at >> m->unit_bits]; // what comes next
         b->covered = is_used ? 0 : at - b->offset;
         b->is_read = m->is_read;
-        region_close(m);
+        region_close(s, m);
         m->is_result = 1;
     }
 }
@@ -792,7 +801,7 @@ static void take_results(run *r, shadow *s, int are_copied) {
         const anymetal_buffer *b = &r->launch->buffers[i];
         if (b == memory_of(r->launch, i) && result(r, s, i)) memcpy(b->data, are_copied ? b->copy : result(r, s, i), b->bytes);
     }
-    close_arena(s);
+    close_arena(r, s);
 }
 
 // The opposite order with checks, after a pass without them that ended in another way than the first order.
@@ -805,7 +814,7 @@ static void check_opposite(run *r, shadow *s) {
     }
     munmap(s->arena, arena_bytes()), s->arena = NULL;
     r->report->kind = 0, r->began = processor_time();
-    close_arena(run_checked(r));
+    close_arena(r, run_checked(r));
     if (r->ended == SIGXCPU || r->report->kind == ANYMETAL_MEMORY) {
         *r->report = before, r->ended = 0;
         if (before.kind == ANYMETAL_ORDER) r->report->others = 1;

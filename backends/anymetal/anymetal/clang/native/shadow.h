@@ -55,7 +55,6 @@ typedef struct {
     uint32_t group_order[SPACES][32], simd_order[SPACES][32]; // a memory
     uint32_t variable; // the last variable that was found
     uint32_t group, has_acquired, is_shared; // has_acquired: this threadgroup; is_shared: device memory had atomics
-    uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
     struct { anymetal_site at; uint32_t flags; } barrier[32]; // the last ones
     struct { // a conflict of a write whose effect is not known yet
         const uint8_t *at;
@@ -77,6 +76,10 @@ typedef struct {
     // another one may change at any time.
     uint32_t operations, has_exchange, is_contended;
     uint32_t accesses; // that need no record
+    uint32_t has_unset, near_used; // has_unset: whether a thread had an array that nothing wrote
+    record near[512]; // for the first small regions, without a system call
+    uint32_t released_groups; // of the last member; what lies behind them is zero
+    uint32_t released[MOST_GROUP + 1][32]; // for each simdgroup of a threadgroup the clock before which all is released
 } shadow;
 
 // Address space, which is given back after a launch: it would count for the limits of child processes.
@@ -119,6 +122,25 @@ static void *untouched(uint64_t bytes) {
     return found;
 }
 
+static shadow *shadow_new(uint64_t stacks) {
+    shadow *s = untouched(sizeof *s);
+    if (s) s->unset = untouched(stacks);
+    if (s && !s->unset) munmap(s, sizeof *s), s = NULL;
+    return s;
+}
+
+static void shadow_end(shadow *s, uint64_t stacks) {
+    munmap(s->unset, stacks);
+    munmap(s, sizeof *s);
+}
+
+// Makes one like new, but for the stacks.
+static void shadow_clear(shadow *s) {
+    uint8_t *unset = s->unset;
+    memset(s, 0, (uint64_t)((uint8_t *)s->released - (uint8_t *)s) + s->released_groups * sizeof *s->released);
+    s->unset = unset;
+}
+
 static inline uint64_t units(const region *m) { return (m->bytes >> m->unit_bits) + 1; }
 
 // Opens a slot for memory of a size, or for that of a file; 0 when there is no memory.
@@ -135,14 +157,19 @@ static int region_open(shadow *s, uint32_t slot, uint64_t bytes, int32_t file) {
     return 1;
 }
 
-static int region_watch(region *m) {
-    m->writers = untouched(2 * units(m) * sizeof(record));
+static int region_watch(shadow *s, region *m) {
+    const uint64_t count = 2 * units(m);
+    if (count <= sizeof s->near / sizeof *s->near - s->near_used)
+        m->writers = s->near + s->near_used, s->near_used += (uint32_t)count;
+    else
+        m->writers = untouched(count * sizeof(record));
     m->readers = m->writers + units(m);
     return m->writers != NULL;
 }
 
-static void region_close(region *m) {
-    if (m->writers) munmap(m->writers, 2 * units(m) * sizeof(record));
+static void region_close(const shadow *s, region *m) {
+    const int is_near = (uint64_t)((uint8_t *)m->writers - (uint8_t *)s) < sizeof *s;
+    if (m->writers && !is_near) munmap(m->writers, 2 * units(m) * sizeof(record));
     m->writers = NULL;
 }
 
@@ -152,14 +179,14 @@ static void region_forget(region *m) {
 }
 
 // Makes units half as large, until one covers what an access has to itself.
-static void region_refine(region *m, uint64_t at, uint32_t bytes) {
+static void region_refine(shadow *s, region *m, uint64_t at, uint32_t bytes) {
     while (m->unit_bits && ((at | bytes) & ((1u << m->unit_bits) - 1))) {
         region finer = *m;
         finer.unit_bits--;
-        if (!region_watch(&finer)) return;
+        if (!region_watch(s, &finer)) return;
         for (uint64_t i = 0; i < m->bytes >> finer.unit_bits; i++) finer.writers[i] = m->writers[i >> 1];
         for (uint64_t i = 0; m->is_read && i < m->bytes >> finer.unit_bits; i++) finer.readers[i] = m->readers[i >> 1];
-        region_close(m);
+        region_close(s, m);
         *m = finer;
     }
 }
@@ -202,6 +229,7 @@ static void shadow_order(shadow *s, uint32_t thread, uint32_t order) {
     if (order < __ATOMIC_RELEASE) return;
     const uint32_t simdgroup = thread / ANYMETAL_SIMD_WIDTH;
     if (s->clock[simdgroup] < MOST_CLOCK) s->clock[simdgroup]++;
+    if (s->released_groups <= s->group) s->released_groups = s->group + 1;
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t before = i == simdgroup ? s->clock[i] : s->group_order[DEVICE_MEMORY][i];
         if (s->released[s->group][i] < before) s->released[s->group][i] = before;

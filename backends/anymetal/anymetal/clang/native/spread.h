@@ -81,7 +81,7 @@ static void worker_begin(run *r, uint32_t number, int parent, uint64_t nanosecon
         if (!r->shadow) continue;
         region *m = &r->shadow->regions[i];
         m->written = m->is_read = 0;
-        if (!region_watch(m)) _exit(1);
+        if (!region_watch(r->shadow, m)) _exit(1);
     }
     pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
 }
