@@ -21,8 +21,6 @@ __all__ = [
     "TrainingGraphWarning",
     "UnknownSourceError",
     "UnsupportedError",
-    "install",
-    "needs",
 ]
 
 

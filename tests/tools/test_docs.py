@@ -9,8 +9,10 @@ import pytest
 
 import mpsref
 from mpsref import mps, mpsgraph
+from mpsref.conformance import checker
 from mpsref.mps import graph
 from mpsref.mpsgraph.graph import FUNCTIONS
+from mpsref.registry import operations
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPANDED = runpy.run_path(str(DOCS / "entries.py"))["expanded"]
@@ -69,6 +71,25 @@ def test_tutorial():
     pyplot.close("all")
     assert len(names["by_hand"]) == len(names["automatic"]) == 10  # ran to the end, on all parameters
     assert len(names["trainer"].history) == 4
+
+
+def test_the_problems_list_inputs_that_are_passed():
+    """Not those of which the gradient needs only the shape; a condition is named where it is not always passed."""
+    pytest.importorskip("IPython", reason="IPython is not installed (the extra `docs`)")
+    pages = run_cells(DOCS / "problems.md")["parts"]
+    shown = {}
+    for head, _, line in (part.splitlines()[:3] for part in pages):
+        listed = re.findall(r"`(\w+)` \(([^)]*)\)", line.partition(" Results:")[0])
+        shown |= dict.fromkeys(head.removeprefix("## ").split(", "), listed)
+    assert shown.keys() == {str(one) for one in operations()}
+    for operation in operations():
+        listed = shown[str(operation)]
+        always = {name for name, text in listed if ", if " not in text}
+        cases = checker.random_cases(operation, ("float32",), 1 if len(always) == len(listed) else 12, 0)
+        passed = [set(case.problem.input_shapes) for case in cases]
+        if str(operation) != "Concatenation.forward":
+            assert always <= set.intersection(*passed), operation
+            assert {name for name, _ in listed} == set.union(*passed), operation
 
 
 def test_a_step_of_mpsgraph():
