@@ -234,6 +234,9 @@ class Kernel:
                 bound = dict(one_by_one) if isinstance(one_by_one, Mapping) else dict(enumerate(one_by_one))
                 for key in found:
                     value, indices = named[key], of_names[key]
+                    if not bound.keys().isdisjoint(indices):
+                        name = self._function.signature.name
+                        raise LaunchError(f"kernel `{name}`: `{key}` is bound by its index, too")
                     values = value if len(indices) > 1 else [value]
                     if not isinstance(values, (list, tuple)) or len(values) != len(indices):
                         name = self._function.signature.name

@@ -32,8 +32,9 @@ READABLE = {
     "f": ("unorm", "snorm", "float", "unorm_srgb"),
     "i": ("sint",),
     "u": ("uint",),
+    "l": ("uint",),
 }
-COMPONENTS = {"h": "half", "f": "float", "i": "a signed integer", "u": "an unsigned integer"}
+COMPONENTS = {"h": "half", "f": "float", "i": "a signed integer", "u": "an unsigned integer", "l": "ulong"}
 
 
 class Format(NamedTuple):
@@ -457,6 +458,10 @@ def _check_format(form: Format, image: Image, what: str) -> None:
         )
     if image.kind & DEPTH and not form.name.startswith("depth"):
         raise LaunchError(f"{what}: a depth texture has the format depth32float or depth16unorm, not {form.name}")
+    if image.component == "l":  # of atomic functions
+        if form.name != "rg32uint":
+            raise LaunchError(f"{what}: a texture of ulong has the format rg32uint, not {form.name}")
+        return
     if ACCESSES[image.access] == "read_write" and not form.has_read_write:
         legal = ", ".join(name for name, one in FORMATS.items() if one.has_read_write)
         raise LaunchError(f"{what}: access::read_write is not for the format {form.name}; it is for {legal}")

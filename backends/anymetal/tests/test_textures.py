@@ -527,7 +527,28 @@ kernel void count(texture2d<uint> x, texture2d<uint, access::read_write> bins, u
     bins = np.zeros((2, 8), np.uint32)
     kernel((16, 16), (8, 8), textures=[x, bins])
     np.testing.assert_array_equal(bins[0], np.bincount(x.ravel(), minlength=8))
+    for other in (np.zeros((2, 8), np.uint8), np.zeros((2, 8, 4), np.uint8)) if runtime == "clang" else ():
+        with pytest.raises(
+            LaunchError, match=r"an atomic function of .* whose format is not r32uint or r32sint \[atomic"
+        ):
+            kernel((16, 16), (8, 8), textures=[x, other])
+        assert not other.any()
     assert bins[1, 0] == 165
+
+
+def test_atomic_functions_of_64_bits(runtime: str) -> None:
+    kernel = one(
+        """
+kernel void latest(texture2d<ulong, access::read_write> y, uint i [[thread_position_in_grid]]) {
+  y.atomic_max(uint2(i % 2, 0), ulong4(ulong(i) << 32 | 5));
+}""",
+        runtime=runtime, version="3.1",
+    )  # fmt: skip
+    y = np.zeros((1, 2, 2), np.uint32)
+    kernel(8, 8, textures=[y])
+    assert y.tolist() == [[[5, 6], [5, 7]]]
+    with pytest.raises(LaunchError, match="a texture of ulong has the format rg32uint, not r32uint"):
+        kernel(8, 8, textures=[np.zeros((1, 2), np.uint32)])
 
 
 def test_null_textures() -> None:
@@ -559,6 +580,7 @@ GOOD: dict[str, Any] = {"x": np.zeros((2, 3), np.float16), "y": np.zeros((2, 3),
         ({"y": np.zeros((2, 3, 2), np.uint8)}, "access::read_write is not for the format rg8uint; it is for r8unorm, "),
         ({"s": "linear"}, "sampler(0) of kernel `f`, `sampler s`: it is an anymetal.Sampler, not 'linear'"),
         ({"z": GOOD["x"]}, "`z` is no buffer of it"),
+        ({"textures": [GOOD["x"]]}, "kernel `f`: `x` is bound by its index, too"),
         ({"textures": {7: GOOD["x"]}}, "kernel `f` has no texture(7): texture(0) is `texture2d<half> x`, texture(1)"),
         ({"textures": 5}, "textures is of type int; it is a list, or a mapping from indices"),
     ],

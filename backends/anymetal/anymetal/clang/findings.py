@@ -59,6 +59,7 @@ KINDS = {
     "coordinate": "error",
     "filter": "error",
     "half-index": "warning",
+    "atomic-format": "error",
     "uncovered": "note",
     "fault": "error",
     "launch": "error",
@@ -77,7 +78,7 @@ NUMBERED = (
     *("inactive-lane", "endless", "barriers", "out-of-bounds", "misaligned", "overflow", "truncation", "shift"),
     *("float-cast", "division", "divergent-barrier", "not-uniform", "weak-exchange", "lost-update", "aba"),
     *("check-then-act", "waits", "shift-base", "argument", "lifetime"),
-    *("texel", "texture-fence", "coordinate", "filter", "half-index"),
+    *("texel", "texture-fence", "coordinate", "filter", "half-index", "atomic-format"),
 )
 """The kinds in the order of ``anymetal_kind`` of abi.h."""
 NO_BUFFER, VARIABLES = -1, -2
@@ -113,6 +114,7 @@ ADVICE = {
     "texel": "A read gives 0 there, a write does nothing: compare coordinates with get_width() and get_height().",
     "texture-fence": "Call fence() of the texture between the write and the read.",
     "half-index": "Compute coordinates and indices in float, or in integers.",
+    "atomic-format": "Pass an array of uint32 or int32 with one component.",
 }
 
 
@@ -373,7 +375,7 @@ class Reader:
         at = record.offset
         if (texture := self._texture(record)) and texture.texels:
             name = texture.name or texture.text
-            if NUMBERED[record.kind] in ("texel", "coordinate", "filter"):
+            if NUMBERED[record.kind] in ("texel", "coordinate", "filter", "atomic-format"):
                 return name, None, f"`{texture.text}` of {texture.texels} texels"
             return name, at // texture.nbytes, f"the texel {texture.texels.place(at)} of `{texture.text}`"
         if record.buffer == VARIABLES:
@@ -509,6 +511,7 @@ class Reader:
             "texture-fence": f"{who} reads {what}, which it wrote before, without a fence() between",
             "coordinate": f"{who} samples {what} at a coordinate that is NaN or infinite: the result is undefined",
             "filter": f"{who} samples {what} with a linear filter, which integer formats do not have",
+            "atomic-format": f"{who} calls an atomic function of {what}, whose format is not r32uint or r32sint",
             "half-index": f"{who} converts the half {record.offset} to a component of a vector of integers: a half of "
                           "2048 or more has lost odd numbers",
             "division": f"{who} divides a value of type {text} by zero, or the smallest by -1",

@@ -159,7 +159,7 @@ typedef enum {
     ANYMETAL_ARGUMENT,     // a call of the library, `type`, whose result is undefined
     ANYMETAL_ENDED,        // a variable whose block has ended: `type` is its name, `barrier` where it is declared
     ANYMETAL_TEXEL,          // outside of a texture: offset = x + y * 2^32, other_thread = z, other_group = slice, barrier_flags = level
-    ANYMETAL_UNFENCED, ANYMETAL_NO_COORDINATE, ANYMETAL_NO_FILTER, ANYMETAL_HALF_INDEX
+    ANYMETAL_UNFENCED, ANYMETAL_NO_COORDINATE, ANYMETAL_NO_FILTER, ANYMETAL_HALF_INDEX, ANYMETAL_NO_ATOMIC
 } anymetal_kind;
 
 // What the checks found. `place` and `other` are addresses of code behind the two accesses, or 0 where the line is known.

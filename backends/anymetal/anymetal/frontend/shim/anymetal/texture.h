@@ -430,10 +430,18 @@ template <class T> ANYMETAL_TEXEL_CALL void store(texels e, vector<T, 4> v, uint
     encode_at<R>(e, p, in_registers<T>(v));
 }
 
+// Whether atomic functions have the format: one component of 32 bits, or two for ulong.
+template <class T> ANYMETAL_PART bool is_atomic(texels e) {
+    return e->format == format_of(metal::is_signed<T>::value ? SINT : UINT, 2, sizeof(T) / 4);
+}
 enum { FETCH_ADD, FETCH_SUB, FETCH_MIN, FETCH_MAX, FETCH_AND, FETCH_OR, FETCH_XOR, EXCHANGE, LOAD, STORE };
 template <class T> ANYMETAL_TEXEL_CALL vector<T, 4> change(texels e, int how, vector<T, 4> v, uint x, uint y, uint z, uint slice) {
     if (!has_texel(e, x, y, z, slice, 0)) {
         ANYMETAL_TELL_FAULT(ANYMETAL_TEXEL, e, uint(how != LOAD), x, y, z, slice, 0);
+        return vector<T, 4>{0, 0, 0, 1};
+    }
+    if (!is_atomic<T>(e)) {
+        ANYMETAL_TELL_FAULT(ANYMETAL_NO_ATOMIC, e, uint(how != LOAD), x, y, z, slice, 0);
         return vector<T, 4>{0, 0, 0, 1};
     }
     T *p = (T *)texel_at(e, x, y, z, slice, 0), old = 0;
@@ -456,6 +464,10 @@ template <class T> ANYMETAL_TEXEL_CALL vector<T, 4> change(texels e, int how, ve
 template <class T> ANYMETAL_TEXEL_CALL bool change_if(texels e, vector<T, 4> *expected, vector<T, 4> v, uint x, uint y, uint z, uint slice) {
     if (!has_texel(e, x, y, z, slice, 0)) {
         ANYMETAL_TELL_FAULT(ANYMETAL_TEXEL, e, 1, x, y, z, slice, 0);
+        return false;
+    }
+    if (!is_atomic<T>(e)) {
+        ANYMETAL_TELL_FAULT(ANYMETAL_NO_ATOMIC, e, 1, x, y, z, slice, 0);
         return false;
     }
     T *p = (T *)texel_at(e, x, y, z, slice, 0), old = (*expected).x;
@@ -757,7 +769,7 @@ template <class T, metal::access A, int D> struct texture {
     static_assert(!(D & SAMPLES) || A == metal::access::read, "a multisampled texture has access::read");
     static_assert(!(D & BUFFER) || A != metal::access::sample, "a texture_buffer is not sampled");
     typedef void anymetal_is_texture;
-    enum { anymetal_kind = D, anymetal_access = int(A), anymetal_code = (is_floating<T> ? sizeof(T) == 2 ? 'h' : 'f' : metal::is_signed<T>::value ? 'i' : 'u') };
+    enum { anymetal_kind = D, anymetal_access = int(A), anymetal_code = (is_floating<T> ? sizeof(T) == 2 ? 'h' : 'f' : metal::is_signed<T>::value ? 'i' : sizeof(T) == 8 ? 'l' : 'u') };
 #ifdef ANYMETAL_STRICT
     ulong anymetal_entry;
 #else
