@@ -84,7 +84,7 @@ class Placement(NamedTuple):
     zero_pad_size: Pair = (0, 0)
 
 
-def _checked(method: int, name: str = "method", kind: str = "PaddingMethod") -> PaddingMethod:
+def _checked(method: object, name: str = "method", kind: str = "PaddingMethod") -> PaddingMethod:
     """Refuse reserved values of the align and size fields; ``kind`` is the name of the class in messages."""
     if isinstance(method, str):
         member = PaddingMethod.like(method) or "SizeSame"
@@ -100,7 +100,7 @@ def _checked(method: int, name: str = "method", kind: str = "PaddingMethod") -> 
     return bits
 
 
-def of_policy(method: int, name: str = "method", kind: str = "PaddingMethod") -> PaddingMethod:
+def of_policy(method: object, name: str = "method", kind: str = "PaddingMethod") -> PaddingMethod:
     """Refuse reserved values and the bit ``Custom``; the names are those of messages."""
     bits = _checked(method, name, kind)
     if bits & PaddingMethod.Custom:

@@ -391,7 +391,7 @@ class Convolution(SlidingKernel):
     strides, dilations : int or pair of int
         Distance of two windows, and of two taps, >= 1.
     offset : int or pair of int
-        Source position of the centre of the first window; an even kernel has one more tap before its centre.
+        Source position of the centre of the first window; an even window has one more tap before its centre.
     groups : int
         Number of groups of channels; depthwise is ``groups`` equal to the number of input channels.
     edge_mode : {"zero", "clamp"}

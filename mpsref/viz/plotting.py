@@ -203,7 +203,7 @@ def _both(y: Location, x: Location) -> Location:
 
 
 def _gradient(problem: PoolingGradient, pixel: Pair) -> list[list[Panel]]:
-    """The result, the zero-inserted gradient under the kernel, N of the windows, and each axis separately."""
+    """The result, the zero-inserted gradient under the window, N of the windows, and each axis separately."""
     lines = [Inserted(problem, axis) for axis in (0, 1)]
     panels = [_gathered(problem, lines, pixel), kernel_over_gradient(lines, pixel)]
     panels[1].note = _sum(problem, pixel)

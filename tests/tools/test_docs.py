@@ -125,6 +125,12 @@ def test_each_class_of_apple_is_two_clicks_away(module):
     assert sorted(linked) == sorted(name for name in module.__all__ if isinstance(getattr(module, name), type))
 
 
+@pytest.mark.parametrize("entry", ["kernel offset", "kernelOffset", "effective offset"])
+def test_the_search_puts_windows_first(entry):
+    """By a main entry of the index: test_search.py searches in a browser."""
+    assert f" <! {entry}>`" in (DOCS / "windows.md").read_text("utf-8")
+
+
 def test_a_module_without_public_names_is_an_error():
     with pytest.raises(ValueError, match=r"mpsref\.kernels\.pools: no public name of mpsref, .* is defined in this"):
         EXPANDED("# Page\n\n```{reference}\nmpsref.kernels.pools\nmpsref.kernels.softmax\n```\n")
