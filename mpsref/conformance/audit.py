@@ -580,7 +580,7 @@ def without_zeros(values: Array, rng: np.random.Generator) -> Array | None:
     replaced. ``None``: there are none.
     """
     zero = values == 0
-    if values.ndim > 1:
+    if values.ndim > 1 and zero.any():
         rows, columns = zero.reshape(len(zero), -1).all(1), zero.reshape(-1, zero.shape[-1]).all(0)
         zero = rows.reshape(-1, *(1,) * (zero.ndim - 1)) | np.broadcast_to(columns, zero.shape)
     if not zero.any():

@@ -471,7 +471,7 @@ def _means_of_taps(problem: AverageForward | AverageGradient, inputs: tuple[Arra
     of the taps inside.
     """
     # Where the factor is no power of 2, three roundings: it, its reciprocal and their product.
-    (bound,) = problem.operation.bounds(problem, *inputs)
+    (bound,) = _plain.get()
     mantissa, _ = math.frexp(math.prod(window.kernel for window in problem.spec.windows))
     return (gamma(3) * bound.magnitude * (mantissa != 0.5),)
 
@@ -595,7 +595,7 @@ TF32 = (1 + 2.0**-11) ** 2 - 1
 )
 def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow both factors of each product to be rounded to 11 bits; the gradient of a bias has no products."""
-    first, *others = problem.operation.bounds(problem, *inputs)
+    first, *others = _plain.get()
     return TF32 * np.asarray(first.magnitude), *(np.zeros_like(one.magnitude) for one in others)
 
 
@@ -608,8 +608,9 @@ def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
 def _underflow(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Products and results below the smallest normal number, 1.2e-38, may be 0 or rounded to a multiple of 1.4e-45."""
     # Each term of a sum may lose the smallest normal number.
-    bounds = problem.operation.bounds(problem, *inputs)
-    return tuple(np.broadcast_to(np.maximum(one.roundings, 1) * FLT_MIN, np.shape(one.magnitude)) for one in bounds)
+    return tuple(
+        np.broadcast_to(np.maximum(one.roundings, 1) * FLT_MIN, np.shape(one.magnitude)) for one in _plain.get()
+    )
 
 
 WINOGRAD = 256
@@ -626,7 +627,7 @@ def _transformed(problem: WeightedProblem, inputs: tuple[Array, ...]) -> Extra:
     """
     # A transform mixes the pixels of an image, or the taps of a pair of channels. Only convolutions of several taps,
     # with strides and dilations of 1, are computed so.
-    first, *others = problem.operation.bounds(problem, *inputs)
+    first, *others = _plain.get()
     spec = problem.spec
     assert isinstance(spec, Convolution | ConvolutionTranspose)
     dilations = spec.dilations if isinstance(spec, Convolution) else (1, 1)
@@ -667,7 +668,8 @@ def _in_float16(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     if isinstance(problem.spec, Arithmetic):  # a scaled subnormal is a factor of other numbers
         scales = [abs(one) for one in (problem.spec.primary_scale, problem.spec.secondary_scale) if one]
         inputs = tuple(abs(one) + 2.0**-14 / min(1.0, *scales) for one in inputs)
-    return tuple(_rounded_to_float16(problem, one) for one in problem.operation.bounds(problem, *inputs))
+        return tuple(_rounded_to_float16(problem, one) for one in problem.operation.bounds(problem, *inputs))
+    return tuple(_rounded_to_float16(problem, one) for one in _plain.get())
 
 
 def _rounded_to_float16(problem: Problem, bound: ErrorBound) -> Array:
@@ -718,6 +720,8 @@ def _neuron_in_float16(neuron: Neuron, inputs: tuple[Array, ...]) -> Extra:
 
 
 _current: ContextVar[tuple[str, ...]] = ContextVar("rules", default=())
+_plain: ContextVar[tuple[ErrorBound, ...]] = ContextVar("bounds")
+"""The bounds that are being widened, without any rule."""
 
 
 def concerning(rules: Sequence[str], operation: OperationKey) -> tuple[str, ...]:
@@ -756,6 +760,7 @@ def left_out(name: str, operation: OperationKey) -> bool:
 
 def widened(problem: Problem, inputs: tuple[Array, ...], bounds: tuple[ErrorBound, ...]) -> tuple[ErrorBound, ...]:
     """Return the bounds of the results, wider where a rule that is applied now allows it."""
+    _plain.set(bounds)
     for name in current(problem.operation):
         extra = RULES[name].extra
         if extra is not None:

@@ -24,6 +24,9 @@ ROUNDINGS = {"products": 0, "sums": 0, "means": 4}
 GAP = 128.0
 """Logits whose distance is a multiple of it have probabilities of 0 and 1, and integers as cross entropy."""
 
+PERIOD = 100_003
+"""How many random integers are drawn before they are repeated: a prime, so that no axis has the same period."""
+
 
 def numbers(given: Any) -> Iterator[Tensor]:
     """Yield the tensors of floating-point or complex numbers in arguments."""
@@ -155,8 +158,8 @@ def _described(one: Any) -> Any:
 def _source(seen: RecordedCall, g: Like, fresh: dict[str, Tensor], generator: torch.Generator) -> Tensor:
     """Return the gradient of the result; no sum of it, or of its products with the input, is small by chance."""
     if seen.again == "balanced":
-        positive = (fresh["x"].detach() > 0).cpu().to(torch.float32)
-        return 2 * positive + torch.randint(-3, 5, g.shape, generator=generator)
+        positive = (fresh["x"].detach() > 0).cpu()
+        return _drawn(range(-3, 5), g.shape, generator).add_(positive, alpha=2)
     if seen.again == "pieces":
         return torch.randint(1, 4, g.shape, generator=generator).to(torch.float32)
     return _integers(g, generator, 3)
@@ -164,8 +167,14 @@ def _source(seen: RecordedCall, g: Like, fresh: dict[str, Tensor], generator: to
 
 def _integers(like: Like, generator: torch.Generator, most: int) -> Tensor:
     """Return integers without 0: no term of a sum may be left out without a change."""
-    found = torch.randint(-most, most, like.shape, generator=generator, dtype=torch.int8)
-    return found.add_(found >= 0).to(torch.float32)
+    return _drawn([n for n in range(-most, most + 1) if n], like.shape, generator)
+
+
+def _drawn(integers: Sequence[int], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Return numbers drawn from some; after ``PERIOD`` of them they are repeated."""
+    size = math.prod(shape)
+    chosen = torch.randint(len(integers), (min(size, PERIOD),), generator=generator)
+    return torch.tensor(integers, dtype=torch.float32)[chosen].repeat(-(-size // PERIOD))[:size].reshape(shape)
 
 
 def _values(seen: RecordedCall, like: Like, generator: torch.Generator) -> Tensor:
@@ -176,7 +185,9 @@ def _values(seen: RecordedCall, like: Like, generator: torch.Generator) -> Tenso
     if kind == "scaled_dot_product_attention" and like.name != "value":
         return torch.randn(like.shape, generator=generator)
     if "max_pool" in kind:  # different numbers, so that no window has its maximum twice
-        return torch.randperm(math.prod(like.shape), generator=generator).to(torch.float32)
+        rank = 1 if "1d" in kind else 2
+        *others, plane = *like.shape[:-rank], math.prod(like.shape[-rank:])
+        return _rows(torch.arange(float(plane)), others, generator).reshape(like.shape)
     if again == "balanced" and like.name == "weight":
         return 1.0 + torch.randint(0, 3, like.shape, generator=generator)
     if again == "balanced" and like.name in ("mean", "variance"):
