@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import types
 
 from mpsref_cpu import _numba
-from mpsref_cpu.compiling import compiled, inlined, internal, intrinsic
+from mpsref_cpu.compiling import compiled, inlined, intrinsic
 
 Memory = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ DONE, FAILED, BUSY = 0, 1, 2
 
 # Indices into the array, in cache lines of eight: counters of many threads are apart from each other and from the job.
 POSTED, ACTIVE, OWNED, BROKEN = 0, 8, 16, 17
-FUNCTION, ARGUMENTS, ROWS, STEP, CHUNKS, HELPERS, YIELD = 24, 25, 26, 27, 28, 29, 30
+FUNCTION, ARGUMENTS, ROWS, STEP, CHUNKS, HELPERS, YIELD, POST = 24, 25, 26, 27, 28, 29, 30, 31
 NEXT = 32
 """Index of the counter of the first share; those of the others follow, each in a cache line of its own."""
 
@@ -58,6 +58,7 @@ def new_pool() -> Memory:
     libraries: Any = ctypes
     yields = libraries.windll.kernel32.SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
     words[YIELD] = ctypes.cast(yields, ctypes.c_void_p).value or 0
+    words[POST] = _numba.address(_post, (words, 0, 0, 0))
     return words
 
 
@@ -185,9 +186,9 @@ def _shares(words):
     return min(_load(words, HELPERS) + 1, SHARES)
 
 
-@internal
-def _post(words, function, packed, rows, step, helpers):
-    """Run a job, whatever its arguments: compiled once for all of them."""
+@compiled
+def _post(function, packed, words, rows, step, helpers):
+    """Run a job, whatever its arguments; raise an exception if a kernel did. It is compiled once for all of them."""
     words[FUNCTION], words[ARGUMENTS], words[ROWS], words[STEP] = function, packed, rows, step
     words[BROKEN] = 0
     _store(words, HELPERS, helpers)
@@ -206,7 +207,19 @@ def _post(words, function, packed, rows, step, helpers):
             _yield(words[YIELD])
     broken = _load(words, BROKEN)
     _store(words, OWNED, 0)
-    return FAILED if broken else DONE
+    if broken:
+        raise MemoryError
+
+
+@intrinsic
+def _posted(typing, post, function, packed, words, rows, step, helpers):
+    """Call :func:`_post` at its address; return DONE or FAILED."""
+    kinds = [types.int64, types.int64, words, types.int64, types.int64, types.int64]
+
+    def generate(context, builder, signature, arguments):
+        return builder.zext(_numba.call(context, builder, arguments[0], kinds, arguments[1:]), I64)
+
+    return types.int64(types.int64, *kinds), generate
 
 
 @compiled
@@ -218,7 +231,7 @@ def run_job(words, kernels, rows, step, helpers, arguments):
     if _exchange(words, OWNED, 1) != 0:
         return BUSY
     function, packed = _job(kernels, arguments)
-    return _post(words, function, packed, rows, step, helpers)
+    return _posted(words[POST], function, packed, words, rows, step, helpers)
 
 
 @compiled

@@ -41,7 +41,7 @@ STRIP = 512
 ROWS = 16
 """Number of strips that are computed at a time."""
 
-BLOCKS, LEAST_PIXELS, MOST_STRIPS = 16, 64, 1024
+BLOCKS, LEAST_PIXELS, MOST_STRIPS = 16, 64, 512
 """Number of blocks of a batch, minimum number of pixels and maximum number of strips of a block. Merging takes time."""
 
 FAR = 64

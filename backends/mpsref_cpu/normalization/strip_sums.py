@@ -11,8 +11,13 @@ import numpy as np
 from mpsref_cpu.activation.functions import slope
 from mpsref_cpu.compiling import inlined
 
-TILE = 512
+TILE = 1024
 """Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
+
+LARGE = 1 << 20
+"""Number of elements of images that come from memory, of which processors prefetch few streams at a time: two strips of
+them are read at once, not eight.
+"""
 
 # Indices are unsigned: for signed ones numba generates a test for negative values.
 
@@ -61,7 +66,7 @@ def add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, s
     strip, end = np.uintp(mean.size), np.uintp(stop)
     for tile in range(np.uintp(0), strip, np.uintp(TILE)):
         a, edge = np.uintp(start), min(tile + np.uintp(TILE), strip)
-        while a + np.uintp(4) * strip <= end:
+        while x.size < LARGE and a + np.uintp(4) * strip <= end:
             b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
             for i in range(tile, edge):
                 m, r, s, t = mean[i], root[i], gamma[i], beta[i]
