@@ -228,6 +228,19 @@ def test_a_rule_for_terms_that_cancel(rule: str, problem: Any, formula: Formula,
     assert (abs(right) * 2.0**-6 > limits[1]).any()
 
 
+def test_bounds_are_computed_once_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case.parse("Convolution.forward:n1h5w5c2,k3x3,co2,out3x3,float32,seed=1")
+    calls = []
+    bounds = Operation.bounds
+    monkeypatch.setattr(Operation, "bounds", lambda *given: calls.append(1) or bounds(*given))
+    inputs = tuple(one.astype(np.float64) for one in case.inputs())
+    with rules.applied(("flushes subnormals", "transformed convolutions", "TF32 convolutions")):
+        (plain,) = case.problem.operation.bounds(case.problem, *inputs)
+        (wide,) = rules.widened(case.problem, inputs, (plain,))
+    assert len(calls) == 1
+    assert (wide.limit > plain.limit).all()
+
+
 def by_product(problem: Any, g: Array, mask: Array) -> Array:
     return g * mask.astype(g.dtype) * problem.spec.scale
 

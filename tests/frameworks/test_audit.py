@@ -1317,3 +1317,35 @@ def test_exit_statuses() -> None:
     assert CliRunner().invoke(app, [*arguments, "--strict"]).exit_code == 3
     found = CliRunner().invoke(app, [*arguments[:-1], "int8"])
     assert "--autocast is 'int8'; it must be bfloat16 or float16" in str(found.exception)
+
+
+# ---- numbers of calls that are made again
+
+
+def test_integers_are_repeated_after_a_prime_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mpsref_torch.auditing import replay  # it imports PyTorch
+
+    monkeypatch.setattr(replay, "PERIOD", 11)
+    with replay.own_random() as generator:
+        found = replay._integers(replay.Like.of("x", torch.zeros(3, 2, 7)), generator, 2)
+        line = found.reshape(-1)
+        assert found.shape == (3, 2, 7)
+        assert found.dtype == torch.float32
+        assert set(line.tolist()) <= {-2, -1, 1, 2}
+        assert torch.equal(line[11:], line[:-11])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("max_pool2d", (2, 3, 4, 5)), ("max_pool2d", (3, 4, 5)), ("max_pool1d", (2, 3, 9))]
+)
+def test_no_window_has_its_maximum_twice(kind: str, shape: tuple[int, ...]) -> None:
+    from mpsref_torch.auditing import replay
+    from mpsref_torch.auditing.layer import Seen
+
+    seen = Seen("", kind, shape, kind=kind)
+    with replay.own_random() as generator:
+        found = replay._values(seen, replay.Like.of("x", torch.zeros(shape)), generator)
+    planes = found.reshape(-1, shape[-1] if kind.endswith("1d") else shape[-1] * shape[-2])
+    assert found.shape == shape
+    assert all(len(plane.unique()) == plane.numel() for plane in planes)
+    assert not torch.equal(planes[0], planes[1])
