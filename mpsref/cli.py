@@ -486,7 +486,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
         of_reasons[row.backend, row.reason.replace(row.operation, "this operation"), not row.cases, each].append(row)
     for rows in of_rules.values():
         if rows[0].rules:
-            console.print(f"under rules: {_named(rows)} on {rows[0].backend}: {', '.join(rows[0].rules)}")
+            console.print(f"allowed differences: {_named(rows)} on {rows[0].backend}: {', '.join(rows[0].rules)}")
     for (_, reason, *_), rows in of_reasons.items():
         if reason:
             refused = f"{sum(row.refused for row in rows)} case(s) of " if rows[0].cases else ""

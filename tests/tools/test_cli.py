@@ -206,7 +206,7 @@ def test_the_report_of_a_check_has_rows_of_what_did_not_pass(monkeypatch):
         "FAILED Alone.forward:[x] on wrong: wrong",
         "  it is [red], not [/]",
         "  mpsref replay 'Alone.forward:[x]' --backend 'wrong'",
-        "under rules: Alone.forward on gpu: some rule",
+        "allowed differences: Alone.forward on gpu: some rule",
         "not run: 28 case(s) of 28 operations on gpu: fast math",
         "not run: 4 operations on gpu: backend 'gpu' does not implement this operation",
         "not run: 2 case(s) of Alone.forward on gpu: no [brackets] here",
