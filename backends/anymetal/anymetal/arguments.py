@@ -97,7 +97,7 @@ def record(known: Parameter, value: Any, what: str, table: Any = None, index: in
         )
     data, pointers, textures = bytearray(known.nbytes * len(rows)), dict[int, Pointer](), dict[int, int]()
     for i, row in enumerate(rows):
-        given = dict(_flat(row))
+        given, of_row = dict(_flat(row)), f"{i}." if len(rows) > 1 else ""
         if given.keys() != known.members.keys():
             wrong = next(iter(given.keys() ^ known.members.keys()))
             problem = "is missing" if wrong in known.members else "is unknown"
@@ -110,10 +110,11 @@ def record(known: Parameter, value: Any, what: str, table: Any = None, index: in
                     if member.image.kind == SAMPLER:
                         data[place_of_one : place_of_one + 8] = table.sampler(one, here)
                     else:
-                        key = f"{index}.{name}" + (f"[{i_th}]" if member.length > 1 else "")
+                        key = f"{index}.{of_row}{name}" + (f"[{i_th}]" if member.length > 1 else "")
                         textures[place_of_one] = table.add(key, member.image, one, here)
             elif member.is_pointer:
-                pointers |= _pointers(member, given[name], place, f"the member `{name}` of {what}")
+                targets = _pointers(member, given[name], place, f"the member `{name}` of {what}")
+                pointers |= {at: one._replace(name=of_row + one.name) for at, one in targets.items()}
             else:
                 number = _value(member, given[name], f"the member `{name}` of {what}")
                 data[place : place + len(number)] = number

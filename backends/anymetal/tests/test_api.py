@@ -137,6 +137,24 @@ MISUSED = {
 }
 
 
+def test_several_structs_with_pointers_to_several_arrays():
+    source = """
+#include <metal_stdlib>
+using namespace metal;
+struct Row { device float *x; float k; texture2d<float> t; };
+kernel void f(device Row *rows [[buffer(0)]], device float *out [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+    out[i] = rows[i].x[0] * rows[i].k + rows[i].t.read(uint2(0)).x;
+    rows[i].x[0] = i;
+}"""
+    x = [np.float32([2]), np.float32([3])]
+    images, out = [np.full((1, 1), v, np.float32) for v in (10, 20)], np.zeros(2, np.float32)
+    rows = [{"x": one, "k": k, "t": image} for one, k, image in zip(x, (4, 5), images, strict=True)]
+    done = anymetal.compile(source)["f"](2, 2, rows, out)
+    assert out.tolist() == [18, 35]
+    assert [one.tolist() for one in x] == [[0], [1]]
+    assert done.changed == {1: 2, "0.0.x": 1, "0.1.x": 1}
+
+
 def test_a_struct_in_a_struct_with_pointers():
     """It is not the one that it is declared in."""
     source = """

@@ -376,7 +376,7 @@ class Reader:
         if (texture := self._texture(record)) and texture.texels:
             name = texture.name or texture.text
             if NUMBERED[record.kind] in ("texel", "coordinate", "filter", "atomic-format"):
-                return name, None, f"`{texture.text}` of {texture.texels} texels"
+                return name, None, f"`{texture.text}` of {texture.texels}"
             return name, at // texture.nbytes, f"the texel {texture.texels.place(at)} of `{texture.text}`"
         if record.buffer == VARIABLES:
             found = [one for one in self.variables if one[0] <= at] or list(self.variables[:1])

@@ -148,7 +148,7 @@ class Texels(NamedTuple):
 
     def __str__(self) -> str:
         sizes = [self.width, self.height, *([self.depth] if self.depth > 1 else [])]
-        return "x".join(map(str, sizes)) + (f" with {self.slices} slices" if self.slices > 1 else "")
+        return "x".join(map(str, sizes)) + " texels" + (f" with {self.slices} slices" if self.slices > 1 else "")
 
 
 class Member(NamedTuple):
