@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mpsref import mps, padding
+from mpsref.mps import graph
 
 M = mps.MPSNNPaddingMethod
 X = np.arange(2 * 7 * 8 * 3, dtype=np.float32).reshape(2, 7, 8, 3)
@@ -124,6 +125,20 @@ def test_a_custom_policy_is_asked_last_and_has_its_way() -> None:
     np.testing.assert_array_equal(y[:2, ..., :3], expected.astype(np.float16))
     assert not y[2].any()
     assert not y[..., 3:].any()
+
+
+def test_a_custom_policy_sees_images_of_zeros_where_there_are_no_pixels() -> None:
+    """When shapes are inferred, of a kernel and of a graph; what a policy writes there, no other sees."""
+    policy = Recording()
+    pool = mps.MPSCNNPoolingAverage(3, 3, padding=policy)
+    node = graph.MPSCNNPoolingAverageNode(graph.MPSNNImageNode("x"), 3, 3, 1, 1, padding_policy=policy)
+    infer = pool.infer_padding, lambda shape: graph.MPSNNGraph(node.result_image).infer_shapes({"x": shape})
+    for inferred in infer:
+        policy.asked = []
+        inferred((3, 7, 8, 3))
+        (image,) = policy.asked[0]
+        np.testing.assert_array_equal(image.array, np.zeros((3, 7, 8, 3), np.float32), strict=True)
+        image.array[...] = 1
 
 
 def test_a_custom_policy_that_leaves_too_little_room_raises_and_changes_nothing() -> None:
