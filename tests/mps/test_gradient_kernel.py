@@ -258,3 +258,15 @@ def test_bad_calls_write_nothing() -> None:
         assert gradient == was
     with pytest.raises(OrderError, match="command_buffer"):
         mps.MPSCNNPoolingAverageGradient(3, 3).encode_batch(g, X, state, command_buffer=buffer)
+
+
+def test_a_destination_is_written_with_the_properties_that_another_state_has_set() -> None:
+    """Not with the clip rectangle of the state of the encode, which has configured nothing."""
+    x = np.random.default_rng(0).standard_normal((1, 4, 4, 2)).astype(np.float32)
+    gradient, out = mps.MPSCNNNeuronGradient(mps.MPSNNNeuronDescriptor("relu")), np.empty_like(x)
+    y, state = mps.MPSCNNNeuronReLU().encode(x, return_state=True)
+    clipped = mps.MPSCNNNeuronReLU(clip_rect=((1, 1, 0), (2, 2, 1)))
+    _, other = clipped.encode(x, destination_size=(4, 4), return_state=True)
+    dx = gradient.encode(y, x, state)
+    gradient.encode(y, x, other, out)
+    np.testing.assert_array_equal(out, dx)

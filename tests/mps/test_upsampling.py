@@ -81,3 +81,10 @@ def test_shapes_and_states_that_do_not_fit() -> None:
         up.encode(x, np.empty((1, 8, 7, 1), F32))
     with pytest.raises(ValueError, match=r"gradient_state was left by UpsamplingNearest\(scale=\(2, 2\)\)"):
         mps.MPSCNNUpsamplingNearestGradient(4, 2).encode(y, x, state)
+
+
+def test_a_source_gradient_of_another_size_is_named() -> None:
+    gradient, x = mps.MPSCNNUpsamplingNearestGradient(2, 2), np.zeros((1, 2, 2, 1), np.float32)
+    for state in (None, mps.MPSCNNUpsamplingNearest(2, 2).encode(x, return_state=True)[1]):
+        with pytest.raises(ShapeError, match=r"source_gradient has shape \(1, 4, 3, 1\); the result .* \(1, 4, 4, 1\)"):
+            gradient.encode(np.ones((1, 4, 3, 1), np.float32), x, state)

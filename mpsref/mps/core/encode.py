@@ -222,6 +222,11 @@ class ImageKernel(MPSKernel):
             return SourceProperties._make(_READERS[self.prefixes[k]](values))
         return SourceProperties._make(values[name][k] for name in SourceProperties._fields)
 
+    def _of_source(self, k: int, name: str) -> Any:
+        """Return one of the :meth:`_source_properties`."""
+        value = vars(self)[self.prefixes[k] + name] if self.prefixes else vars(self)[name]
+        return value if self.prefixes else value[k]
+
     def _assign_to_source(self, k: int, **values: object) -> None:
         """Set properties of one source like :meth:`_assign`; without prefixes they are tuples."""
         if self.prefixes:
@@ -235,7 +240,8 @@ class ImageKernel(MPSKernel):
         read = []
         for k, source in enumerate(sources):
             name = self._property_name(k, "source_feature_channel_offset")
-            *_, first, limit = self._source_properties(k)
+            first = self._of_source(k, "source_feature_channel_offset")
+            limit = self._of_source(k, "source_feature_channel_max_count")
             needed = self._channels_needed
             if needed:
                 limit = needed[k] if limit is None else min(limit, needed[k])
@@ -244,7 +250,7 @@ class ImageKernel(MPSKernel):
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         """Return the shape of a new destination."""
-        z, number = self._source_properties(0).offset.z, sources[0].array.shape[0]
+        z, number = self._of_source(0, "offset").z, sources[0].array.shape[0]
         if z > number:
             name = self._property_name(0, "offset")
             raise ValueError(f"{name}.z is {z}; it must be <= {number}, the number of images of {sources[0].name}")
@@ -262,7 +268,7 @@ class ImageKernel(MPSKernel):
         depth = count(region.images)
         indices: list[Index] = []
         for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
-            z = self._source_properties(k).offset.z
+            z = self._of_source(k, "offset").z
             images = images_read(source.name, self._property_name(k, "offset"), source.array.shape, z, depth)
             rows, columns = self._crops[k] if k < len(self._crops) else (WHOLE, WHOLE)
             indices.append((images, rows, columns, read))

@@ -23,7 +23,7 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResul
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property, constructed, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, differ, one_state
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, SourceProperties, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -295,7 +295,7 @@ class WindowedGradient(MPSCNNGradientKernel):
             primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _parts_read
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
-        y_window, x_window = self._source_properties(1)._replace(offset=forward.offset).windows
+        y_window, x_window = SourceProperties(forward.offset, *self._source_properties(1)[1:]).windows
         return {
             **known,
             "primary_offset": primary_offset,
