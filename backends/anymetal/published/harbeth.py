@@ -37,7 +37,7 @@ class Harbeth(Collection):
         height, width, _ = images[0].shape
         out = blank((height, width, 4), np.float16)
         file = next(folder.rglob(f"{FILES_OF.get(kernel, kernel)}.metal"), folder / kernel)
-        given = {name: np.array(value, np.float32).reshape(-1) for name, value in numbers.items()}
+        given: dict[str, Any] = {name: np.array(value, np.float32).reshape(-1) for name, value in numbers.items()}
         self.launch(file, kernel, (width, height, 1), GROUP, whole=False, textures=[out, *images], **given)
         return out
 
@@ -55,12 +55,12 @@ def with_alpha(color: Array, x: Array) -> Array:
     return np.concatenate([np.broadcast_to(color, (*x.shape[:2], 3)), x[..., 3:]], -1)
 
 
-def luma(x: Array) -> Array:
+def luma(x: Array) -> Any:
     """Return the luminance."""
     return (x[..., :3] @ LUMINANCE)[..., None]
 
 
-def mixed(x: Array, y: Array, part: float) -> Array:
+def mixed(x: Array, y: Array, part: Any) -> Any:
     """Return a part of one image, and the rest of another."""
     return x * (1 - part) + y * part
 
@@ -164,7 +164,7 @@ FILTERS: Mapping[str, tuple[Numbers, Formula]] = {
 }  # fmt: skip
 
 
-def over(x: Array, y: Array) -> Array:
+def over(x: Array, y: Array) -> Any:
     """Return what both images show outside of each other."""
     return y * (1 - x[..., 3:]) + x * (1 - y[..., 3:])
 
@@ -188,7 +188,7 @@ def pixels(draw: Draw) -> Array:
     return (np.random.default_rng(seed).integers(0, 65, (height, width, 4)) / 64).astype(np.float16)
 
 
-def between(x: Array) -> Array:
+def between(x: Array) -> Any:
     """Return linear samples at the upper left corners of pixels: the means of four of them."""
     above = np.concatenate([x[:1], x[:-1]])
     rows = x + above

@@ -10,7 +10,11 @@ import numpy as np
 
 from published.collection import Array, Case, Collection, Compared, Draw, blank
 
-CONSTANTS = {"deviceSupportsNonuniformThreadgroups": True, "multiplierFC": 0.5, "halfSizedCbCr": False}
+CONSTANTS: dict[int | str, Any] = {
+    "deviceSupportsNonuniformThreadgroups": True,
+    "multiplierFC": 0.5,
+    "halfSizedCbCr": False,
+}
 
 
 class MetalTools(Collection):
@@ -29,7 +33,7 @@ class MetalTools(Collection):
         out = blank(images[0].shape)
         folder = kernel[0].upper() + kernel[1:]
         source = self.marker_file.parents[1] / folder / f"{folder}.metal"
-        given = {
+        given: dict[str, Any] = {
             name: np.float32(value) if np.ndim(value) == 0 else np.array(value, np.float32)
             for name, value in values.items()
         }
@@ -38,13 +42,13 @@ class MetalTools(Collection):
         return out
 
 
-def mixed(x: Array, y: Array, part: Any) -> Array:
+def mixed(x: Array, y: Array, part: Any) -> Any:
     """Return a part of one image, and the rest of another."""
     return x * (1 - part) + y * part
 
 
 COLOR = [0.25, 0.5, 0.75, 1.0]
-KERNELS: Mapping[str, tuple[int, Mapping[str, Any], Callable[..., Array]]] = {
+KERNELS: Mapping[str, tuple[int, Mapping[str, Any], Callable[..., Any]]] = {
     "textureMultiplyAdd": (2, {}, lambda x, y: x + y * CONSTANTS["multiplierFC"]),
     "textureMaskedMix": (3, {}, lambda x, y, mask: mixed(x, y, mask[..., :1])),
     "textureWeightedMix": (2, {"weight": 0.25}, lambda x, y, weight: mixed(x, y, weight)),
