@@ -201,7 +201,8 @@ def _field(form: Element, control: Control) -> None:
     if control.is_default is not None:
         label, name = add(group, "label", class_="default"), f"{control.name}_default"
         checked = {"checked": "checked"} if control.is_default else {}
-        add(label, "input", type="checkbox", name=name, **checked).tail = " default"
+        described = {"aria_label": f"{control.label} default", **checked}
+        add(label, "input", type="checkbox", name=name, **described).tail = " default"
     for name, value in control.values.items():
         axis = name.removeprefix(control.name).strip("_")
         label = add(group, "label", axis, aria_label=f"{control.label} {axis}".strip())

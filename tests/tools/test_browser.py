@@ -406,3 +406,4 @@ def test_every_control_has_a_name(page):
         ".filter(field => !field.labels?.length && !field.ariaLabel && !field.textContent.trim()).length"
     )
     assert unnamed == 0
+    assert page.get_by_role("checkbox", name="kernel offset default").count() == 1
