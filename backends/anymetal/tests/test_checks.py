@@ -928,3 +928,16 @@ def test_accesses_that_the_compiler_merges_have_columns(body, at):
         anymetal.compile(source)["f"](4, 4, np.ones(4, np.float32), np.zeros(4, np.float32), 4)
     (found,) = caught.value.findings
     assert (found.kind, found.place.column) == ("out-of-bounds", body.index(at) + 1)
+
+
+@pytest.mark.parametrize(("largest", "lines"), [(20_000, [5, 10]), (50, [10])])
+def test_lines_of_a_very_large_function_are_not_counted(monkeypatch, largest, lines):
+    monkeypatch.setattr("anymetal.frontend.rewrites.LARGE", largest)
+    source = (
+        f"#include <metal_stdlib>\nusing namespace metal;\nstatic int many(device int *y, int i) {{ int s = {largest}; "
+        f"{'s += i * 3; ' * 20} if (i > 9)\n\ny[i] = 7;\nreturn s; }}\n"
+        "kernel void f(device int *y, uint i [[thread_position_in_grid]]) {\n"
+        "y[i] = many(y, i);\nif (i > 9)\ny[i] = 1;\n}\n"
+    )
+    done = anymetal.compile(source)["f"](4, 4, np.zeros(4, np.int32))
+    assert [one.line for one in done.unreached] == lines

@@ -38,7 +38,7 @@
 #ifdef ANYMETAL_CUDA
 #define ANYMETAL_LARGE
 #else
-#define ANYMETAL_LARGE __attribute__((optnone, noinline))
+#define ANYMETAL_LARGE __attribute__((optnone, noinline, no_sanitize("coverage")))
 #endif
 
 // A loop over components: -O1 alone unrolls none.
