@@ -65,7 +65,7 @@ def mixed(x: Array, y: Array, part: Any) -> Any:
     return x * (1 - part) + y * part
 
 
-def gray(x: Array, value: Array, intensity: float) -> Array:
+def gray(x: Array, value: Array, intensity: float) -> Any:
     """Return an image mixed with a gray one."""
     return mixed(x, np.concatenate([value[..., None].repeat(3, -1), np.ones_like(x[..., 3:])], -1), intensity)
 
@@ -101,7 +101,7 @@ def hazy(x: Array, hazeDistance: float, slope: float) -> Array:
     return (x - part) / (1 - part)
 
 
-def matrix(x: Array, intensity: float, colorMatrix: Any, **offsets: float) -> Array:
+def matrix(x: Array, intensity: float, colorMatrix: Any, **offsets: float) -> Any:
     """Return an image whose color is multiplied by a matrix."""
     y = x @ np.reshape(colorMatrix, (4, 4)).T + np.array(list(offsets.values()))
     return mixed(x, y, intensity)
