@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def few(values: Sequence[Any], number: int) -> list[Any]:
     """Return the values of a parametrized test, of which only the first ones run by default: the others are slow."""
     rows = (one if type(one) is tuple else (one,) for one in values)
     return [pytest.param(*row, marks=[pytest.mark.slow] * (i >= number)) for i, row in enumerate(rows)]
+
+
+def examples(number: int) -> settings:
+    """Return the settings of a test with that many random examples; with a fourth of them unless slow tests run."""
+    return settings(max_examples=number if SLOW[0] else max(5, number // 4), deadline=None)
+
+
+SLOW = [True]
+"""Whether tests marked slow run, which the options of pytest say."""
 
 
 def python_path(*first: Path) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 import mpsref
+import tests
 from anymetal_fixtures import empty_cache, interruptible, rare_collections
 from mpsref.conformance import checker
 from mpsref.conformance.case import Case
@@ -26,6 +27,11 @@ AVAILABLE = [
 ]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """See :func:`tests.examples`."""
+    tests.SLOW[0] = config.option.markexpr != "not slow"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def known_failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep failures of this run out of the folder of the user."""
@@ -41,24 +47,14 @@ def backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
-SLOW_ON_CPU = [pytest.param(name, marks=[pytest.mark.slow] if name == "cpu" else []) for name in AVAILABLE]
-
-
-@pytest.fixture(scope="session", params=SLOW_ON_CPU)
-def half_backend(request: pytest.FixtureRequest) -> str:
-    """As ``backend``, for float16: slow on the cpu backend, which compiles each operation again for it."""
-    name: str = request.param
-    return name
-
-
 SLOW_WHERE_COMPILED = [
     pytest.param(name, marks=[] if name.startswith("reference") else [pytest.mark.slow]) for name in AVAILABLE
 ]
 
 
 @pytest.fixture(scope="session", params=SLOW_WHERE_COMPILED)
-def encoding_backend(request: pytest.FixtureRequest) -> str:
-    """As ``backend``, for encodes, which run the operations that other tests compare: slow where each is compiled."""
+def seldom_compiled(request: pytest.FixtureRequest) -> str:
+    """As ``backend``, where other tests compare the same operations, or most of them: slow where each is compiled."""
     name: str = request.param
     return name
 

@@ -56,6 +56,10 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...], int, tuple[int, int]]] = {
 }
 
 
+layers = pytest.mark.parametrize("layer", few(sorted(LAYERS, key=lambda name: "depthwise," in name), 21))
+"""Each path; those of special depthwise layers, which take as long to compile as all others, are slow."""
+
+
 def problem_of(layer: str, method: str, spec: Any = None) -> Problem:
     own, shape, channels, size = LAYERS[layer]
     problem: Problem = own.problems[method](spec or own, shape, channels, size)
@@ -86,7 +90,7 @@ def set_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("layer", LAYERS)
+@layers
 def test_every_path_is_exact_on_integers_and_stays_within_its_memory(layer: str, method: str) -> None:
     problem = problem_of(layer, method)
     values = integers(problem)
@@ -109,7 +113,7 @@ def test_float16_is_storage_alone(layer: str, method: str) -> None:
 
 @pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float16")], ids="-".join)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("layer", few(["few channels", "depthwise", "transposed", "fully connected, few images"], 2))
+@pytest.mark.parametrize("layer", few(["few channels", "transposed", "depthwise", "fully connected, few images"], 2))
 def test_operands_may_have_different_dtypes(layer: str, method: str, dtypes: tuple[str, str]) -> None:
     problem = problem_of(layer, method)
     assert_exact(problem, [v.astype(dtype) for v, dtype in zip(integers(problem), dtypes, strict=True)])
@@ -139,7 +143,7 @@ def test_biases_and_neurons(layer: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("layer", LAYERS)
+@layers
 def test_bits_do_not_depend_on_the_number_of_threads(
     layer: str, method: str, set_threads: Callable[[int], None]
 ) -> None:

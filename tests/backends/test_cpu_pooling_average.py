@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import Adam, PoolingAverage, registry
@@ -20,6 +20,7 @@ from mpsref_cpu import backend
 from mpsref_cpu.half import in_float32
 from mpsref_cpu.pooling.pooling_average import _plan
 from mpsref_cpu.threads import as_storage
+from tests import examples
 
 OPERATIONS = [registry.Operation(PoolingAverage, method) for method in ("forward", "gradient")]
 FAR = 2**60
@@ -33,7 +34,7 @@ def agree(case: Case) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
 def test_random_problems(operation: registry.Operation) -> None:
-    @settings(max_examples=150, deadline=None, print_blob=True)
+    @examples(150)
     @given(cases(operation))
     def check(case: Case) -> None:
         agree(case)
@@ -61,7 +62,7 @@ def wide_cases(draw: st.DrawFn) -> Case:
     return Case(spec.problems[method](spec, shape, size), dtype, family, draw(st.integers(0, 999)))
 
 
-@settings(max_examples=150, deadline=None, print_blob=True)
+@examples(150)
 @given(wide_cases())
 def test_wide_rows(case: Case) -> None:
     agree(case)
@@ -103,7 +104,7 @@ def test_long_sums_lose_nothing(size: int) -> None:
 NAN, INFINITY = float("nan"), float("inf")
 
 
-@settings(max_examples=150, deadline=None, print_blob=True)
+@examples(150)
 @given(
     wide_cases(),
     st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from([NAN, INFINITY, -INFINITY])), min_size=1, max_size=6),

@@ -46,7 +46,7 @@ ON_DEVICE = [
 ]
 
 
-@pytest.mark.parametrize("operation", few(ON_DEVICE, 2), ids=str)
+@pytest.mark.parametrize("operation", few(ON_DEVICE, 1), ids=str)
 def test_operations_on_the_device(fake_cuda, operation):
     """With inputs and results on the device, and with NumPy arrays."""
     host = mpsref_metal.backend_on("metal:cuda", cuda)

@@ -50,7 +50,7 @@ def named(name: str) -> Operation:
 OPERATIONS = [Operation(*key) for key in simple.backend.implementations]
 
 
-@pytest.mark.parametrize("operation", few(OPERATIONS[::2] + OPERATIONS[1::2], 10), ids=str)
+@pytest.mark.parametrize("operation", few(OPERATIONS[::2] + OPERATIONS[1::2], 6), ids=str)
 def test_agrees_with_the_reference(operation: Operation) -> None:
     report = check([simple.backend], [operation], number=12)
     assert not report.failures, report.failures[-1].message

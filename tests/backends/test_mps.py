@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,29 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
         yield made
 
 
+@pytest.fixture
+def few_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out layers whose arrays have thousands of slices: the fake checks each message to each of them."""
+    layers = checker.layer_cases
+    short = lambda case: all(prod(shape[::3]) < 1000 for shape in case.problem.input_shapes.values())  # noqa: E731
+    monkeypatch.setattr(checker, "layer_cases", lambda operation: [one for one in layers(operation) if short(one[1])])
+
+
 def check(name: str, number: int = 6, backend: mpsref.Backend = BACKEND) -> Any:
     (row,) = check_operation(operation_named(name), [backend], number)
     return row
 
 
+@pytest.mark.usefixtures("few_slices")
 @pytest.mark.parametrize("name", few([*RUNS][::3] + [*RUNS][1::3] + [*RUNS][2::3], 24))
 def test_operation(name: str) -> None:
+    row = check(name)
+    assert row.status == "passed", row.failures[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_layers_of_any_size(name: str) -> None:
     row = check(name)
     assert row.status == "passed", row.failures[-1]
 
@@ -141,6 +158,7 @@ MISTAKES: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.usefixtures("few_slices")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_fails(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, module, attribute, wrong = MISTAKES[mistake]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import PoolingAverage, ShapeError, UnsupportedError, registry
@@ -17,6 +17,7 @@ from mpsref.arguments import arrays
 from mpsref.conformance import checker
 from mpsref.conformance.case import DATA_FAMILIES, Case, operation_named, operations
 from mpsref.registry import Operation
+from tests import examples
 
 GRADIENT = PoolingAverage.problems["gradient"]
 FORWARD = PoolingAverage.problems["forward"]
@@ -56,7 +57,7 @@ def test_examples(text: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(data=st.data())
 def test_printing_and_parsing_are_inverse(operation: Operation, data: st.DataObject) -> None:
     case = data.draw(checker.cases(operation, ("float16", "float32")))
@@ -191,7 +192,7 @@ def test_operation_named() -> None:
         operation_named("nothing")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(at=st.integers(0, 200), remove=st.integers(0, 3), insert=st.text("0123456789-x,:+=.knhwcspgozi ", max_size=3))
 def test_a_damaged_string_is_a_case_or_a_value_error(at: int, remove: int, insert: str) -> None:
     text = str(EVERYTHING)

@@ -179,14 +179,14 @@ def shared(case: Case, backend: Backend) -> set[str]:
     return of_backend & called(lambda: third.operation.results(third, *numbers))
 
 
-@pytest.mark.parametrize("name", ["cpu", pytest.param("metal:clang", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "number"), few([("cpu", 2), ("cpu", 8), ("metal:clang", 8)], 1))
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
-def test_every_shared_function_has_a_mistake_or_a_reason(operation: registry.Operation, name: str) -> None:
-    """What a backend and the reference call, in worked examples and in random cases."""
+def test_every_shared_function_has_a_mistake_or_a_reason(operation: registry.Operation, name: str, number: int) -> None:
+    """What a backend and the reference call, in worked examples and in a number of random cases."""
     backend = registry.get_backend(name)
     if reason := backend.unavailable() or backend.lacks(operation):
         pytest.skip(reason)
-    cases = [*worked.cases(operation), *list(checker.random_cases(operation, ("float32",), 8, 0))]
+    cases = [*worked.cases(operation), *list(checker.random_cases(operation, ("float32",), number, 0))]
     found: set[str] = set()
     for case in cases:
         registry.run(case.problem, *case.inputs(), backend=backend)  # compiles

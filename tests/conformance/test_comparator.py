@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
@@ -14,6 +14,7 @@ from mpsref.conformance import comparator
 from mpsref.conformance.comparator import Mismatch, check
 from mpsref.conformance.families import pooling
 from mpsref.kernels.reference import ErrorBound, gamma
+from tests import examples
 from tests.kernels import oracle_pooling as oracle
 
 SHAPE = (1, 2, 2, 3)
@@ -239,7 +240,7 @@ def test_float16_sums_do_not(n: int) -> None:
 
 @pytest.mark.parametrize("method", ["forward", "gradient"])
 def test_terms_are_counted_as_brute_force_counts(method: str) -> None:
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(problem=pooling.problems(PoolingAverage, method))
     def agree(problem: Any) -> None:
         (shape,) = problem.input_shapes.values()

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.families import pooling
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
+from tests import examples
 from tests.kernels import oracle_pooling as oracle
 
 
@@ -39,7 +40,7 @@ def is_power_of_two(n: int) -> bool:
 def test_equality_is_demanded_where_float32_rounds_nothing(method: str) -> None:
     """Sums of integers over powers of two are multiples of 1 / the largest divisor, and exact up to 2**24 of these."""
 
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(problem=pooling.problems(PoolingAverage, method), power=st.integers(0, 26))
     def agree(problem: Any, power: int) -> None:
         if method == "gradient":

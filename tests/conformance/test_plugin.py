@@ -26,7 +26,7 @@ backend = mpsref.Backend("mine", {{(mpsref.PoolingAverage, "forward"): forward}}
 def _pytest(folder, error=""):
     (folder / "my_backend.py").write_text(BACKEND.format(error=error))
     (folder / "test_mine.py").write_text(THREE_LINES)
-    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "--mpsref-cases=25", "--mpsref-seed=3"]
+    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "--mpsref-cases=10", "--mpsref-seed=3"]
     plugin = ["-p", "mpsref.conformance.pytest_plugin"] if _not_installed() else []
     return subprocess.run(
         [*command, *plugin, "test_mine.py", "-k", "Pooling"], cwd=folder, capture_output=True, text=True, timeout=300

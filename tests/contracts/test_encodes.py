@@ -133,13 +133,13 @@ def check_dtype(kind: type[Any], dtype: Any, backend: str, rtol: float) -> None:
 
 
 @every_kernel
-def test_float32_images(kind: type[Any], encoding_backend: str) -> None:
-    check_dtype(kind, np.float32, encoding_backend, 1e-4)
+def test_float32_images(kind: type[Any], seldom_compiled: str) -> None:
+    check_dtype(kind, np.float32, seldom_compiled, 1e-4)
 
 
 @every_kernel
-def test_float16_images(kind: type[Any], encoding_backend: str) -> None:
-    check_dtype(kind, np.float16, encoding_backend, 2e-2)
+def test_float16_images(kind: type[Any], seldom_compiled: str) -> None:
+    check_dtype(kind, np.float16, seldom_compiled, 2e-2)
 
 
 @every_kernel

@@ -213,7 +213,7 @@ def test_a_problem_with_arrays_of_other_shapes_does_not_reach_a_backend(operatio
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("name", [name for name in AVAILABLE if name not in registry.BUILT_IN])
+@pytest.mark.parametrize("name", few([name for name in AVAILABLE if name not in registry.BUILT_IN], 1))
 def test_nothing_is_read_outside_of_the_arrays(name: str) -> None:
     """In a process whose arrays end at pages that cannot be read; before them are NaN."""
     runner = checker.isolated_runner(registry.get_backend(name), Limits(), discovered=False)
@@ -351,8 +351,8 @@ def images_of(operation: Operation) -> list[str]:
 
 
 @every_operation
-def test_float16(half_backend: str, operation: Operation) -> None:
-    check_dtypes(half_backend, operation, images_of(operation))
+def test_float16(seldom_compiled: str, operation: Operation) -> None:
+    check_dtypes(seldom_compiled, operation, images_of(operation))
 
 
 @pytest.mark.slow  # compiles each operation again

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
@@ -14,6 +14,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance import layers
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.strategies import pairs
+from tests import examples
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -47,7 +48,7 @@ def close(actual: Array, expected: Array) -> None:
 
 
 @given(convolutions(), pairs(1, 6), st.integers(0, 99))
-@settings(max_examples=15)
+@examples(15)
 def test_clamp_is_replicated_padding(
     drawn: tuple[Convolution, tuple[int, ...], int], size: tuple[int, int], seed: int
 ) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from mpsref.geometry import Window
+from tests import examples
 
-thorough = settings(max_examples=200, deadline=None)
+thorough = examples(200)
 
 HUGE = 2**62
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, Neuron
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.strategies import pairs
 from mpsref.kernels.convolution_transpose import exchanged
+from tests import examples
 
 F32 = np.float32
 RGB = (1, 10, 100)
@@ -102,7 +103,7 @@ def transposes(draw: st.DrawFn) -> tuple[ConvolutionTranspose, tuple[int, ...], 
 
 
 @given(transposes(), pairs(1, 9))
-@settings(max_examples=40)
+@examples(40)
 def test_it_is_the_data_gradient_of_a_convolution(drawn: Any, size: tuple[int, int]) -> None:
     """With weights exchanged; its own data gradient is that convolution's forward pass, its weights' that one's."""
     spec, shape, outputs = drawn

@@ -8,11 +8,12 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import CrossChannelNormalization
 from mpsref.arguments.arrays import Array
+from tests import examples
 from tests.kernels import oracle_normalization as oracle
 from tests.kernels.oracle_normalization import noise
 
@@ -74,7 +75,7 @@ norms = st.builds(
 shapes = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 8))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(norm=norms, shape=shapes, dtype=st.sampled_from(["float16", "float32"]))
 def test_forward_is_the_brute_force(norm: Any, shape: tuple[int, ...], dtype: str) -> None:
     x = noise(shape, 0, dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import GroupNormalization, InstanceNormalization, registry
@@ -14,6 +14,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 from mpsref.kernels.normalization import FLT_MIN
+from tests import examples
 from tests.kernels import oracle_normalization as oracle
 from tests.kernels.oracle_normalization import noise
 
@@ -75,7 +76,7 @@ def test_no_gamma_is_1_and_no_beta_is_0(backend: str) -> None:
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(shape=shapes, groups=st.integers(1, 3), size=st.integers(1, 3), dtype=st.sampled_from(["float16", "float32"]))
 def test_forward_is_the_brute_force(shape: Any, groups: int, size: int, dtype: str) -> None:
     channels = groups * size

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, neuron_codec, slope, value
+from tests import examples
 
 BACKENDS = ("reference", "cpu", "metal:clang")
 X = np.array([-3, -1, -0.5, 0, 0.5, 1, 3])
@@ -227,7 +228,7 @@ def test_no_warning_for_finite_values(neuron: Neuron) -> None:
         neuron.gradient(x, x)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_specs_print_and_tokens_read_back(data: st.DataObject) -> None:
     number = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import LocalContrastNormalization, SpatialNormalization
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedNormalization
+from tests import examples
 from tests.kernels import oracle_normalization as oracle
 from tests.kernels.oracle_normalization import noise
 
@@ -135,7 +136,7 @@ def calls(draw: st.DrawFn) -> tuple[Any, tuple[int, int], Array, Array]:
     return norm, size, noise((n, height, width, channels), 0, dtype), noise((n, *size, channels), 1, dtype)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(calls())
 def test_forward_is_the_brute_force(call: Any) -> None:
     norm, size, x, _ = call

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import Pad, ShapeError
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pad import EDGES, mapped
+from tests import examples
 
 F32 = np.float32
 NUMPY: dict[str, dict[str, Any]] = {
@@ -67,7 +68,7 @@ sizes = st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4))
 
 
 @given(sizes, sizes, st.tuples(*[st.integers(1, 5)] * 3), st.sampled_from(EDGES))
-@settings(max_examples=60)
+@examples(60)
 def test_numpy(before: Any, after: Any, shape: Any, edge_mode: Any) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (2, *shape)).astype(F32)
     widths = ((0, 0), *zip(before, after, strict=True))

@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.arguments.arrays import Array
+from tests import examples
 from tests.kernels import oracle_pooling as oracle
 from tests.kernels.oracle_pooling import calls, dtypes, images, pools, quarters, sizes
 
 every_pool = pytest.mark.parametrize("kind", [PoolingAverage, PoolingMax, PoolingL2Norm])
-thorough = settings(max_examples=60, deadline=None)
+thorough = examples(60)
 
 
 def pixels(kind: Any, shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:

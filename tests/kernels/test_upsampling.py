@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import ShapeError, UpsamplingBilinear, UpsamplingNearest
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling
+from tests import examples
 
 F32 = np.float32
 
@@ -120,7 +121,7 @@ def test_pytorch_without_alignment(backend: str, edge_mode: Any, padding_mode: s
     st.integers(1, 9), st.integers(1, 24), st.integers(0, 12), st.integers(1, 24), st.sampled_from(["zero", "clamp"]),
     st.booleans(),
 )  # fmt: skip
-@settings(max_examples=150)
+@examples(150)
 def test_tables_say_what_the_definition_says(
     length: int, outputs: int, numerator: int, denominator: int, edge: Any, nearest: bool
 ) -> None:

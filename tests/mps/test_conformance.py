@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
+from tests import examples
 
 AVERAGE, MAX, NORM, DILATED = "average", "max", "norm", "dilated"
 FORWARD: dict[str, Any] = {
@@ -170,7 +171,7 @@ FAMILIES = [(AVERAGE,), (MAX, DILATED), (NORM,)]
 @pytest.mark.parametrize("kinds", FAMILIES, ids="-".join)
 def test_a_configured_gradient_is_the_adjoint_of_the_forward_pass(kinds: tuple[str, ...]) -> None:
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(passes(kinds), st.data())
     def check(one: Pass, data: st.DataObject) -> None:
         y, state = run(one)
@@ -197,7 +198,7 @@ def test_a_configured_gradient_is_the_adjoint_of_the_forward_pass(kinds: tuple[s
     check()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(passes((AVERAGE,), pixels=4, channels=5), st.data())
 def test_the_adjoint_is_the_transposed_matrix(one: Pass, data: st.DataObject) -> None:
     """Column j of the matrix is what the forward kernel makes of the j-th unit image."""
@@ -260,7 +261,7 @@ def represented(offset: int, size: int, dilation: int, kernel_offset: int) -> in
 @pytest.mark.parametrize("kinds", FAMILIES, ids="-".join)
 def test_by_hand_a_gradient_does_what_its_properties_say(kinds: tuple[str, ...]) -> None:
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(manual_passes(kinds))
     def check(one: Manual) -> None:
         kernel, numbers = one.gradient, one.numbers

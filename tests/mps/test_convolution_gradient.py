@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import mps
 from mpsref.errors import NotSynchronizedError, ShapeError, UnsupportedError
+from tests import examples
 from tests.mps.convolution_layers import EXAMPLES, RandomLayer, layer, numbers, row, sums
 
 OPTION = mps.MPSCNNConvolutionGradientOption
@@ -113,7 +114,7 @@ def test_the_option_without_data_returns_none_for_every_kind_of_image() -> None:
     assert sums(state)[0].ravel().tolist() == [32, 44, 20]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_a_state_makes_the_gradients_the_derivatives(seed: int) -> None:
     """<g, A x> = <A^T g, x> and <dw, w> = <g, A x> with all integers: nothing may differ."""

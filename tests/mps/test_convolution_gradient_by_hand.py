@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mpsref
 from mpsref import mps, registry
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
+from tests import examples
 from tests.mps.convolution_layers import EXAMPLES, layer, row, sums
 
 E1 = EXAMPLES["E1"]
@@ -31,7 +32,7 @@ def mps_form(kernel: int, stride: int, dilation: int, e: int, w: Any, g: Any, n:
     return result
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(
     kernel=st.integers(1, 4), stride=st.integers(1, 3), dilation=st.integers(1, 3), primary=st.integers(-3, 3),
     kernel_offset=st.integers(-6, 6), secondary=st.integers(-4, 4), length=st.integers(1, 8), outputs=st.integers(1, 5),

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, ShapeError
+from tests import examples
 from tests.kernels.test_convolution_transpose import LINES
 from tests.mps.convolution_layers import PlainSource, RandomLayer, numbers, row, sums
 
@@ -87,7 +88,7 @@ def exchanged(weights: Array, groups: int) -> Array:
     return grouped.transpose(0, 4, 2, 3, 1).reshape(groups * per_group, height, width, out // groups)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)), stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     offset=st.tuples(st.integers(-3, 5), st.integers(-3, 5)), size=st.tuples(st.integers(1, 6), st.integers(1, 6)),
@@ -171,7 +172,7 @@ def test_a_pair_that_does_not_fit() -> None:
     np.testing.assert_array_equal(again, into)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.integers(0, 2**32))
 def test_gradients_are_the_derivatives(seed: int) -> None:
     case = RandomLayer(seed, False, (-2, 2), kernel_offset_x=(-4, 4), kernel_offset_y=(-4, 4))

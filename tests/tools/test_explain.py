@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mpsref
@@ -15,6 +15,7 @@ from mpsref import registry
 from mpsref.conformance.case import Case
 from mpsref.conformance.families import pooling
 from mpsref.viz.explain import explain
+from tests import examples
 
 
 def _explain(case):
@@ -78,7 +79,7 @@ def test_windows_outside_the_image_read_its_edge_with_clamp():
 
 @pytest.mark.parametrize("edge_mode", ["zero", "clamp"])
 @pytest.mark.parametrize("kind", [mpsref.PoolingAverage, mpsref.PoolingMax, mpsref.PoolingL2Norm])
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_the_listed_contributions_sum_to_the_value(kind, edge_mode, data):
     """Those of each window alone, an image of a batch; where all windows give something, they are the listed ones."""

@@ -2,13 +2,13 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+from typer.testing import CliRunner
 
 import mpsref
+from mpsref import cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -35,15 +35,13 @@ def test_replay_and_explain():
     lines = re.findall(r"^mpsref (?:replay|explain) '.*$", README, re.MULTILINE)
     assert len(lines) == 2
     for line in lines:
-        command = [sys.executable, "-c", "from mpsref.cli import main; main()", *shlex.split(line)[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+        done = CliRunner().invoke(cli.app, shlex.split(line)[1:])
+        assert done.exit_code == 0, done.output
 
 
 def test_commands_of_the_table_exist():
     names = set(re.findall(r"^\| `mpsref (\w+)", README, re.MULTILINE))
-    command = [sys.executable, "-c", "from mpsref.cli import main; main()", "--help"]
-    text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    text = CliRunner().invoke(cli.app, ["--help"]).output
     assert names
     assert all(re.search(rf"\b{name}\b", text) for name in names)
 
