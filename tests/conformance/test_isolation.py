@@ -164,6 +164,7 @@ def test_what_a_case_prints_is_passed_on(capsys):
     runner.close()
 
 
+@pytest.mark.slow
 def test_an_interpreter_serves_several_blocks(monkeypatch):
     """Until the outermost ``with`` block ends, it dies, has grown too much, or an exception has left it with a case."""
     backend, case = registry.get_backend("reference"), Case.parse("SoftMax.forward:n1h1w1c2")
