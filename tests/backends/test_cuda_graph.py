@@ -181,7 +181,8 @@ def test_parts_of_images_stay_on_the_device(device, downloads):
             downloads.clear()
 
 
-@pytest.mark.parametrize("optimizer", few(["sgd", "adam"], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_training_stays_on_the_device(device, downloads, optimizer, tmp_path):
     trainer, reference = (Trainer(Settings(optimizer=optimizer, batch=8), name) for name in ("metal:cuda", "reference"))
     labels = trainer.learn.one_hot()

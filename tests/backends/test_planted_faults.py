@@ -168,6 +168,7 @@ def test_the_checks_find_a_plant(one: Plant, planted: Path) -> None:
     assert any(kind == one.kind and one.file.endswith(Path(file).stem) for kind, file in errors), errors
 
 
+@pytest.mark.slow
 def test_the_compiler_finds_a_function_constant_without_a_value(planted: Path) -> None:
     plant(planted / "tiles.metal", *CONSTANT)
     with pytest.raises(CompileError, match="no value for the function constant `LONGEST`"):
