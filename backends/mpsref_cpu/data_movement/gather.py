@@ -53,7 +53,8 @@ def _gather(begin, end, source, out, fills, sizes, rows, columns, channels):
         if channels[begin_channels + c] != first + c:  # not contiguous
             first = -1
             break
-    runs = _runs(columns, copied == depth == source_channels and first == 0)
+    whole = copied == depth == source_channels and first == 0
+    runs = _runs(columns, first >= 0)
     for line in range(begin, end):
         row = rows[line % height]
         start = (line // height * source_height + row) * source_width
@@ -67,14 +68,20 @@ def _gather(begin, end, source, out, fills, sizes, rows, columns, channels):
                 k += 1
                 continue
             at = np.uintp((start + column) * source_channels)
-            if first >= 0:
-                for c in range(np.uintp(begin_channels)):
-                    out[to + c] = fills[c]
-                into, at = to + np.uintp(begin_channels), at + np.uintp(first)
+            if whole:
                 for c in range(np.uintp(copied * run)):
-                    out[into + c] = source[at + c]
-                for c in range(np.uintp(end_channels), np.uintp(depth)):
-                    out[to + c] = fills[c]
+                    out[to + c] = source[at + c]
+            elif first >= 0:
+                at += np.uintp(first)
+                for _ in range(run):
+                    for c in range(np.uintp(begin_channels)):
+                        out[to + c] = fills[c]
+                    into = to + np.uintp(begin_channels)
+                    for c in range(np.uintp(copied)):
+                        out[into + c] = source[at + c]
+                    for c in range(np.uintp(end_channels), np.uintp(depth)):
+                        out[to + c] = fills[c]
+                    to, at = to + np.uintp(depth), at + np.uintp(source_channels)
             else:
                 for c in range(np.uintp(depth)):
                     channel = channels[c]
