@@ -48,7 +48,7 @@ from mpsref.mps.graph.nodes import (
     Step,
 )
 from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, WeightedNode
-from mpsref.registry import Backend, Spec
+from mpsref.registry import Backend
 
 S = TypeVar("S", MPSNNImageNode, MPSNNStateNode)
 V = TypeVar("V")
@@ -376,7 +376,6 @@ class CompiledProgram:
         """Set the storage of images, and the backends that support it."""
         self.format, program = format, self.program
         self._shapes: dict[tuple[Shape, ...], Shapes] = {}
-        self._supported: set[tuple[int, Spec | None]] = set()
         results = (step.node.result_image for step in program.steps)
         self.dtypes = {image: self._dtype_of(image) for image in (*program.source_images, *results)}
         self.wide = self._mixed()
@@ -482,26 +481,14 @@ class CompiledProgram:
             )
 
     def bind(self, given: Mapping[MPSNNImageNode, Shape]) -> Shapes:
-        """Infer all shapes and check that each backend supports its step, unless an earlier run did so."""
+        """Infer all shapes, unless an earlier run did so."""
         key = tuple(given.values())
         with self.lock:
             if key not in self._shapes:
                 if len(self._shapes) >= 16:
                     self._shapes.pop(next(iter(self._shapes)))
-                self._shapes[key] = self._checked(infer_shapes(self.program, given, self.parameters))
+                self._shapes[key] = infer_shapes(self.program, given, self.parameters)
             return self._shapes[key]
-
-    def _checked(self, shapes: Shapes) -> Shapes:
-        for step in self.program.steps:
-            spec, backend = shapes.calls[step.node].spec, self.backends[step.node]
-            if (step.number, spec) in self._supported:  # most are the same for all shapes
-                continue
-            for operation in step.compiled._operations(step):
-                reason = backend.why_not(operation, spec) if isinstance(spec, operation[0]) else None
-                if reason is not None:
-                    raise UnsupportedError(f"{type(step.node).__name__} {step.node.name!r}: {reason}")
-            self._supported.add((step.number, spec))
-        return shapes
 
     def atomically(self, changes: Sequence[Callable[[], None]]) -> None:
         """Change parameters; restore all of them after an error or an interruption."""
