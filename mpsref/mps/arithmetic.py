@@ -48,7 +48,7 @@ from mpsref.mps.core import types
 from mpsref.mps.core.call import Computation
 from mpsref.mps.core.encode import MPSCNNBinaryKernel
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.core.whole_image import (
@@ -503,7 +503,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         is_secondary_source_filter: bool,
         **properties: Any,
     ) -> None:
-        fix(self, is_secondary_source_filter=is_secondary_source_filter)
+        set_read_only(self, is_secondary_source_filter=is_secondary_source_filter)
         index = int(self.is_secondary_source_filter)
         super().__init__(source_gradient, source_image, gradient_state, source_index=index, **properties)
         self._image_index = 1 - index if self._reads_other else index

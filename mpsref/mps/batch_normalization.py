@@ -64,7 +64,7 @@ from mpsref.mps.core.image_arguments import (
     ImageLike,
     ImageResult,
     batch_form,
-    expire,
+    count_reads,
     is_list_of_arrays,
 )
 from mpsref.mps.core.kernel import MPSKernel
@@ -150,7 +150,7 @@ def encoded(
         )
         array = call.run(images, None if target is None else target.array, kernel.backend, operands)
         results.append(
-            image_arguments.like(chunks[0].value, array) if target is None else image_arguments.written(target)
+            image_arguments.in_form_of(chunks[0].value, array) if target is None else image_arguments.written(target)
         )
     return results
 
@@ -365,7 +365,7 @@ def images_in(chunks: Chunks) -> int:
     return sum(chunk.array.shape[0] for chunk in chunks)
 
 
-class MakesNoImage(ImageKernel):
+class StatisticsOnly(ImageKernel):
     """A kernel that adds to a state, and has no encode but ``encode_batch``; not a class of Apple's."""
 
     append_batch_barrier = True
@@ -386,7 +386,7 @@ class MakesNoImage(ImageKernel):
     _problem: Any = None  # encode_batch writes the state, not an image
 
 
-class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
+class MPSCNNBatchNormalizationStatistics(StatisticsOnly, MPSCNNKernel):
     """The statistics of a batch, added to a state in one call or in several: :meth:`BatchNormalization.statistics`.
 
     The chunks of a batch may have different sizes and any order. The statistics are over all pixels of all images.
@@ -424,7 +424,7 @@ class MPSCNNBatchNormalizationStatistics(MakesNoImage, MPSCNNKernel):
             statistics = function.statistics(chunk.array, statistics, backend=self.backend)
         if statistics is not None and images_in(chunks):
             state.write_statistics(statistics)
-        expire(chunks)
+        count_reads(chunks)
 
 
 @constructed()
@@ -533,7 +533,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         results = encoded(own, destination_image, (chunks,), dtypes, command_buffer, *vectors)
         if state is not None and images_in(chunks):
             state.use_statistics()
-        expire(chunks)
+        count_reads(chunks)
         if state is not None:
             state._count_read()
         self._take(own)
@@ -697,7 +697,7 @@ class _BatchGradientKernel(WindowedGradient):
 
 
 @constructed()
-class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKernel):
+class MPSCNNBatchNormalizationStatisticsGradient(StatisticsOnly, _BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
 
     It is encoded once for each chunk of the batch, in any order. The summands are ``g' = g * f'(z)`` and ``g' * xhat``
@@ -749,7 +749,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(MakesNoImage, _BatchGradientKer
             sums = function.statistics_gradient(g.array, x.array, *vectors, state=sums, backend=self.backend)
         if sums is not None and images_in(sources):
             state.write_sums(sums)
-        expire((*gradients, *sources))
+        count_reads((*gradients, *sources))
         state._count_read()
 
 
@@ -804,7 +804,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         results = encoded(self, destination_gradient, (gradients, sources), dtypes, command_buffer, *operands)
         if images_in(sources):
             state.use_sums()
-        expire((*gradients, *sources))
+        count_reads((*gradients, *sources))
         state._count_read()
         return results if is_list_of_arrays(source_gradient) else results[0]
 

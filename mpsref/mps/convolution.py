@@ -45,7 +45,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core.call import Call, Computation
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.padding import MPSNNDefaultPadding
-from mpsref.mps.core.properties import Alias, fix
+from mpsref.mps.core.properties import Alias, set_read_only
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -337,7 +337,7 @@ class MPSCNNConvolutionNode(WeightedNode):
     data_source = WeightedKernel.data_source
 
     def __init__(self, source: MPSNNImageNode, weights: MPSCNNConvolutionDataSource, **properties: Any) -> None:
-        fix(self, data_source=weights)
+        set_read_only(self, data_source=weights)
         super().__init__((source,), **properties)
 
     convolution_gradient_state: Alias[MPSNNStateNode] = Alias("_state", "The same as ``result_state``.")

@@ -34,8 +34,8 @@ from mpsref.mps.core.properties import (
     Property,
     at_least,
     describe_parameters,
-    fix,
     initialize,
+    set_read_only,
 )
 from mpsref.mps.core.serialization import Descriptor, SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, OfApple
@@ -234,7 +234,7 @@ class MPSCNNConvolutionDescriptor(Descriptor):
         **properties: Any,
     ) -> None:
         sizes = kernel_width, kernel_height, input_feature_channels, output_feature_channels
-        fix(self, **dict(zip(ARGUMENTS, sizes, strict=True)))
+        set_read_only(self, **dict(zip(ARGUMENTS, sizes, strict=True)))
         initialize(self, properties)
 
     cnn_convolution_descriptor_with_kernel_width_kernel_height_input_feature_channels_output_feature_channels = (

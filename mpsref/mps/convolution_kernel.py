@@ -49,7 +49,7 @@ from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
-from mpsref.mps.core.properties import Alias, Property, fix, instance_of
+from mpsref.mps.core.properties import Alias, Property, instance_of, set_read_only
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, SourceProperties, Synchronized
 from mpsref.mps.core.types import member
@@ -81,9 +81,9 @@ class WeightedKernel(ImageKernel):
         loaded = load(chosen)
         self._check_loaded(loaded)
         self._loaded = loaded
-        fix(self, data_source=chosen)
+        set_read_only(self, data_source=chosen)
         for prefix in self.prefixes:
-            fix(self, **{prefix + name: getattr(loaded.descriptor, name) for name in GEOMETRY})
+            set_read_only(self, **{prefix + name: getattr(loaded.descriptor, name) for name in GEOMETRY})
         super().__init__(backend=backend, **{"label": loaded.label, **properties})
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
@@ -203,7 +203,7 @@ class WeightedKernel(ImageKernel):
             source = source.copy_with_device(twin.backend)
         elif callable(getattr(source, "copy", None)):
             source = source.copy()
-        fix(twin, data_source=source)
+        set_read_only(twin, data_source=source)
         return twin
 
     def saved_values(self) -> dict[str, object]:

@@ -39,7 +39,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
-from mpsref.mps.core.properties import Argument, Property, constructed, fix, unknown_keyword
+from mpsref.mps.core.properties import Argument, Property, constructed, set_read_only, unknown_keyword
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
@@ -297,7 +297,7 @@ class MPSCNNDropoutGradientNode(_Described, GradientKernelNode):
         mask_stride_in_pixels: MTLSize | tuple[int, int, int] = ONES,
         **properties: Any,
     ) -> None:
-        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        set_read_only(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
         super().__init__(source_gradient, source_image, gradient_state, **properties)
         forward = self.forward
         assert isinstance(forward, MPSCNNDropoutNode)
@@ -331,12 +331,12 @@ class MPSCNNDropoutNode(_Described, ForwardKernelNode):
         mask_stride_in_pixels: MTLSize | tuple[int, int, int] = ONES,
         **properties: Any,
     ) -> None:
-        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        set_read_only(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
         super().__init__(source, **properties)
 
     _called, _after_images = ("mask", "forward"), ("mask",)
 
-    def _prepare(self, step: StepCall, like: Array) -> Sequence[Array | None]:
+    def _step_inputs(self, step: StepCall, like: Array) -> Sequence[Array | None]:
         dropout, shape = step.call.spec, step.call.shape
         return [dropout.mask(shape, step.sequence, out=_target(dropout, shape, like), backend=step.backend)]
 

@@ -39,15 +39,15 @@ from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, I
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
-    Closed,
     Initializer,
+    NoNewAttributes,
     Property,
     at_least,
     constructed,
     describe_parameters,
-    fix,
     initialize,
     instance_of,
+    set_read_only,
     unknown_keyword,
 )
 from mpsref.mps.core.reads import check_usable
@@ -58,7 +58,7 @@ from mpsref.mps.core.state import (
     StateLike,
     Synchronized,
     SynchronizedState,
-    differ,
+    one_per_image,
     one_state,
 )
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
@@ -155,7 +155,7 @@ class MPSCNNLossDescriptor(_Numbers, Descriptor):
         reduction_type: MPSCNNReductionType | int | str,
         **properties: Any,
     ) -> None:
-        fix(self, loss_type=loss_type, reduction_type=reduction_type)
+        set_read_only(self, loss_type=loss_type, reduction_type=reduction_type)
         initialize(self, properties)
         self.check()
 
@@ -172,7 +172,7 @@ class MPSCNNLossDescriptor(_Numbers, Descriptor):
         return Loss(LOSS_TYPES[self.loss_type], REDUCTIONS[self.reduction_type], **settable)
 
 
-class MPSCNNLossDataDescriptor(Closed):
+class MPSCNNLossDataDescriptor(NoNewAttributes):
     """Labels or weights in memory, of one image or several.
 
     ``array`` is a copy of them as (N, H, W, C). Source: ``MPSCNNLossDataDescriptor`` [doc], without its strides, which
@@ -469,7 +469,7 @@ class _Settable(_Numbers, _LossKernel):
 
     def _set_arguments(self, **values: Any) -> None:
         super()._set_arguments(**values)
-        fix(self, **{name: getattr(self.loss_descriptor, name) for name in NUMBERS})
+        set_read_only(self, **{name: getattr(self.loss_descriptor, name) for name in NUMBERS})
 
     @property
     def function(self) -> Loss:
@@ -588,7 +588,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         result = self._encode(
             (source,), destination_image, None, return_state, destination_state, command_buffer, *targets
         )
-        image_arguments.expire(given)
+        image_arguments.count_reads(given)
         return result
 
     encode_batch = batch_form(encode)
@@ -652,7 +652,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         require_defaults(self, "clip_rect", "destination_feature_channel_offset")
         for prefix in self.prefixes:
             require_defaults(self, *(prefix + name for name in SOURCE))
-        if differ(source_state) and all(state == source_state[0] for state in source_state):
+        if one_per_image(source_state) and all(state == source_state[0] for state in source_state):
             source_state = [source_state[0]] * len(source_state)  # the numbers are those of all images
         state = one_state("source_state", source_state, sources[1].array.shape[0])
         check_encodable(command_buffer)
@@ -669,11 +669,11 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             if target.shape != like.shape:
                 raise ShapeError(f"destination_gradient has shape {target.shape}; the result has shape {like.shape}")
         array = own._placed(sources, like.shape).run([image.array for image in sources], target, own.backend, targets)
-        image_arguments.expire((*sources, *read))
+        image_arguments.count_reads((*sources, *read))
         if state is not None:
             state._count_read()
         self._take(own)
-        return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
+        return image_arguments.in_form_of(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = batch_form(encode)
 
@@ -766,7 +766,7 @@ class LabelledLossNode(MPSNNFilterNode):
     why_no_gradient = "a loss is its own gradient filter: use its result image as the source gradient"
 
     def __init__(self, source: MPSNNImageNode, loss_descriptor: Any, **properties: Any) -> None:
-        fix(self, loss_descriptor=loss_descriptor)
+        set_read_only(self, loss_descriptor=loss_descriptor)
         self._function: Any = self.loss_descriptor.function
         super().__init__((source,), **properties)
         self._source_states = (MPSNNLabelsNode._of(self),)
@@ -780,7 +780,7 @@ class LabelledLossNode(MPSNNFilterNode):
 
     _called = "forward", "gradient"
 
-    def _prepare(self, step: StepCall, like: Array) -> Sequence[Array | None]:
+    def _step_inputs(self, step: StepCall, like: Array) -> Sequence[Array | None]:
         labels: MPSCNNLossLabels | LabelsOfImages = step.state["labels"]
         return [None if image is None else step.place(image) for image in labels.device_read()]
 
@@ -868,7 +868,7 @@ class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):
         gradient_state, loss_descriptor, *_ = *others, None, None
         for name, node in zip(("source_gradient", "labels"), (images[0], images[2]), strict=True):
             image_node(name, node)
-        fix(self, loss_descriptor=loss_descriptor, is_labels_gradient_filter=is_labels_gradient_filter)
+        set_read_only(self, loss_descriptor=loss_descriptor, is_labels_gradient_filter=is_labels_gradient_filter)
         self._function = self.loss_descriptor.function
         first, source_image, *targets = images
         source_index = int(self.is_labels_gradient_filter)
@@ -932,7 +932,7 @@ class MPSNNForwardLossNode(_LossNode):
             sources = [image for image in (source, labels, weights) if image is not None]
         if len(sources) not in (2, 3):
             raise ValueError(f"there are {len(sources)} sources; there must be 2 or 3: source, labels, weights")
-        fix(self, loss_descriptor=descriptor)
+        set_read_only(self, loss_descriptor=descriptor)
         self._function = self.loss_descriptor.function
         super().__init__(sources, **properties)
 

@@ -26,7 +26,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, Closed, PropertyError, hinting, instance_of
+from mpsref.mps.core.properties import Alias, NoNewAttributes, PropertyError, hinting, instance_of
 from mpsref.mps.core.types import MPSDataType, member
 
 
@@ -172,7 +172,7 @@ class MPSVectorDescriptor(_Descriptor):
         return integer("length", length, 1) * member("data_type", data_type, MPSDataType).dtype.itemsize
 
 
-class _Stored(Closed):
+class _Stored(NoNewAttributes):
     """An array in a buffer."""
 
     _kind: ClassVar[type[_Descriptor]]

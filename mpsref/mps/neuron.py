@@ -28,7 +28,16 @@ from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import ACTIVATIONS, TYPES, Neuron
 from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Alias, Argument, Closed, Property, PropertyError, constructed, fix, instance_of
+from mpsref.mps.core.properties import (
+    Alias,
+    Argument,
+    NoNewAttributes,
+    Property,
+    PropertyError,
+    constructed,
+    instance_of,
+    set_read_only,
+)
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode
@@ -89,7 +98,7 @@ def _settable(name: str) -> Any:
 
 
 @secure_coding(version=1, arguments=PARAMETERS)
-class MPSNNNeuronDescriptor(_TypeAndParameters, Closed, SecureCoding):
+class MPSNNNeuronDescriptor(_TypeAndParameters, NoNewAttributes, SecureCoding):
     """A type of neuron and its parameters.
 
     They can be set, except those of a descriptor that belongs to a kernel or to another descriptor, which has a copy.
@@ -408,7 +417,7 @@ class MPSCNNNeuronNode(_Parameters, ForwardKernelNode):
 
     def __init__(self, source: MPSNNImageNode, **properties: Any) -> None:
         described = properties.pop("descriptor", None)
-        fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type) if described is None else described)
+        set_read_only(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type) if described is None else described)
         super().__init__(source, **properties)
 
     @staticmethod

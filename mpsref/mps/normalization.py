@@ -22,7 +22,7 @@ from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
 from mpsref.mps.core.encode import MPSCNNKernel
-from mpsref.mps.core.properties import Alias, Argument, Property, constructed, fix, instance_of
+from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, set_read_only
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.whole_image import IMAGE
@@ -252,7 +252,7 @@ class NormalizationNode(WeightedNode):
     def __init__(
         self, source: MPSNNImageNode, data_source: MPSCNNInstanceNormalizationDataSource, **properties: Any
     ) -> None:
-        fix(self, data_source=data_source)
+        set_read_only(self, data_source=data_source)
         super().__init__((source,), **properties)
 
     def _bind(self, shapes: Sequence[Shape], parameters: NormalizationParameters, states: Sequence[Call]) -> Call:

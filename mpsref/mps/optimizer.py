@@ -49,11 +49,11 @@ from mpsref.mps.core.properties import (
     Property,
     at_least,
     describe_parameters,
-    fix,
     hinting,
     initialize,
     instance_of,
     properties_of,
+    set_read_only,
 )
 from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.state import MPSState
@@ -513,7 +513,7 @@ class MPSNNOptimizer(MPSKernel):
             described = MPSNNOptimizerDescriptor(number("learning_rate", learning_rate))
         else:
             described = MPSNNOptimizerDescriptor._checked_copy("optimizer_descriptor", optimizer_descriptor)
-        fix(self, **{name: getattr(described, name) for name in COMMON if name != "apply_gradient_clipping"})
+        set_read_only(self, **{name: getattr(described, name) for name in COMMON if name != "apply_gradient_clipping"})
         settable = {name: getattr(described, name) for name in ("learning_rate", "apply_gradient_clipping")}
         super().__init__(backend=backend, **settable, **properties)
 
@@ -658,7 +658,7 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
             learning_rate, (momentum_scale, use_nesterov_momentum, optimizer_descriptor) = None, given
         if "use_nestrov_momentum" in properties:  # the old spelling [doc]
             use_nesterov_momentum = properties.pop("use_nestrov_momentum")
-        fix(self, momentum_scale=momentum_scale, use_nesterov_momentum=use_nesterov_momentum)
+        set_read_only(self, momentum_scale=momentum_scale, use_nesterov_momentum=use_nesterov_momentum)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
     def _may_be_missing(self) -> tuple[str, ...]:
@@ -691,7 +691,7 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         if isinstance(epsilon, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
             given: list[Any] = [learning_rate, decay, epsilon]
             learning_rate, (decay, epsilon, optimizer_descriptor) = None, given
-        fix(self, decay=decay, epsilon=epsilon)
+        set_read_only(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
 
@@ -727,7 +727,7 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
         if isinstance(time_step, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
             given: list[Any] = [learning_rate, beta1, beta2, epsilon, time_step]
             learning_rate, (beta1, beta2, epsilon, time_step, optimizer_descriptor) = None, given
-        fix(self, beta1=beta1, beta2=beta2, epsilon=epsilon)
+        set_read_only(self, beta1=beta1, beta2=beta2, epsilon=epsilon)
         super().__init__(
             learning_rate, optimizer_descriptor=optimizer_descriptor, time_step=time_step, backend=backend, **properties
         )

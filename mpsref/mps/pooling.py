@@ -35,7 +35,7 @@ from mpsref.mps.core.call import Computation, problem_of
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.padding import MPSNNPadding
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode
@@ -60,7 +60,7 @@ class _Pooling(ImageKernel):
     def _set_arguments(self, **values: int) -> None:
         for name, value in values.items():
             integer(name, value, low=1)  # with the name of the argument, also for a gradient kernel
-            fix(self, **{prefix + name: value for prefix in self.prefixes})
+            set_read_only(self, **{prefix + name: value for prefix in self.prefixes})
 
     @abc.abstractmethod
     def _function(self, source: SourceProperties) -> Pooling:
@@ -309,7 +309,7 @@ class MPSCNNPoolingNode(_Windows, ForwardKernelNode):
         missing = [name for name, value in given.items() if value is None]
         if missing:
             raise TypeError(f"{type(self).__name__} lacks {', '.join(missing)}; pass them all, or filter_size")
-        fix(self, **given)
+        set_read_only(self, **given)
         super().__init__(source, **properties)
 
 
@@ -336,7 +336,7 @@ class MPSCNNPoolingGradientNode(_Windows, GradientKernelNode):
         if padding_policy is not None:
             properties["padding_policy"] = padding_policy
         windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
-        fix(self, **dict(zip((*SIZE, *STRIDES), windows, strict=True)))
+        set_read_only(self, **dict(zip((*SIZE, *STRIDES), windows, strict=True)))
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
 
@@ -376,7 +376,7 @@ class MPSCNNDilatedPoolingMaxGradientNode(_Dilated, MPSCNNPoolingGradientNode):
         dilation_rate_y: int,
         **properties: Any,
     ) -> None:
-        fix(self, dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
+        set_read_only(self, dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
         windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
         super().__init__(source_gradient, source_image, gradient_state, *windows, **properties)
 
@@ -436,6 +436,6 @@ class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
         rates = [short if rate is None else rate for rate in (dilation_rate_x, dilation_rate_y)]
         if any(rate is None for rate in rates):
             raise TypeError(f"{type(self).__name__} lacks a dilation_rate_x or _y; pass both, or filter_size")
-        fix(self, dilation_rate_x=rates[0], dilation_rate_y=rates[1])
+        set_read_only(self, dilation_rate_x=rates[0], dilation_rate_y=rates[1])
         windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
         super().__init__(source, *windows, filter_size=filter_size, stride=stride, **properties)

@@ -35,7 +35,7 @@ from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.pixelwise import Pixelwise, at_sources, at_the_source, read
-from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, fix
+from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode
 from mpsref.registry import Backend
@@ -88,7 +88,7 @@ class _Square(ImageKernel):
         width, height = (integer(name, value, low=1) for name, value in values.items())
         if width != height:
             raise ValueError(f"kernel_width is {width} and kernel_height {height}; both must be equal")
-        fix(self, **{prefix + name: width for prefix in self.prefixes for name in values})
+        set_read_only(self, **{prefix + name: width for prefix in self.prefixes for name in values})
 
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         """Return the functional form for a window size and an offset."""

@@ -53,9 +53,9 @@ from mpsref.mps.core.properties import (
     Property,
     constructed,
     describe_parameters,
-    fix,
     initialize,
     instance_of,
+    set_read_only,
     unknown_keyword,
 )
 from mpsref.mps.core.serialization import Descriptor, secure_coding
@@ -325,11 +325,11 @@ class MPSCNNYOLOLossDescriptor(Descriptor):
         made = {}
         for name, part, value in zip(TYPES, PARTS, given, strict=True):
             made[part] = MPSCNNLossDescriptor(member(name, value, MPSCNNLossType), "sum")
-        fix(self, **made, reduction_type=reduction_type, anchor_boxes=anchor_boxes)
+        set_read_only(self, **made, reduction_type=reduction_type, anchor_boxes=anchor_boxes)
         found = len(self.anchor_boxes)
         if number_of_anchor_boxes is not None and integer("number_of_anchor_boxes", number_of_anchor_boxes, 1) != found:
             raise ValueError(f"number_of_anchor_boxes is {number_of_anchor_boxes}; anchor_boxes has {found}")
-        fix(self, **{name: properties.pop(name) for name in PARTS if name in properties})
+        set_read_only(self, **{name: properties.pop(name) for name in PARTS if name in properties})
         initialize(self, properties)
 
     cnn_loss_descriptor_with_xy_loss_type_wh_loss_type_confidence_loss_type_classes_loss_type_reduction_type_anchor_boxes_number_of_anchor_boxes = Initializer(  # noqa: E501

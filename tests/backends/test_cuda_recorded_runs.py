@@ -227,8 +227,8 @@ def test_runs_with_a_mask_that_is_drawn_on_the_way_are_not_recorded(steps, monke
         step.prepared = MPSCNNDropoutNode._draw(self, step, *images)
         return before(self, step, *images)
 
-    monkeypatch.setattr(MPSCNNDropoutNode, "_draw", MPSCNNDropoutNode._prepare, raising=False)
-    monkeypatch.setattr(MPSCNNDropoutNode, "_prepare", lambda *_: ())
+    monkeypatch.setattr(MPSCNNDropoutNode, "_draw", MPSCNNDropoutNode._step_inputs, raising=False)
+    monkeypatch.setattr(MPSCNNDropoutNode, "_step_inputs", lambda *_: ())
     monkeypatch.setattr(MPSCNNDropoutNode, "_compute", compute)
     networks = Networks(steps)
     assert not any(networks.train(k) for k in range(4))
@@ -264,14 +264,14 @@ def test_planted_faults(steps, monkeypatch, fault):
 
 
 def test_a_stale_mask_fails(steps, monkeypatch):
-    networks, before, masks = Networks(steps), MPSCNNDropoutNode._prepare, {}
+    networks, before, masks = Networks(steps), MPSCNNDropoutNode._step_inputs, {}
     of_one = [step.compiled for step in networks.both[0].training.program.prepared_steps]
 
     def prepare(self, call, like):
         made = before(self, call, like)
         return masks.setdefault(self, made) if self in of_one else made
 
-    monkeypatch.setattr(MPSCNNDropoutNode, "_prepare", prepare)
+    monkeypatch.setattr(MPSCNNDropoutNode, "_step_inputs", prepare)
     with pytest.raises(AssertionError):
         assert [networks.train(k) for k in range(3)]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from mpsref.errors import OrderError
-from mpsref.mps.core.properties import Alias, Closed
+from mpsref.mps.core.properties import Alias, NoNewAttributes
 from mpsref.mps.core.types import Enumeration
 
 
@@ -36,7 +36,7 @@ class MTLCommandBufferStatus(Enumeration):
     Error = 5
 
 
-class MPSCommandBuffer(Closed):
+class MPSCommandBuffer(NoNewAttributes):
     """A sequence of encoded kernels: open, then committed, then completed; used once.
 
     Notes

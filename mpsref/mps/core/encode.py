@@ -28,7 +28,7 @@ from mpsref.mps.core.call import Call, Computation, Index
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read, whole
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form, expire
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form, count_reads
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.padding import (
     DEFAULT_PADDING,
@@ -59,7 +59,7 @@ from mpsref.mps.core.state import (
     MPSState,
     RecordedState,
     SourceProperties,
-    differ,
+    one_per_image,
     one_state,
     state_of_batch,
 )
@@ -452,7 +452,7 @@ class ImageKernel(MPSKernel):
         command_buffer: MPSCommandBuffer | None,
     ) -> RecordedState | list[RecordedState]:
         """Return the state of a batch, or a list with one for each image, unless all images must share a state."""
-        if self.is_result_state_reused_across_batch or not differ(value):
+        if self.is_result_state_reused_across_batch or not one_per_image(value):
             state: RecordedState = one_state("destination_state", value, images)
             self._check_destination_state(state)
             check_usable("destination_state", state, command_buffer)
@@ -516,8 +516,10 @@ class ImageKernel(MPSKernel):
             own._check_each_image(sources, call, len(states))
         target = None if given is None else given.array
         array = call.run([*map(_array_of, sources)], target, own.backend, operands or None)
-        result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
-        expire(sources)
+        result = (
+            image_arguments.in_form_of(sources[0].value, array) if given is None else image_arguments.written(given)
+        )
+        count_reads(sources)
         if own is not self:
             self._take(own, call)
         if not return_state and states is None:

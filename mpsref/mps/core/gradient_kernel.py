@@ -19,11 +19,11 @@ from mpsref.mps.core.call import Call
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, count_reads
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property, constructed, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, SourceProperties, StateLike, differ, one_state
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, SourceProperties, StateLike, one_per_image, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -103,7 +103,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         x = image_arguments.source("source_image", source_image, self.accepts_lists, command_buffer)
         if self.accepts_lists:
             image_arguments.check_pairs_of_lists(g, x)
-        if differ(gradient_state):
+        if one_per_image(gradient_state):
             return self._encode_each(source_gradient, g, x, gradient_state, destination_gradient, command_buffer)
         check_not_a_command_buffer("gradient_state", gradient_state)
         state = one_state("gradient_state", gradient_state, g.array.shape[0])
@@ -117,7 +117,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             asked = given.array.shape
         call, own = self._call((g, x), asked, state)
         array = own._run_with_state(state, call, (g.array, x.array), None if given is None else given.array)
-        expire((g, x))
+        count_reads((g, x))
         if own is not self:
             self._take(own, call)
         if state is not None:
@@ -126,7 +126,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             state._count_read()
         if given is not None:
             return image_arguments.written(given)
-        return None if array is None else image_arguments.like(source_gradient, array)
+        return None if array is None else image_arguments.in_form_of(source_gradient, array)
 
     def _encode_each(
         self,
@@ -162,13 +162,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             own.encode(*pair, state, target, command_buffer=command_buffer)
             for pair, state, target in zip(pairs, states, targets, strict=True)
         ]
-        expire((g, x))
+        count_reads((g, x))
         self._take(own)
         if given is not None:
             return image_arguments.written(given)
         if any(result is None for result in results):
             return None
-        return image_arguments.like(source_gradient, arrays.concatenated(results))
+        return image_arguments.in_form_of(source_gradient, arrays.concatenated(results))
 
     encode_batch = batch_form(encode)
 

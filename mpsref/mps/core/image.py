@@ -32,8 +32,8 @@ from mpsref.errors import OrderError, ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, Closed, Labelled, PropertyError, hinting, instance_of, refusal
-from mpsref.mps.core.reads import Counted
+from mpsref.mps.core.properties import Alias, Labelled, NoNewAttributes, PropertyError, hinting, instance_of, refusal
+from mpsref.mps.core.reads import ReadCounted
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
 CHANNELS_PER_SLICE = 4
@@ -132,7 +132,7 @@ class MPSImageDescriptor:
         return self.number_of_images, self.height, self.width, self.feature_channels
 
 
-class MPSImage(Labelled, Closed, Counted):
+class MPSImage(Labelled, NoNewAttributes, ReadCounted):
     """A batch of images, float32 or float16.
 
     Parameters

@@ -151,7 +151,7 @@ def written(given: ImageArgument) -> ImageResult:
     return given.value
 
 
-def like(value: ImageLike, array: Array) -> ImageResult:
+def in_form_of(value: ImageLike, array: Array) -> ImageResult:
     """Return a new result of the kind of ``value``; for a list of arrays, one for each."""
     if isinstance(value, MPSImage):
         return MPSImage(array, copy=False)
@@ -210,7 +210,7 @@ def batch_form(encode: Callable[..., ImageResult]) -> Callable[..., ImageResult]
     return encode_batch
 
 
-def expire(arguments: Iterable[ImageArgument]) -> None:
+def count_reads(arguments: Iterable[ImageArgument]) -> None:
     """Count a read of each temporary image."""
     for _, value, _ in arguments:
         if isinstance(value, (MPSImage, list, tuple)):

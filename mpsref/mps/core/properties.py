@@ -73,8 +73,8 @@ class _Described(Generic[T]):
 class Property(_Described[T]):
     """An attribute with immutable values that are checked when it is set.
 
-    A ``read_only`` property is set once, by :func:`fix`. A subclass may redeclare a property with other legal values.
-    The value is stored in ``__dict__`` under the name of the property, so reading it calls no function.
+    A ``read_only`` property is set once, by :func:`set_read_only`. A subclass may redeclare a property with other legal
+    values. The value is stored in ``__dict__`` under the name of the property, so reading it calls no function.
     """
 
     def __init__(self, check: Check[T], default: T, doc: str, read_only: bool = False) -> None:
@@ -223,7 +223,7 @@ def is_read_only(kind: type, name: str) -> bool:
     return own.read_only if isinstance(own, Property) else isinstance(own, Alias)
 
 
-def fix(instance: object, **values: object) -> None:
+def set_read_only(instance: object, **values: object) -> None:
     """Set properties at construction, also read-only ones; call it before :func:`initialize`."""
     known = properties_of(type(instance))
     for name, value in values.items():
@@ -231,7 +231,7 @@ def fix(instance: object, **values: object) -> None:
 
 
 def initialize(instance: object, values: Mapping[str, object]) -> None:
-    """Set every property that :func:`fix` has not set to its value in ``values``, or to its default.
+    """Set every property that :func:`set_read_only` has not set to its value in ``values``, or to its default.
 
     Raises ``PropertyError`` for a name in ``values`` that is not a property, or a read-only property.
     """
@@ -521,7 +521,7 @@ def _hinting_function(function: FunctionType) -> FunctionType:
     return made
 
 
-class Closed:
+class NoNewAttributes:
     """Base class of objects on which no public attribute but a property can be set."""
 
     __slots__ = ()
@@ -573,7 +573,7 @@ def closed(kind: type[T]) -> type[T]:
 class PropertyHolder:
     """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
 
-    __getattr__, __setattr__ = Closed.__getattr__, Closed.__setattr__
+    __getattr__, __setattr__ = NoNewAttributes.__getattr__, NoNewAttributes.__setattr__
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -581,7 +581,7 @@ class PropertyHolder:
 
     def _set_arguments(self, **values: Any) -> None:
         """Set the arguments of a constructor that :func:`make_constructor` makes."""
-        fix(self, **values)
+        set_read_only(self, **values)
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same class and equal properties."""

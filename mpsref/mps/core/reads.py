@@ -25,7 +25,7 @@ from mpsref.errors import OrderError
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, check_encodable
 
 
-class Counted:
+class ReadCounted:
     """An object that may be temporary; each kernel that reads it decrements ``read_count`` [doc]."""
 
     kind = "object"
@@ -81,7 +81,7 @@ class Counted:
         self._count_read()
 
 
-def check_usable(name: str, value: Counted, command_buffer: MPSCommandBuffer | None) -> None:
+def check_usable(name: str, value: ReadCounted, command_buffer: MPSCommandBuffer | None) -> None:
     """Raise ``OrderError`` for a temporary object whose reads are used up, or that belongs to another command buffer.
 
     A call without a command buffer is on that of the object, which must be open.

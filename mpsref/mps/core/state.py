@@ -42,8 +42,8 @@ from mpsref.arguments.text import cut
 from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.properties import Alias, Closed, Labelled, T, instance_of
-from mpsref.mps.core.reads import Counted
+from mpsref.mps.core.properties import Alias, Labelled, NoNewAttributes, T, instance_of
+from mpsref.mps.core.reads import ReadCounted
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 
@@ -115,7 +115,7 @@ class ForwardRecord:
         )
 
 
-class MPSState(Labelled, Closed, Counted):
+class MPSState(Labelled, NoNewAttributes, ReadCounted):
     """Base class of states: results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
     kind = "state"
@@ -384,7 +384,7 @@ DestinationState: TypeAlias = RecordedState | Sequence[RecordedState] | None
 _State = TypeVar("_State", bound=MPSState | None)
 
 
-def differ(states: object) -> TypeGuard[Sequence[Any]]:
+def one_per_image(states: object) -> TypeGuard[Sequence[Any]]:
     """Return whether there are several states, one for each image of a batch."""
     if not isinstance(states, (list, tuple)) or len(states) < 2:
         return False

@@ -144,7 +144,7 @@ class Program:
         self.forward_steps = tuple(step for step in self.steps if step.forward is step.node)
         """The steps with a state of their own."""
         self.prepared_steps = tuple(
-            step for step in self.steps if type(step.compiled)._prepare is not MPSNNFilterNode._prepare
+            step for step in self.steps if type(step.compiled)._step_inputs is not MPSNNFilterNode._step_inputs
         )
         updates = (step for step in self.steps if step.updates is not MPSNNTrainingStyle.NONE)
         self.updates = tuple(sorted(updates, key=lambda step: step.updates is MPSNNTrainingStyle.CPU))

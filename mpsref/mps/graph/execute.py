@@ -148,7 +148,7 @@ class Execution:
         given, like = [*self.values.values(), *self.compiled.operands], next(iter(self.values.values()))
         for step in self.program.prepared_steps:
             call = self._call(step, self.compiled.backends[step.node], self.states[step.node])
-            self.prepared[step.node] = step.compiled._prepare(call, like)
+            self.prepared[step.node] = step.compiled._step_inputs(call, like)
             given += self.prepared[step.node]
         made, (exported, states, self.peak) = self.compiled.memory.repeated(self.shapes.recorded, given, self._computed)
         self.exported = placed(exported, made.__getitem__)
@@ -180,7 +180,7 @@ class Execution:
         call = self._call(step, self.backend or self.compiled.backends[node], self.states[step.forward])
         before = dict(call.state) if self.watch is not None else {}
         if node not in self.prepared:
-            self.prepared[node] = step.compiled._prepare(call, inputs[0])
+            self.prepared[node] = step.compiled._step_inputs(call, inputs[0])
         call.prepared = self.prepared[node]
         result = step.compiled._compute(call, *inputs)
         if self.watch is not None:
@@ -223,7 +223,7 @@ class Execution:
         def run(backend: Backend) -> list[Array]:
             state = dict(before)
             call = self._call(step, backend, state)
-            call.prepared = step.compiled._prepare(call, inputs[0])
+            call.prepared = step.compiled._step_inputs(call, inputs[0])
             return _made(step.compiled._compute(call, *inputs), before, state)
 
         return run

@@ -543,7 +543,7 @@ def _of_kind(like: ImageLike | None, array: Array | None) -> ImageResult:
     """Return an image of a run as an object of the kind of ``like``, a source; images of float64 as arrays."""
     if array is None or like is None or array.dtype.itemsize > 4:
         return array
-    return image_arguments.like(like, array)
+    return image_arguments.in_form_of(like, array)
 
 
 def _item(name: str, items: Sequence[Item], index: int) -> Item:

@@ -251,7 +251,7 @@ class StepCall:
     place: Callable[[Array], Array] = field(default=lambda array: array)
     """Returns an array where the images of the run are: on a device, or as it is."""
     prepared: Sequence[Array | None] = ()
-    """The result of ``_prepare``."""
+    """The result of ``_step_inputs``."""
 
 
 @dataclass(frozen=True)
@@ -603,7 +603,7 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
         """The kernel of a node that does not change: a graph has copies of its nodes."""
         return self._kernel()
 
-    def _prepare(self, call: StepCall, like: Array) -> Sequence[Array | None]:
+    def _step_inputs(self, call: StepCall, like: Array) -> Sequence[Array | None]:
         """Return what ``_compute`` reads in addition to images and parameters: labels, or a random mask.
 
         The arrays are where ``like`` is, an image of the run. ``_compute`` reads neither the number of the run nor
