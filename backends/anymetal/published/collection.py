@@ -98,8 +98,8 @@ class Collection:
 
         ``named`` are textures, samplers, and arguments by the names of their parameters.
         """
-        self.launches[kernel] += 1
         if self.dry:
+            self.launches[kernel] += 1
             template = isinstance(source, str) and re.search(r"decltype\((\w+)", source)
             self.functions.add(template[1] if template else self.library(source, {}, False).functions[kernel])
             return
@@ -107,6 +107,7 @@ class Collection:
         def run(*, sanitize: bool) -> anymetal.Launch:
             library, found = self._kernel(source, kernel, constants or {}, sanitize)
             self.functions.add(library.functions[kernel])
+            self.launches[kernel] += sanitize
             call = found.threadgroups if whole else found
             return call(tuple(threads), tuple(group), *arguments, local=local, **named)
 

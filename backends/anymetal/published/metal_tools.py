@@ -24,6 +24,10 @@ class MetalTools(Collection):
     marker = "MetalComputeTools/Kernels/TextureMix/TextureMix.metal"
     package = "a checkout of computer-graphics-tools/metal-tools"
 
+    def include(self) -> list[Path]:
+        """Return the folder that has the header of all kernels."""
+        return [self.marker_file.parents[3]]
+
     def files(self) -> list[Path]:
         """Return its kernels."""
         return sorted(self.marker_file.parents[1].rglob("*.metal"))
