@@ -166,7 +166,7 @@ class CustomKernelNode(MPSNNFilterNode):
     Notes
     -----
     The kernel has no parameters that are trained. It runs on the host, or on the runtime that it was compiled for,
-    whatever the backend of the graph.
+    whatever the backend of the graph, whose images and results are then on the host.
 
     Examples
     --------
