@@ -14,6 +14,7 @@ kernel void f(device const packed_float3 *x, device packed_float3 *out, uint i [
     packed_float3 p = x[i];
     vec2<int> a(1, 2), b(3);
     float3 q = p * 2.0f + x[i] + float3(1) - p / float3(2);
+    q = a.x ? q : x[i], p = a.x ? x[i] : float3(0);
     out[i] = q * p;
     out[i] += float3(a.x, Next().run(b.y), a.y);
 }

@@ -169,8 +169,10 @@ namespace anymetal {
 
 // An operand of `?:`. An object in an address space and one without have no common type: they are copied.
 template <class T> constexpr T loaded(T x) { return x; }
+template <class T> constexpr vector<T, 3> loaded(packed3<T> x) { return x; }
 // The same if members differ by address space: an object stays in its own.
 template <class T, enable<!is_object<T>> = 0> constexpr T kept(T x) { return x; }
+template <class T> constexpr vector<T, 3> kept(packed3<T> x) { return x; }
 template <class T, enable<is_object_in_memory<T>> = 0> constexpr T &&kept(T &&x) { return (T &&)x; }
 
 } // namespace anymetal
