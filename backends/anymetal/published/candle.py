@@ -737,6 +737,66 @@ NOT_RUN: Mapping[str, str] = {
 }
 """Why functions are not run, by patterns of their names."""
 
+
+HOST: Mapping[str, str] = {
+    "unary": (
+        "threads as tiles of max(1, 8 / bytes) contiguous elements of the result, in threadgroups of as many "
+        "as the pipeline allows; strided: as elements"
+    ),
+    "binary": (
+        "threads as tiles of max(1, 8 / bytes) contiguous elements of the result, in threadgroups of as many "
+        "as the pipeline allows; strided: as elements"
+    ),
+    "elementwise": (
+        "threads as tiles of max(1, 8 / bytes) contiguous elements of the result, in threadgroups of as many "
+        "as the pipeline allows; strided: as elements (`affine`, `cast`, `powf`, `elu`)"
+    ),
+    "selected": (
+        "threads as elements of the result, in threadgroups of as many as the pipeline allows; `copy2d`: a "
+        "grid of the rows and columns"
+    ),
+    "indexed": ("threads as elements of the result, in threadgroups of as many as the pipeline allows"),
+    "pool": ("threads as elements of the result, in threadgroups of as many as the pipeline allows"),
+    "im2col": ("threads as elements of the result, in threadgroups of as many as the pipeline allows"),
+    "upsample": ("threads as elements of the result, in threadgroups of as many as the pipeline allows"),
+    "conv_transpose": ("threads as elements of the result, in threadgroups of as many as the pipeline allows"),
+    "one_dimensional": ("threads as elements of the result, in threadgroups of as many as the pipeline allows"),
+    "reduce": (
+        "a threadgroup for each result, of the power of 2 from half of the reduced length on, at most what "
+        "the pipeline allows"
+    ),
+    "softmax": (
+        "a threadgroup for each result, of the power of 2 from half of the reduced length on, at most what "
+        "the pipeline allows"
+    ),
+    "layer_norm": (
+        "a threadgroup for each result, of the power of 2 from half of the reduced length on, at most what "
+        "the pipeline allows"
+    ),
+    "rms_norm": (
+        "a threadgroup for each result, of the power of 2 from half of the reduced length on, at most what "
+        "the pipeline allows"
+    ),
+    "random": ("half as many threads as numbers, rounded up"),
+    "mul_mv": (
+        "threadgroups of 8 x 8 threads for 8 rows of q4_0 to q8_1, of 4 x 8 for 4 rows of q4_K, of 2 x 32 "
+        "for 4 rows of q2_K, q3_K and q5_K and for 2 of q6_K, of 32 for 8 rows of floats"
+    ),
+    "gemm": (
+        "tiles by the class of the GPU and the sizes; `align_m`, `align_n`, `align_k` where the tile "
+        "divides; `has_batch` for more than one"
+    ),
+    "gemv": ("bn, sm, sn and tn by the length of the vectors (64, 2048 and others)"),
+    "attention": (
+        "d of 32, 64, 72, 80, 96, 128, 256, 512; queries by 32, keys by 32, or by 16 for d of 128 on; other "
+        "blocks for 512"
+    ),
+    "attention_of_one": ("threadgroups of 1024 threads; d of 32, 64, 96, 128, 256, 512"),
+    "arg_sort": ("one threadgroup a row, of the columns rounded up to a power of 2"),
+    "sort_of_blocks": ("8 elements a thread; blocks by the columns; merges by at most 1024 threads"),
+}
+"""What the host passes in commit 2a13b0f3f, as `candle-metal-kernels/src/kernels` says."""
+
 CASES = named(
     unary, binary, reduce, softmax, layer_norm, rms_norm, pool, im2col, upsample, conv_transpose, mul_mv, mul_mm, gemm,
     gemv, attention_of_one, attention, elementwise, selected, indexed, arg_sort, sort_of_blocks, rope,

@@ -1492,6 +1492,46 @@ REVIEWED: Mapping[tuple[str, str], str] = {
 NOT_RUN: Mapping[str, str] = {}
 """Why functions are not run, by patterns of their names."""
 
+
+HOST: Mapping[str, str] = {
+    "soft_max": (
+        "a threadgroup a row; 32 threads, doubled while below the length (a quarter of it by four) and rows "
+        "x threads below 256"
+    ),
+    "norm": (
+        "a threadgroup a row; 32 threads, doubled up to the length and what the pipeline allows, at most the "
+        "length rounded up to 32"
+    ),
+    "rms_norm": (
+        "a threadgroup a row; 32 threads, doubled up to the length and what the pipeline allows, at most the "
+        "length rounded up to 32"
+    ),
+    "group_norm": ("a threadgroup a group, of 32 threads"),
+    "sums": (
+        "a threadgroup a row; 32 threads, doubled up to the length and what the pipeline allows, at most the "
+        "length; the sum of all: one such threadgroup"
+    ),
+    "rope": ("a threadgroup a row, of min(1024, length) threads"),
+    "unary": ("a row in threadgroups of min(256, length) threads"),
+    "binary": (
+        "a threadgroup a row; 1 thread, doubled while twice as many are below the length, up to 256; a whole "
+        "row as the second operand: a thread an element"
+    ),
+    "upscale": ("a threadgroup a row, of as many threads as elements, up to what the pipeline allows"),
+    "get_rows": ("as many threads as elements (blocks of 16 of quantized rows), up to what the pipeline allows"),
+    "cpy": ("min(256, elements) threads; rows shorter than that share a threadgroup"),
+    "set_rows": ("32 threads, doubled up to the blocks of a row; rows shorter than that share a threadgroup"),
+    "argsort": (
+        "the power of 2 from the length on, up to what the pipeline allows; longer rows in blocks of it, "
+        "merged by at most 512 threads"
+    ),
+    "gated": ("a threadgroup a row, of half of its length in threads, up to what the pipeline allows"),
+    "mul_mm": ("k from 64 on and more than 8 columns"),
+    "mul_mv": ("up to 8 columns, or k below 64"),
+    "experts": ("`mul_mm_id` for k from 64 on and at least 32 tokens"),
+}
+"""What the host passes in ggml at d99724f2, as `ggml-metal-ops.cpp` says."""
+
 CASES = named(
     soft_max, norm, rms_norm, group_norm, sums, cumsum, argmax, rope, unary, binary, pool_2d, im2col, conv_2d,
     conv_transpose_2d, upscale, pad, get_rows, cpy, mul_mv, mul_mm, gated, movement, set_rows, argsort,
