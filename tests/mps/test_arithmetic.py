@@ -9,6 +9,7 @@ import pytest
 
 from mpsref import Arithmetic, ShapeError, mps
 from mpsref.arguments.arrays import Array
+from mpsref.mps import graph
 
 F32 = np.float32
 GRADIENTS: dict[Any, Any] = {
@@ -120,3 +121,13 @@ def test_compare() -> None:
     for kind in (mps.MPSNNComparisonType.LessOrEqual, 3, "lessorequal"):
         compare.comparison_type = kind
         assert compare.encode(x, y).ravel().tolist() == [1, 1, 0]
+
+
+def test_a_graph_has_the_gradients_of_a_product_whose_operands_differ_in_size() -> None:
+    x, y = random(1, 3, 4, 2), random(1, 1, 1, 2)
+    a, b = graph.MPSNNImageNode("a"), graph.MPSNNImageNode("b")
+    node = graph.MPSNNMultiplicationNode(a, b, secondary_stride_in_pixels_x=0, secondary_stride_in_pixels_y=0)
+    made = graph.training_graph(graph.MPSNNInitialGradientNode(node.result_image))
+    run = graph.MPSNNGraph([made.gradient_image(a), made.gradient_image(b)]).run({"a": x, "b": y})
+    np.testing.assert_allclose(run.images[0], np.broadcast_to(y, x.shape), rtol=1e-6)
+    np.testing.assert_allclose(run.images[1], x.sum((1, 2), keepdims=True), rtol=1e-5)

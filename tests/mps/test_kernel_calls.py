@@ -242,3 +242,9 @@ def test_many_sources() -> None:
         Sum(3, source_feature_channel_offset=(0, 0, 8)).encode([X, X, X])
     with pytest.raises(ValueError, match="source_images has 2 images"):
         kernel.encode([X, X])
+
+
+def test_a_destination_of_another_dtype_keeps_the_pixels_outside_of_the_clip_rectangle() -> None:
+    x, out = np.ones((1, 3, 3, 1), np.float32), np.full((1, 3, 3, 1), 7, np.float16)
+    mps.MPSCNNNeuronReLU(clip_rect=((1, 0, 0), (1, 2, 1))).encode(x, out)
+    assert out[0, ..., 0].tolist() == [[7, 1, 7], [7, 1, 7], [7, 7, 7]]
