@@ -24,6 +24,7 @@ from anymetal.clang.lines import Place
 from anymetal.clang.report import found_error
 from anymetal.command import app
 from anymetal.sarif import sarif
+from shared import few
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 SHIFTED = HEAD + (
@@ -616,7 +617,7 @@ CHOSEN = "switch (what) {\n" + "".join(f"case {i}: {text} break;\n" for i, text 
 
 @SPREAD
 @pytest.mark.parametrize("options", [{}, {"check_order": True}, {"sanitize": False, "check_order": True}])
-@pytest.mark.parametrize("source", [ROWS, PLAIN])
+@pytest.mark.parametrize("source", few([PLAIN, ROWS], 1))
 @pytest.mark.parametrize("what", ODD)
 def test_processes_find_what_one_finds(what, source, options, monkeypatch):
     y = np.arange(256, dtype=np.float32)
