@@ -10,7 +10,6 @@ import mpsref_metal
 from anymetal import cuda
 from mpsref.conformance import checker
 from mpsref.operations import Operation
-from tests import few
 from tests.backends import on_device
 
 
@@ -46,7 +45,8 @@ ON_DEVICE = [
 ]
 
 
-@pytest.mark.parametrize("operation", few(ON_DEVICE, 1), ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ON_DEVICE, ids=str)
 def test_operations_on_the_device(fake_cuda, operation):
     """With inputs and results on the device, and with NumPy arrays."""
     host = mpsref_metal.backend_on("metal:cuda", cuda)

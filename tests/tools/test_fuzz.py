@@ -41,6 +41,7 @@ def test_a_draw_of_each_part(script: ModuleType, part: str) -> None:
     assert script.made["calls"] > 0
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_a_finding(script: ModuleType) -> None:
     known, output = script._turn("nothing", 7, 0.0, 600.0)
     assert known == []
