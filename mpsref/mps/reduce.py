@@ -31,7 +31,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape, empty
 from mpsref.arguments.parameters import Clip, Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Arithmetic, Reduce
@@ -293,12 +294,29 @@ class MPSNNUnaryReductionNode(ForwardKernelNode):
 class _SpatialMean(_Reduction, operation="mean", over="spatial"):
     """The kernel of the node, which MPS does not have."""
 
+    recorded = ("_function", "clip_rect_source")
+
 
 class _SpatialMeanGradient(WholeImageGradient):
     forward_class = _SpatialMean
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        return Computation(problem_of(self._state.record.extras["function"], "gradient", shapes[1]))
+        record, x = self._state.record, shapes[1]
+        first, number = 0, record.destination_shape[0]
+        if (rect := record.extras["clip_rect_source"]) is not None:
+            first = rect.origin.z
+        problem = problem_of(record.extras["function"], "gradient", (number, *x[1:]))
+        if number == x[0]:
+            return Computation(problem)
+
+        def compute(images: Sequence[Array], backend: str | Backend | None) -> Array:
+            """Return 0 for the images that are not read."""
+            dx = empty("the result", x, images[0].dtype, images)
+            dx.fill(0)
+            dx[first : first + number] = registry.run_one(problem, images[0], backend=backend)
+            return dx
+
+        return Computation(problem, compute=compute, shape=x)
 
 
 class MPSNNReductionSpatialMeanGradientNode(GradientKernelNode):

@@ -9,6 +9,7 @@ import pytest
 
 from mpsref import Reduce, ShapeError, UnsupportedError, mps
 from mpsref.kernels.reduce import OPERATIONS
+from mpsref.mps import graph
 
 F32 = np.float32
 
@@ -142,3 +143,14 @@ def test_bad_input(kind: Any) -> None:
     np.testing.assert_array_equal((x, w), kept)
     with pytest.raises(TypeError, match="abstract"):
         mps.MPSNNReduceBinary()
+
+
+def test_the_spatial_mean_of_some_images_has_a_gradient_that_is_zero_for_the_others() -> None:
+    image, x = graph.MPSNNImageNode("x"), np.arange(27, dtype=np.float32).reshape(3, 3, 3, 1)
+    node = graph.MPSNNReductionSpatialMeanNode(image, clip_rect_source=((0, 0, 1), (2, 2, 1)))
+    dx = graph.training_graph(graph.MPSNNInitialGradientNode(node.result_image)).gradient_image(image)
+    run = graph.MPSNNGraph([node.result_image, dx]).run([x])
+    assert run.images[0].tolist() == [[[[x[1, :2, :2].mean()]]]]
+    expected = np.zeros_like(x)
+    expected[1, :2, :2] = 0.25
+    np.testing.assert_array_equal(run.images[1], expected)
