@@ -277,6 +277,13 @@ FINDINGS = (
         lambda problem, inputs: any(one.kernel == 1 and one.dilation > 1 for one in problem.spec.windows),
     ),
     Finding(
+        "torch_conv2d_column",
+        "torch",
+        ("2.13.0",),
+        "conv2d on channels_last images writes behind its memory if the result is one pixel wide and the vertical "
+        "stride is above the height of the kernel (oneDNN on AVX-512).",
+    ),
+    Finding(
         "torch_compile_avg_pool2d",
         "torch",
         ("2.13.0", "2.15.0"),

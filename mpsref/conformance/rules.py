@@ -485,9 +485,19 @@ def _running_sums(problem: CrossChannelProblem, inputs: tuple[Array, ...]) -> Ex
     return (abs(x * over_power(base, spec.beta + 1) * spec.beta) * of_base * 2,)
 
 
-@_rule("plain sums", _of([BatchNormalization], "statistics"), without=frozenset({"constant_channels"}))
-def _plain_sums(problem: Reduction, inputs: tuple[Array, ...]) -> Extra:
+@_rule(
+    "plain sums",
+    _of([BatchNormalization], "statistics", "statistics_gradient"),
+    without=frozenset({"constant_channels"}),
+)
+def _plain_sums(problem: Any, inputs: tuple[Array, ...]) -> Extra:
     """The pixels of a batch are added one after the other in float32, not relative to one of them."""
+    if problem.operation.method == "statistics_gradient":
+        given = problem.named(inputs)
+        _, xhat = normalized(problem, given)
+        terms = abs(upstream(problem, xhat, given))
+        of_dbeta, of_dgamma = (gamma(problem.pixels + 4) * (terms * f).sum(axis=(0, 1, 2)) for f in (1, abs(xhat)))
+        return of_dbeta, of_dgamma
     x, *state = inputs
     _, m2 = problem.operation.formula(problem, *inputs)
     n = problem.pixels + problem.count

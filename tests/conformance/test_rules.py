@@ -388,6 +388,26 @@ def test_a_rule_allows_what_it_is_about(rule: str, name: str, formula: Formula) 
     assert rule in ruled.rules
 
 
+def test_plain_sums_of_gradients_are_allowed_and_no_more() -> None:
+    case = Case.parse("BatchNormalization.statistics_gradient:n1h32770w1c2,eps0.001,float32,hard,seed=7")
+    name = "BatchNormalization.statistics_gradient"
+
+    def plain_gradient_sums(problem: Any, *inputs: Array) -> tuple[Array, Array]:
+        dbeta, dgamma = references(problem, *inputs)
+        return np.add.accumulate(inputs[0].reshape(-1, len(dbeta)), dtype=np.float32)[-1], dgamma
+
+    def twice_as_much(problem: Any, *inputs: Array) -> tuple[Array, Array]:
+        dbeta, dgamma = references(problem, *inputs)
+        return dbeta + 2 * gamma(problem.pixels) * abs(inputs[0].astype(np.float64)).sum(axis=(0, 1, 2)), dgamma
+
+    for formula, following, status in (
+        (plain_gradient_sums, ("plain sums",), "passed"),
+        (plain_gradient_sums, (), "failed"),
+        (twice_as_much, ("plain sums",), "failed"),
+    ):
+        assert run_case(case, backend(name, formula, following)).status == status
+
+
 @pytest.mark.parametrize(("rule", "name"), sorted({(rule, name) for rule, name, _ in MISTAKES}))
 def test_a_rule_allows_nothing_else(rule: str, name: str) -> None:
     def wrong(problem: Any, *inputs: Array) -> Any:
