@@ -27,7 +27,7 @@ class OnnxRuntime(CompilingFramework):
     package = "onnxruntime"
     axes = "NCHW"
     optional_bias = True
-    refusals = "NOT_IMPLEMENTED", "_ > 0.0f was false"
+    refusals = "NOT_IMPLEMENTED", "_ > 0.0f was false", "padding values must be non-negative"
 
     def unavailable(self) -> str | None:
         """Return ``None``, or the reason why the framework does not run here, and what to install."""

@@ -24,7 +24,18 @@ SYNTAX = call_text.Syntax(
     "{}.requires_grad_()",
 )
 
+ALIGNMENT = 16
+"""Bytes: a multiple is the address of allocated memory, and every other address has a byte of it before."""
+
 COMPILED = "torch.compile(lambda {all}: {call})({all})"
+
+
+def _preceded(array: Array, offset: int, length: int) -> Array:
+    """Return ``length`` elements of the memory of an array from its first one on, after ``offset`` elements."""
+    before = array.ctypes.data - offset * array.itemsize
+    described = {**array.__array_interface__, "data": (before, False), "shape": (offset + length,), "strides": None}
+    holder = type("Memory", (), {"__array_interface__": described, "array": array})()
+    return np.asarray(holder)
 
 
 @dataclass(eq=False)
@@ -90,8 +101,14 @@ class Torch(Framework):
         """Return a tensor on the memory of an array, with the channels of an image on axis 1."""
         if not array.flags.writeable or min(array.strides, default=0) < 0:  # no tensor can have this memory
             array = array.copy(order="K") if min(array.strides, default=0) >= 0 else array.copy()
-        tensor = self.torch.from_numpy(array)
-        return (tensor.permute(0, 3, 1, 2) if array.ndim == 4 else tensor).to(self.device)
+        # A device gets the memory of the array, since a copy would not keep gaps and repeated elements; an array that
+        # does not begin where memory is allocated is a slice, at an offset in this memory.
+        offset = 1 if array.ctypes.data % ALIGNMENT else 0
+        strides = [stride // array.itemsize for stride in array.strides]
+        length = 1 + sum((n - 1) * stride for n, stride in zip(array.shape, strides, strict=True))
+        memory = self.torch.from_numpy(_preceded(array, offset, length)).to(self.device)
+        tensor = memory.as_strided(array.shape, strides, offset)
+        return tensor.permute(0, 3, 1, 2) if array.ndim == 4 else tensor
 
     def array(self, tensor: Tensor) -> Array:
         """Return the array of a tensor, with the channels of an image last."""
@@ -126,7 +143,10 @@ class Torch(Framework):
         text = call_text.values(SYNTAX, tensor.numpy())
         if array.dtype != np.float32:
             text += f".{ {'float16': 'half', 'float64': 'double'}.get(array.dtype.name, array.dtype.name) }()"
-        if tensor.is_contiguous():
+        is_channels_last = tensor.dim() == 4 and tensor.shape[1] > 1 == tensor.stride(
+            1
+        )  # contiguous, too, if of one pixel
+        if tensor.is_contiguous() and not is_channels_last:
             return text
         strided = f"torch.empty_strided({tuple(tensor.shape)}, {tensor.stride()}, dtype={tensor.dtype})"
         return f"{strided}.copy_({text})"

@@ -6,7 +6,8 @@ A layout is an order of the axes of an image (N, H, W, C), or of weights OHWI, w
 nhwc        C order: the layout of all other backends; channels_last in PyTorch
 nchw        channels before rows: contiguous in PyTorch
 cnhw        the batch is not the outermost axis, as after a transposition of the first two in PyTorch
-ncwh        column-first: rows before columns, the innermost, as after a transposition of both in PyTorch
+ncwh        column-first: rows before columns, the innermost, as after a transposition of both in PyTorch; of an
+            array of rank 2 or 3 the last axis is the outermost, as in a transposed matrix
 -offset     begins one element after the begin of its memory
 -gap        a part of a larger array: each axis is one element longer; every second element of a vector
 -reversed   rows and columns run backwards: negative strides
@@ -72,6 +73,12 @@ def repeated(values: Array, layout: str) -> Array:
     return np.broadcast_to(np.expand_dims(found, axes), values.shape)
 
 
+def _order(layout: str, rank: int) -> tuple[int, ...]:
+    """Return the axes from the outermost in memory to the innermost."""
+    name = layout.partition("-")[0]
+    return ORDERS[name] if rank == 4 else tuple(range(rank))[:: -1 if name == "ncwh" else 1]
+
+
 def room(layout: str, shape: Shape) -> int:
     """Return how many elements the memory of an array has."""
     way, axes = way_of(layout), repeats(layout, len(shape))
@@ -85,10 +92,10 @@ def room(layout: str, shape: Shape) -> int:
 def laid(layout: str, shape: Shape, memory: Array) -> Array:
     """Return an array of ``shape`` in its ``memory``, a vector of :func:`room` elements.
 
-    Arrays that are not of rank 4 have the order of their axes in memory.
+    Arrays that are not of rank 4 have the order of their axes in memory, or in "ncwh" its reverse.
     """
     way, axes = way_of(layout), repeats(layout, len(shape))
-    order = ORDERS[layout.partition("-")[0]] if len(shape) == 4 else tuple(range(len(shape)))
+    order = _order(layout, len(shape))
     lengths = [1 if axis in axes else shape[axis] for axis in order]
     if way == "-gap" and len(shape) == 1:
         held = memory[::2]
@@ -114,10 +121,14 @@ def effect(layout: str, shape: Shape) -> str:
 
     >>> effect("nhwc-odd", (1, 2, 3, 4)), effect("nhwc-odd", (2, 2, 3, 4)), effect("nchw-gap", (5,))
     ('nhwc-odd', 'nhwc', 'vector-gap')
+    >>> effect("ncwh", (5,)), effect("ncwh", (2, 3))
+    ('vector', 'transposed')
     """
     way = way_of(layout)
     way = "" if (way == "-odd" and 1 not in shape) or (way == "-scalar" and math.prod(shape) == 1) else way
-    return (layout.partition("-")[0] if len(shape) == 4 else "vector") + way
+    order = layout.partition("-")[0]
+    other = "transposed" if order == "ncwh" and len(shape) > 1 else "vector"
+    return (order if len(shape) == 4 else other) + way
 
 
 def arranged(values: Array, layout: str, fill: Any = np.nan) -> Array:

@@ -30,6 +30,8 @@ class Bug:
         The versions or the backend of the framework in which it was seen.
     run : Implementation
         The reference with this mistake.
+    layouts, rules : tuple of str, optional
+        Layouts in which the framework takes its inputs, and its documented differences, without the mistake.
     """
 
     issue: str
@@ -37,6 +39,8 @@ class Bug:
     mechanism: str
     versions: str
     run: Implementation
+    layouts: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
     @property
     def link(self) -> str:
@@ -46,4 +50,10 @@ class Bug:
     @property
     def backend(self) -> Backend:
         """A backend with this mistake in its operation, and no other operation."""
-        return Backend(f"bug: {self.issue}", {self.operation: self.run}, dtypes=registry.get_backend("cpu").dtypes)
+        return Backend(
+            f"bug: {self.issue}",
+            {self.operation: self.run},
+            dtypes=registry.get_backend("cpu").dtypes,
+            layouts=self.layouts,
+            rules=self.rules,
+        )

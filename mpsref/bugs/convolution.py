@@ -22,6 +22,7 @@ from mpsref.kernels.convolution import (
 from mpsref.kernels.convolution_transpose import TransposeGradientData
 from mpsref.registry import Operation, Problem
 
+TRANSPOSE = Operation(ConvolutionTranspose, "forward")
 FORWARD, DATA, WEIGHTS = (Operation(Convolution, method) for method in ("forward", "gradient_data", "gradient_weights"))
 TRANSPOSE_DATA = Operation(ConvolutionTranspose, "gradient_data")
 
@@ -102,6 +103,32 @@ def _ambiguous_layout(weights: Array, problem: ConvolutionForward) -> Array:
     return weights.reshape(height, width, outputs).transpose(2, 0, 1)[..., None]
 
 
+def _stage_too_many(y: Array, problem: ConvolutionForward, x: Array, weights: Array, *_: Array) -> None:
+    """Of a 1 x 1 convolution of an odd number of blocks of 8 channels add a block behind the end of each row."""
+    channels = x.shape[3]
+    if problem.spec.size != (1, 1) or problem.spec.groups > 1 or channels < 104 or channels % 16 != 8:
+        return
+    pixels, rows = (
+        np.stack([np.roll(array.ravel(), -k * channels - channels)[:8] for k in range(array.size // channels)])
+        for array in (x, weights)
+    )
+    if len(pixels) == y.size // y.shape[3]:
+        y += (pixels @ rows.T).reshape(y.shape)
+
+
+def _one_row(x: Array, problem: ConvolutionForward) -> Array:
+    """Read one row of pixels, (W, C), as if it were (C, W): the input of a 1-D convolution of one tap."""
+    if x.shape[1] > 1 or problem.spec.size != (1, 1):
+        return x
+    return x.reshape(len(x), 1, x.shape[3], x.shape[2]).swapaxes(2, 3)
+
+
+def _taps_of_fifteen_bits(weights: Array, problem: ConvolutionForward) -> Array:
+    taps = weights.reshape(len(weights), -1, weights.shape[3]).copy()
+    taps[:, 2**15 :] = 0
+    return taps.reshape(weights.shape)
+
+
 # --- transposed convolution -------------------------------------------------------------------------------------------
 
 
@@ -128,7 +155,44 @@ def _shifted_by_output_padding(problem: TransposeGradientData) -> TransposeGradi
     return replace(problem, spec=replace(spec, offset=0, kernel_offset=(e[0], e[1])))
 
 
+def _unweighted_rest(weights: Array, problem: Problem) -> Array:
+    """Add the channels beyond a multiple of 4 of a group without their weights, if their number is odd."""
+    channels = weights.shape[3]
+    weights = weights.copy()
+    if channels > 4 and channels % 2:
+        weights[..., channels // 4 * 4 :] = 1
+    return weights
+
+
 BUGS = (
+    Bug(
+        "tracel-ai/burn#5626",
+        FORWARD,
+        "A 1 x 1 convolution of an odd number of blocks of 8 channels adds one block more, from behind the end.",
+        "wgpu, 0.20.1: 104 and 440 channels",
+        of_result(_stage_too_many),
+    ),
+    Bug(
+        "pytorch/pytorch#124591",
+        FORWARD,
+        "A row of pixels is read with channels and columns exchanged by a convolution of one tap.",
+        "MPS, Conv1d after Upsample, 2024-04",
+        of_input("x", _one_row),
+    ),
+    Bug(
+        "ml-explore/mlx#2504",
+        FORWARD,
+        "Taps behind the first 2**15 of a window are left out.",
+        "Metal, 2025-08: a kernel of 182 x 182; the mechanism is a guess",
+        of_input("weights", _taps_of_fifteen_bits),
+    ),
+    Bug(
+        "microsoft/onnxruntime#27749",
+        TRANSPOSE,
+        "Channels beyond a multiple of 4 are added without their weights if the number of channels is odd.",
+        "WebGPU, 2026-03",
+        of_input("weights", _unweighted_rest),
+    ),
     Bug(
         "pytorch/pytorch#50042",
         WEIGHTS,

@@ -54,6 +54,13 @@ def _odd_batch_stride(problem: Any, inputs: tuple[Array, ...]) -> bool:
     )
 
 
+def _odd_weights(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Of a kernel with an axis of length 1, weights with the memory of NHWC, but for the stride of this axis."""
+    weights = dict(zip(problem.input_shapes, inputs, strict=True)).get("weights")
+    is_odd = weights is not None and weights.strides != np.empty(weights.shape, weights.dtype).strides
+    return problem.spec.groups > 1 and is_odd and bool(weights.flags.c_contiguous)
+
+
 def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Also where the result is wider than a pixel: an adapter may crop a result."""
     channels = problem.output_channels if problem.operation.method == "gradient_data" else problem.source_shape[3]
@@ -275,6 +282,17 @@ FINDINGS = (
         EAGER,
         ("Convolution.forward", "Convolution.gradient_data", "Convolution.gradient_weights"),
         lambda problem, inputs: any(one.kernel == 1 and one.dilation > 1 for one in problem.spec.windows),
+    ),
+    Finding(
+        "torch_conv2d_grouped_weight",
+        "torch",
+        ("2.13.0",),
+        "Grouped conv2d on channels_last images reads wrong weights if these lie in memory as channels_last, but for "
+        "the stride of an axis of length 1; its gradient for the image does, too.",
+        "Convolution.forward:n2h5w3c4,k3x1,groups2,co6,float32,memory=nhwc+nhwc-odd,seed=1",
+        EAGER,
+        ("Convolution.forward", "Convolution.gradient_data"),
+        _odd_weights,
     ),
     Finding(
         "torch_conv2d_column",

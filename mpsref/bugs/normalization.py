@@ -8,7 +8,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
 from mpsref.conformance.mutants import computed, correct_results, of_input, of_spec
 from mpsref.kernels import BatchNormalization, GroupNormalization, InstanceNormalization
-from mpsref.kernels.group_normalization import ALL_VALUES, NormalizationGradient, statistics
+from mpsref.kernels.group_normalization import ALL_VALUES, NormalizationForward, NormalizationGradient, statistics
 from mpsref.registry import Operation, Problem
 
 INSTANCE = Operation(InstanceNormalization, "gradient")
@@ -52,7 +52,23 @@ def _size_of_a_row(problem: NormalizationGradient, g: Array, x: Array, *vectors:
     return ((h - a / count - xhat * (b / count)) / deviation).reshape(x.shape), dgamma, dbeta
 
 
+def _epsilon_outside(problem: NormalizationForward, x: Array, *vectors: Array) -> Array:
+    """Add epsilon to the deviation, not to the variance."""
+    gamma, beta = problem.parameters(vectors, x.dtype)
+    centred, deviation = statistics(problem, x)
+    epsilon = problem.spec.epsilon
+    root = np.sqrt(np.maximum(deviation**2 - epsilon, 0)) + epsilon
+    return np.asarray(gamma * (centred / np.where(root > 0, root, 1)).reshape(x.shape) + beta)
+
+
 BUGS = (
+    Bug(
+        "tracel-ai/burn#2945",
+        Operation(GroupNormalization, "forward"),
+        "Epsilon is added to the deviation, not to the variance.",
+        "until 2025-03",
+        computed(_epsilon_outside),
+    ),
     Bug(
         "PyTorch: InstanceNorm2d, batch of 1, channels_last gradient",
         INSTANCE,

@@ -6,9 +6,10 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
-from mpsref.conformance.mutants import computed, correct, of_result
+from mpsref.bugs.normalization import nhwc_as_nchw
+from mpsref.conformance.mutants import computed, correct, of_input, of_result
 from mpsref.geometry import ceil_div
-from mpsref.kernels import UpsamplingBilinear
+from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.upsampling import UpsamplingGradient
 from mpsref.registry import Operation
@@ -42,6 +43,13 @@ def _column_of_portrait(dx: Array, problem: UpsamplingGradient, g: Array) -> Arr
 
 
 BUGS = (
+    Bug(
+        "microsoft/onnxruntime#31986",
+        Operation(UpsamplingNearest, "forward"),
+        "The memory of an NHWC image is read as NCHW: all values are right, at wrong places.",
+        "MIGraphX, 2026-08",
+        of_input("x", nhwc_as_nchw),
+    ),
     Bug(
         "flagos-ai/FlagGems#5218",
         GRADIENT,

@@ -121,6 +121,7 @@ def layout_cases(operation: Operation, backend: Backend, runs: Callable[[Case], 
     """Yield cases in every layout of a backend: of a problem with one image and of one with several.
 
     Images have one layout, or the first another than the others; parameters have each way to lie, together and alone.
+    Odd strides are also those of weights with an axis of length 1, without groups and with them.
     The problems are those of the random cases of seed 0 that have many inputs, and are short to write. ``runs`` says
     whether the backend runs a case, whose results are not all 0. A backend that compiles each problem has none.
     """
@@ -135,6 +136,23 @@ def layout_cases(operation: Operation, backend: Backend, runs: Callable[[Case], 
             shapes = [*case.problem.input_shapes.values()]
             arranged = [replace(case, layouts=one) for one in _arrangements(backend.layouts, shapes)]
             yield from dict.fromkeys(arranged)
+    odd = [layout for layout in backend.layouts if way_of(layout) == "-odd"]
+    narrow = [case for case in able if odd and any(_is_narrow(one) for one in _weights(case))]
+    for grouped in (False, True):
+        cases = (case for case in narrow if (getattr(case.problem.spec, "groups", 1) > 1) is grouped)
+        if (case := next(filter(runs, cases), None)) is not None:
+            for first, second in itertools.product(backend.layouts[:2], odd):
+                yield replace(case, layouts=(first, second, *(first,) * (len(case.problem.input_shapes) - 2)))
+
+
+def _weights(case: Case) -> list[Shape]:
+    """Return the shapes of the second input, if it is of rank 4 and another shape than the first."""
+    shapes = [*case.problem.input_shapes.values()]
+    return [one for one in shapes[1:2] if len(one) == 4 and one != shapes[0]]
+
+
+def _is_narrow(shape: Shape) -> bool:
+    return 1 in shape[1:3] and max(shape[1:3]) > 1 < shape[3]
 
 
 def _is_single(case: Case) -> bool:

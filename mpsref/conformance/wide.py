@@ -187,7 +187,10 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *_with("prelu,data0.5_0.25", "n32770h1w1c2", "n1h32770w1c2", "n1h1w32770c2"),
         *(f"n1h2w3c{c},prelu,data{'_'.join(str(k / 8) for k in range(c))}" for c in (104, 208, 512)),
     ),
-    "Pad": _with("before1x2x0,after2x1x1", *POINTWISE),
+    "Pad": (
+        *_with("before1x2x0,after2x1x1", *(shape for shape in POINTWISE if _lengths(shape)[0] < 2**15)),
+        *_with("before0x1x0,after0x0x0", *(shape for shape in LONG if shape.startswith(("n6", "n3")))),
+    ),
     "PoolingAverage": _POOLED,
     "PoolingL2Norm": _POOLED,
     "PoolingMax": _POOLED,
@@ -236,6 +239,9 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 
 MANY_TERMS, MANY_MAPS = "n1h2w3c1031,k2x2,co3", "n1h2w3c3,k2x2,co1031"
 
+MANY_TAPS = "n1h182w182c1,k182x182,o91x91"
+"""A window of 33,124 taps, whose number needs 16 bits."""
+
 NONFINITE = "v7x31,clipped,min-1.0,max0.5,nonfinite"
 """Gradients and values with NaN, which clipping keeps, and with infinities."""
 
@@ -248,6 +254,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
             "n1h4w4c32800,k1x1,co16",
             "n2h1w9c6,k1x3,co4,biased",
             "n2h257w1c1,k256x1,o128x0,co2,out2x1",
+            f"{MANY_TAPS},co1,out1x1,small",
         ),
     ),
     "Convolution.gradient_data": (MANY_MAPS, "n1h4w4c16,k1x1,co32800"),
@@ -257,9 +264,17 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     "FullyConnected.forward": ("n16h1w1c32800,k1x1,co16", "n65540h1w1c2,k1x1,co2,biased"),
     "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100", "n16h1w1c16,k1x1,co32800"),
     "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2", "n32800h1w1c16,k1x1,co16"),
-    "PoolingAverage.forward": ("n1h64w65c2,k64x64,o32x32", f"n1h64w64c1,k64x64,o32x32,out1x1,{EQUAL}"),
+    "PoolingAverage.forward": (
+        f"{MANY_TAPS},out1x1",
+        "n1h64w65c2,k64x64,o32x32",
+        f"n1h64w64c1,k64x64,o32x32,out1x1,{EQUAL}",
+    ),
     "PoolingAverage.gradient": ("n1h66w64c1,k64x64", f"n1h64w64c1,k64x64,o32x32,g1x1,{EQUAL}"),
-    "PoolingMax.gradient": (f"n1h64w64c1,k64x64,o32x32,g1x1,{EQUAL}",),
+    "PoolingMax.forward": (f"{MANY_TAPS},out1x1",),
+    "PoolingMax.gradient": (
+        f"{MANY_TAPS},g1x1",
+        f"n1h64w64c1,k64x64,o32x32,g1x1,{EQUAL}",
+    ),
     "Reduce.forward": ("n1h2w4100c1,sum,row",),
     "UpsamplingNearest.gradient": ("n1h2w1c1,s65x64", f"n1h1w1c2,s65x64,{EQUAL}"),
     "Adam": ("v3x4,beta1_0.0,beta2_0.0,eps0.0", NONFINITE, f"{NONFINITE},amsgrad"),

@@ -472,13 +472,18 @@ def _frozen(table: IntTable) -> IntTable:
 
 def joined(problem: WeightedProblem) -> Iterator[tuple[int, int, Index, Index]]:
     """Yield each tap (ty, tx), the result pixels that use it, and the source pixels that it reads."""
-    rows, columns = (
-        [problem.spec.pairs(axis, t, problem.result_size[axis], problem.source_shape[1 + axis]) for t in range(taps)]
-        for axis, taps in enumerate(problem.spec.size)
-    )
+    rows, columns = _pairs(problem)
     for (ty, (a, y)), (tx, (b, x)) in product(enumerate(rows), enumerate(columns)):
         if a and b:
             yield ty, tx, np.s_[:, np.array(a)[:, None], b], np.s_[:, np.array(y)[:, None], x]
+
+
+def _pairs(problem: WeightedProblem) -> list[list[tuple[list[int], list[int]]]]:
+    """Return, for y and x, the result pixels that use each tap and the source pixels that it reads."""
+    return [
+        [problem.spec.pairs(axis, t, problem.result_size[axis], problem.source_shape[1 + axis]) for t in range(taps)]
+        for axis, taps in enumerate(problem.spec.size)
+    ]
 
 
 def by_group(image: Array, problem: WeightedProblem) -> Array:
@@ -518,8 +523,15 @@ def before_neuron(problem: WeightedForward, x: Array, weights: Array, biases: Ar
     """Return the linear part of the forward pass."""
     y = np.zeros(problem.result_image, x.dtype)
     source, w, result = by_group(x, problem), weights_by_group(weights, problem), by_group(y, problem)
-    for ty, tx, i, j in joined(problem):
-        result[i] += np.einsum("nabgc,gmc->nabgm", source[j], w[:, :, ty, tx])
+    if problem.result_size == (1, 1):  # one sum over all taps that read a pixel
+        (ty, a), (tx, b) = (
+            np.array([(t, j[0]) for t, (_, j) in enumerate(one) if j], int).reshape(-1, 2).T for one in _pairs(problem)
+        )
+        read, used = source[:, a][:, :, b], w[:, :, ty][:, :, :, tx]
+        result[:, 0, 0] = np.einsum("nabgc,gmabc->ngm", read, used, optimize=True)
+    else:
+        for ty, tx, i, j in joined(problem):
+            result[i] += np.einsum("nabgc,gmc->nabgm", source[j], w[:, :, ty, tx])
     if biases is not None:
         y += biases
     return y

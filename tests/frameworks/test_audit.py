@@ -524,6 +524,21 @@ ELSEWHERE = {
     "pytorch/pytorch#153957": "from 32,769 outputs on",
     "pytorch/pytorch#135447": "from 65,537 images on",
     "pytorch/pytorch#189495": "from 65,536 images on",
+    "tracel-ai/burn#5626": "for 104 channels, 120, ...",
+    "pytorch/pytorch#124591": "for one row",
+    "microsoft/onnxruntime#27749": "for 5 channels and other odd numbers",
+    "microsoft/onnxruntime#31986": "in a resize of an NHWC image",
+    "tracel-ai/burn#2945": "for a large epsilon",
+    "ml-explore/mlx#2504": "for a kernel of 182 x 182",
+    "pytorch/pytorch#131750": "for a slice",
+    "pytorch/pytorch#192212": "for weights with strides",
+    "pytorch/pytorch#189233": "for a gradient with strides",
+    "pytorch/pytorch#118115": "in an optimizer",
+    "bitsandbytes-foundation/bitsandbytes#1185": "in an optimizer",
+    "huggingface/candle#3727": "in float16",
+    "jax-ml/jax#40409": "in float16",
+    "jax-ml/jax#39899": "in float16",
+    "jax-ml/jax#38885": "in float16",
 }
 """Defects that the small models below cannot show, and where they occur."""
 

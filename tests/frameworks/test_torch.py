@@ -12,6 +12,7 @@ import pytest
 import mpsref
 import mpsref_torch
 from mpsref import Backend, registry
+from mpsref.arguments.layouts import arranged
 from mpsref.conformance import check, checker
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import check_operation
@@ -144,6 +145,18 @@ def test_channels_last_tensors_are_channels_last() -> None:
         assert tensor.shape == (2, 5, 4, 3)
         assert tensor.is_contiguous(memory_format=torch.channels_last) == is_channels_last
         assert tensor.is_contiguous() != is_channels_last
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "nchw-gap", "nchw-offset", "nchw-expanded", "nchw-odd"])
+def test_a_device_gets_the_memory_of_an_array(layout: str) -> None:
+    """A slice has an offset in it, as in PyTorch, and no copy packs gaps and repeated elements."""
+    array = arranged(np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4), layout)
+    tensor = mpsref_torch.run.Torch().tensor(array)
+    assert np.array_equal(tensor.permute(0, 2, 3, 1).numpy(), array)
+    assert tensor.storage_offset() == (layout == "nchw-offset")
+    there = mpsref_torch.run.Torch("meta").tensor(array)
+    assert (there.stride(), there.storage_offset()) == (tensor.stride(), tensor.storage_offset())
+    assert [4 * stride for stride in there.permute(0, 2, 3, 1).stride()] == [*array.strides]
 
 
 # --- as a backend -----------------------------------------------------------------------------------------------------

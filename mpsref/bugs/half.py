@@ -1,0 +1,93 @@
+"""Published defects of arithmetic in float16, in which integers above 2,048 are not counted and sums overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.bugs.bug import Bug
+from mpsref.conformance.mutants import computed, correct_results
+from mpsref.kernels import LogSoftMax, PoolingL2Norm, PoolingMax, SoftMax
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
+from mpsref.operations import Operation, Problem
+from mpsref.registry import Implementation
+
+
+def _in_half(formula: Callable[..., Array]) -> Implementation:
+    """Return the implementation that stores ``formula(problem, *inputs)`` for images in float16, else what is right."""
+
+    def run(problem: Problem, *inputs: Array, out: Any) -> None:
+        computed(formula if inputs[0].dtype == np.float16 else correct_results)(problem, *inputs, out=out)
+
+    return run
+
+
+def _sum(values: Array, axis: int) -> Array:
+    """Add one value after the other."""
+    last: Array = np.add.accumulate(values, axis=axis, dtype=np.float16).take([-1], axis)
+    return last
+
+
+def _softmax(problem: Problem, x: Array) -> Array:
+    powers = np.exp(x - x.max(axis=3, keepdims=True))
+    return np.asarray(powers / _sum(powers, 3))
+
+
+def _log_softmax_gradient(problem: Problem, g: Array, y: Array) -> Array:
+    return np.asarray(g - np.exp(y).astype(np.float16) * _sum(g, 3))
+
+
+def _norm(problem: PoolingForward, x: Array) -> Array:
+    """Store the sum of squares, then take the root."""
+    (squares,) = correct_results(problem, x)
+    return np.sqrt((squares**2).astype(np.float16))
+
+
+def _shared(problem: PoolingGradient, g: Array, x: Array) -> Array:
+    """Divide the gradient of a window by the number of its maxima."""
+    dx = np.zeros(problem.source_shape)
+    for a, b, of_window in problem.counted(g):
+        values, rows, columns, _ = taps(problem, x, a, b)
+        _, once = np.unique(np.stack([rows, columns]), axis=1, return_index=True)
+        values, rows, columns = values[:, once], rows[once], columns[once]
+        largest = values == values.max(axis=1, keepdims=True)
+        share = largest * (of_window[:, None] / _sum(largest, 1))
+        inside = (rows >= 0) & (columns >= 0)
+        np.add.at(dx, (slice(None), rows[inside], columns[inside]), share[:, inside])  # type: ignore[arg-type]
+    return problem.place(dx)
+
+
+BUGS = (
+    Bug(
+        "huggingface/candle#3727",
+        Operation(SoftMax, "forward"),
+        "The exponentials are added in float16, where a sum of ones stays at 2,048.",
+        "CPU, 2026-07",
+        _in_half(_softmax),
+    ),
+    Bug(
+        "jax-ml/jax#40409",
+        Operation(LogSoftMax, "gradient"),
+        "The sum of a float16 gradient is infinite, and its product with a probability of 0 is NaN.",
+        "2026-09",
+        _in_half(_log_softmax_gradient),
+    ),
+    Bug(
+        "jax-ml/jax#39899",
+        Operation(PoolingL2Norm, "forward"),
+        "A sum of squares is rounded to float16 before its root is taken.",
+        "2026-08",
+        _in_half(_norm),
+    ),
+    Bug(
+        "jax-ml/jax#38885",
+        Operation(PoolingMax, "gradient"),
+        "Equal maxima, which share the gradient, are counted in float16.",
+        "2026-07; tinygrad/tinygrad#12296 is the same",
+        _in_half(_shared),
+        rules=("ties shared", "NaN is the extremum"),
+    ),
+)
