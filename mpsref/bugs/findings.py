@@ -57,8 +57,9 @@ def _odd_batch_stride(problem: Any, inputs: tuple[Array, ...]) -> bool:
 def _odd_weights(problem: Any, inputs: tuple[Array, ...]) -> bool:
     """Of a kernel with an axis of length 1, weights with the memory of NHWC, but for the stride of this axis."""
     weights = dict(zip(problem.input_shapes, inputs, strict=True)).get("weights")
-    is_odd = weights is not None and weights.strides != np.empty(weights.shape, weights.dtype).strides
-    return problem.spec.groups > 1 and is_odd and bool(weights.flags.c_contiguous)
+    if weights is None or problem.spec.groups == 1:
+        return False
+    return bool(weights.flags.c_contiguous) and weights.strides != np.empty(weights.shape, weights.dtype).strides
 
 
 def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:

@@ -523,11 +523,11 @@ def before_neuron(problem: WeightedForward, x: Array, weights: Array, biases: Ar
     """Return the linear part of the forward pass."""
     y = np.zeros(problem.result_image, x.dtype)
     source, w, result = by_group(x, problem), weights_by_group(weights, problem), by_group(y, problem)
-    if problem.result_size == (1, 1):  # one sum over all taps that read a pixel
-        (ty, a), (tx, b) = (
+    if problem.result_size == (1, 1) and x.dtype == np.float64:  # one sum over all taps that read a pixel
+        (rows, a), (columns, b) = (
             np.array([(t, j[0]) for t, (_, j) in enumerate(one) if j], int).reshape(-1, 2).T for one in _pairs(problem)
         )
-        read, used = source[:, a][:, :, b], w[:, :, ty][:, :, :, tx]
+        read, used = source[:, a][:, :, b], w[:, :, rows][:, :, :, columns]
         result[:, 0, 0] = np.einsum("nabgc,gmabc->ngm", read, used, optimize=True)
     else:
         for ty, tx, i, j in joined(problem):
