@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
@@ -18,7 +17,6 @@ from mpsref.bugs import BUGS, FINDINGS, Bug, Finding
 from mpsref.conformance import CASES, checker, families
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
-from mpsref.operations import Operation
 from tests import few
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +27,6 @@ def fails(bug: Bug, case: Case) -> bool:
     return run_case(case, bug.backend, families.properties(bug.operation)).status == "failed"
 
 
-@functools.cache
 def drawn(bug: Bug, number: int) -> list[Case]:
     return list(checker.checked_cases(bug.operation, bug.backend.dtypes, number, 0, bug.layouts))
 
