@@ -616,8 +616,10 @@ class MPSNNFilterNode(Node, metaclass=abc.ABCMeta):
 
     def _compute(self, step: StepCall, *images: Array) -> Array | None:
         """Run the kernel; ``None`` if the result is not needed and was not computed."""
+        if not self._after_images:
+            return step.call.run(images, None, step.backend)
         values = [step.parameters[name] if name in step.parameters else step.state[name] for name in self._after_images]
-        return step.call.run(images, None, step.backend, values or None)
+        return step.call.run(images, None, step.backend, values)
 
 
 class MPSNNTrainableNode(MPSNNFilterNode):
