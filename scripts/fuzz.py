@@ -53,8 +53,12 @@ def illegal() -> Any:
 
 
 def parameters(test: Any) -> list[Any]:
-    """Return the parameters of a test."""
-    return [one for mark in test.pytestmark if mark.name == "parametrize" for one in mark.args[1]]
+    """Return the parameters of a test, those that are marked slow included."""
+    import pytest
+
+    marked = type(pytest.param())
+    found = (one for mark in test.pytestmark if mark.name == "parametrize" for one in mark.args[1])
+    return [one.values[0] if isinstance(one, marked) else one for one in found]
 
 
 made: Counter[str] = Counter()
@@ -87,7 +91,7 @@ def texts(random: Random) -> None:
 def saved(random: Random) -> None:
     """Read JSON of changed objects of Apple's classes."""
     tests = illegal()
-    kinds = [kind for kind in tests.MADE if hasattr(kind, "from_json")]
+    kinds = [kind for kind in parameters(tests.test_classes) if hasattr(kind, "from_json")]
     kind = random.choice(kinds)
     one = tests.made(kind)
     text = tests.FAILED if one is tests.FAILED else tests.attempt(one.to_json)

@@ -12,6 +12,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from tests.subjects.classes import MADE
+
 SCRIPT = next(parent / "scripts" / "fuzz.py" for parent in Path(__file__).parents if (parent / "scripts").is_dir())
 
 
@@ -39,6 +41,10 @@ def test_a_draw_of_each_part(script: ModuleType, part: str) -> None:
     script.made.clear()
     script.PARTS[part](Random(f"1 {part}"))
     assert script.made["calls"] > 0
+
+
+def test_classes_of_slow_tests_are_drawn(script: ModuleType) -> None:
+    assert {*script.parameters(script.illegal().test_classes)} == {*MADE}
 
 
 @pytest.mark.slow
