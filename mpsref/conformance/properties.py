@@ -33,7 +33,9 @@ def same(name: str, first: Array, second: Array, terms: ErrorBound) -> None:
     if not near.all():
         index = tuple(int(k) for k in np.argwhere(~near)[0])
         raise Mismatch(
-            f"{name}: {first[index]} and {second[index]} differ at {list(index)} by more than rounding", index
+            f"{name}: the result is {first[index]} at {list(index)}, and {second[index]} if computed in the other way; "
+            f"of {near.size} elements {np.count_nonzero(~near)} differ by more than rounding",
+            index,
         )
 
 
@@ -102,6 +104,7 @@ def adjoint(counterparts: Callable[[Any], Counterparts | None], each: bool = Fal
     """
 
     def check(case: Case, backend: Backend) -> None:
+        """The gradient is the adjoint of the forward pass: with any g, <A x, g> = <x, A^T g>."""
         found = counterparts(case.problem)
         if found is None or any(backend.why_not(problem.operation, problem.spec) for problem in found[:2]):
             return

@@ -160,7 +160,8 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
         failed = Case.parse(mismatch.case) if mismatch.case else case
         again = _guarded if check is None or mismatch.case else check
         call = _call(functools.partial(again, failed, backend)) if backend.named_only else ""
-        return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements, case=mismatch.case, call=call)
+        message = f"{mismatch}{_statement(check)}"
+        return Outcome("failed", message=message, kind=WRONG, results=elements, case=mismatch.case, call=call)
     except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
         kind = f"raised {type(error).__name__}"
         return Outcome("failed", message=f"{kind}: {_text(error)}", kind=kind)
@@ -171,6 +172,12 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
         used=max((one.used for one, of in zip(found, results, strict=True) if of.dtype == np.float32), default=None),
         unjudged=unjudged,
     )
+
+
+def _statement(check: Property | None) -> str:
+    """Return what a property says, for its message: in the first line of its documentation."""
+    lines = (getattr(check, "__doc__", None) or "").strip().splitlines()
+    return f"\n  what must hold: {lines[0]}" if check is not None and lines else ""
 
 
 def _text(error: BaseException) -> str:

@@ -11,8 +11,8 @@ import pytest
 
 from mpsref import Neuron, PoolingAverage, registry
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import mutants
-from mpsref.conformance.case import Case
+from mpsref.conformance import families, mutants
+from mpsref.conformance.case import Case, operations
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import with_limits
 from mpsref.conformance.runner import InapplicableError, Outcome, compute, expected, run_case
@@ -206,6 +206,20 @@ def test_a_property_that_does_not_apply_is_no_failure() -> None:
 
     assert run_case(CASE, backend(), (inapplicable,)).status == "passed"
     assert run_case(CASE, backend(), (inapplicable, violated)).message == "violated"
+
+
+def test_the_message_of_a_property_says_what_must_hold() -> None:
+    def violated(case: Case, backend: Backend) -> None:
+        """The total stays.
+
+        More about it.
+        """
+        raise Mismatch("total: the result is nan")
+
+    message = run_case(CASE, backend(), (violated,)).message
+    assert message == "total: the result is nan\n  what must hold: The total stays."
+    lacking = [(one, p) for one in operations() for p in families.properties(one) if not p.__doc__]
+    assert not lacking
 
 
 def without_a_product(backend: Backend, operation: Operation) -> Backend:
