@@ -534,3 +534,12 @@ template [[host_name("b")]] kernel void k<int>(device int *, threadgroup int *);
     for one in known.kernels.values():
         with pytest.raises(CompileError, match="'f': an argument is in another address space"):
             known.cpp(toolchain.find(), DEFAULTS, one, {})
+
+
+@pytest.mark.parametrize("text", ["kernel [[MAX]] void f(IN) {}", "kernel void f(IN) [[MAX]] {}"])
+def test_attributes_where_a_compiler_of_metal_has_none(text):
+    device = clang.Device()
+    text = text.replace("MAX", "max_total_threads_per_threadgroup(64)").replace("IN", "device float *y")
+    with pytest.raises(CompileError, match="write the attribute before `kernel`"):
+        device.kernel(text)
+    device.kernel("[[max_total_threads_per_threadgroup(64)]] kernel void f(device float *y) {}")
