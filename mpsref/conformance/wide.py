@@ -304,9 +304,8 @@ def wide_cases(operation: Operation, drawn: Callable[[], Iterable[Case]] = tuple
     """
     name = str(operation)
     kernel = name.partition(".")[0]
-    found = [one for table in (SIZES, EDGES) for one in table.get(name, table.get(kernel, ()))]
-    found = found or list(_enlarged(operation, drawn()))
-    for number, fields in enumerate(found):
+    sizes, edges = (table.get(name, table.get(kernel, ())) for table in (SIZES, EDGES))
+    for number, fields in enumerate((*(sizes or _enlarged(operation, drawn())), *edges)):
         dtype = "" if EQUAL in fields else ",float32"
         yield Case.parse(f"{name}:{fields}{dtype},seed={number + 1}")
 
