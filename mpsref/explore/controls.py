@@ -116,7 +116,7 @@ PRESETS = {
         "PoolingMax.forward:n1h6w6c1,k3x3,s2x2,o1x1,clamp,float32,exact,seed=0",
         "Caffe rounds the number of windows up: the last windows reach beyond the image.",
     ),
-    "an even kernel": (
+    "an even window": (
         "PoolingAverage.forward:n1h5w5c1,k3x3,s2x2,o1x1,clamp,float32,exact,seed=0",
         "PoolingAverage.forward:n1h5w5c1,k4x4,s2x2,o1x1,clamp,float32,exact,seed=0",
         "An even window has no middle: it has one pixel more to the top left of its centre, the dot.",
