@@ -97,6 +97,7 @@ class Pairs:
                 define={"WRONG": None} if wrong else None,
                 sanitize=True,
                 check_order=False,
+                levels={"unread": "off"},  # a fault and its repair have the same parameters
             )
             images: dict[str, Any] = {"textures": textures, "samplers": samplers} if textures else {}
             done = library[name](program["grid"], program["group"], *bound[:count], local=local, seconds=2, **images)

@@ -142,7 +142,7 @@ class Collection:
             try:
                 self._compiled[key] = anymetal.compile(
                     source, version=self.version, include=self.include(), constants=constants, define=self.define(),
-                    sanitize=sanitize, check_order=False,
+                    sanitize=sanitize, check_order=False, levels={"unread": "off"},  # kernels share lists of parameters
                 )  # fmt: skip
             except anymetal.CompileError as error:
                 if missing := ABSENT.search(str(error)):

@@ -133,7 +133,8 @@ class Fault:
 def find(source: str, kernel: str, grid: Any, group: Any, *arguments: Any, **options: Any) -> Found:
     """Run a kernel with checks; return what is found."""
     local, whole = options.pop("local", None), options.pop("whole", False)
-    compiled = anymetal.compile(source, sanitize=True, check_order=False, version="3.2", **options)[kernel]
+    known: dict[str, Any] = {"sanitize": True, "check_order": False, "version": "3.2", "levels": {"unread": "off"}}
+    compiled = anymetal.compile(source, **known, **options)[kernel]
     try:
         done = (compiled.threadgroups if whole else compiled)(grid, group, *arguments, local=local)
     except anymetal.LaunchError as error:

@@ -203,8 +203,9 @@ def count(found: Count, text: str, include: list[Path], options: argparse.Namesp
     def compiled(share: Sequence[str]) -> Iterator[tuple[str, str, list[Sequence[Finding] | None]]]:
         """Yield the kernels of a share, with the reason for those that are not compiled, and reports of launches."""
         library = anymetal.compile(
-            text, version=options.version, include=include, constants=values, define=define, sanitize=not options.bare
-        )
+            text, version=options.version, include=include, constants=values, define=define,
+            sanitize=not options.bare, levels={"unread": "off"},
+        )  # fmt: skip
         for name in share:
             try:
                 kernel = library[name]

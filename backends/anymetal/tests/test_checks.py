@@ -412,6 +412,43 @@ def test_an_output_that_is_filled_in_part(monkeypatch, workers):
     assert found("if (i < 8) y[i] = y[i + 8] * x[i];") == []  # the memory has two uses
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_input_that_nothing_reads(monkeypatch, workers):
+    monkeypatch.setenv("ANYMETAL_LAUNCH_WORKERS", workers)
+    source = HEAD + (
+        "kernel void f(device const float *x, constant float *w, constant uint &n, device float *y,\n"
+        "              uint i [[thread_position_in_grid]]) { BODY }\n"
+    )
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+
+    def unread(body, *given, **options):
+        launched = launch(
+            source,
+            *(given or (x, x.copy(), np.uint32(64), y)),
+            grid=64,
+            group=4,
+            name="f",
+            define={"BODY": body},
+            **options,
+        )
+        assert {(one.kind, one.level) for one in launched.findings} <= {("unread", "note")}
+        return [re.findall(r"buffer\((\d)\) `(.*)`", one.message)[0] for one in launched.findings]
+
+    every = [("0", "device const float *x"), ("1", "constant float *w"), ("2", "constant uint &n")]
+    assert unread("y[i] = x[i] + w[i] * n;") == []
+    assert unread("y[i] = x[i] + x[i] * n;") == every[1:2]  # the wrong name
+    assert unread("y[i] = 1;") == every
+    assert unread("if (n > 64) y[i] = x[i]; else y[i] = w[i];") == every[:1]
+    assert unread("y[i] = n; if (i == 63) y[i] += x[i]; if (i > 61) y[i] += w[i / 2];") == []
+    shared = np.ones(128, np.float32)
+    whole = (x, shared, np.uint32(64), y)
+    assert unread("y[i] = n + w[0];", *whole) == every[:1]
+    assert unread("y[i] = n + w[0];", *whole, unread=True) == every[:1]
+    assert unread("y[i] = n + x[0];", x, x, np.uint32(64), y) == []  # one memory with two names
+    assert unread("y[i] = n + w[0];", None, *whole[1:]) == []  # nothing is bound
+    assert unread("y[i] = n + w[0];", *whole, levels={"unread": "off"}) == []
+
+
 def test_smaller_buffers():
     x, y = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
     source = HEAD + (
@@ -675,7 +712,8 @@ def test_numbers_that_threads_take(monkeypatch):
         f"    {BARRIER}\n    y[row * n + i] = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed);"
     )
     text = PLAIN.replace("ODD", ";").replace("y[row * n + i] += row + 1;", take)
-    done = [spread(monkeypatch, n, text, np.zeros(256, np.float32), check_order=True)[0] for n in (1, 3)]
+    given = {"check_order": True, "levels": {"unread": "off"}}
+    done = [spread(monkeypatch, n, text, np.zeros(256, np.float32), **given)[0] for n in (1, 3)]
     assert done[0].findings == done[1].findings
     assert [(one.kind, one.level) for one in done[1].findings] == [("order", "note")]
 

@@ -47,6 +47,7 @@ from .findings import (
     summary,
     suppressions,
     uncovered_by,
+    unread_by,
 )
 from .flags import unavailable
 from .launcher import (
@@ -465,7 +466,12 @@ class Function:
             and 0 < record.written < record.bytes - record.offset and not record.written % target.nbytes
             and (not record.is_read or record.written == record.covered == threads * target.nbytes > target.nbytes)
         ]  # fmt: skip
-        if report.kind or uncovered or (checks and (checks.count or library.image["unset"])):
+        unused = [
+            unread_by(index, target, self.device.levels)
+            for index, (record, target) in enumerate(zip(records, targets, strict=False))
+            if target and not target.texels and not target.is_written and record.bytes and not record.is_read
+        ] * bool(checks and threads and report.kind in (0, FOUND, ORDER))
+        if report.kind or uncovered or unused or (checks and (checks.count or library.image["unset"])):
             size = math.prod(width)
             shape = f"{wanted} runs {threads} threads, {math.prod(groups)} threadgroups of {size}"
             bindings = [(buffer.nbytes, offset) for buffer, offset, _ in bound]
@@ -478,7 +484,7 @@ class Function:
                 else ""
             )
             text += in_schedule(report.schedule, self.device.seed) * bool(text)
-            findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered)
+            findings = self._judge(report, checks, named, shape, bindings, lengths, text, uncovered + unused)
         return Handle(
             [buffer for buffer, _, _ in bound],
             findings,

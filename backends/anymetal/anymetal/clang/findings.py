@@ -61,6 +61,7 @@ KINDS = {
     "half-index": "warning",
     "atomic-format": "error",
     "uncovered": "note",
+    "unread": "note",
     "fault": "error",
     "launch": "error",
     "compile": "error",
@@ -539,6 +540,12 @@ def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels
     what = f"{count} of the {size} elements of buffer({index}) `{known.text}` {'were' if count > 1 else 'was'} written"
     message = f"{what}, and nothing used the others: the grid may be too small for it"
     return Finding("uncovered", levels["uncovered"], message)
+
+
+def unread_by(index: int, known: Parameter, levels: Mapping[str, str]) -> Finding:
+    """Return the finding for a buffer that a kernel only reads, and of which no thread used anything."""
+    message = f"no thread read buffer({index}) `{known.text}`, or no result depends on what it read"
+    return Finding("unread", levels["unread"], message)
 
 
 VARIABLE = re.compile(r"[A-Za-z_]\w*(?:\s*(?:\.|->)\s*[A-Za-z_]\w*|\[[^]]*\])*")

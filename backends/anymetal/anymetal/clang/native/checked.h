@@ -390,9 +390,10 @@ static inline __attribute__((always_inline)) void touch(const void *address, uin
         touch_outside(r, m, p, bytes, access, place);
     else if (access & IS_WRITE && !m->is_writable)
         report_access(r, m, p, bytes, access, place, ANYMETAL_READ_ONLY);
-    else if (!m->writers) // nobody writes it, or this pass only looks at bounds
+    else if (!m->writers) { // nobody writes it, or this pass only looks at bounds
         s->accesses++;
-    else if (access > IS_WRITE || !touch_unit(r, m, at, bytes, access, place))
+        if (slot < SLOTS && !s->bounds.count[0][slot]) m->is_read = 1, region_bound(s, (uint32_t)slot); // the first one
+    } else if (access > IS_WRITE || !touch_unit(r, m, at, bytes, access, place))
         touch_units(r, m, at, bytes, access, place);
 }
 

@@ -770,13 +770,13 @@ static void count_written(run *r, shadow *s) {
     for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
         anymetal_buffer *b = &r->launch->buffers[i];
         region *m = &s->regions[i];
+        b->is_read = s->regions[memory_of(r->launch, i) - r->launch->buffers].is_read;
         if (!m->writers || b->file >= 0) continue;
         b->written = m->written < b->bytes ? m->written : b->bytes;
         uint64_t at = b->offset; // of what is written without a gap
         while (at < b->offset + b->written && at < b->bytes && m->writers[at >> m->unit_bits]) at += 1u << m->unit_bits;
         const int is_used = m->is_read && at < b->bytes && m->readers[at >> m->unit_bits]; // what comes next
         b->covered = is_used ? 0 : at - b->offset;
-        b->is_read = m->is_read;
         region_close(s, m);
         m->is_result = 1;
     }

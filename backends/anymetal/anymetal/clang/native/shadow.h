@@ -191,12 +191,12 @@ static void region_refine(shadow *s, region *m, uint64_t at, uint32_t bytes) {
     }
 }
 
-// Reads of a region that no one writes need no record.
-static void region_bound(shadow *s, uint32_t slot) {
+// Reads of a region that no one writes need no record, but the first one, which says that there is one.
+static __attribute__((noinline)) void region_bound(shadow *s, uint32_t slot) {
     const region *m = &s->regions[slot];
     s->bounds.first[slot] = (uint64_t)m->data;
     for (uint32_t log = 0; log < 5 && !m->writers; log++)
-        s->bounds.count[log][slot] = m->bytes >> log ? m->bytes - (1u << log) + 1 : 0;
+        s->bounds.count[log][slot] = m->is_read && m->bytes >> log ? m->bytes - (1u << log) + 1 : 0;
 }
 
 // ---------------------------------------------------------------------------------------------- order
