@@ -543,3 +543,23 @@ def test_attributes_where_a_compiler_of_metal_has_none(text):
     with pytest.raises(CompileError, match="write the attribute before `kernel`"):
         device.kernel(text)
     device.kernel("[[max_total_threads_per_threadgroup(64)]] kernel void f(device float *y) {}")
+
+
+@pytest.mark.parametrize(
+    "text", ["MAX kernel void", "kernel MAX void", "kernel void MAX", "template <int N> MAX kernel void"]
+)
+@pytest.mark.parametrize("behind", ["", "MAX"])
+def test_attributes_as_of_gnu(device, text, behind):
+    number = "(N + 2)" if "template" in text else "(2 * 32)"
+    attribute = f"__attribute__((max_total_threads_per_threadgroup({number})))"
+    text = text.replace("MAX", "" if behind else attribute)
+    text += f" f(device float *y, uint i [[thread_position_in_grid]]) {behind and attribute} {{ y[i] = i; }}\n"
+    if "template" in text:
+        text += 'template [[host_name("g")]] kernel void f<62>(device float *, uint);'
+    assert device.kernel(text).function("g" if "template" in text else "f").signature.threads == 64
+
+
+@pytest.mark.parametrize("rest", ["", "64", "(64", "(64), constructor", "(64)) , noinline"])
+def test_attributes_of_gnu_that_are_refused(device, rest):
+    with pytest.raises(CompileError):
+        device.kernel(f"__attribute__((max_total_threads_per_threadgroup{rest})) kernel void f(device float *y) {{}}")

@@ -383,7 +383,7 @@ def _kernel(syntax: Syntax, one: Declaration, name: str, call: str, place: Decla
         raise syntax.error(one.first, f"kernel `{name}`: [[max_total_threads_per_threadgroup(N)]] needs a number")
     behind = syntax.partner[one.parameters] + 1
     for i in itertools.chain(range(one.first + 1, one.parameters), range(behind, max(one.opening, behind))):
-        if syntax.is_attribute(i) and (i >= behind or syntax[i - 1] == "kernel"):
+        if syntax.is_attribute(i) and syntax.has_brackets(i) and (i >= behind or syntax[i - 1] == "kernel"):
             where = "behind the parameters it is one of the type" if i >= behind else "none can follow `kernel`"
             raise syntax.error(i, f"kernel `{name}`: write the attribute before `kernel`: {where}")
     kernel = Kernel(

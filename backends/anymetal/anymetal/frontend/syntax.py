@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..interface import CompileError
 from .lexer import Places, Token, tokens
@@ -21,9 +21,8 @@ MARGIN = 16
 
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
 CLASSES = frozenset(("struct", "class", "union", "enum"))
-NO_NAME = frozenset(
-    ("__attribute__", "__attribute", "alignas", "decltype", "requires", "explicit", "noexcept", "typeof")
-)
+GNU, THREADS = ("__attribute__", "__attribute"), "max_total_threads_per_threadgroup"
+NO_NAME = frozenset((*GNU, "alignas", "decltype", "requires", "explicit", "noexcept", "typeof"))
 """Words before a parenthesis that do not name a function."""
 
 OPENING, CLOSING = "([{", ")]}"
@@ -56,6 +55,22 @@ class Declaration:
     """The attributes ``[[name(text)]]`` outside of its parameters and its body."""
 
 
+def _with_brackets(words: list[Token]) -> list[Token]:
+    """Read ``__attribute__((max_total_threads_per_threadgroup(N)))`` as ``[[...]]``, with the places that it has."""
+    for i in reversed([i for i, word in enumerate(words) if word.text == THREADS and i > 2]):
+        texts = [word.text for word in words[i - 3 : i + 2]]
+        if texts[0] not in GNU or [*texts[1:3], *texts[4:]] != ["("] * 3:
+            continue
+        depth, end = 1, i + 2
+        while depth and end < len(words):
+            depth += {"(": 1, ")": -1}.get(words[end].text, 0)
+            end += 1
+        if [word.text for word in words[end : end + 2]] == [")", ")"]:
+            words[end : end + 2] = [replace(word, text="]") for word in words[end : end + 2]]
+            words[i - 3 : i] = [Token("[", words[i - 3].at, False), replace(words[i - 1], text="[")]
+    return words
+
+
 class Syntax(list[str]):
     """The texts of the tokens of a source, empty ones outside of it, and its declarations.
 
@@ -79,7 +94,7 @@ class Syntax(list[str]):
         """Read a preprocessed text; raise CompileError for brackets that do not match."""
         self.text = text
         end = Token("", len(text), False)
-        self.words = (*tokens(text), end, end)
+        self.words = (*_with_brackets(list(tokens(text))), end, end)
         self.size = len(self.words) - 2
         self._angles = dict[int, int | None]()
         self.lacking: Mapping[int, str] | None = None
@@ -209,6 +224,10 @@ class Syntax(list[str]):
     def is_attribute(self, i: int) -> bool:
         """Return whether ``[[`` begins at a token."""
         return self[i] == "[" == self[i + 1] and self.partner[i + 1] + 1 == self.partner[i]
+
+    def has_brackets(self, i: int) -> bool:
+        """Return whether an attribute is written ``[[...]]``, not ``__attribute__((...))``."""
+        return self.text[self.words[i].at] == "["
 
     def attributes(self, first: int, end: int) -> tuple[list[int], dict[str, str]]:
         """Return the tokens outside of ``[[...]]`` from ``first`` to before ``end``, and the attributes inside."""
