@@ -67,6 +67,13 @@ def _reshaped(shape: str) -> str:
     return f"{shape},size{h}x{c}x{w}"
 
 
+def _padded(shape: str) -> str:
+    """Pad the longest axis of an image, or the columns of several: with more, results are many times larger."""
+    n, *lengths = _lengths(shape)
+    before = [0, 1, 0] if n > 1 else [int(length == max(lengths)) for length in lengths]
+    return f"{shape},before{'x'.join(map(str, before))},after0x0x0"
+
+
 def _reduced(shape: str, kind: str) -> str:
     """Return the reduction along the longest axis of an image, or along its channels."""
     _, *lengths = _lengths(shape)
@@ -188,8 +195,8 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *(f"n1h2w3c{c},prelu,data{'_'.join(str(k / 8) for k in range(c))}" for c in (104, 208, 512)),
     ),
     "Pad": (
-        *_with("before1x2x0,after2x1x1", *(shape for shape in POINTWISE if _lengths(shape)[0] < 2**15)),
-        *_with("before0x1x0,after0x0x0", *(shape for shape in LONG if shape.startswith(("n6", "n3")))),
+        *(f"{MANY},before1x2x0,after2x1x1", *map(_padded, LONG)),
+        *_with("before1x2x0,after2x1x1", *CHANNELS, FULL),
     ),
     "PoolingAverage": _POOLED,
     "PoolingL2Norm": _POOLED,

@@ -41,7 +41,7 @@ from mpsref.geometry import EDGE_MODES, EdgeMode, Window, by_axis, ceil_div
 from mpsref.kernels.neuron import Neuron, activation_error, check_slopes, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.windows import Padding, default_size, described
-from mpsref.operations import Argument, ImageProblem, Spec, operation, vector
+from mpsref.operations import Argument, ImageProblem, Spec, cached_in_problem, operation, vector
 from mpsref.registry import call
 
 Index: TypeAlias = tuple[Any, ...]
@@ -325,11 +325,11 @@ class SlidingKernel(WeightedSpec):
 
     def pairs(self, axis: int, tap: int, outputs: int, length: int) -> tuple[list[int], list[int]]:
         """Return the windows whose tap reads a pixel, and the pixel of each: the plain definition."""
-        pixels = [(i, self.windows[axis].tap(i, tap)) for i in range(outputs)]
+        first, stride = self.windows[axis].tap(0, tap), self.windows[axis].stride
         if self.edge_mode == "clamp":
-            pixels = [(i, min(max(j, 0), length - 1)) for i, j in pixels]
-        inside = [(i, j) for i, j in pixels if 0 <= j < length]
-        return [i for i, _ in inside], [j for _, j in inside]
+            return list(range(outputs)), [min(max(first + stride * i, 0), length - 1) for i in range(outputs)]
+        begin, end = (min(max(ceil_div(edge - first, stride), 0), outputs) for edge in (0, length))
+        return list(range(begin, end)), [first + stride * i for i in range(begin, end)]
 
 
 class SlidingProblem(WeightedProblem):
@@ -478,6 +478,7 @@ def joined(problem: WeightedProblem) -> Iterator[tuple[int, int, Index, Index]]:
             yield ty, tx, np.s_[:, np.array(a)[:, None], b], np.s_[:, np.array(y)[:, None], x]
 
 
+@cached_in_problem
 def _pairs(problem: WeightedProblem) -> list[list[tuple[list[int], list[int]]]]:
     """Return, for y and x, the result pixels that use each tap and the source pixels that it reads."""
     return [
@@ -507,7 +508,7 @@ def _uses(problem: WeightedProblem, what: str) -> tuple[Array, Array]:
         outputs, pixels, taps = problem.result_size[axis], problem.source_shape[1 + axis], problem.spec.size[axis]
         count = np.zeros({"outputs": outputs, "pixels": pixels, "taps": taps}[what])
         for t in range(taps):
-            i, j = problem.spec.pairs(axis, t, outputs, pixels)
+            i, j = _pairs(problem)[axis][t]
             np.add.at(count, {"outputs": i, "pixels": j, "taps": [t] * len(i)}[what], 1)
         counts.append(count)
     return counts[0], counts[1]

@@ -18,8 +18,6 @@ windows, divisor, parameters and defaults [doc, obs channel-divisor], gradient [
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from mpsref import codecs
@@ -30,7 +28,7 @@ from mpsref.kernels.normalization import RangedProblem, over_power
 from mpsref.kernels.one_image import ReadsPixels
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, functions
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
-from mpsref.operations import operation
+from mpsref.operations import cached_in_problem, operation
 
 
 class CrossChannelNormalization(ReadsPixels):
@@ -72,10 +70,11 @@ class CrossChannelProblem(RangedProblem):
         read = self.spec.window.inside(index[3], self.source_shape[3])
         return f"channels {read.start}..{read.stop - 1}"
 
-    def windows(self) -> Iterator[tuple[int, slice]]:
-        """Yield every channel and its window."""
+    @cached_in_problem
+    def windows(self) -> list[tuple[int, slice]]:
+        """Return every channel and its window."""
         channels = self.source_shape[3]
-        return ((k, self.spec.window.inside(k, channels)) for k in range(channels))
+        return [(k, self.spec.window.inside(k, channels)) for k in range(channels)]
 
     def reads(self) -> Array:
         """Return the first channel and the number of channels of the window of each channel: int32 (C, 2)."""

@@ -155,13 +155,20 @@ def _table(first: Array, count: Array, start: Array, weights: Array) -> WeightTa
     return table
 
 
+@lru_cache(maxsize=64)
+def _reads(sampling: Sampling) -> tuple[Array, Array, Array]:
+    """Return the output, the pixel and the weight of each term, by definition."""
+    terms = [(i, j, weight) for i in range(sampling.outputs) for j, weight in sampling.reads(i)]
+    i, j, weights = np.array(terms).reshape(-1, 3).T
+    return i.astype(int), j.astype(int), weights[:, None, None, None]
+
+
 def sampled(axis: int, sampling: Sampling, image: Array) -> Array:
     """y[i] = sum of weight * x[j] over the pixels j that output i reads, along one axis of an image."""
     y = np.zeros((*image.shape[:axis], sampling.outputs, *image.shape[axis + 1 :]), image.dtype)
     x, along = np.moveaxis(image, axis, 0), np.moveaxis(y, axis, 0)
-    for i in range(sampling.outputs):
-        for j, weight in sampling.reads(i):
-            along[i] += x[j] if weight == 1 else weight * x[j]
+    i, j, weights = _reads(sampling)
+    np.add.at(along, i, weights.astype(x.dtype) * x[j])
     return y
 
 
@@ -169,7 +176,6 @@ def spread_back(axis: int, sampling: Sampling, gradient: Array) -> Array:
     """dx[j] += weight * g[i] over the pixels j that output i reads, along one axis: the adjoint of :func:`sampled`."""
     dx = np.zeros((*gradient.shape[:axis], sampling.length, *gradient.shape[axis + 1 :]), gradient.dtype)
     g, along = np.moveaxis(gradient, axis, 0), np.moveaxis(dx, axis, 0)
-    for i in range(sampling.outputs):
-        for j, weight in sampling.reads(i):
-            along[j] += g[i] if weight == 1 else weight * g[i]
+    i, j, weights = _reads(sampling)
+    np.add.at(along, j, weights.astype(g.dtype) * g[i])
     return dx

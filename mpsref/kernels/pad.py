@@ -168,6 +168,7 @@ def mapped(edge_mode: Edge, k: int, length: int) -> int | None:
     return k
 
 
+@cached_in_problem
 def _copies(problem: PadProblem) -> list[tuple[int, Array, Array]]:
     """Return for each axis its padded length, and i and map(i - before) of the elements that are read of the image."""
     found = []

@@ -10,7 +10,6 @@ Sums are float32, and float64 where they have more than 1,024 terms.
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,10 +78,11 @@ def _segments(table: WeightTable, channels: int, dtype: Any, step: int, advance:
     step, advance = min(step, size), min(advance, np.iinfo(np.int32).max)  # longer ones reach no second column
     order = np.argsort(np.arange(size) % step, kind="stable")
     first, number, start = (column[order].astype(np.int64) for column in table[:3])
-    runs = [table.weights[at : at + n] for at, n in zip(start.tolist(), number.tolist(), strict=True)]
-    alike = np.array([np.array_equal(one, other) for one, other in pairwise(runs)], bool)
-    alike &= (np.diff(order) == step) & ((np.diff(first) == advance) | (number[1:] == 0))
+    alike = (np.diff(order) == step) & ((np.diff(first) == advance) | (number[1:] == 0)) & (np.diff(number) == 0)
     alike &= np.arange(1, size) % max(1, BLOCK // channels) != 0
+    for k in np.flatnonzero(alike & (number[1:] > 0)).tolist():
+        one, other = (table.weights[at : at + number[k]] for at in start[k : k + 2])
+        alike[k] = np.array_equal(one, other)
     begin = np.flatnonzero(np.concatenate([[True], ~alike]))
     length = np.diff(begin, append=size)
     weights = table.weights.astype(dtype)
