@@ -447,6 +447,13 @@ def test_an_input_that_nothing_reads(monkeypatch, workers):
     assert unread("y[i] = n + x[0];", x, x, np.uint32(64), y) == []  # one memory with two names
     assert unread("y[i] = n + w[0];", None, *whole[1:]) == []  # nothing is bound
     assert unread("y[i] = n + w[0];", *whole, levels={"unread": "off"}) == []
+    source = HEAD + (
+        "struct A { device const float *p [[id(0)]]; device float *q [[id(1)]]; };\n"
+        "kernel void f(constant A &a, uint i [[thread_position_in_grid]]) { a.q[i] = READ; }\n"
+    )
+    for read, found in (("a.p[i]", []), ("i", ["no thread read buffer(0).p, or no result depends on what it read"])):
+        launched = launch(source, {"p": x, "q": y}, grid=64, group=4, name="f", define={"READ": read})
+        assert [one.message for one in launched.findings] == found
 
 
 def test_smaller_buffers():

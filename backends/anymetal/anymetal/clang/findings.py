@@ -401,7 +401,7 @@ class Reader:
             found_name = re.findall(r"\w+", re.sub(r"\[.*", "", known.text)) if known else []
             name = found_name[-1] if found_name else f"buffer({number})"
             kind = "threadgroup" if is_local else "buffer"
-            title = known.text if known and known.is_inner else f"{kind}({number}) `{known.text if known else name}`"
+            title = _title(kind, number, known) if known else f"{kind}({number}) `{name}`"
             total = f"{title} of {nbytes} bytes"
         index, rest = divmod(at, size)
         byte = f" (byte {rest} of it)" if rest else ""
@@ -534,17 +534,23 @@ def unset(row: Sequence[Any], levels: Mapping[str, str]) -> Finding:
     return Finding("uninitialized", level, message, Place(file, line, column), buffer=name)
 
 
+def _title(kind: str, number: int, known: Parameter) -> str:
+    return known.text if known.is_inner else f"{kind}({number}) `{known.text}`"
+
+
 def uncovered_by(written: int, index: int, known: Parameter, nbytes: int, levels: Mapping[str, str]) -> Finding:
     """Return the finding for a buffer of which some bytes were written, and the others neither written nor read."""
     count, size = written // known.nbytes, nbytes // known.nbytes
-    what = f"{count} of the {size} elements of buffer({index}) `{known.text}` {'were' if count > 1 else 'was'} written"
+    what = (
+        f"{count} of the {size} elements of {_title('buffer', index, known)} {'were' if count > 1 else 'was'} written"
+    )
     message = f"{what}, and nothing used the others: the grid may be too small for it"
     return Finding("uncovered", levels["uncovered"], message)
 
 
 def unread_by(index: int, known: Parameter, levels: Mapping[str, str]) -> Finding:
     """Return the finding for a buffer that a kernel only reads, and of which no thread used anything."""
-    message = f"no thread read buffer({index}) `{known.text}`, or no result depends on what it read"
+    message = f"no thread read {_title('buffer', index, known)}, or no result depends on what it read"
     return Finding("unread", levels["unread"], message)
 
 
