@@ -632,3 +632,26 @@ def test_a_parameter_that_depends_on_a_function_constant():
     np.testing.assert_array_equal(x, 6)
     with pytest.raises(CompileError, match="no value for the function constant `has`"):
         anymetal.compile(source)["f"]
+
+
+def test_parameters_of_one_index_that_function_constants_exclude():
+    """Only one of them exists; with one that always exists, or if both do, the index is used twice."""
+    source = """#include <metal_stdlib>
+    using namespace metal;
+    constant ushort slices [[function_constant(0)]];
+    constant bool several = slices > 1, single = !several;
+    constant bool both [[function_constant(1)]];
+    kernel void f(texture2d<float> x [[texture(0), function_constant(single)]],
+                  texture2d_array<float> y [[texture(0), function_constant(several)]],
+                  device float4 *a [[buffer(0), function_constant(single)]],
+                  device float4 *b [[buffer(0), function_constant(OTHER)]]) {
+        if (single) a[0] = x.read(ushort2(0)); else b[0] = 2 * y.read(ushort2(0), slices - 1);
+    }"""
+    for slices, expected in (1, 1), (3, 6):
+        out, image = np.zeros(4, np.float32), np.ones((1, 1, 4), np.float32)
+        texture = image if slices == 1 else np.stack([image * k for k in (1, 2, 3)])
+        made = anymetal.compile(source.replace("OTHER", "several"), constants={"slices": slices, "both": False})
+        made["f"](1, 1, out, textures=[texture])
+        np.testing.assert_array_equal(out, expected)
+    with pytest.raises(anymetal.LaunchError, match="uses a buffer index twice: 0"):
+        anymetal.compile(source.replace("OTHER", "both"), constants={"slices": 1, "both": True})["f"](1, 1, out)

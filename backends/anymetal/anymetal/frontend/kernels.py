@@ -412,6 +412,7 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
     """Yield the parameters; those without an index have the first that is free."""
     rows = []
     taken: dict[str, set[int]] = {kind: set() for kind in KINDS}
+    certain = set[tuple[str, int]]()
     images = images_of(syntax)
     for first, end in syntax.split(one.parameters):
         plain, marks = syntax.attributes(first, end)
@@ -424,8 +425,10 @@ def _parameters(syntax: Syntax, one: Declaration, name: str, structs: Structs) -
         for kind, known in taken.items():
             if marks.get(kind, "").isdecimal():
                 number = int(marks[kind])
-                if number in known:
-                    raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {number}")
+                if "function_constant" not in marks:  # else a launch knows which of them exist
+                    if (kind, number) in certain:
+                        raise syntax.error(first, f"kernel `{name}` uses a {kind} index twice: {number}")
+                    certain.add((kind, number))
                 known.add(number)
 
     def refused(first: int, message: str) -> Parameter:
