@@ -270,7 +270,7 @@ def test_comparison(got, expected, bound, is_same):
 
 def test_a_collection_is_one_module():
     assert MODULES.keys() >= {"candle", "ggml", "mlx", "pytorch", "torch_headers"}
-    assert MODULES.keys() >= {"harbeth", "metal_tools", "paddle_lite"}
+    assert MODULES.keys() >= {"harbeth", "metal_tools", "paddle_lite", "pytorch_mobile"}
     for module, kind in MODULES.values():
         assert issubclass(kind, Collection)
         assert {"CASES", "FINDINGS", "REVIEWED"} <= vars(module).keys()
