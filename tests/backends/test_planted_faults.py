@@ -146,6 +146,11 @@ def test_nothing_is_found_without_a_plant(case: str, checked: bool, planted: Pat
     run(checked, case)
 
 
+def test_variables_that_ended_in_a_launch_are_not_those_of_the_next(planted: Path) -> None:
+    case = "GroupNormalization.forward:n1h1w1c3,eps1e-05,float32,exact,seed=0"
+    run(True, case, case, case)
+
+
 @pytest.mark.parametrize(("file", "place"), PLACES)
 def test_a_barrier_of_a_simdgroup_is_too_weak(file: str, place: tuple[int, int], planted: Path) -> None:
     source = planted / f"{file}.metal"

@@ -1355,9 +1355,9 @@ def test_integers_are_repeated_after_a_prime_number_of_them(monkeypatch: pytest.
 )
 def test_no_window_has_its_maximum_twice(kind: str, shape: tuple[int, ...]) -> None:
     from mpsref_torch.auditing import replay
-    from mpsref_torch.auditing.layer import Seen
+    from mpsref_torch.auditing.layer import RecordedCall
 
-    seen = Seen("", kind, shape, kind=kind)
+    seen = RecordedCall("", kind, shape, kind=kind)
     with replay.own_random() as generator:
         found = replay._values(seen, replay.Like.of("x", torch.zeros(shape)), generator)
     planes = found.reshape(-1, shape[-1] if kind.endswith("1d") else shape[-1] * shape[-2])

@@ -717,7 +717,7 @@ static void close_arena(const run *r, shadow *s) {
     if (!s) return;
     for (uint32_t i = 0; i < REGIONS; i++) region_close(s, &s->regions[i]);
     if (s->arena) munmap(s->arena, arena_bytes());
-    if (r->pool->shadow || s->has_unset) {
+    if (r->pool->shadow || s->has_unset || s->has_ended) { // its stacks are not like new
         shadow_end(s, stacks_bytes());
     } else {
         shadow_clear(s);
