@@ -20,7 +20,7 @@ NUMBER = re.compile(r"\d+\.\d+(?:e[-+]\d+)?")
 
 
 def words(text):
-    """Return a text with single spaces and numbers of three digits: more differ between processors, as parts of a bound."""
+    """Return a text with single spaces and numbers of three digits; more, and parts of a bound, differ between runs."""
     shown = re.sub(r"\b0\.\d\d\b", "A PART OF ITS BOUND", " ".join(text.split()))
     shown = NUMBER.sub(lambda number: f"{float(number[0]):.3g}", shown)
     return re.sub(r"\d\.?\d*e\+\d+", "MANY TIMES ITS BOUND", shown)
