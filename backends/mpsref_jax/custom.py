@@ -213,8 +213,6 @@ def _check(step: Step, form: _Form, arrays: Sequence[Any], rng: np.random.Genera
 class _Call(derivative.Applied):
     """A call, for what compares its gradients, on a random gradient of its results."""
 
-    tries = 4  # callbacks of JAX may run in a thread where float64 is not enabled yet
-
     def __init__(self, step: Step, form: _Form, arrays: Sequence[Any], rng: np.random.Generator) -> None:
         self.step, self.form, self.wanted = step, form, form.wanted
         leaves = dict(form.others) | {k: jnp.asarray(one) for (k, *_), one in zip(form.arrays, arrays, strict=True)}
@@ -305,12 +303,22 @@ def _double(one: Any) -> Array:
     return np.asarray(one).astype(np.float64)
 
 
-def _x64() -> Any:
+@contextlib.contextmanager
+def _x64() -> Iterator[None]:
+    """Enable float64 in all threads: callbacks run in those of JAX, which do not know a setting of this thread."""
     if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64
+        here = jax.enable_x64(True)
+    else:
+        from jax.experimental import enable_x64
 
-    return enable_x64()
+        here = enable_x64()
+    is_enabled = bool(jax.config.jax_enable_x64)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        with here:
+            yield
+    finally:
+        jax.config.update("jax_enable_x64", is_enabled)
 
 
 def _dtypes(traced: ClosedJaxpr | Any) -> Iterator[Any]:

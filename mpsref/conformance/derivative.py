@@ -52,8 +52,6 @@ class Applied(ABC):
     """The gradients of the results."""
     found: Sequence[Array | None] = ()
     """What its backward pass returned for the wanted arguments."""
-    tries = 1
-    """Calls in float64 of a function that raises."""
 
     @abstractmethod
     def forward(self, arguments: Sequence[Any]) -> Sequence[Array | None]:
@@ -186,8 +184,8 @@ class Applied(ABC):
 
         def forward(arguments: Sequence[Any]) -> Sequence[Array | None]:
             nonlocal unit, double
-            for _ in range(self.tries if double else 0):
-                with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):
+                if double:
                     return self.again(arguments, double=True)
             unit, double = self.unit, False
             return self.again(arguments)
