@@ -312,13 +312,15 @@ def _x64() -> Iterator[None]:
         from jax.experimental import enable_x64
 
         here = enable_x64()
-    is_enabled = bool(jax.config.jax_enable_x64)
-    jax.config.update("jax_enable_x64", True)
+    changes = not jax.config.jax_enable_x64  # a setting of the user for this thread is not made one of all threads
+    if changes:
+        jax.config.update("jax_enable_x64", True)
     try:
         with here:
             yield
     finally:
-        jax.config.update("jax_enable_x64", is_enabled)
+        if changes:
+            jax.config.update("jax_enable_x64", False)
 
 
 def _dtypes(traced: ClosedJaxpr | Any) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import mpsref_jax
-from mpsref_jax import auditing, equations
+from mpsref_jax import auditing, custom, equations
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -590,3 +591,17 @@ def test_an_equation_that_ends_its_process_is_named() -> None:
     (own,) = found.unchecked
     assert "ends its process" in own.reasons[0]
     assert mpsref_jax.audit(lambda x: jnp.tanh(x).sum(), normal(3)).complete
+
+
+def test_all_threads_see_that_float64_is_enabled() -> None:
+    """Callbacks run in threads of JAX; a setting of the user for one thread does not become one for all."""
+
+    def elsewhere() -> str:
+        with ThreadPoolExecutor(1) as pool:
+            return str(pool.submit(lambda: jnp.asarray(1.0).dtype).result())
+
+    with custom._x64():
+        assert elsewhere() == "float64"
+    with jax.enable_x64(True), custom._x64():
+        pass
+    assert elsewhere() == "float32"
