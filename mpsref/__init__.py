@@ -6,21 +6,11 @@
 (1, 2, 2, 3)
 """
 
-from typing import Any
-
 from anymetal.fork_safe import lazy
-from mpsref.arguments.text import no_such_name
+from mpsref.arguments.text import hinting_at_names
 from mpsref.kernels import reference as _reference  # noqa: F401  # registers the reference backends
 
 __version__ = "0.1.0"
 
 _get, __dir__, __all__ = lazy(__name__, __file__)
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        return _get(name)
-    except AttributeError:
-        if name in __all__:
-            raise
-        raise no_such_name(__name__, name, f"{__name__}.mps") from None
+__getattr__ = hinting_at_names(_get, __name__, f"{__name__}.mps")

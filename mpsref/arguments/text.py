@@ -92,6 +92,20 @@ def no_such_name(module: str, name: str, other: str) -> Missing:
     return Missing(f"module {module!r} has no attribute {name!r}", name, sys.modules[module], hint)
 
 
+def hinting_at_names(get: Callable[[str], Any], module: str, other: str, prefix: str = "") -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a lazy module from that of its loader, with :func:`no_such_name`."""
+
+    def find(name: str) -> Any:
+        try:
+            return get(name)
+        except AttributeError:
+            if name in sys.modules[module].__all__:
+                raise
+            raise no_such_name(module, name.removeprefix(prefix), other) from None
+
+    return find
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """Return ": did you mean ...?" with the known name that is like a name, in Swift's spelling too; or nothing.
 

@@ -12,18 +12,8 @@ Names are those of MPS in snake_case. There is no device; ``backend`` selects wh
 ``mpsref`` through the registry.
 """
 
-from typing import Any
-
 from anymetal.fork_safe import lazy
-from mpsref.arguments.text import no_such_name
+from mpsref.arguments.text import hinting_at_names
 
 _get, __dir__, __all__ = lazy(__name__, __file__)
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        return _get(name)
-    except AttributeError:
-        if name in __all__:
-            raise
-        raise no_such_name(__name__, name, f"{__name__}.graph") from None
+__getattr__ = hinting_at_names(_get, __name__, f"{__name__}.graph")

@@ -14,15 +14,8 @@ where the kernels of ``mpsref`` compute. All tensors of a call have one type, fl
 at the end; the reference takes float64, too.
 """
 
-from typing import Any
-
 from anymetal.fork_safe import lazy
-from mpsref.arguments.text import no_such_name
+from mpsref.arguments.text import hinting_at_names
 
 _get, __dir__, __all__ = lazy(__name__, __file__)
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return _get(name)
-    raise no_such_name(__name__, name.removeprefix("MPSGraph"), "mpsref.mps")
+__getattr__ = hinting_at_names(_get, __name__, "mpsref.mps", "MPSGraph")
