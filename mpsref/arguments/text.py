@@ -122,6 +122,8 @@ def did_you_mean(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that is like a name or that it abbreviates, in Swift's spelling too; or nothing."""
+    if len(name) > LONGEST:  # no name is as long: what does not compare takes seconds
+        return ""
     from difflib import get_close_matches  # of errors only
 
     names = {one.lower(): one for one in known if not one.startswith("_")}
@@ -142,11 +144,16 @@ def _abbreviates(short: list[str], long: list[str]) -> bool:
     """Return whether words are more than half of those of a name, in any order and without some of their letters."""
     left = list(long)
     for word in short:
-        found = next((one for one in left if one[0] == word[0] and re.search(".*".join(word), one)), "")
+        found = next((one for one in left if one[0] == word[0] and _in_order(word, one)), "")
         if not found:
             return False
         left.remove(found)
     return 2 * len(short) > len(long)
+
+
+def _in_order(letters: str, word: str) -> bool:
+    rest = iter(word)
+    return all(letter in rest for letter in letters)
 
 
 def cut(text: Any) -> str:

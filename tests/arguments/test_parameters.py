@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from mpsref.arguments.parameters import (
     triple,
     word_of,
 )
-from mpsref.arguments.text import LONGEST, cut, shown
+from mpsref.arguments.text import LONGEST, cut, nearest, shown
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES
 from mpsref.padding import PaddingMethod
@@ -260,6 +261,13 @@ def test_values_in_messages_are_cut(check: str, value: str) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^parameter") as caught:
         CHECKS[check]("parameter", LONG[value])
     assert len(str(caught.value)) < LONGEST + 200
+
+
+def test_a_name_too_long_for_a_hint_costs_no_time() -> None:
+    began = time.process_time()
+    for text in ["a" * 10**6, "Max" * 10**5, "1" * 10**5, "a" * LONGEST]:
+        assert nearest(text, ["PoolingMax.forward", "a_longer_name", "1by1"]) == ""
+    assert time.process_time() - began < 0.2
 
 
 def test_what_is_shown_of_a_value() -> None:
