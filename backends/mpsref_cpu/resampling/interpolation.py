@@ -28,6 +28,9 @@ BLOCK = 4096
 LANES = 8
 """Number of elements that are summed up at once."""
 
+STREAMS = 4
+"""Maximum number of rows that are read at once: their distance is often a power of 2, and a cache keeps few of those."""
+
 
 class Axis(NamedTuple):
     """A :class:`WeightTable` with weights in the dtype of the sums."""
@@ -78,7 +81,10 @@ def _resample(begin, end, source, target, sizes, rows, columns):
             size = (columns.first[stop - 1] + columns.number[stop - 1] - left) * channels
             at = top + left * channels
             if size >= LANES:
-                _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, rows.start[j], rows.number[j])
+                start, taps = rows.start[j], rows.number[j]
+                _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, start, min(taps, STREAMS))
+                for t in range(STREAMS, taps):
+                    _add_row(sums, source, at + t * pitch, size, rows.weights[start + t])
             for e in range(size if size < LANES else 0):
                 sums[e] = 0
                 for t in range(rows.number[j]):
@@ -94,6 +100,13 @@ def _resample(begin, end, source, target, sizes, rows, columns):
 
 
 # Indices are unsigned: for signed ones numba generates a test for negative values.
+
+
+@inlined
+def _add_row(sums, source, at, size, weight):
+    """Add a row with its weight."""
+    for e in range(np.uintp(size)):
+        sums[e] += weight * source[np.uintp(at) + e]
 
 
 @inlined
