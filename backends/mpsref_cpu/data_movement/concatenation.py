@@ -1,36 +1,36 @@
-"""Concatenation and its slices: one source after the other."""
+"""Concatenation and its slices: runs of channels of each pixel."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.data_movement.gather import copy_channels
+from mpsref_cpu.data_movement.gather import Run, copy_runs
 from mpsref_cpu.half import copies_bits
-from mpsref_cpu.threads import as_storage, for_rows
 
 
 @copies_bits
 def forward(problem: ConcatenationForward, *xs: Array, out: Array) -> None:
-    """Fill ``out`` with all sources."""
+    """Fill ``out`` with all sources, and with zeros between them."""
+    runs, depth = [], out.shape[3]
     for offset, c, x in zip(problem.offsets, problem.channels, xs, strict=True):
-        _copy(x.astype(out.dtype, copy=False), out, (c, 0, out.shape[3], offset, c, problem.spec.aligned(c)))
+        runs.append(Run(x, 0, c, out, offset, depth, c))
+        if gap := problem.spec.aligned(c) - c:
+            runs.append(Run(np.zeros(gap), 0, 0, out, offset + c, depth, gap))
+    copy_runs(math.prod(out.shape[:3]), runs)
 
 
 @copies_bits
 def gradient(problem: ConcatenationGradient, g: Array, out: Any) -> None:
     """Fill each array of ``out`` with its slice of g."""
-    outs = out if isinstance(out, tuple) else (out,)
-    for offset, c, dx in zip(problem.offsets, problem.channels, outs, strict=True):
-        _copy(g, dx, (g.shape[3], offset, c, 0, c, c))
-
-
-def _copy(source: Array, target: Array, sizes: tuple[int, ...]) -> None:
-    nbytes = 2 * min(source.nbytes, target.nbytes)
-    for_rows(copy_channels, math.prod(target.shape[:3]), as_storage(source), as_storage(target), sizes, nbytes=nbytes)
+    outs, depth = out if isinstance(out, tuple) else (out,), g.shape[3]
+    slices = zip(problem.offsets, problem.channels, outs, strict=True)
+    copy_runs(math.prod(g.shape[:3]), [Run(g, offset, depth, dx, 0, c, c) for offset, c, dx in slices])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -6,30 +6,32 @@ Pixels are copied as stored bits, contiguous ones together: channels, and runs o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, intrinsic
 from mpsref_cpu.threads import as_storage, for_rows
 
 CHUNKS = 5040
 """Maximum number of chunks of a copy, a number with many divisors."""
+
+POINTER = ir.IntType(8).as_pointer()
+
+SHORT = 256
+"""Number of bytes of a row below which runs of several rows are copied together."""
 
 
 def copy(source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` in their order, in equal chunks."""
     chunks = math.gcd(out.size, CHUNKS)
     long = out.size // chunks
-    for_rows(
-        copy_channels,
-        chunks,
-        as_storage(source),
-        as_storage(out),
-        (long, 0, long, 0, long, long),
-        nbytes=2 * out.nbytes,
-    )
+    copy_runs(chunks, [Run(source, 0, long, out, 0, long, long)])
 
 
 def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
@@ -151,17 +153,55 @@ def _gather_sums(begin, end, source, out, sizes, starts, orders):
             k += runs[k]
 
 
-@compiled
-def copy_channels(begin, end, source, out, sizes):
-    """Copy channels of the pixels ``begin ... end - 1``; ``sizes`` says which.
+class Run(NamedTuple):
+    """``count`` contiguous elements of each row, from ``source[first + row * pitch]`` to ``out[into + row * step]``."""
 
-    ``sizes`` is (channels of a source pixel, the first one read, channels of a pixel of the result, the first one
-    written, how many are copied, how many are written: those behind the copied ones become 0).
-    """
-    source_channels, first, channels, into, copied, written = sizes
-    for pixel in range(begin, end):
-        at, to = np.uintp(pixel * source_channels + first), np.uintp(pixel * channels + into)
-        for c in range(np.uintp(copied)):
-            out[to + c] = source[at + c]
-        for c in range(np.uintp(copied), np.uintp(written)):
-            out[to + c] = 0
+    source: Array
+    first: int
+    pitch: int
+    out: Array
+    into: int
+    step: int
+    count: int
+
+
+def copy_runs(rows: int, runs: Sequence[Run]) -> None:
+    """Copy runs of each of ``rows`` rows. Compiled code takes addresses, so it is one for any number of arrays."""
+    unit = runs[0].out.itemsize
+    sources = [np.ascontiguousarray(run.source, run.out.dtype) for run in runs]
+    table = [
+        (_address(source) + unit * run.first, unit * run.pitch, _address(run.out) + unit * run.into, unit * run.step,
+         unit * run.count)
+        for source, run in zip(sources, runs, strict=True)
+    ]  # fmt: skip
+    nbytes = unit * sum(run.count for run in runs)
+    for_rows(_copy_runs, rows, np.array(table), nbytes < SHORT, nbytes=2 * rows * nbytes)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@intrinsic
+def _move(typing, to, source, count):
+    """Copy bytes between addresses, by the memcpy of the system."""
+
+    def generate(context, builder, signature, arguments):
+        to, source, count = arguments
+        function = builder.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, count.type])
+        pointers = [builder.inttoptr(address, POINTER) for address in (to, source)]
+        builder.call(function, [*pointers, count, ir.IntType(1)(0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@compiled
+def _copy_runs(begin, end, runs, short):
+    """Copy row by row, or run by run where rows are ``short``."""
+    together = end - begin if short else 1
+    for row in range(begin, end, together):
+        for k in range(runs.shape[0]):
+            source, pitch, to, step, count = runs[k, 0], runs[k, 1], runs[k, 2], runs[k, 3], runs[k, 4]
+            for i in range(row, row + together):
+                _move(to + i * step, source + i * pitch, count)

@@ -29,7 +29,7 @@ LANES = 8
 """Number of elements that are summed up at once."""
 
 STREAMS = 4
-"""Maximum number of rows that are read at once: their distance is often a power of 2, and a cache keeps few of those."""
+"""Maximum number of rows read at once: their distance is often a power of 2, and a cache keeps few of those."""
 
 
 class Axis(NamedTuple):
