@@ -17,12 +17,13 @@ import numba
 import numpy as np
 import pytest
 
-from mpsref import PoolingAverage
+from mpsref import Concatenation, PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.backend import LazyImplementations
 from mpsref.registry import get_backend
 from mpsref_cpu import backend, spin_pool, threads
 from mpsref_cpu.compiling import compiled
+from mpsref_cpu.data_movement import gather
 from tests import python_path
 
 POOL = PoolingAverage(3, 2, edge_mode="clamp")
@@ -393,3 +394,23 @@ def test_asking_for_the_device_starts_no_threads() -> None:
     code += "\ntry: numba.threading_layer()\nexcept ValueError: print('numba idle')"
     device, count, layer = run(code, NUMBA_NUM_THREADS="2").splitlines()
     assert (device, count, layer) == ("CPU, 2 threads", "1", "numba idle")
+
+
+@pytest.mark.parametrize("channels", [(3, 1, 2), (64, 48, 130)])
+def test_concatenation_is_one_job(monkeypatch: pytest.MonkeyPatch, channels: tuple[int, ...]) -> None:
+    """It is, with short and with long pixels, float16 beside float32."""
+    xs = [image(c, 2, 100, 150, c) for c in channels]
+    xs[1] = xs[1].astype(np.float16)
+    jobs: list[str] = []
+
+    def counting(kernel: Any, *arguments: Any, **keywords: Any) -> None:
+        jobs.append(kernel.__name__)
+        threads.for_rows(kernel, *arguments, **keywords)
+
+    monkeypatch.setattr(gather, "for_rows", counting)
+    tight = Concatenation(channel_alignment=1)
+    y = tight.forward(xs, backend="cpu")
+    assert (y == np.concatenate(xs, axis=3)).all()
+    slices = tight.gradient(y, xs, backend="cpu")
+    assert all((dx == x).all() for dx, x in zip(slices, xs, strict=True))
+    assert len(jobs) == 2

@@ -154,7 +154,7 @@ def _gather_sums(begin, end, source, out, sizes, starts, orders):
 
 
 class Run(NamedTuple):
-    """``count`` contiguous elements of each row, from ``source[first + row * pitch]`` to ``out[into + row * step]``."""
+    """``length`` elements of each row, from ``source[first + row * pitch]`` to ``out[into + row * step]``."""
 
     source: Array
     first: int
@@ -162,7 +162,7 @@ class Run(NamedTuple):
     out: Array
     into: int
     step: int
-    count: int
+    length: int
 
 
 def copy_runs(rows: int, runs: Sequence[Run]) -> None:
@@ -171,10 +171,10 @@ def copy_runs(rows: int, runs: Sequence[Run]) -> None:
     sources = [np.ascontiguousarray(run.source, run.out.dtype) for run in runs]
     table = [
         (_address(source) + unit * run.first, unit * run.pitch, _address(run.out) + unit * run.into, unit * run.step,
-         unit * run.count)
+         unit * run.length)
         for source, run in zip(sources, runs, strict=True)
     ]  # fmt: skip
-    nbytes = unit * sum(run.count for run in runs)
+    nbytes = unit * sum(run.length for run in runs)
     for_rows(_copy_runs, rows, np.array(table), nbytes < SHORT, nbytes=2 * rows * nbytes)
 
 
