@@ -10,18 +10,18 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, types, width_of
 
-HELD = 2, 8
-"""Numbers of packs that a thread keeps in registers: for pixels with no more packs than the first number, and for
-others."""
+HELD = {1: (2, 8), 4: (3,), 8: (3,), 32: (3, 8)}
+"""Numbers of packs that a thread keeps in registers, by the number of threads that share a pixel: the first number that
+suffices for all packs of a pixel, or the last one. A number that is too large costs loads."""
 
 
 def lanes_of(packs: int) -> int:
     """Return the number of threads that share a pixel with this many packs of channels."""
-    return 1 if packs <= 8 else 4 if packs <= 32 else 32
+    return 1 if packs <= 8 else 4 if packs <= 12 else 8 if packs <= 24 else 32
 
 
 def implementation(function: str) -> Callable[..., None]:
-    """Return the implementation that runs an MSL function with 1, 4 or 32 threads per pixel."""
+    """Return the implementation that runs an MSL function with 1, 4, 8 or 32 threads per pixel."""
 
     def run(launch: Launcher, problem: ForwardProblem, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]
@@ -29,7 +29,7 @@ def implementation(function: str) -> Callable[..., None]:
         width = width_of(channels, *inputs, out)
         packs = channels // width
         lanes = lanes_of(packs)
-        held = next((number for number in HELD if packs <= number), HELD[-1])
+        held = next((number for number in HELD[lanes] if packs <= number * lanes), HELD[lanes][-1])
         known = (
             *types(width, Storage=inputs[-1], Gradient=inputs[0]),
             f"constant constexpr uint LANES = {lanes};",

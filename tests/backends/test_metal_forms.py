@@ -95,7 +95,16 @@ def test_launches_are_tuned_for_the_gpu(metal_backend: str, monkeypatch: pytest.
 
 
 @ON_METAL
-@pytest.mark.parametrize("channels", [2, 5, 21, 1100])
+@pytest.mark.parametrize(("rows", "channels"), [(3, 4), (64, 40), (513, 3), (9000, 8)])
+def test_sums_of_few_and_of_many_rows(metal_backend: str, rows: int, channels: int) -> None:
+    # Threads share the rows of a sum if there are few; thousands of rows are summed in several launches.
+    g = integers(1, 1, rows, channels)
+    _, db = mpsref.Convolution(1).gradient_weights(g, integers(1, 1, rows, 1), backend=metal_backend)
+    np.testing.assert_array_equal(db, g.sum((0, 1, 2)))
+
+
+@ON_METAL
+@pytest.mark.parametrize("channels", [2, 5, 10, 21, 1100])
 @pytest.mark.parametrize("spec", few([mpsref.SoftMax(), mpsref.LogSoftMax()], 1), ids=["softmax", "log"])
 def test_packs_in_registers_are_as_in_memory(
     metal_backend: str, spec: mpsref.SoftMax | mpsref.LogSoftMax, channels: int, monkeypatch: pytest.MonkeyPatch
@@ -107,7 +116,7 @@ def test_packs_in_registers_are_as_in_memory(
         return [spec.forward(x, backend=metal_backend), spec.gradient(g, y, backend=metal_backend)]
 
     held = run()
-    monkeypatch.setattr(softmax, "HELD", (0,))
+    monkeypatch.setattr(softmax, "HELD", dict.fromkeys(softmax.HELD, (0,)))
     for a, b in zip(held, run(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.abs(b).max())
 

@@ -1,5 +1,6 @@
 // Sums over rows of an image, in several launches: part k of a sum has the rows k, k + parts, ... There is a thread for
-// each part and pack, which reads READ rows before it adds, so that enough of memory is on its way.
+// each part and pack, or LANES threads that take its rows in turn. A thread reads READ rows before it adds, so that enough
+// of memory is on its way.
 
 constant constexpr uint READ = 8;
 
@@ -17,21 +18,23 @@ kernel void fold(device const Gradient* source [[buffer(0)]],
                  constant Fold& fold [[buffer(2)]],
                  device Values* sums [[buffer(3)]],
                  uint id [[thread_position_in_grid]]) {
-    if (id >= fold.count) {
+    if (is_surplus(id, fold.count * LANES)) {
         return;
     }
-    uint line = quotient(id, fold.size);
+    uint sum_id = min(id / LANES, fold.count - 1);  // threads past the end take part in the sums of lanes
+    uint line = quotient(sum_id, fold.size);
     uint image = quotient(line, fold.parts);
-    uint at = id - line * fold.size.value;
+    uint at = sum_id - line * fold.size.value;
     Index start = Index(image) * fold.rows * fold.size.value + at;
-    uint first = line - image * fold.parts.value;
-    uint rows = first < fold.rows ? (fold.rows - first - 1) / fold.parts.value + 1 : 0;
+    uint apart = fold.parts.value * LANES;
+    uint first = line - image * fold.parts.value + id % LANES * fold.parts.value;
+    uint rows = first < fold.rows ? (fold.rows - first - 1) / apart + 1 : 0;
     Values sum = Values(0.0f);
     for (uint k = 0; k < rows; k += READ) {
         Values read[READ];
 #pragma clang loop unroll(full)
         for (uint i = 0; i < READ; ++i) {
-            uint row = first + min(k + i, rows - 1) * fold.parts.value;
+            uint row = first + min(k + i, rows - 1) * apart;
             read[i] = Values(source[start + Index(row) * fold.size.value]);
         }
 #pragma clang loop unroll(full)
@@ -41,5 +44,8 @@ kernel void fold(device const Gradient* source [[buffer(0)]],
             }
         }
     }
-    sums[id] = neuron_value(sum, at % fold.channels, neuron);
+    sum = sum_of_lanes(sum);
+    if (id % LANES == 0 && id / LANES < fold.count) {
+        sums[sum_id] = neuron_value(sum, at % fold.channels, neuron);
+    }
 }

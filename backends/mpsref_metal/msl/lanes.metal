@@ -11,7 +11,8 @@ bool is_surplus(uint id, uint count) {
 }
 
 // The sum of a value over all lanes, returned in each of them. Every thread of the SIMD group must call it.
-float sum_of_lanes(float value) {
+template <typename T>
+T sum_of_lanes(T value) {
     for (uint step = 1; step < LANES; step *= 2) {
         value += simd_shuffle_xor(value, ushort(step));
     }

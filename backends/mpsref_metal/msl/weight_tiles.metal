@@ -23,6 +23,33 @@ struct Gradients {
     uint is_aligned;  // whether four weights in a row of the result are
 };
 
+// A column of the product: a tap, and the first of WIDTH channels of the source in packs.
+struct Column {
+    bool exists;
+    uint tap_y;
+    uint tap_x;
+    uint channel;
+};
+
+// A pixel of the gradient for which a thread reads the source.
+struct Reader {
+    Place at;
+    bool has_line;  // whether the tap reads a row of the source there
+    Index line;     // index of the first of these packs in this row
+    int column;     // the column that the tap reads, or -1 where it reads nothing
+};
+
+void find_line(thread Reader& reader, Column of, device const int* rows, constant Gradients& layer) {
+    int row = of.exists ? rows[reader.at.row * layer.kernel_height + of.tap_y] : -1;
+    reader.has_line = row >= 0;
+    reader.line = index_of(reader.at.image, layer.source_height, layer.source_width, row, 0,
+                           layer.groups * layer.inputs / WIDTH, of.channel);
+}
+
+void find_column(thread Reader& reader, Column of, device const int* columns, constant Gradients& layer) {
+    reader.column = reader.has_line ? columns[reader.at.column * layer.kernel_width + of.tap_x] : -1;
+}
+
 // The sum over the pixels of g[pixel, o] * source[what the tap reads, c]: the rows of the product are channels o of the
 // gradient, its columns taps and channels c of the source, its terms pixels. `weight_sums` is the simple form.
 [[max_total_threads_per_threadgroup(THREADS)]]
@@ -57,31 +84,24 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
 
     // The taps and channels of a thread do not change, its pixels do. It reads the tables one tile ahead.
     constexpr uint places = packs_n > THREADS ? packs_n / THREADS : 1;  // different taps and channels of a thread
-    bool exists[places];
-    uint tap_y[places];
-    uint tap_x[places];
-    uint channel[places];
+    Column of[places];
 #pragma clang loop unroll(full)
     for (uint i = 0; i < places; ++i) {
         uint n = first_n + (member + i * THREADS) % packs_n * WIDTH;
         uint tap = n / layer.inputs;
-        exists[i] = n < weights;
-        tap_y[i] = tap / layer.kernel_width;
-        tap_x[i] = tap % layer.kernel_width;
-        channel[i] = (group * layer.inputs + n % layer.inputs) / WIDTH;
+        of[i] = {n < weights, tap / layer.kernel_width, tap % layer.kernel_width,
+                 (group * layer.inputs + n % layer.inputs) / WIDTH};
     }
-    Place at[rights];
-    int row[rights];
-    int column[rights];
+    uint packs = layer.groups * layer.inputs / WIDTH;  // of a pixel of the source
+    Reader reader[rights];
 #pragma clang loop unroll(full)
     for (uint i = 0; i < rights; ++i) {
-        uint place = i % places;
         if (SAME) {
             continue;
         }
-        at[i] = place_in(first + (member + i * THREADS) / packs_n, height, width, 1);
-        row[i] = exists[place] ? rows[at[i].row * layer.kernel_height + tap_y[place]] : -1;
-        column[i] = exists[place] ? columns[at[i].column * layer.kernel_width + tap_x[place]] : -1;
+        reader[i].at = place_in(first + (member + i * THREADS) / packs_n, height, width, 1);
+        find_line(reader[i], of[i % places], rows, layer);
+        find_column(reader[i], of[i % places], columns, layer);
     }
     Position position = position_of(member);
     for (uint begin = first; begin < end; begin += LONGEST) {
@@ -111,27 +131,26 @@ kernel void weight_products(device const Other* g [[buffer(0)]],
                     uint pixel = k + (member + i * THREADS) / packs_n;
                     read[i] = Values(0.0f);
                     if (SAME) {
-                        if (exists[place] && pixel < stop) {
-                            read[i] = Values(source[Index(pixel) * (layer.groups * layer.inputs / WIDTH) + channel[place]]);
+                        if (of[place].exists && pixel < stop) {
+                            read[i] = Values(source[Index(pixel) * packs + of[place].channel]);
                         }
                         continue;
                     }
-                    if (row[i] >= 0 && column[i] >= 0 && pixel < stop) {
-                        read[i] = Values(source[index_of(at[i].image, layer.source_height, layer.source_width, row[i],
-                                                         column[i], layer.groups * layer.inputs / WIDTH,
-                                                         channel[place])]);
+                    if (reader[i].column >= 0 && pixel < stop) {
+                        read[i] = Values(source[reader[i].line + Index(reader[i].column) * packs]);
                     }
-                    at[i].column += TILE_K;
-                    while (at[i].column >= width) {
-                        at[i].column -= width;
-                        at[i].row += 1;
-                        if (at[i].row == height) {
-                            at[i].row = 0;
-                            at[i].image += 1;
+                    thread Place& at = reader[i].at;
+                    at.column += TILE_K;
+                    while (at.column >= width) {
+                        at.column -= width;
+                        at.row += 1;
+                        if (at.row == height) {
+                            at.row = 0;
+                            at.image += 1;
                         }
                     }
-                    row[i] = exists[place] ? rows[at[i].row * layer.kernel_height + tap_y[place]] : -1;
-                    column[i] = exists[place] ? columns[at[i].column * layer.kernel_width + tap_x[place]] : -1;
+                    find_line(reader[i], of[place], rows, layer);  // also if it is the same: a branch would cost more
+                    find_column(reader[i], of[place], columns, layer);
                 }
             }
             if (k > begin) {
