@@ -798,7 +798,7 @@ def test_a_conflict_with_what_ran_before(what, monkeypatch):
 @SPREAD
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGINT])
 def test_a_process_that_dies_changes_nothing(number, monkeypatch):
-    before, ended = children(), threading.Event()
+    before, ended, begun = children(), threading.Event(), time.monotonic()
 
     def end():
         while not ended.is_set():
@@ -815,6 +815,7 @@ def test_a_process_that_dies_changes_nothing(number, monkeypatch):
     assert done.workers == (3 if number in (signal.SIGINT, signal.SIGTERM) else 0)  # these are for the parent
     np.testing.assert_array_equal(found, np.repeat(np.arange(1, 33), 16))
     assert children() <= before
+    assert time.monotonic() - begun < 40  # one that cannot end is killed after 60 s of processor time
 
 
 @SPREAD
@@ -847,6 +848,28 @@ def test_processes_end_with_that_of_the_launch():
     while any(map(is_running, found)):
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@SPREAD
+def test_a_signal_between_threadgroups_is_no_fault_of_the_kernel():
+    """Other than one that arrives in a kernel, it ends the process, as without a launch."""
+    code = (
+        "import numpy as np, anymetal\n"
+        "f = anymetal.compile('kernel void f(device float *y, uint i [[thread_position_in_grid]]) { y[i] = 1; }')\n"
+        "f['f'](1, 1, y := np.zeros(200000, np.float32))\n"
+        "print('compiled', flush=True)\n"
+        "while True:\n"
+        "    try: f['f'](200000, 1, y)\n"
+        "    except anymetal.LaunchError: pass"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as ran:
+        ran.stdout.readline()
+        end = time.monotonic() + 30
+        while ran.poll() is None and time.monotonic() < end:
+            time.sleep(0.2)
+            ran.send_signal(signal.SIGSEGV)
+        ran.kill()
+    assert ran.returncode == -signal.SIGSEGV
 
 
 def is_running(process):

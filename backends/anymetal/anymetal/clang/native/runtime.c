@@ -586,13 +586,16 @@ static int trace(const run *r, const void *context, uint64_t *found) {
     }
 }
 
+// Ends the launch, or this worker, whose threadgroups the parent then runs itself. Returns if it was on the stack of the
+// host, whose registers are not saved by then: that is no fault of the kernel.
 static void report_fault(run *r, int number, const siginfo_t *info, void *context) {
+    if (r->worker) _exit(1);
     const uint8_t *address = info->si_addr;
     anymetal_report found = {.kind = ANYMETAL_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
     const uint64_t behind = (uint64_t)(address - r->pool->stacks);
     if (behind < stack_pitch() * ANYMETAL_MAX_THREADS && behind % stack_pitch() < page_size()) found.offset = 2;
     if (is_misaligned(info)) found.offset = 1, address = NULL;
-    trace(r, context, found.trace);
+    if (!trace(r, context, found.trace)) return;
     for (uint32_t i = 0; i < r->launch->buffer_count; i++)
         if (is_near(address, r->buffers[i], r->launch->buffers[i].bytes))
             found.buffer = (int32_t)i, found.offset = address - r->buffers[i];
@@ -631,7 +634,7 @@ static void on_signal(int number, siginfo_t *info, void *context) {
         old->sa_handler(number);
     } else if (is_fault || old->sa_handler == SIG_DFL) {
         signal(number, SIG_DFL); // on return a fault happens again and takes its usual course
-        if (!is_fault) raise(number);
+        if (!is_fault || info->si_code <= 0) raise(number); // no fault: another process has sent it
     }
     if (r && number == SIGINT) end_launch(r, number, context);
 }
