@@ -18,12 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import platformdirs
 import typer
-from rich import box
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup, TyperOption
 
 import mpsref
@@ -33,7 +27,10 @@ from mpsref.arguments.text import near, shown
 from mpsref.conformance import CASES
 from mpsref.errors import loaded
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # rich, too, takes as long to import as `mpsref --help` needs otherwise
+    from rich.console import Console
+    from rich.table import Table
+
     from mpsref.conformance.golden import Status, SummaryRow
     from mpsref.conformance.isolation import Limits
     from mpsref.conformance.report import Report, Row
@@ -92,7 +89,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            Console(stderr=True).print("mpsref: interrupted")
+            typer.echo("mpsref: interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -157,12 +154,14 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"mpsref: {error}", markup=False, highlight=False)
+        typer.echo(f"mpsref: {error}", err=True)
         raise SystemExit(2) from None
 
 
 def _console() -> Console:
     """Return a console, without colours and line breaks if the output is not a terminal; brackets are no markup."""
+    from rich.console import Console
+
     console = Console(markup=False)
     if console.is_terminal:
         return console
@@ -171,6 +170,9 @@ def _console() -> Console:
 
 
 def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
     return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
 
 
@@ -263,9 +265,14 @@ def check(
     ways = {"--jobs": jobs, "--workers": workers, "--scheduler": scheduler}
     if sum(map(bool, ways.values())) > 1:
         raise ValueError(f"{' and '.join(name for name, value in ways.items() if value)} exclude each other; give one")
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from mpsref.conformance import checker
     from mpsref.conformance.cluster import Cluster
     from mpsref.conformance.failure_database import FailureDatabase, default_folder
+    from mpsref.conformance.progress import Remaining, State
     from mpsref.conformance.report import Report
     from mpsref.machine import cores
 
@@ -278,9 +285,9 @@ def check(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        _Remaining(),
+        Remaining(),
     )
-    progress, state = Progress(*columns), _State()
+    progress, state = Progress(*columns), State()
     live = Live(Group(progress, state), console=Console(stderr=True), transient=True)
     interrupted = False
     with live if console.is_terminal else contextlib.nullcontext():
@@ -351,44 +358,6 @@ def _except_defects(names: list[str] | None, kernels: list[str] | None) -> tuple
     return [known.without_defects(backend) for backend in backends], unexpected
 
 
-class _Remaining(TimeRemainingColumn):
-    """The time left, once a tenth is done: before that kernels are compiled, and an estimate is far off."""
-
-    def render(self, task: Any) -> Text:
-        """Return the estimate, or nothing."""
-        is_early = task.percentage < 10 or task.time_remaining is None
-        return Text() if is_early else Text.assemble("about ", super().render(task), " left")
-
-
-SLOW = 20
-"""Seconds after which the time of a block of cases is shown."""
-
-
-class _State:
-    """What is running and for how long, the worst error up to now, and the number of failures."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self._since: dict[str, float] = {}
-
-    def watch(self, running: Sequence[str], rows: Sequence[Row]) -> None:
-        """Take what runs now, and new rows."""
-        now = time.monotonic()
-        self._since = {name: self._since.get(name, now) for name in running}
-        self.rows.extend(rows)
-
-    def __rich__(self) -> Text:
-        times = {name: int(time.monotonic() - since) for name, since in self._since.items()}
-        names = ", ".join(name + f" ({seconds} s)" * (seconds >= SLOW) for name, seconds in times.items())
-        rows, first = self.rows, "compiling kernels for their first use; the bar counts cases"
-        parts = [names if rows else f"{first}: {names}".rstrip(": ")]
-        if worst := max((row for row in rows if row.passed), key=_used, default=None):
-            parts.append(f"{worst.shown_worst} of the bound used: {worst.operation} on {worst.backend}")
-        if failed := len({(row.operation, row.backend) for row in rows if row.failures}):
-            parts.append(f"{failed} failed")
-        return Text("; ".join(filter(None, parts)))
-
-
 def _isolation(isolate: bool | None, seconds: float | None, gib: float | None) -> bool | Limits | None:
     """Return what the options of isolation say; a limit includes ``--isolate``."""
     given = {name: value for name, value in {"seconds": seconds, "gib": gib}.items() if value is not None}
@@ -442,6 +411,7 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
 
 def _print_report(report: Report, console: Console, verbose: bool) -> None:
     """Print a line for each backend, and the rows that did not pass; with ``verbose`` all rows."""
+    from mpsref.conformance.progress import used
     from mpsref.conformance.report import details, result_of
 
     is_wide = console.width >= WIDE
@@ -450,7 +420,7 @@ def _print_report(report: Report, console: Console, verbose: bool) -> None:
     ran = set()
     for backend, runtime, rows in report.of_backends():
         ran.add(backend)
-        worst = max(rows, key=_used)
+        worst = max(rows, key=used)
         cases = f"{sum(row.cases for row in rows):,}"
         error = worst.shown_worst if not (is_wide and worst.passed) else f"{worst.shown_worst} {worst.operation}"
         backends.add_row(backend, *((runtime,) if is_wide else ()), str(len(rows)), cases, error, result_of(rows))
@@ -527,10 +497,6 @@ def _of_defect(case: str, backend: str) -> list[str]:
         f"known defect {finding.script} of {finding.package} {finding.version()}: {finding.text}",
         f"without the calls that it concerns: {step}",
     ]
-
-
-def _used(row: Row) -> float:
-    return -1.0 if row.used is None else row.used
 
 
 def _named(rows: Sequence[Row]) -> str:
@@ -712,6 +678,9 @@ def bench(
     Without --all, a dozen layers of each operation are measured, in about four minutes, and a minute longer if kernels
     must be compiled. After Ctrl-C or SIGTERM the report has what was measured until then.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     from mpsref import bench as benchmark
     from mpsref.bench import html_report
     from mpsref.conformance import layers
@@ -834,12 +803,17 @@ def _run_bugs(bugs: Sequence[Any], issue: list[str] | None, run: Callable[[Any],
     chosen = [bug for bug in bugs if not issue or any(one in bug.issue for one in issue)]
     if not chosen:
         raise ValueError(lacking.format(", ".join(issue or ())))
+    from rich.console import Console
+    from rich.progress import Progress
+
     is_terminal = _console().is_terminal
     with Progress(console=Console(stderr=True), transient=True, disable=not is_terminal) as progress:
         return [run(bug) for bug in progress.track(chosen)]
 
 
 def _kernel_bugs(issue: list[str] | None, packages: Path | None, *, json: bool) -> None:
+    from rich.text import Text
+
     from mpsref import machine
 
     try:

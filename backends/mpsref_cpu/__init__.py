@@ -7,17 +7,29 @@ its module in ``mpsref.kernels``.
 """
 
 import os
+import sys
+from pathlib import Path
 
 from mpsref import Backend
 from mpsref.backend import LazyImplementations
-from mpsref_cpu.half import in_float32
-from mpsref_cpu.threads import thread_count
+from mpsref.machine import cores
+from mpsref.registry import Implementation
 
 __all__ = ["backend"]
 
 
+def _in_float32(function: Implementation) -> Implementation:
+    from mpsref_cpu.half import in_float32  # imports numba, which takes as long as a list of all backends
+
+    return in_float32(function)
+
+
 def _device() -> str:
-    threads = thread_count()
+    threads = cores()  # as numba counts, unless it is told another number
+    if "numba" in sys.modules or "NUMBA_NUM_THREADS" in os.environ or Path(".numba_config.yaml").exists():
+        from mpsref_cpu.threads import thread_count
+
+        threads = thread_count()
     return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
@@ -28,6 +40,6 @@ def _unavailable() -> str | None:
 
 
 backend = Backend(
-    "cpu", LazyImplementations(__name__, in_float32), unavailable=_unavailable, device=_device,
+    "cpu", LazyImplementations(__name__, _in_float32), unavailable=_unavailable, device=_device,
     rules=("functions within 2 units",),
 )  # fmt: skip

@@ -10,6 +10,9 @@
 ``CodeLibrary.has_dynamic_globals``
     Keep compiled code on disk in :mod:`anymetal.disk_cache`. Otherwise each process compiles its kernels: numba's
     own cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
+``rtsys``, ``_rebuild_env``
+    Load this code without the modules that numba compiles with, and SciPy's linear algebra, which these import.
+    Otherwise the first call in a process takes twice as long.
 ``CPUCodeLibrary._finalize_final_module``, ``JITCodeLibrary``, ``Compiler.define_pipelines``
     Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
     function, too, which takes a tenth of the time of compilation; it also changes the function, so that products and
@@ -22,6 +25,8 @@ The parts are looked up at import; one warning names those that are missing, and
 
 from __future__ import annotations
 
+import functools
+import io
 import pickle
 import pkgutil
 import sys
@@ -71,6 +76,7 @@ _NullCache: Any = _find(
 )
 _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
+_runtime = _find("numba.core.runtime.nrt:rtsys", "numba.core.environment:_rebuild_env")
 _parts = _find(
     "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
     "numba.core.compiler:Compiler.define_pipelines",
@@ -159,6 +165,20 @@ PART: dict[str, Any] = {"pipeline_class": _PartCompiler} if None not in (_Librar
 """Options of ``numba.njit`` for the functions that kernels call."""
 
 
+class _Unpickler(pickle.Unpickler):
+    """Load compiled code; import no module of numba for the functions in it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return an object by its name."""
+        found = super().find_class(module, name)
+        return functools.partial(_environment, found) if name == "_rebuild_env" and _runtime is not None else found
+
+
+def _environment(rebuild: Any, module: str, constants: list[Any], name: str) -> Any:
+    """Return what a function looks up: its constants. Compiled code does not read the globals of its module."""
+    return rebuild(module if module in sys.modules else __name__, constants, name)
+
+
 _Base: Any = _NullCache or object
 
 
@@ -179,13 +199,16 @@ class _KernelCache(_Base):
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the result of a former compilation, or ``None``."""
-        context.refresh()
+        if _runtime is None:
+            context.refresh()
+        else:  # numba refreshes the context itself when it compiles
+            _runtime.initialize(context)
         folder, key, arguments = self._place(signature, context.codegen())
         known = None if folder is None else disk_cache.load(folder, key, ".code")
         if folder is None or known is None:
             return None
         try:
-            stored, result = pickle.loads(known.data)
+            stored, result = _Unpickler(io.BytesIO(known.data)).load()
             return _rebuild(context, *result) if stored == arguments else None
         except Exception as error:  # whatever a pickle of the wrong objects raises
             disk_cache.drop(folder, key, error)

@@ -19,7 +19,6 @@ from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -174,6 +173,8 @@ class Inductor(Torch):
     @contextlib.contextmanager
     def _as_on_a_mac(self) -> Iterator[None]:
         """Make inductor compile for an Apple GPU, with kernels in the clang runtime."""
+        from unittest import mock
+
         from torch._inductor import config
         from torch._inductor.runtime import runtime_utils
 

@@ -63,6 +63,27 @@ def four():
 """
 
 
+TOTAL = """
+import sys
+import numpy as np
+from mpsref_cpu import _numba
+from mpsref_cpu.compiling import compiled
+
+@compiled
+def total(rows):
+    if rows.size == 0:
+        raise ValueError(rows.size)
+    return np.ravel(rows).sum() + rows.max()
+
+_numba.keep_on_disk(total, "")
+print(total(np.ones((2, 3))), sum(total.stats.cache_hits.values()), "numba.np.linalg" in sys.modules)
+try:
+    total(np.ones((2, 0)))
+except ValueError as error:
+    print(error)
+"""
+
+
 def outcome(cache: Path, program: str = PROGRAM, root: Path | None = None) -> tuple[str, str]:
     """Return what a new process prints, and its warnings; ``root`` contains the backend."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
@@ -107,6 +128,12 @@ def test_a_cache_that_names_a_former_class_is_not_read(tmp_path: Path) -> None:
     assert outcome(tmp_path / "cache", COUNT, tmp_path) == ("4 1", "")
     (folder / "rows.py").write_text(ROWS.replace("Rows", "Raws"), "utf-8")
     assert outcome(tmp_path / "cache", COUNT, tmp_path) == ("4 0", "")
+
+
+def test_what_numba_compiles_with_is_not_imported_for_code_on_disk(tmp_path: Path) -> None:
+    """It imports SciPy's linear algebra, which takes as long as all else of a first call."""
+    assert outcome(tmp_path, TOTAL) == ("7.0 0 True\n0", "")
+    assert outcome(tmp_path, TOTAL) == ("7.0 1 False\n0", "")
 
 
 # damaged files, and disks that cannot be written

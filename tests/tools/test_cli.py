@@ -16,6 +16,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 import mpsref
@@ -25,6 +27,7 @@ from mpsref.backend import BackendInfo
 from mpsref.bugs import Finding, findings
 from mpsref.conformance import checker
 from mpsref.conformance.mutants import of_result
+from mpsref.conformance.progress import Remaining, State
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.errors import install
 from tests import python_path
@@ -230,7 +233,7 @@ def test_a_failure_is_the_smallest_case_and_the_others_are_named(monkeypatch):
 def test_the_summary_fits_80_columns(capsys):
     long = "BatchNormalization.statistics_gradient"
     rows = row(long, "my_own_backend", passed=1200, failures=(Failure("c", "my_own_backend", "m"),))
-    cli._print_report(Report("1", 0, (rows,)), cli.Console(width=80, markup=False), False)
+    cli._print_report(Report("1", 0, (rows,)), Console(width=80, markup=False), False)
     output = capsys.readouterr().out
     assert max(map(len, output.splitlines())) <= 80
     assert f"{long} my_own_backend failed" in re.sub(" +", " ", output)
@@ -259,10 +262,10 @@ def test_an_interrupted_check_prints_what_has_finished(monkeypatch):
 
 
 def test_time_left_is_shown_once_it_is_known():
-    progress = cli.Progress()
+    progress = Progress()
     progress.add_task("", total=100)
     (task,) = progress.tasks
-    column = cli._Remaining()
+    column = Remaining()
     assert str(column.render(task)) == ""
     with mock.patch.object(type(task), "time_remaining", 65.0):
         task.completed = 9
@@ -455,7 +458,7 @@ def test_bugs_of_kernels(monkeypatch):
 def test_what_runs_for_long_has_a_time(monkeypatch):
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    state = cli._State()
+    state = State()
     state.watch(["SoftMax.forward"], [])
     assert str(state.__rich__()) == "compiling kernels for their first use; the bar counts cases: SoftMax.forward"
     now = 140.0
