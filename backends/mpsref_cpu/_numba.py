@@ -10,7 +10,7 @@
 ``CodeLibrary.has_dynamic_globals``
     Keep compiled code on disk in :mod:`anymetal.disk_cache`. Otherwise each process compiles its kernels: numba's
     own cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
-``rtsys``, ``_rebuild_env``
+``rtsys``, and ``_rebuild_env`` where this code names it
     Load this code without the modules that numba compiles with, and SciPy's linear algebra, which these import.
     Otherwise the first call in a process takes twice as long.
 ``CPUCodeLibrary._finalize_final_module``, ``JITCodeLibrary``, ``Compiler.define_pipelines``
@@ -76,7 +76,7 @@ _NullCache: Any = _find(
 )
 _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
-_runtime = _find("numba.core.runtime.nrt:rtsys", "numba.core.environment:_rebuild_env")
+_runtime = _find("numba.core.runtime.nrt:rtsys")
 _parts = _find(
     "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
     "numba.core.compiler:Compiler.define_pipelines",
