@@ -292,12 +292,12 @@ class Problem(_Record):
             if one.dtype != "shape" and (not one.when or getattr(self, one.when))
         }
 
-    @property
+    @cached_property
     def input_shapes(self) -> Mapping[str, Shape]:
         """Name and shape of each array that the operation reads, in the order of :attr:`inputs`."""
         return {name: self.shape_of(one.dims) for name, one in self.arguments.items()}
 
-    @property
+    @cached_property
     def result_shapes(self) -> tuple[Shape, ...]:
         """Shape of each result."""
         return tuple(self.shape_of(one.dims) for one in self._returned())
@@ -418,6 +418,10 @@ class ImageProblem(Problem):
     """A problem whose source is an image (N, H, W, C)."""
 
     source_shape: ImageShape = parameter(codecs.image_shape())
+
+    def shape_of(self, dims: str) -> Shape:
+        """Return the shape that ``dims`` describes, which in most cases is that of the source image."""
+        return self.source_shape if dims == "n h w c" else super().shape_of(dims)
 
     def axis(self, letter: str) -> int:
         """Return N, H, W or C of the source image."""

@@ -110,7 +110,7 @@ def is_shape(value: Any) -> bool:
 def as_shape(name: str, value: Any) -> ImageShape:
     """Return ``value`` as a legal shape (N, H, W, C)."""
     try:
-        if isinstance(value, (str, bytes, bytearray, memoryview, Set, Mapping)):
+        if type(value) is not tuple and isinstance(value, (str, bytes, bytearray, memoryview, Set, Mapping)):
             raise TypeError
         if hasattr(value, "__len__") and len(value) > MOST_AXES:
             raise ShapeError(f"{name} has {len(value)} elements; it must be a shape (N, H, W, C)")

@@ -6,7 +6,8 @@ destination is computed from image ``offset.z + b`` of a source. Source: notes i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from mpsref import geometry
 from mpsref.arguments.arrays import Shape
@@ -40,6 +41,10 @@ class Region(NamedTuple):
         return MTLRegion(MTLOrigin(self.columns.start, self.rows.start, self.images.start), MTLSize(width, height, n))
 
 
+NameOf: TypeAlias = Callable[[int, str], str]
+"""``name(k, property)`` returns the name of a property of a kernel for its source ``k``."""
+
+
 def whole(shape: Shape) -> Region:
     """Return all of an image of ``shape``."""
     n, height, width, channels = shape
@@ -58,27 +63,29 @@ def overlap(first: int, n: int, length: int) -> tuple[slice, slice]:
     return slice(begin - first, end - first), slice(begin, end)
 
 
-def channels_read(image: str, name: str, shape: Shape, offset: int, max_count: int | None) -> slice:
-    """Return the channels of ``image`` that a kernel reads: at most ``max_count``, starting at ``offset``.
+def channels_read(image: str, name: NameOf, k: int, shape: Shape, offset: int, max_count: int | None) -> slice:
+    """Return the channels of source ``k`` that a kernel reads: at most ``max_count``, starting at ``offset``.
 
-    Raises ``ValueError`` for an offset beyond the last channel; ``name`` is the property of the offset.
+    Raises ``ValueError`` for an offset beyond the last channel.
     """
     channels = shape[3]
     if offset >= channels:
-        raise ValueError(f"{name} is {offset}; it must be < {channels}, the number of channels of {image}")
+        property_name = name(k, "source_feature_channel_offset")
+        raise ValueError(f"{property_name} is {offset}; it must be < {channels}, the number of channels of {image}")
     rest = channels - offset
     return slice(offset, offset + (rest if max_count is None else min(max_count, rest)))
 
 
-def images_read(image: str, name: str, shape: Shape, z: int, depth: int) -> slice:
-    """Return the images of the batch ``image`` that a kernel reads: ``depth`` images, starting at ``z``.
+def images_read(image: str, name: NameOf, k: int, shape: Shape, z: int, depth: int) -> slice:
+    """Return the images of source ``k`` that a kernel reads: ``depth`` images, starting at ``z``.
 
-    Raises ``ValueError`` if the batch is too small; ``name`` is the property of the offset.
+    Raises ``ValueError`` if the batch is too small.
     """
     if z + depth > shape[0]:
+        property_name = name(k, "offset")
         raise ValueError(
-            f"{name}.z is {z} and {depth} image(s) are to be processed, but {image} has only {shape[0]}: make the "
-            f"sum of both at most {shape[0]}, by the offset or by the depth of clip_rect or of the destination"
+            f"{property_name}.z is {z} and {depth} image(s) are to be processed, but {image} has only {shape[0]}: make "
+            f"the sum of both at most {shape[0]}, by the offset or by the depth of clip_rect or of the destination"
         )
     return slice(z, z + depth)
 

@@ -98,6 +98,8 @@ def part(shape: Shape, index: Index) -> Shape:
 
 WHOLE = slice(None)
 _array_of, _shape_of = operator.attrgetter("array"), operator.attrgetter("array.shape")
+_properties: Callable[[Sequence[Any]], SourceProperties] = functools.partial(tuple.__new__, SourceProperties)
+"""``SourceProperties._make``, without its check of the length."""
 _READERS = {
     prefix: operator.itemgetter(*(prefix + name for name in SourceProperties._fields))
     for prefix in ("", "primary_", "secondary_")
@@ -177,26 +179,22 @@ class ImageKernel(MPSKernel):
     def _placed(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None = None, state: Any = None) -> Call:
         """Return the call of an encode, whose properties this copy then has."""
         shape, dtype = self._place(sources, asked, state)
-        self._shape = shape
+        self._shape, kept = shape, sources[0].array.dtype
         indices, region = self._indices(sources, shape)
-        parts = [part(source.array.shape, index) for source, index in zip(sources, indices, strict=True)]
+        shapes = [*map(_shape_of, sources)]
+        parts = [*map(part, shapes, indices)]
         written, number, computation = region.shape, len(sources), None
-        if 0 not in written[1:]:
+        is_whole, is_empty = written == shape, 0 in written
+        if not is_empty or 0 not in written[1:]:
             computation = self._problem(parts, written[1:3])
             number = computation.count_of(number)
-        is_whole, is_empty = written == shape, 0 in written
         return Call(
             computation,
-            tuple(
-                [
-                    None if read == source.array.shape else index
-                    for read, source, index in zip(parts, sources, indices, strict=True)
-                ]
-            ),
+            tuple([None if parts[k] == whole_shape else indices[k] for k, whole_shape in enumerate(shapes)]),
             number,
             self.destination_name,
             shape,
-            None if dtype.newbyteorder("=") == sources[0].array.dtype.newbyteorder("=") else dtype,
+            None if dtype is kept or dtype.newbyteorder("=") == kept.newbyteorder("=") else dtype,
             region,
             is_whole,
             is_empty,
@@ -217,15 +215,15 @@ class ImageKernel(MPSKernel):
         return self.prefixes[k] + name if self.prefixes else f"{name}[{k}]"
 
     def _source_properties(self, k: int) -> SourceProperties:
-        values = vars(self)
-        if self.prefixes:
-            return SourceProperties._make(_READERS[self.prefixes[k]](values))
-        return SourceProperties._make(values[name][k] for name in SourceProperties._fields)
+        values, prefixes = vars(self), self.prefixes
+        if prefixes:
+            return _properties(_READERS[prefixes[k]](values))
+        return _properties([values[name][k] for name in SourceProperties._fields])
 
     def _of_source(self, k: int, name: str) -> Any:
         """Return one of the :meth:`_source_properties`."""
-        value = vars(self)[self.prefixes[k] + name] if self.prefixes else vars(self)[name]
-        return value if self.prefixes else value[k]
+        prefixes = self.prefixes
+        return vars(self)[prefixes[k] + name] if prefixes else vars(self)[name][k]
 
     def _assign_to_source(self, k: int, **values: object) -> None:
         """Set properties of one source like :meth:`_assign`; without prefixes they are tuples."""
@@ -237,15 +235,13 @@ class ImageKernel(MPSKernel):
 
     def _channels(self, sources: Sequence[ImageArgument]) -> list[slice]:
         """Return the channels to read from each source."""
-        read = []
+        read, needed = [], self._channels_needed
         for k, source in enumerate(sources):
-            name = self._property_name(k, "source_feature_channel_offset")
             first = self._of_source(k, "source_feature_channel_offset")
             limit = self._of_source(k, "source_feature_channel_max_count")
-            needed = self._channels_needed
             if needed:
                 limit = needed[k] if limit is None else min(limit, needed[k])
-            read.append(channels_read(source.name, name, source.array.shape, first, limit))
+            read.append(channels_read(source.name, self._property_name, k, source.array.shape, first, limit))
         return read
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
@@ -265,12 +261,12 @@ class ImageKernel(MPSKernel):
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
-        depth = count(region.images)
+        depth, crops = count(region.images), self._crops
         indices: list[Index] = []
         for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
             z = self._of_source(k, "offset").z
-            images = images_read(source.name, self._property_name(k, "offset"), source.array.shape, z, depth)
-            rows, columns = self._crops[k] if k < len(self._crops) else (WHOLE, WHOLE)
+            images = images_read(source.name, self._property_name, k, source.array.shape, z, depth)
+            rows, columns = crops[k] if k < len(crops) else (WHOLE, WHOLE)
             indices.append((images, rows, columns, read))
         return indices, region
 
@@ -280,15 +276,16 @@ class ImageKernel(MPSKernel):
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         """Set offsets and edge mode by the padding policy; return shape and dtype of the destination."""
-        method = suggested_method(self.padding)
-        sizes = set()
+        padding = self.padding
+        method, sizes = suggested_method(padding), set()
         for k, source in enumerate(sources):
             properties = self._source_properties(k)
             size, (y, x) = forward_placement(source.array.shape[1:3], properties.windows, method)
             sizes.add(size)
-            self._assign_to_source(k, offset=MPSOffset(x, y, properties.offset.z))
-            if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
-                self._assign_to_source(k, edge_mode=self.padding.edge_mode)
+            if properties.offset[:2] != (x, y):
+                self._assign_to_source(k, offset=MPSOffset(x, y, properties.offset.z))
+            if isinstance(padding, MPSNNDefaultPadding) and padding.edge_mode is not None:
+                self._assign_to_source(k, edge_mode=padding.edge_mode)
         if len(sizes) > 1:
             raise ShapeError(
                 f"the padding policy gives the sources different output sizes, {sorted(sizes)}; pass sources that give "
@@ -430,7 +427,8 @@ class ImageKernel(MPSKernel):
 
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
         """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""
-        dtype = sources[0].array.dtype.newbyteorder("=")
+        dtype = sources[0].array.dtype
+        dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
         n, height, width, c = shape
         height, width = height * self._enlarges, width * self._enlarges
         if isinstance(self.padding, MPSNNDefaultPadding):
@@ -552,7 +550,7 @@ class ImageKernel(MPSKernel):
     ) -> ForwardRecord:
         properties = tuple(
             [
-                SourceProperties(*self._source_properties(k)[:-1], count(channels))
+                _properties((*self._source_properties(k)[:-1], count(channels)))
                 for k, (*_, channels) in enumerate(indices)
             ]
         )

@@ -23,7 +23,7 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResul
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property, constructed, instance_of, unknown_keyword
 from mpsref.mps.core.reads import check_usable
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, SourceProperties, StateLike, one_per_image, one_state
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, one_per_image, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -204,7 +204,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     def _configure(self, state: Any, g: Shape, x: Shape) -> None:
         """Set the properties that a state determines."""
         self._assign(**self._configuration(state, g, x))
-        self._assign(**{name: state.record.extras[name] for name in self._from_record})
+        if self._from_record:
+            self._assign(**{name: state.record.extras[name] for name in self._from_record})
 
     def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
         """Return the properties that a state determines, for images of these shapes; ``ShapeError`` for others."""
@@ -224,11 +225,10 @@ class WindowedGradient(MPSCNNGradientKernel):
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         g, x = sources
-        self._check_both_sides()
+        self._check_windows(state if asked is None else None)
         if asked is None and state is None:
             return self._infer_reverse_padding(g, x)
         if asked is None:
-            self._check_geometry(state)
             self._configure(state, g.array.shape, x.array.shape)
         if state is not None and (asked is None or self._is_configured_by(state, g)):
             self._crops = self._parts_read(state, g)
@@ -254,32 +254,29 @@ class WindowedGradient(MPSCNNGradientKernel):
     def _parts_read(self, state: Any, g: ImageArgument) -> Sequence[tuple[slice, slice]]:
         """Return rows and columns to read: without ``source_size``, only the forward clip rectangle of results.
 
-        A kernel without this property reads every pixel of its source gradient.
+        A kernel with this property reads every pixel of its source gradient.
         """
-        if self.has_source_size:
+        corner, (width, height, _) = state.record.clip_rect
+        if self.has_source_size or state.record.destination_shape[1:3] == (height, width):
             return ()
         (column, row, _), _ = state._primary_origin(g.array.shape)
-        corner, (width, height, _) = state.record.clip_rect
         parts = [(slice(row, row + height), slice(column, column + width))]
         if self._reads_result:
             parts.append((slice(corner.y, corner.y + height), slice(corner.x, corner.x + width)))
         return parts
 
-    def _check_both_sides(self) -> None:
-        """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
+    def _check_windows(self, state: MPSNNGradientState | None) -> None:
+        """Raise ``ValueError`` unless both sources have the same windows, those of the forward kernel [doc]."""
         primary, secondary = self._source_properties(0)[2:8], self._source_properties(1)[2:8]
         if primary != secondary:
             raise ValueError(
                 f"kernel size, strides and dilations (x before y) are {primary} for the primary and {secondary} for "
                 "the secondary image; both must be those of the forward kernel"
             )
-
-    def _check_geometry(self, state: MPSNNGradientState) -> None:
-        own, forward = self._source_properties(1)[2:8], state.record.sources[0][2:8]
-        if own != forward:
+        if state is not None and secondary != state.record.sources[0][2:8]:
             raise ValueError(
-                f"kernel size, strides and dilations (x before y) are {own}; those of the forward kernel in "
-                f"gradient_state are {forward}: make the gradient kernel with the same"
+                f"kernel size, strides and dilations (x before y) are {secondary}; those of the forward kernel in "
+                f"gradient_state are {state.record.sources[0][2:8]}: make the gradient kernel with the same"
             )
 
     def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
@@ -295,7 +292,7 @@ class WindowedGradient(MPSCNNGradientKernel):
             primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _parts_read
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
-        y_window, x_window = SourceProperties(forward.offset, *self._source_properties(1)[1:]).windows
+        y_window, x_window = forward.windows
         return {
             **known,
             "primary_offset": primary_offset,

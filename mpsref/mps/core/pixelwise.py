@@ -110,8 +110,10 @@ class PixelwiseGradient(WindowedGradient):
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
         shape, dtype = super()._place(sources, asked, state)
+        if state is not None or self.clip_rect is not None or is_shifted(self):
+            return shape, dtype
         sizes = [source.array.shape[1:3] for source in sources] + [shape[1:3]]
-        if state is None and self.clip_rect is None and not is_shifted(self) and len(set(sizes)) > 1:
+        if len(set(sizes)) > 1:
             raise ShapeError(
                 f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "
                 "must be equal unless an offset, a clip_rect or a gradient_state is given"

@@ -334,6 +334,8 @@ class MPSNNGradientState(MPSImageSizeEncodingState):
     def _primary_origin(self, gradient_shape: Shape) -> tuple[MPSOffset, int]:
         record = self._record
         (x, y, z), (width, height, depth) = record.clip_rect
+        if gradient_shape == record.destination_shape:
+            return MPSOffset(x, y, z), record.destination_feature_channel_offset
         origins = z, y, x, record.destination_feature_channel_offset
         written = depth, height, width, record.destination_feature_channels
         found = []

@@ -7,7 +7,8 @@ does not define their effect on these kernels.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+import functools
+from collections.abc import ItemsView, Sequence
 from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import DType, Shape
@@ -29,6 +30,8 @@ IMAGE = (*SOURCE, *DESTINATION)
 
 def require_defaults(kernel: MPSKernel, *names: str) -> None:
     """Raise ``UnsupportedError`` for a property with another value than its default."""
+    if vars(kernel).items() >= _defaults(type(kernel), names):
+        return
     known = properties_of(type(kernel))
     for name in names:
         value, default = getattr(kernel, name), known[name].initial(kernel)
@@ -37,6 +40,12 @@ def require_defaults(kernel: MPSKernel, *names: str) -> None:
                 f"{name} is {shown(value)}; {type(kernel).__name__} runs with {default!r} alone: slice or pad the "
                 "images"
             )
+
+
+@functools.cache
+def _defaults(kind: type[MPSKernel], names: tuple[str, ...]) -> ItemsView[str, object]:
+    known = properties_of(kind)
+    return {name: known[name].default for name in names}.items()
 
 
 def require_whole(kernel: ImageKernel, asked: Shape | Pair | None, shape: Shape) -> None:

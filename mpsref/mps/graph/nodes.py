@@ -41,6 +41,7 @@ from mpsref.mps.core.properties import (
     make_constructor,
     optional,
 )
+from mpsref.mps.core.state import ForwardRecord
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
@@ -726,7 +727,11 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
         """Return the call of the forward step, with the shape of its source."""
-        forward, record = states[0], states[0].record
+        return states[0]._replace(shape=self._checked_record(shapes, states[0]).source_shapes[self._source_index])
+
+    def _checked_record(self, shapes: Sequence[Shape], forward: Call) -> ForwardRecord:
+        """Return the record of the forward step; ``ShapeError`` if the sources are not those that it needs."""
+        record: ForwardRecord = forward.record
         if shapes[0] != forward.shape:
             raise ShapeError(
                 f"the source gradient {self.source_gradient.name!r} has shape {shapes[0]}; the result of "
@@ -738,7 +743,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
                 f"the source image {self.source_images[1].name!r} has shape {shapes[1]}; the state of "
                 f"{self.forward.name!r} requires {expected}: both must be equal"
             )
-        return forward._replace(shape=record.source_shapes[self._source_index])
+        return record
 
 
 def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
@@ -788,6 +793,6 @@ class GradientKernelNode(MPSNNGradientFilterNode):
         gradient_state: Argument[MPSNNStateNode] = Argument(state_node)
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
-        record = super()._bind(shapes, parameters, states).record
+        record = self._checked_record(shapes, states[0])
         state = record.kernel_class.state_class(record)
         return self._compiled._to_configure(state)._placed(of_zeros(shapes), None, state)  # type: ignore[no-any-return]
