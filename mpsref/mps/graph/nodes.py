@@ -793,6 +793,6 @@ class GradientKernelNode(MPSNNGradientFilterNode):
         gradient_state: Argument[MPSNNStateNode] = Argument(state_node)
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
-        record = self._checked_record(shapes, states[0])
+        record: Any = self._checked_record(shapes, states[0])
         state = record.kernel_class.state_class(record)
         return self._compiled._to_configure(state)._placed(of_zeros(shapes), None, state)  # type: ignore[no-any-return]
