@@ -632,13 +632,15 @@ def _too_large(problem: Problem, sources: Sequence[Any], error: MemoryError) -> 
 
 def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Array], out: Any) -> tuple[Array, ...]:
     """Check that the results may be written into the caller's arrays; return the memory of these as a tuple."""
+    if len(wanted) == 1 and type(out) is np.ndarray:
+        return (arrays.checked_out("out", out, *wanted[0], inputs),)
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(wanted):
         raise TypeError(f"out has {len(outs)} arrays; the operation has {len(wanted)} results: pass one for each")
     names = ["out"] if len(outs) == 1 else [f"out[{k}]" for k in range(len(outs))]
     checked = tuple(
         [
-            arrays.checked_out(name, one, shape, dtype, tuple(inputs))
+            arrays.checked_out(name, one, shape, dtype, inputs)
             for name, one, (shape, dtype) in zip(names, outs, wanted, strict=True)
         ]
     )

@@ -251,21 +251,31 @@ def copied(name: str, array: Array, dtype: npt.DTypeLike) -> Array:
     return made
 
 
-def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: tuple[Array, ...]) -> Array:
+def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: Sequence[Array]) -> Array:
     """Return the memory of the caller's ``out`` if a result of this shape and dtype may be written into it."""
-    if not is_array(out) or isinstance(out, np.ma.MaskedArray):
-        raise TypeError(f"{name} is of type {type(out).__name__}; it must be a NumPy array of shape {shape}, {dtype}")
-    out = as_array(name, out)
+    if type(out) is not np.ndarray:
+        if not is_array(out) or isinstance(out, np.ma.MaskedArray):
+            legal = f"it must be a NumPy array of shape {shape}, {dtype}"
+            raise TypeError(f"{name} is of type {type(out).__name__}; {legal}")
+        out = as_array(name, out)
     if out.shape != shape:
         raise ShapeError(f"{name} has shape {out.shape}; the result has shape {shape}")
     if out.dtype != dtype:
         raise TypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
-    if not is_writable(out):
-        raise ValueError(f"{name} is read-only; pass an array that may be written")
-    check_elements_apart(name, out)
-    for array in inputs:
-        check_apart(name, out, "an input", array, "kernels are out-of-place: pass another array")
+    check_written(name, out, [("an input", array) for array in inputs])
     return cast(Array, out)
+
+
+def check_written(name: str, array: Any, others: Iterable[tuple[str, Any]], kind: str = "array") -> None:
+    """Raise ``ValueError`` unless a kernel may write an array that shares no memory with itself or with ``others``."""
+    is_usual = type(array) is np.ndarray  # then the attributes and bounds of NumPy suffice in most cases
+    if not (array.flags.writeable if is_usual else is_writable(array)):
+        raise ValueError(f"{name} is read-only; pass an {kind} that may be written")
+    if not (is_usual and array.flags.c_contiguous):
+        check_elements_apart(name, array)
+    for other_name, other in others:
+        if not is_usual or type(other) is not np.ndarray or np.may_share_memory(array, other):
+            check_apart(name, array, other_name, other, f"kernels are out-of-place: pass another {kind}")
 
 
 def _share_memory(first: Array, second: Array) -> bool:

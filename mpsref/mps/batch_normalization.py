@@ -53,8 +53,8 @@ from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics, not_negative
 from mpsref.mps.core import image_arguments
-from mpsref.mps.core.call import Call, Computation, problem_of
-from mpsref.mps.core.clip_regions import destination_region, whole
+from mpsref.mps.core.call import Computation, made, problem_of
+from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
@@ -135,23 +135,25 @@ def encoded(
     kernel: ImageKernel,
     destination: ImageLike | None,
     sources: Sequence[Chunks],
-    dtypes: Sequence[DType],
+    size: Pair | None,
     command_buffer: MPSCommandBuffer | None,
-    *operands: Any,
+    operands_of: Callable[[], Sequence[Any]],
 ) -> list[ImageResult]:
-    """Return the results of all chunks of ``sources``: in the given destination, or new images of ``dtypes``."""
-    results, given = [], destinations(kernel.destination_name, destination, sources, command_buffer)
-    for chunks, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
-        images, shape = [chunk.array for chunk in chunks], chunks[-1].array.shape
-        computation, wider = kernel._problem([image.shape for image in images], shape[1:3]), dtype != images[0].dtype
-        call = Call(
-            *(computation, (None,) * len(images), len(images), kernel.destination_name, shape),
-            *(dtype if wider else None, whole(shape), True, 0 in shape),
-        )
-        array = call.run(images, None if target is None else target.array, kernel.backend, operands)
+    """Return the results of all chunks of ``sources``: in the given destination, or new images, of ``size``."""
+    parts = [*zip(*sources, strict=True)]
+    given = destinations(kernel.destination_name, destination, sources, command_buffer)
+    calls = [
+        kernel._call(images, size if target is None else target.array.shape)
+        for images, target in zip(parts, given, strict=True)
+    ]
+    results, operands = [], operands_of()
+    for images, target, (call, own) in zip(parts, given, calls, strict=True):
+        array = call.run([image.array for image in images], target and target.array, own.backend, operands)
         results.append(
-            image_arguments.in_form_of(chunks[0].value, array) if target is None else image_arguments.written(target)
+            image_arguments.in_form_of(images[0].value, array) if target is None else image_arguments.written(target)
         )
+        if own is not kernel:
+            kernel._take(own, call)
     return results
 
 
@@ -262,15 +264,17 @@ class MPSCNNBatchNormalizationState(BufferState):
 
     @property
     def _buffers(self) -> NormalizationBuffers:
-        mean, variance = self._kernel.statistics
-        if self._statistics is not None:
-            if self._variance is None:
-                variance = self._statistics.variance
-                assert variance is not None
-                self._variance = read_only(variance)
-            mean, variance = self._statistics.mean, self._variance
         dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
-        return NormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
+        return NormalizationBuffers(*self._kernel.scale, dgamma, dbeta, *self._mean_and_variance())
+
+    def _mean_and_variance(self) -> tuple[Array | None, Array | None]:
+        if self._statistics is None:
+            return self._kernel.statistics
+        if self._variance is None:
+            variance = self._statistics.variance
+            assert variance is not None
+            self._variance = read_only(variance)
+        return self._statistics.mean, self._variance
 
     @property
     def count(self) -> int:
@@ -329,13 +333,13 @@ class MPSCNNBatchNormalizationState(BufferState):
 
     def current_statistics(self) -> tuple[Array, Array]:
         """Return mean and variance of the batch, or else of the kernel; ``OrderError`` without either."""
-        found = self._buffers
-        if found.mean is None or found.variance is None:
+        mean, variance = self._mean_and_variance()
+        if mean is None or variance is None:
             raise OrderError(
                 "batch_normalization_state has no statistics, and the data source of its kernel none either; encode "
                 "MPSCNNBatchNormalizationStatistics first, or give the data source mean() and variance()"
             )
-        return found.mean, found.variance
+        return mean, variance
 
     def _root(self) -> Array:
         variance: Array = on_host(self.current_statistics()[1])
@@ -362,7 +366,7 @@ def checked_state(
 
 def images_in(chunks: Chunks) -> int:
     """Return the number of images in all chunks."""
-    return sum(chunk.array.shape[0] for chunk in chunks)
+    return sum([chunk.array.shape[0] for chunk in chunks])
 
 
 class StatisticsOnly(ImageKernel):
@@ -470,7 +474,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     @property
     def function(self) -> BatchNormalization:
         """The functional form, with the present epsilon."""
-        return BatchNormalization(self.epsilon, neuron_of(self.fused_neuron_descriptor))
+        return made(BatchNormalization, self.epsilon, neuron_of(self.fused_neuron_descriptor))  # type: ignore[no-any-return]
 
     # --- encodes ---
 
@@ -523,20 +527,17 @@ class MPSCNNBatchNormalization(NormalizationKernel):
                 )
         if destination_image is not None and destination_size is not None:
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
+        size = None if destination_size is None else pair("destination_size", destination_size, low=1)
         check_encodable(command_buffer)
-        own = self._to_configure()
-        check_channels(chunks, own.number_of_feature_channels)
-        dtypes = [own._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
-        require_defaults(own, *WHOLE)
-        mean, variance = own._stored_statistics() if state is None else state.current_statistics()
-        vectors = mean, variance, own._loaded.gamma, own._loaded.beta
-        results = encoded(own, destination_image, (chunks,), dtypes, command_buffer, *vectors)
+        check_channels(chunks, self.number_of_feature_channels)
+        statistics = self._stored_statistics if state is None else state.current_statistics
+        vectors = lambda: (*statistics(), self._loaded.gamma, self._loaded.beta)  # noqa: E731 - may raise, later
+        results = encoded(self, destination_image, (chunks,), size, command_buffer, vectors)
         if state is not None and images_in(chunks):
             state.use_statistics()
         count_reads(chunks)
         if state is not None:
             state._count_read()
-        self._take(own)
         return results if is_list_of_arrays(source_image) else results[0]
 
     encode_batch = batch_form(encode)
@@ -546,23 +547,19 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         if state is not None:
             checked_state("source_states", state, source.array.shape[0])
         check_channels([source], self.number_of_feature_channels)
-        return source.array.shape, self._destination_dtype(source, None, None)
+        return self._place(sources, None, None)
 
-    def _destination_dtype(
-        self, source: ImageArgument, destination_image: ImageLike | None, destination_size: PairLike | None
-    ) -> DType:
-        """Return the dtype of a new destination, whose size must be that of the source."""
-        size = source.array.shape[1:3]
-        if destination_size is not None:
-            shape, dtype = pair("destination_size", destination_size, low=1), source.array.dtype
-        elif destination_image is None:
-            (_, height, width, _), dtype = self._infer_padding((source,))
-            shape = height, width
-        else:
-            return source.array.dtype
-        if shape != size:
-            raise ShapeError(f"the destination would have size {shape}; it must be that of the source, {size}")
-        return dtype
+    _is_whole = True
+
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        require_defaults(self, *WHOLE)
+        (_, height, width, _), dtype = super()._place(sources, asked, state)
+        shape = sources[0].array.shape
+        if (height, width) != shape[1:3]:
+            raise ShapeError(
+                f"the destination would have size {(height, width)}; it must be that of the source, {shape[1:3]}"
+            )
+        return shape, dtype
 
     def _stored_statistics(self) -> tuple[Array, Array]:
         mean, variance = self.statistics
@@ -688,7 +685,13 @@ class _BatchGradientKernel(WindowedGradient):
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         g, x = sources
         self._arguments(g.value, x.value, state)
+        return self._place(sources, None, None)
+
+    _is_whole = True
+
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         require_defaults(self, *WHOLE_GRADIENT)
+        g, x = sources
         return x.array.shape, g.array.dtype.newbyteorder("=")
 
     def _vectors(self, state: MPSCNNBatchNormalizationState) -> tuple[Array, Array, Array, Array]:
@@ -798,10 +801,10 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         given_state = batch_normalization_state if gradient_state is None else gradient_state
         gradients, sources, state = self._arguments(source_gradient, source_image, given_state, command_buffer)
         check_encodable(command_buffer)
-        require_defaults(self, *WHOLE_GRADIENT)
-        dtypes = [g.array.dtype for g in gradients]
-        operands = state.batch_normalization.function, self._vectors(state), state.complete_sums()
-        results = encoded(self, destination_gradient, (gradients, sources), dtypes, command_buffer, *operands)
+        results = encoded(
+            *(self, destination_gradient, (gradients, sources), None, command_buffer),
+            lambda: (state.batch_normalization.function, self._vectors(state), state.complete_sums()),
+        )
         if images_in(sources):
             state.use_sums()
         count_reads((*gradients, *sources))

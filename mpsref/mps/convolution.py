@@ -84,6 +84,13 @@ def convolution(source: SourceProperties, offset: Pair, groups: int, neuron: Neu
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def _of_regions(source: SourceProperties, groups: int) -> Convolution:
+    """Return the functional form for an offset of the source that is the left edge of the first window."""
+    y, x = source.windows
+    return convolution(source, (y.offset + y.center, x.offset + x.center), groups)
+
+
 class MPSCNNConvolution(ForwardWeightedKernel):
     """Convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.Convolution`.
 
@@ -158,10 +165,7 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
             )
 
     def _weights_function(self) -> WeightedSpec:
-        source = self._source_properties(1)
-        y_window, x_window = source.windows
-        offset = y_window.offset + y_window.center, x_window.offset + x_window.center
-        return convolution(source, offset, self._loaded.descriptor.effective_groups)
+        return _of_regions(self._source_properties(1), self._loaded.descriptor.effective_groups)
 
     def _data_gradient(self, g: Shape, source: Shape, size: Pair) -> Computation:
         """Return the problem of a forward pass with the offset that belongs to the effective offset."""

@@ -14,6 +14,7 @@ the order of the calls [choice data-source-calls].
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -206,6 +207,11 @@ class LoadedWeights:
     label: str | None
     from_data_source: bool = True
     """Whether the data source delivered them; otherwise a state did."""
+
+    @functools.cached_property
+    def fixed(self) -> tuple[object, ...]:
+        """What a reload may not change of the descriptor, of which the copy here never changes."""
+        return self.descriptor.fixed
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LoadedWeights):

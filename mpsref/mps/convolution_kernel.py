@@ -107,7 +107,7 @@ class WeightedKernel(ImageKernel):
         """
         loaded = load(self.data_source)
         self._check_loaded(loaded)
-        if loaded.descriptor.fixed != self._loaded.descriptor.fixed:
+        if loaded.fixed != self._loaded.fixed:
             raise ValueError(
                 f"data_source.descriptor() is now {loaded.descriptor!r}; a reload may change neuron and batch "
                 f"normalization of {self._loaded.descriptor!r} alone: make another kernel"
@@ -182,7 +182,7 @@ class WeightedKernel(ImageKernel):
     def same_layer(self, other: WeightedKernel) -> bool:
         """Whether both have the same kernel size, channels, strides, dilation, groups and kind."""
         instance_of("other", other, WeightedKernel, "a convolution or a gradient of one")
-        return self._loaded.descriptor.fixed == other._loaded.descriptor.fixed
+        return self._loaded.fixed == other._loaded.fixed
 
     @property
     def _functional_weights(self) -> Array:
@@ -247,7 +247,7 @@ class MPSCNNConvolutionGradientState(BufferState):
         self._is_complete = False
 
     kernel: Alias[ForwardWeightedKernel] = Alias(
-        "record.extras", "The forward kernel that made the state.", operator.itemgetter("kernel")
+        "_record.extras", "The forward kernel that made the state.", operator.itemgetter("kernel")
     )
     convolution: Alias[ForwardWeightedKernel | None] = Alias("kernel", "The convolution that made the state.")
 
@@ -462,9 +462,9 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
 
     def _check_layer(self, state: MPSCNNConvolutionGradientState) -> None:
         """Check what may change between encodes with one state."""
-        if self.gradient_option & WEIGHTS:
+        if state._is_complete and self.gradient_option & WEIGHTS:
             state.check_same_batch("gradient_state")
-        if not self.same_layer(state.kernel):
+        if self._loaded.fixed != state.kernel._loaded.fixed:
             raise ValueError(
                 f"gradient_state is of a layer with {state.kernel.descriptor!r}, this kernel has {self.descriptor!r}; "
                 "kernel size, channels, strides, dilation, groups and kind must be the same"
@@ -486,12 +486,12 @@ class WeightedGradientKernel(WeightedKernel, WindowedGradient):
         if state is not None:
             self._check_layer(state)
         if option & WEIGHTS:
-            g, x = (image if index is None else image[index] for image, index in zip(images, call.reads, strict=True))
+            g, x = [image if index is None else image[index] for image, index in zip(images, call.reads, strict=True)]
             narrow = np.result_type(g, x)
             # Sums over the batch are in float64 if the backend supports it, and rounded when the state is written.
             wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else narrow
-            wider = (image.astype(wide, copy=False) for image in (g, x))
-            gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, narrow)
+            sums = self._parameter_gradients(g.astype(wide, copy=False), x.astype(wide, copy=False))
+            gradients = *sums, np.result_type(np.float32, narrow)
         if option & DATA:
             result = super()._run_with_state(state, call, images, target)
         if gradients is not None:

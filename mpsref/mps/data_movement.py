@@ -38,7 +38,7 @@ from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.pad import EDGES
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Call, Computation, problem_of
+from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.encode import MPSCNNMultiaryKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
@@ -213,9 +213,9 @@ class MPSNNReshape(WholeImageKernel):
             raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
-        height, width, channels = (integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items())
-        sized = self.copy()
-        sized._size = height, width, channels
+        height, width, channels = [integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items()]
+        sized = self._to_configure()
+        sized._size = made(Reshape, (height, width, channels)).size  # the same object for a size, as calls need it
         return sized._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
 
     encode_batch = batch_form(encode)

@@ -33,7 +33,7 @@ from mpsref.arguments.parameters import Pair, word_of
 from mpsref.errors import OrderError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Call, Computation, problem_of
+from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.clip_regions import count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
@@ -86,7 +86,7 @@ class MPSCNNDropoutGradientState(BufferState):
 
         Raises ``OrderError`` before the first encode with this ``destination_state``.
         """
-        mask: Array | None = self.record.extras["mask"]
+        mask: Array | None = self._record.extras["mask"]
         if mask is None:
             raise OrderError(
                 "the MPSCNNDropoutGradientState has no mask yet, which an encode draws; pass the state as "
@@ -113,7 +113,7 @@ class _Described:
     def function(self) -> Dropout:
         """The functional form."""
         x, y, z = self.mask_stride_in_pixels
-        return Dropout(self.keep_probability, self.seed, (y, x, z))
+        return made(Dropout, self.keep_probability, self.seed, (y, x, z))  # type: ignore[no-any-return]
 
 
 class _DropoutKernel(_Described, ImageKernel):

@@ -9,13 +9,13 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import real
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
@@ -53,6 +53,11 @@ PAIRS: dict[str, type[NormalizationPairState]] = {
 def any_source(name: str, value: Any) -> Any:
     """Return a data source, which :func:`load` checks: the check of a property."""
     return value
+
+
+@lru_cache(maxsize=64)
+def _constant(value: int, channels: int, dtype: DType) -> Array:
+    return read_only(np.full(channels, value, dtype))
 
 
 @constructed(init=False)
@@ -97,12 +102,10 @@ class NormalizationKernel(MPSCNNKernel):
     @property
     def scale(self) -> tuple[Array, Array]:
         """Current gamma and beta, (C,) each, read-only; ones and zeros where the data source has none."""
-        gamma, beta = self._loaded.gamma, self._loaded.beta
-        if gamma is not None and beta is not None:
-            return gamma, beta
-        dtype = np.result_type(np.float32, *(vector for vector in (gamma, beta) if vector is not None))
-        ones, zeros = (read_only(np.full(self._loaded.number_of_feature_channels, value, dtype)) for value in (1, 0))
-        return ones if gamma is None else gamma, zeros if beta is None else beta
+        gamma, beta, n = self._loaded.gamma, self._loaded.beta, self._loaded.number_of_feature_channels
+        if gamma is None:
+            gamma = _constant(1, n, np.dtype(np.float32) if beta is None else beta.dtype)
+        return gamma, _constant(0, n, gamma.dtype) if beta is None else beta
 
     gamma: Alias[Array] = Alias(
         "scale", "The current scale (C,), read-only; ones where the data source has none.", itemgetter(0)

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from mpsref import OrderError, ShapeError, mps
+from mpsref import OrderError, ShapeError, mps, registry
 from mpsref.arguments.arrays import Array
 from mpsref.mps.core.call import Call
 from tests.contracts.test_objects import VALUES, settable
-from tests.subjects.classes import LOSS, MADE, X, arguments, legal_arguments, made
+from tests.subjects.classes import LOSS, MADE, X, arguments, calls_of, legal_arguments, made
 
 WITHOUT_IMAGES = {
     "MPSCNNBatchNormalization": "reads a state of its own, see tests/mps/test_batch_normalization.py",
@@ -90,6 +90,19 @@ def test_what_goes_in_comes_out(kind: type[Any]) -> None:
         result = kernel(kind).encode(**{name: convert(x) for name, x in images.items()}, **others)
         assert type(result) is form
         np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+@every_kernel
+def test_an_encode_is_few_functions_away_from_the_registry(kind: type[Any]) -> None:
+    """Also one into a destination: no detour is left on the way."""
+    images, others = images_of(kind)
+    own, destination = kernel(kind, "cpu"), {destination_of(kind): np.empty_like(encoded(kind))}
+    for target in ({}, destination):
+        for _ in range(2):
+            own.encode(**images, **others, **target)
+        calls = calls_of(lambda: own.encode(**images, **others, **target), registry.run, registry.call)  # noqa: B023
+        names = {(code.co_filename, code.co_qualname) for code in calls}
+        assert 3 < len(names) <= 26, names
 
 
 @every_kernel

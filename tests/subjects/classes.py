@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import sys
 from collections.abc import Callable
 from enum import Enum
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -259,3 +262,20 @@ CLASSES = [*classes(mps), *classes(graph)]
 
 MADE = [one for one in CLASSES if one.__name__ not in ABSTRACT | PROTOCOLS | NOT_BUILT]
 """Those that have instances."""
+
+
+def calls_of(function: Any, *before: Any) -> list[CodeType]:
+    """Return the functions of mpsref that a call calls, in order; those before the first one of ``before``."""
+    codes: list[CodeType] = []
+
+    def record(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("mpsref"):
+            codes.append(frame.f_code)
+
+    sys.setprofile(record)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    ends = {one.__code__ for one in before}
+    return [*itertools.takewhile(lambda code: code not in ends, codes)]

@@ -123,10 +123,10 @@ class Computation(NamedTuple):
         """Return the operands, or others, in the dtypes that go with an image."""
         given = [one for one in (self.operands if operands is None else operands) if one is not None]
         for one in given:
-            if operands is not None or one.dtype != image.dtype:
+            if one.dtype != image.dtype:
                 break
         else:
-            return given  # of a kernel, which has checked the shapes
+            return given  # the registry checks the shapes
         assert self.problem is not None
         declared = list(self.problem.arguments.items())[-len(given) :]
         return [

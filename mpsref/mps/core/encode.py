@@ -163,7 +163,7 @@ class ImageKernel(MPSKernel):
         """Return the call of an encode, and the kernel that runs it: a copy to :meth:`_take`, unless it is known."""
         key: tuple[Hashable, ...] = *map(_shape_of, sources), asked
         if state is not None:
-            record = getattr(state, "record", None)  # any object, until it is checked
+            record = getattr(state, "_record", None)  # any object, until it is checked
             key += id(record), type(state), self._configured_by is record
         call = self._calls.get(key)
         if call is not None and all(map(operator.is_, vars(self).values(), call.properties)):

@@ -103,11 +103,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         x = image_arguments.source("source_image", source_image, self.accepts_lists, command_buffer)
         if self.accepts_lists:
             image_arguments.check_pairs_of_lists(g, x)
-        if one_per_image(gradient_state):
-            return self._encode_each(source_gradient, g, x, gradient_state, destination_gradient, command_buffer)
-        check_not_a_command_buffer("gradient_state", gradient_state)
-        state = one_state("gradient_state", gradient_state, g.array.shape[0])
-        if isinstance(state, MPSState):
+        state: Any = gradient_state
+        if state is not None and not isinstance(state, MPSState):
+            if one_per_image(state):
+                return self._encode_each(source_gradient, g, x, state, destination_gradient, command_buffer)
+            check_not_a_command_buffer("gradient_state", state)
+            state = one_state("gradient_state", state, g.array.shape[0])
+        if isinstance(state, MPSState) and state._reads is not None:
             check_usable("gradient_state", state, command_buffer)
         if command_buffer is not None:
             check_encodable(command_buffer)
@@ -121,9 +123,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         if own is not self:
             self._take(own, call)
         if state is not None:
-            if given is None:
-                self._configured_by = state.record
-            state._count_read()
+            if given is None and self._configured_by is not state._record:
+                self._configured_by = state._record
+            if state._reads:
+                state._count_read()
         if given is not None:
             return image_arguments.written(given)
         return None if array is None else image_arguments.in_form_of(source_gradient, array)

@@ -100,7 +100,8 @@ def source(
         array = pixels(name, value)
         _check_usable(name, value, command_buffer)
         return ImageArgument(name, value, array)
-    check_not_a_command_buffer(name, value)
+    if type(value) is not np.ndarray:
+        check_not_a_command_buffer(name, value)
     return ImageArgument(name, value, arrays.as_image(name, value))
 
 
@@ -118,7 +119,9 @@ def destination(
     """
     if sources and is_list_of_arrays(sources[-1].value):
         raise ValueError(f"{name} is given and {sources[-1].name} is a list; pass one array, or no destination")
-    if arrays.is_array(value):
+    if type(value) is np.ndarray:
+        given = ImageArgument(name, value, value)
+    elif arrays.is_array(value):
         given = ImageArgument(name, value, arrays.as_array(name, value))
     elif isinstance(value, MPSImage) or is_batch(value):
         given = ImageArgument(name, value, pixels(name, value))
@@ -132,15 +135,12 @@ def destination(
         raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
     if given.array.dtype.newbyteorder("=") not in _DTYPES:
         raise TypeError(f"{name} has dtype {given.array.dtype}; it must be one of {', '.join(DTYPES)}")
-    for k, memory in enumerate(given.memory):
-        if not arrays.is_writable(memory):
-            raise ValueError(f"{name} is read-only; pass an image that may be written")
-        arrays.check_elements_apart(name, memory)
-        for before in given.memory[:k]:
+    others = [(argument.name, other) for argument in sources for other in argument.memory]
+    written = given.memory
+    for k, memory in enumerate(written):
+        arrays.check_written(name, memory, others, "image")
+        for before in written[:k]:
             arrays.check_apart(f"image {k} of {name}", memory, "another image of the batch", before)
-        for argument in sources:
-            for other in argument.memory:
-                arrays.check_apart(name, memory, argument.name, other, "kernels are out-of-place: pass another image")
     return given
 
 

@@ -502,7 +502,8 @@ def _hinting_function(function: FunctionType) -> FunctionType:
     """Return a function that checks its keywords before Python does."""
     parameters = inspect.signature(function, follow_wrapped=False).parameters
     kinds = {one.kind for one in parameters.values()}
-    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds or "unknown" in parameters:
+    own = function.__code__.co_varnames  # the signature of an encode does not show that it has this argument
+    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds or "unknown" in own:
         return function  # it passes them on, or checks them
     names = frozenset(parameters)
     of_object, of_class, error = function.__name__ == "__init__", check_keywords, unknown_keyword
