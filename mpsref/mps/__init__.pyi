@@ -41,14 +41,14 @@ from .convolution_transpose import MPSCNNConvolutionTransposeGradient as MPSCNNC
 from .convolution_transpose import MPSCNNConvolutionTransposeGradientState as MPSCNNConvolutionTransposeGradientState
 from .core.command_buffer import MPSCommandBuffer as MPSCommandBuffer
 from .core.command_buffer import MTLCommandBufferStatus as MTLCommandBufferStatus
-from .core.encode import MPSCNNBinaryKernel as MPSCNNBinaryKernel
-from .core.encode import MPSCNNKernel as MPSCNNKernel
-from .core.encode import MPSCNNMultiaryKernel as MPSCNNMultiaryKernel
 from .core.gradient_kernel import MPSCNNGradientKernel as MPSCNNGradientKernel
 from .core.image import MPSImage as MPSImage
 from .core.image import MPSImageBatch as MPSImageBatch
 from .core.image import MPSImageDescriptor as MPSImageDescriptor
 from .core.image import MPSTemporaryImage as MPSTemporaryImage
+from .core.image_kernels import MPSCNNBinaryKernel as MPSCNNBinaryKernel
+from .core.image_kernels import MPSCNNKernel as MPSCNNKernel
+from .core.image_kernels import MPSCNNMultiaryKernel as MPSCNNMultiaryKernel
 from .core.kernel import MPSKernel as MPSKernel
 from .core.padding import MPSNNDefaultPadding as MPSNNDefaultPadding
 from .core.padding import MPSNNPadding as MPSNNPadding

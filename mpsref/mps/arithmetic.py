@@ -46,8 +46,8 @@ from mpsref.kernels.broadcasting import Broadcasting, Operand
 from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.call import Computation
-from mpsref.mps.core.encode import MPSCNNBinaryKernel
 from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset

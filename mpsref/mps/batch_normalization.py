@@ -42,7 +42,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Never, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -56,7 +56,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.call import Computation, made, problem_of
 from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import (
     Encoded,
@@ -67,8 +67,9 @@ from mpsref.mps.core.image_arguments import (
     count_reads,
     is_list_of_arrays,
 )
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.kernel import MPSKernel
-from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, optional, unknown_keyword
+from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, optional
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     BufferState,
@@ -405,7 +406,6 @@ class MPSCNNBatchNormalizationStatistics(StatisticsOnly, MPSCNNKernel):
         batch_normalization_state: StateLike,
         *,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> None:
         """Add the pixels of ``source_images`` to the statistics in the state.
 
@@ -416,8 +416,6 @@ class MPSCNNBatchNormalizationStatistics(StatisticsOnly, MPSCNNKernel):
         batch_normalization_state : MPSCNNBatchNormalizationState
             The state of the batch. If its statistics were used, a new batch starts.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode_batch, unknown)
         check_encodable(command_buffer)
         chunks = chunks_of("source_images", source_images, command_buffer)
         state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks), command_buffer)
@@ -488,7 +486,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> Encoded:
         """Normalize ``source_image`` (N, H, W, C); return the destination, of the kind that was passed in.
 
@@ -510,8 +507,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         OrderError
             Without statistics, and for a committed command buffer.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         if return_state or destination_state is not None:
             raise unavailable(self, "encode with a destination state", "make one with result_state_for_source_image()")
         chunks = chunks_of("source_image", source_image, command_buffer)
@@ -719,7 +714,6 @@ class MPSCNNBatchNormalizationStatisticsGradient(StatisticsOnly, _BatchGradientK
         *,
         gradient_states: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> None:
         """Add the sums over ``source_gradients`` to the state.
 
@@ -738,8 +732,6 @@ class MPSCNNBatchNormalizationStatisticsGradient(StatisticsOnly, _BatchGradientK
         OrderError
             Without statistics, and for a committed command buffer.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode_batch, unknown)
         if gradient_states is not None or destination_gradients is not None:
             raise unavailable(self, "encode_batch with gradient states or destinations", f"use {self._form}")
         gradients, sources, state = self._arguments(
@@ -772,7 +764,6 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         *,
         gradient_state: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> ImageResult:
         """Return the gradient for ``source_image``, of the kind that ``source_gradient`` is.
 
@@ -794,8 +785,6 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         OrderError
             Without statistics or with incomplete sums, and for a committed command buffer.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         if batch_normalization_state is not None and gradient_state is not None:
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
         given_state = batch_normalization_state if gradient_state is None else gradient_state

@@ -146,6 +146,8 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
     """
 
     forward_class = MPSCNNConvolution
+    _reads_outside: ClassVar[bool] = True
+    """Whether windows reach outside the image."""
 
     def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
         offset, (rows, columns) = state.source.offset, state.source.windows
@@ -154,15 +156,13 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         shape, dtype = super()._place(sources, asked, state)
-        self._check_edge_modes({self.secondary_edge_mode} | ({state.source.edge_mode} if state is not None else set()))
-        return shape, dtype
-
-    def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
-        if self.gradient_option & DATA and MPSImageEdgeMode.Clamp in modes:
+        modes = self.secondary_edge_mode, None if state is None else state.source.edge_mode
+        if self._reads_outside and self.gradient_option & DATA and MPSImageEdgeMode.Clamp in modes:
             raise UnsupportedError(
                 f"the edge mode of the convolution is {MPSImageEdgeMode.Clamp!r}, for which Apple defines no gradient "
                 f"for the data; set gradient_option to {WEIGHTS!r}, or pad the image and use Zero"
             )
+        return shape, dtype
 
     def _weights_function(self) -> WeightedSpec:
         return _of_regions(self._source_properties(1), self._loaded.descriptor.effective_groups)

@@ -47,8 +47,9 @@ from mpsref.mps.convolution_descriptor import (
 from mpsref.mps.core.call import Call, Computation, problem_of
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.properties import Alias, Property, instance_of, set_read_only
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, SourceProperties, Synchronized

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any
 
 from mpsref.arguments.arrays import DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
@@ -40,7 +40,7 @@ from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Alias, Property, instance_of, unknown_keyword
+from mpsref.mps.core.properties import Alias, Property, instance_of
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
@@ -132,7 +132,6 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> Encoded:
         """Run the kernel on an image and return the destination.
 
@@ -149,8 +148,6 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             For arguments that do not fit, such as a destination of another size than that of the convolution's source.
             No error leaves a written image or a changed property.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         images = source.array.shape[0]
         paired = one_state("convolution_gradient_state", convolution_gradient_state, images)

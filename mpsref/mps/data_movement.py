@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 from mpsref.arguments.arrays import DType, Shape
 from mpsref.arguments.parameters import Pair, choice, integer, number
@@ -40,8 +40,8 @@ from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.encode import MPSCNNMultiaryKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
+from mpsref.mps.core.image_kernels import MPSCNNMultiaryKernel
 from mpsref.mps.core.properties import (
     Argument,
     Property,
@@ -49,7 +49,6 @@ from mpsref.mps.core.properties import (
     constructed,
     instance_of,
     optional,
-    unknown_keyword,
 )
 from mpsref.mps.core.state import DestinationState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -195,7 +194,6 @@ class MPSNNReshape(WholeImageKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> Encoded:
         """Return ``source_image`` (N, H, W, C) in the new shape.
 
@@ -209,8 +207,6 @@ class MPSNNReshape(WholeImageKernel):
         ShapeError
             For another number of elements.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
         height, width, channels = [integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items()]

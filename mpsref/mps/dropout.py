@@ -22,7 +22,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, replace
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,10 +36,11 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.clip_regions import count, overlap
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
-from mpsref.mps.core.properties import Argument, Property, constructed, set_read_only, unknown_keyword
+from mpsref.mps.core.image_kernels import MPSCNNKernel
+from mpsref.mps.core.properties import Argument, Property, constructed, set_read_only
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
@@ -146,7 +147,6 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         return_state: bool = False,
         destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> Encoded:
         """Drop elements of an image and return the destination, of the kind of ``source_image``.
 
@@ -164,8 +164,6 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         require_defaults(self, *IMAGE)
         drop, shape = self.function, source.array.shape

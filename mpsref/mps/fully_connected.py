@@ -14,8 +14,7 @@ fully-connected-order].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
@@ -32,7 +31,7 @@ from mpsref.mps.convolution_kernel import WeightedGradientKernel, WeightedKernel
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
-from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
+from mpsref.mps.core.types import MPSNNPaddingMethod, MPSOffset
 
 
 def _check_whole_image(kernel: WeightedKernel, loaded: LoadedWeights) -> None:
@@ -86,11 +85,7 @@ class MPSCNNFullyConnectedGradient(MPSCNNConvolutionGradient):
         super()._check_loaded(loaded)
         _check_whole_image(self, loaded)
 
-    def _configuration(self, state: Any, g: Shape, x: Shape) -> Mapping[str, object]:
-        return {**super()._configuration(state, g, x), "secondary_offset": MPSOffset(0, 0, state.source.offset.z)}
-
-    def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
-        """Nothing is read outside the image."""
+    _reads_outside = False
 
     def _weights_function(self) -> FullyConnected:
         return _function(self)

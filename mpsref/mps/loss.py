@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,8 +34,9 @@ from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call, Computation
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
+from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel, MPSCNNKernel
 from mpsref.mps.core.properties import (
     Alias,
     Argument,
@@ -48,7 +49,6 @@ from mpsref.mps.core.properties import (
     initialize,
     instance_of,
     set_read_only,
-    unknown_keyword,
 )
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.serialization import Descriptor, secure_coding
@@ -495,7 +495,6 @@ class LabelledLoss(MPSCNNKernel):
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> ImageResult:
         """Compute the loss and return its gradient for the predictions.
 
@@ -518,8 +517,6 @@ class LabelledLoss(MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         targets = labels_of_batch("labels", labels, source.array.shape[0])
         require_defaults(self, *IMAGE)
@@ -564,7 +561,6 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         destination_state: DestinationState = None,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> Encoded:
         """Return the loss image, (N, 1, 1, 1) or for the reduction NONE (N, H, W, C).
 
@@ -580,8 +576,6 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         UnsupportedError
             If offset, clip rectangle or channel properties are not the defaults.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         source = image_arguments.source("source_image", source_image, command_buffer=command_buffer)
         require_defaults(self, *IMAGE)
         given, targets = _targets(labels, weights, validate, command_buffer)
@@ -593,17 +587,17 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
 
     encode_batch = batch_form(encode)
 
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
-        n, height, width, c = sources[0].array.shape
-        return self.function.loss_shape((n, height, width, c))
+    _is_whole = True
 
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        return 1 if self.reduction_type is not MPSCNNReductionType.NONE else super()._channels_written(read)
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        shape: Shape = self.function.loss_shape(arrays.as_shape("source_image", sources[0].array.shape))
+        placed = self._described(sources, shape) if asked is None else (asked, sources[0].array.dtype)
+        require_defaults(self, *IMAGE)  # again: a padding policy may have set some
+        require_whole(self, placed[0], shape)
+        return shape, placed[1]
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        require_defaults(self, *IMAGE)  # again: a padding policy may have set some
         function = self.function
-        require_whole(self, size, function.loss_shape(arrays.as_shape("source_image", shapes[0])))
         return _with_targets(function, function.forward)
 
 
@@ -628,7 +622,6 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> ImageResult:
         """Return the gradient for the predictions, or with ``compute_label_gradients`` for the labels.
 
@@ -643,8 +636,6 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         validate : bool, default False
             As in :meth:`mpsref.Loss.gradient`.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         sources = (
             image_arguments.source("source_gradient", source_gradient, command_buffer=command_buffer),
             image_arguments.source("source_image", source_image, command_buffer=command_buffer),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -272,21 +272,23 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
         partial(choice, legal=("zero", "documented")), "zero", "ReLUN's slope at and above its clamp."
     )
 
-    _form = Alias("_neuron", "The functional form.")
-
     @property
-    def _is_one_problem(self) -> bool:  # type: ignore[override]
-        return self._neuron.type != "relun" or self.relun_clamped_slope != "documented"
-
-    def _gradient(self, g: Array, other: Array, backend: str | Backend | None) -> Array:
+    def _form(self) -> Neuron | _DocumentedReLUN:
         neuron = self._neuron
-        if self._is_one_problem:
-            return super()._gradient(g, other, backend)
-        above, below = (
-            slopes.gradient(g, other, backend=backend)
-            for slopes in (Neuron("linear", a=neuron.b), Neuron("relu", a=neuron.a))
-        )
-        return np.where(other >= neuron.b, above, below)
+        is_other = neuron.type == "relun" and self.relun_clamped_slope == "documented"
+        return _DocumentedReLUN(neuron.a, neuron.b) if is_other else neuron
+
+
+class _DocumentedReLUN(NamedTuple):
+    """ReLUN with the slope b at and above b."""
+
+    a: float
+    b: float
+
+    def gradient(self, g: Array, x: Array, *, backend: str | Backend | None) -> Array:
+        forms = Neuron("linear", a=self.b), Neuron("relu", a=self.a)
+        above, below = (form.gradient(g, x, backend=backend) for form in forms)
+        return np.where(x >= self.b, above, below)
 
 
 # --- kernels of one type: their arguments are the parameters of the type; ``None`` is the documented default ----------

@@ -21,7 +21,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
-from mpsref.mps.core.encode import MPSCNNKernel
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, set_read_only
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState

@@ -32,8 +32,9 @@ from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
 from mpsref.mps.core.call import Computation, problem_of
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.state import SourceProperties

@@ -40,7 +40,7 @@ from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
 from mpsref.mps.core.call import Computation, Index, problem_of
 from mpsref.mps.core.clip_regions import count, whole
-from mpsref.mps.core.encode import MPSCNNBinaryKernel
+from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel
 from mpsref.mps.core.properties import Argument, Property, constructed
 from mpsref.mps.core.types import MTLRegion
 from mpsref.mps.core.whole_image import (

@@ -31,9 +31,10 @@ from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.call import Computation, made, problem_of
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.pixelwise import Pixelwise, at_sources, at_the_source, read
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.types import MPSImageEdgeMode

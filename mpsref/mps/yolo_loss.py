@@ -32,7 +32,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Never, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,7 +56,6 @@ from mpsref.mps.core.properties import (
     initialize,
     instance_of,
     set_read_only,
-    unknown_keyword,
 )
 from mpsref.mps.core.serialization import Descriptor, secure_coding
 from mpsref.mps.core.types import member
@@ -407,15 +406,12 @@ class MPSCNNYOLOLoss(LabelledLoss):
         destination_image: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> ImageResult:
         """Compute the loss and return its gradient for the predictions.
 
         Parameters, results and errors are those of :meth:`MPSCNNLoss.encode`. The channels are those of boxes, see
         :class:`MPSCNNYOLOLossDescriptor`; ``ShapeError`` for others.
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         return super().encode(source_image, labels, destination_image, command_buffer=command_buffer)
 
     encode_batch = batch_form(encode)

@@ -1,8 +1,7 @@
 """Encodes: from images to the call of a kernel, and from its result to images and states.
 
-A kernel family derives from one of ``MPSCNNKernel``, ``MPSCNNBinaryKernel``, ``MPSCNNMultiaryKernel`` and
-``MPSCNNGradientKernel``, declares its properties, and says in ``_problem`` how a region of the destination is computed.
-The base classes do no arithmetic on pixels.
+An encode parses its images, finds the call for their shapes (``_call``), runs it, and wraps the result. A family says
+in ``_problem`` how a region of the destination is computed; the classes here do no arithmetic on pixels.
 
 Source: ``MPSCNNKernel.h`` [doc].
 """
@@ -14,13 +13,13 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Never, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import Pair, PairLike, integer, pair
+from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
@@ -28,7 +27,7 @@ from mpsref.mps.core.call import Call, Computation, Index
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read, whole
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form, count_reads
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, count_reads
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.padding import (
     DEFAULT_PADDING,
@@ -40,22 +39,16 @@ from mpsref.mps.core.padding import (
 )
 from mpsref.mps.core.properties import (
     Alias,
-    Argument,
-    PerSource,
     Property,
-    at_least,
     constructed,
     instance_of,
     multiple_of_four,
-    unknown_keyword,
 )
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     DestinationState,
     ForwardRecord,
-    MPSNNBinaryGradientState,
     MPSNNGradientState,
-    MPSNNMultiaryGradientState,
     MPSState,
     RecordedState,
     SourceProperties,
@@ -63,12 +56,7 @@ from mpsref.mps.core.state import (
     one_state,
     state_of_batch,
 )
-from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
-
-_K = TypeVar("_K", bound="type[MPSKernel]")
-_Kernel = TypeVar("_Kernel", bound="MPSKernel")
-_T = TypeVar("_T")
-_P = ParamSpec("_P")
+from mpsref.mps.core.types import MPSOffset, MTLRegion
 
 
 def of_zeros(shapes: Sequence[Shape]) -> list[ImageArgument]:
@@ -157,6 +145,46 @@ class ImageKernel(MPSKernel):
         shape = asked if len(asked) == 4 else self._destination_shape(sources, (asked[0], asked[1]))
         return shape, sources[0].array.dtype
 
+    # --- an encode ---
+
+    def _encode(
+        self,
+        sources: Sequence[ImageArgument],
+        destination_image: ImageLike | None,
+        destination_size: PairLike | None,
+        return_state: bool,
+        destination_state: DestinationState,
+        command_buffer: MPSCommandBuffer | None,
+        *operands: Any,
+    ) -> Encoded:
+        """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
+        states, given, asked = None, None, None
+        if destination_state is not None:
+            states = self._checked_states(destination_state, sources[0].array.shape[0], command_buffer)
+        if command_buffer is not None:
+            check_encodable(command_buffer)
+        if destination_image is None:
+            asked = None if destination_size is None else pair("destination_size", destination_size, low=1)
+        elif destination_size is None:
+            given = image_arguments.destination(self.destination_name, destination_image, sources, command_buffer)
+            asked = given.array.shape
+        else:
+            raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
+        call, own = self._call(sources, asked)
+        if isinstance(states, list):
+            own._check_each_image(sources, call, len(states))
+        target = None if given is None else given.array
+        array = call.run([*map(_array_of, sources)], target, own.backend, operands or None)
+        result = (
+            image_arguments.in_form_of(sources[0].value, array) if given is None else image_arguments.written(given)
+        )
+        count_reads(sources)
+        if own is not self:
+            self._take(own, call)
+        if not return_state and states is None:
+            return result
+        return own._with_state(result, own._completed(call.record, sources, *operands), return_state, states)
+
     def _call(
         self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any = None
     ) -> tuple[Call, Self]:
@@ -202,14 +230,73 @@ class ImageKernel(MPSKernel):
             self._record(sources, indices, shape, region) if state is None else state.record,
         )
 
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        """Return the number of channels of the result, given the channels read from each source."""
-        return count(read[0])
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Sequence[Index], Region]:
+        """Return the index of each source to read and the region of the destination to write."""
+        if self._is_whole:
+            return self._parts(*map(_shape_of, sources)), whole(shape)
+        channels = self._channels(sources)
+        first, written = self.destination_feature_channel_offset, self._channels_written(channels)
+        region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
+        depth, crops = count(region.images), self._crops
+        indices: list[Index] = []
+        for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
+            z = self._of_source(k, "offset").z
+            images = images_read(source.name, self._property_name, k, source.array.shape, z, depth)
+            rows, columns = crops[k] if k < len(crops) else (WHOLE, WHOLE)
+            indices.append((images, rows, columns, read))
+        return indices, region
+
+    def _parts(self, *shapes: Shape) -> Sequence[Index]:
+        """Return the index of each source of a kernel that writes all of its destination."""
+        return [*map(whole, shapes)]
+
+    def _record(
+        self, sources: Sequence[ImageArgument], indices: Sequence[Index], shape: Shape, region: Region
+    ) -> ForwardRecord:
+        properties = tuple(
+            [
+                _properties((*self._source_properties(k)[:-1], count(channels)))
+                for k, (*_, channels) in enumerate(indices)
+            ]
+        )
+        return ForwardRecord(
+            type(self),
+            properties,
+            tuple(map(_shape_of, sources)),
+            shape,
+            region.clip_rect,
+            self.destination_feature_channel_offset,
+            count(region.channels),
+            self._extras(),
+        )
 
     def _extras(self) -> Mapping[str, object]:
         """Return what a state records in addition to the properties of all kernels."""
         found = ((name.lstrip("_"), getattr(self, name)) for name in self.recorded)
         return {name: value() if inspect.ismethod(value) else value for name, value in found}
+
+    def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
+        """Return the record with what depends on pixels."""
+        return record
+
+    def _with_state(
+        self,
+        result: ImageResult,
+        record: ForwardRecord,
+        return_state: bool,
+        states: RecordedState | list[RecordedState] | None,
+    ) -> Encoded:
+        """Write the destination states; return the result, with the states if ``return_state``."""
+        if isinstance(states, list):
+            for k, state in enumerate(states):
+                state._refresh(record.of_image(k))
+        elif states is not None:
+            states._refresh(record)
+        elif return_state:
+            states = self.state_class(record)
+        return (result, states) if return_state else result
+
+    # --- the properties of a source ---
 
     def _property_name(self, k: int, name: str) -> str:
         return self.prefixes[k] + name if self.prefixes else f"{name}[{k}]"
@@ -244,6 +331,12 @@ class ImageKernel(MPSKernel):
             read.append(channels_read(source.name, self._property_name, k, source.array.shape, first, limit))
         return read
 
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        """Return the number of channels of the result, given the channels read from each source."""
+        return count(read[0])
+
+    # --- the destination ---
+
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         """Return the shape of a new destination."""
         z, number = self._of_source(0, "offset").z, sources[0].array.shape[0]
@@ -253,26 +346,6 @@ class ImageKernel(MPSKernel):
         first = 0 if self.clip_rect is None else self.clip_rect.origin.z
         written = self._channels_written(self._channels(sources))
         return first + number - z, *size, self.destination_feature_channel_offset + written
-
-    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Sequence[Index], Region]:
-        """Return the index of each source to read and the region of the destination to write."""
-        if self._is_whole:
-            return self._parts(*map(_shape_of, sources)), whole(shape)
-        channels = self._channels(sources)
-        first, written = self.destination_feature_channel_offset, self._channels_written(channels)
-        region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
-        depth, crops = count(region.images), self._crops
-        indices: list[Index] = []
-        for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
-            z = self._of_source(k, "offset").z
-            images = images_read(source.name, self._property_name, k, source.array.shape, z, depth)
-            rows, columns = crops[k] if k < len(crops) else (WHOLE, WHOLE)
-            indices.append((images, rows, columns, read))
-        return indices, region
-
-    def _parts(self, *shapes: Shape) -> Sequence[Index]:
-        """Return the index of each source of a kernel that writes all of its destination."""
-        return [*map(whole, shapes)]
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         """Set offsets and edge mode by the padding policy; return shape and dtype of the destination."""
@@ -302,6 +375,24 @@ class ImageKernel(MPSKernel):
             raise TypeError("infer_padding has no arguments; pass the shape (N, H, W, C) of each source")
         legal = [arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes)]
         return self._place(of_zeros(legal), None, None)[0]
+
+    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
+        """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""
+        dtype = sources[0].array.dtype
+        dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
+        n, height, width, c = shape
+        height, width = height * self._enlarges, width * self._enlarges
+        if isinstance(self.padding, MPSNNDefaultPadding):
+            return (n, height, width, c), dtype
+        suggested = MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, c, n)
+        images = [image_arguments.as_image(source) for source in sources]
+        chosen = self.padding.destination_image_descriptor_for_source_images(images, (), self, suggested)
+        if not isinstance(chosen, MPSImageDescriptor):
+            raise TypeError(
+                f"{type(self.padding).__name__}.destination_image_descriptor_for_source_images returned "
+                f"{shown(chosen)}; it must return an MPSImageDescriptor"
+            )
+        return chosen.shape, chosen.dtype
 
     def destination_image_descriptor_for_source_images(
         self, source_images: Sequence[ImageLike], source_states: Sequence[MPSState] | MPSState | None = None
@@ -362,6 +453,33 @@ class ImageKernel(MPSKernel):
         self._take(own)
         return MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, channels, n)
 
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        """Configure the kernel as an encode without destination; return shape and dtype of that."""
+        if state is None:
+            self._check_without_state(None)
+        else:
+            self._check_state(state)
+            self._configured_by = state.record
+        return self._place(sources, None, state)
+
+    # --- states ---
+
+    _needs_state: ClassVar[tuple[type[Exception], str] | None] = None
+    """Of a kernel that needs a state, type and message of the error without one."""
+    _always_needs_state: Any = True
+    """Whether it does with a destination, too."""
+
+    def _check_without_state(self, destination: ImageLike | None) -> None:
+        if self._needs_state is not None and (destination is None or self._always_needs_state):
+            error, reason = self._needs_state
+            raise error(f"gradient_state is None; {reason}")
+
+    def _check_state(self, state: Any) -> None:
+        """Raise ``ValueError`` or ``TypeError`` for a state that the kernel does not read."""
+        raise ValueError(
+            f"source_states has a state of type {type(state).__name__}; {type(self).__name__} reads none: pass None"
+        )
+
     @property
     def is_result_state_reused_across_batch(self) -> bool:
         """Whether all images of a batch must share one state; by default ``False`` [doc].
@@ -369,18 +487,6 @@ class ImageKernel(MPSKernel):
         Each kernel can also write one state object for a whole batch [design instance-state].
         """
         return False
-
-    def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
-        """Return a state, or a list of them, as temporary; ``OrderError`` if the command buffer was committed."""
-        for one in state if isinstance(state, list) else [state]:
-            one._as_temporary(command_buffer)
-        return state
-
-    def _batch_of(self, state: Any) -> Any:
-        """Return a list with a state for each image, or the state itself if all images share one."""
-        if self.is_result_state_reused_across_batch:
-            return state
-        return [type(state)(state.record.of_image(k)) for k in range(state.record.source_shapes[0][0])]
 
     def _result_state(
         self,
@@ -400,48 +506,17 @@ class ImageKernel(MPSKernel):
         record = own._record(sources, indices, shape, region)
         return self.state_class(own._completed(record, sources))
 
-    def _check_state(self, state: Any) -> None:
-        """Raise ``ValueError`` or ``TypeError`` for a state that the kernel does not read."""
-        raise ValueError(
-            f"source_states has a state of type {type(state).__name__}; {type(self).__name__} reads none: pass None"
-        )
+    def _batch_of(self, state: Any) -> Any:
+        """Return a list with a state for each image, or the state itself if all images share one."""
+        if self.is_result_state_reused_across_batch:
+            return state
+        return [type(state)(state.record.of_image(k)) for k in range(state.record.source_shapes[0][0])]
 
-    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
-        """Configure the kernel as an encode without destination; return shape and dtype of that."""
-        if state is None:
-            self._check_without_state(None)
-        else:
-            self._check_state(state)
-            self._configured_by = state.record
-        return self._place(sources, None, state)
-
-    _needs_state: ClassVar[tuple[type[Exception], str] | None] = None
-    """Of a kernel that needs a state, type and message of the error without one."""
-    _always_needs_state: Any = True
-    """Whether it does with a destination, too."""
-
-    def _check_without_state(self, destination: ImageLike | None) -> None:
-        if self._needs_state is not None and (destination is None or self._always_needs_state):
-            error, reason = self._needs_state
-            raise error(f"gradient_state is None; {reason}")
-
-    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
-        """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""
-        dtype = sources[0].array.dtype
-        dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
-        n, height, width, c = shape
-        height, width = height * self._enlarges, width * self._enlarges
-        if isinstance(self.padding, MPSNNDefaultPadding):
-            return (n, height, width, c), dtype
-        suggested = MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, c, n)
-        images = [image_arguments.as_image(source) for source in sources]
-        chosen = self.padding.destination_image_descriptor_for_source_images(images, (), self, suggested)
-        if not isinstance(chosen, MPSImageDescriptor):
-            raise TypeError(
-                f"{type(self.padding).__name__}.destination_image_descriptor_for_source_images returned "
-                f"{shown(chosen)}; it must return an MPSImageDescriptor"
-            )
-        return chosen.shape, chosen.dtype
+    def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
+        """Return a state, or a list of them, as temporary; ``OrderError`` if the command buffer was committed."""
+        for one in state if isinstance(state, list) else [state]:
+            one._as_temporary(command_buffer)
+        return state
 
     def _checked_states(
         self,
@@ -465,17 +540,6 @@ class ImageKernel(MPSKernel):
             check_usable(f"destination_state[{k}]", state, command_buffer)
         return list(value)
 
-    def _check_each_image(self, sources: Sequence[ImageArgument], call: Call, images: int) -> None:
-        """Raise ``ValueError`` unless image k of the destination is that of image k of each source."""
-        clip = call.region.clip_rect
-        found = {source.name: source.array.shape[0] for source in sources} | {call.name: call.shape[0]}
-        if set(found.values()) != {images} or (clip.origin.z, clip.size.depth) != (0, images):
-            raise ValueError(
-                f"destination_state is a list of {images} states, one for each image, but the numbers of images are "
-                f"{found}, and images {clip.origin.z} to {clip.origin.z + clip.size.depth - 1} are written; pass "
-                "one state, or write an image for each source image"
-            )
-
     def _check_destination_state(self, state: RecordedState) -> None:
         """Raise ``TypeError`` for a state of another class, ``ValueError`` for one that names another kernel."""
         if type(state) is not self.state_class:
@@ -486,480 +550,13 @@ class ImageKernel(MPSKernel):
         if state.record.extras.get("kernel", self._kernel) is not self._kernel:
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
 
-    def _encode(
-        self,
-        sources: Sequence[ImageArgument],
-        destination_image: ImageLike | None,
-        destination_size: PairLike | None,
-        return_state: bool,
-        destination_state: DestinationState,
-        command_buffer: MPSCommandBuffer | None,
-        *operands: Any,
-    ) -> Encoded:
-        """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
-        states, given, asked = None, None, None
-        if destination_state is not None:
-            states = self._checked_states(destination_state, sources[0].array.shape[0], command_buffer)
-        if command_buffer is not None:
-            check_encodable(command_buffer)
-        if destination_image is None:
-            asked = None if destination_size is None else pair("destination_size", destination_size, low=1)
-        elif destination_size is None:
-            given = image_arguments.destination(self.destination_name, destination_image, sources, command_buffer)
-            asked = given.array.shape
-        else:
-            raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
-        call, own = self._call(sources, asked)
-        if isinstance(states, list):
-            own._check_each_image(sources, call, len(states))
-        target = None if given is None else given.array
-        array = call.run([*map(_array_of, sources)], target, own.backend, operands or None)
-        result = (
-            image_arguments.in_form_of(sources[0].value, array) if given is None else image_arguments.written(given)
-        )
-        count_reads(sources)
-        if own is not self:
-            self._take(own, call)
-        if not return_state and states is None:
-            return result
-        return own._with_state(result, own._completed(call.record, sources, *operands), return_state, states)
-
-    def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
-        """Return the record with what depends on pixels."""
-        return record
-
-    def _with_state(
-        self,
-        result: ImageResult,
-        record: ForwardRecord,
-        return_state: bool,
-        states: RecordedState | list[RecordedState] | None,
-    ) -> Encoded:
-        """Write the destination states; return the result, with the states if ``return_state``."""
-        if isinstance(states, list):
-            for k, state in enumerate(states):
-                state._refresh(record.of_image(k))
-        elif states is not None:
-            states._refresh(record)
-        elif return_state:
-            states = self.state_class(record)
-        return (result, states) if return_state else result
-
-    def _record(
-        self, sources: Sequence[ImageArgument], indices: Sequence[Index], shape: Shape, region: Region
-    ) -> ForwardRecord:
-        properties = tuple(
-            [
-                _properties((*self._source_properties(k)[:-1], count(channels)))
-                for k, (*_, channels) in enumerate(indices)
-            ]
-        )
-        return ForwardRecord(
-            type(self),
-            properties,
-            tuple(map(_shape_of, sources)),
-            shape,
-            region.clip_rect,
-            self.destination_feature_channel_offset,
-            count(region.channels),
-            self._extras(),
-        )
-
-
-def _state_forms(state_for: Callable[_P, Any]) -> tuple[Callable[_P, Any], Callable[..., Any], Callable[..., Any]]:
-    """Return the forms of a method that returns the state of an encode: for a batch, and temporary ones of both."""
-    one, several = state_for.__name__, state_for.__name__.replace("state", "state_batch")
-
-    def batch(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return self._batch_of(getattr(self, one)(*arguments, **keywords))
-
-    def temporary(self: Any, command_buffer: MPSCommandBuffer, *arguments: Any, **keywords: Any) -> Any:
-        return self._temporary(command_buffer, getattr(self, one)(*arguments, **keywords))
-
-    def temporary_batch(self: Any, command_buffer: MPSCommandBuffer, *arguments: Any, **keywords: Any) -> Any:
-        return self._temporary(command_buffer, getattr(self, several)(*arguments, **keywords))
-
-    forms: Any = batch, temporary, temporary_batch
-    named = (
-        (several, f"Return a list with a new state for each image of a batch.\n\n{ONE_FOR_ALL} :meth:`{one}`."),
-        (f"temporary_{one.partition('_for_')[0]}_for_command_buffer", f"Return :meth:`{one}` as {TEMPORARY}"),
-        (f"temporary_{several.partition('_for_')[0]}_for_command_buffer", f"Return :meth:`{several}` as {TEMPORARY}"),
-    )
-    signature = inspect.signature(state_for)
-    own, *others = signature.parameters.values()
-    for form, (name, text) in zip(forms, named, strict=True):
-        form.__name__, form.__doc__ = name, text
-        leading = [buffer for key, buffer in inspect.signature(form).parameters.items() if key == "command_buffer"]
-        form.__signature__ = signature.replace(parameters=[own, *leading, *others])
-        form.__qualname__ = state_for.__qualname__.replace(one, name)
-    return forms  # type: ignore[no-any-return]
-
-
-ONE_FOR_ALL = "If :attr:`is_result_state_reused_across_batch`, return the one state of"
-TEMPORARY = """temporary: ``read_count`` is 1.
-
-Raises ``OrderError`` if the command buffer was committed."""
-
-
-@constructed(init=False, kw_only=True)
-class MPSCNNKernel(ImageKernel):
-    """A kernel with one source image. Source: ``MPSCNNKernel`` in ``MPSCNNKernel.h`` [doc]."""
-
-    offset: Property[MPSOffset] = Property(
-        types.offset, MPSOffset(0, 0, 0), "The source pixel of the first pixel of the clip rectangle, MPSOffset."
-    )
-    edge_mode: Property[MPSImageEdgeMode] = Property(
-        types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source: ``Zero`` or ``Clamp``."
-    )
-    source_feature_channel_offset: Property[int] = Property(
-        multiple_of_four, 0, "The first channel that is read; a multiple of 4."
-    )
-    source_feature_channel_max_count: Property[int | None] = Property(
-        types.limit, None, "The largest number of channels that are read; ``None`` or NSUIntegerMax for all."
-    )
-    kernel_width = Property(at_least(1), 1, "Width of the window.", read_only=True)
-    kernel_height = Property(at_least(1), 1, "Height of the window.", read_only=True)
-    stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x.", read_only=True)
-    stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y.", read_only=True)
-    dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x.", read_only=True)
-    dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y.", read_only=True)
-
-    def encode(
-        self,
-        source_image: ImageLike,
-        destination_image: ImageLike | None = None,
-        *,
-        destination_size: PairLike | None = None,
-        return_state: bool = False,
-        destination_state: DestinationState = None,
-        command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
-    ) -> Encoded:
-        """Run the kernel on an image and return the destination.
-
-        Parameters
-        ----------
-        source_image : array_like, MPSImage or batch of images
-            The source (N, H, W, C); for some normalizations also a list of arrays whose images have one size.
-        destination_image : ndarray, MPSImage or batch of images, optional
-            The image to write, not for a list; pixels outside ``clip_rect`` are kept. The present ``offset`` is used.
-        destination_size : int or tuple of int, optional
-            Height and width of a new destination, zero outside ``clip_rect``. The present ``offset`` is used. Without
-            ``destination_image`` and ``destination_size``, ``padding`` sets the size and the property ``offset``.
-        return_state : bool, default False
-            Whether to return also a state for the gradient kernel.
-        destination_state : MPSState or sequence of them, optional
-            A state to overwrite and return in place of a new one, or a list with a different state for each image, each
-            of which then records its image only.
-
-        Returns
-        -------
-        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
-            Of the kind of ``source_image``; with ``return_state=True`` a tuple (destination, state).
-
-        Notes
-        -----
-        ``encodeToCommandBuffer:sourceImage:destinationImage:`` and its variants in ``MPSCNNKernel.h`` [doc].
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mpsref import mps
-        >>> pool = mps.MPSCNNPoolingMax(2, 2, 2, 2, offset=(1, 1, 0))
-        >>> x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
-        >>> pool.encode(x, destination_size=(2, 2))[0, :, :, 0].tolist()
-        [[5.0, 7.0], [13.0, 15.0]]
-        """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
-        source = image_arguments.source("source_image", source_image, self.accepts_lists, command_buffer)
-        return self._encode(
-            (source,), destination_image, destination_size, return_state, destination_state, command_buffer
-        )
-
-    encode_batch = batch_form(encode)
-
-    def result_state_for_source_image(
-        self,
-        source_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return the state that an encode of ``source_image`` into ``destination_image`` would return.
-
-        Parameters
-        ----------
-        source_image : array_like (N, H, W, C), MPSImage or batch of images
-            The source of the encode.
-        source_states : sequence of MPSState, optional
-            The states that the encode reads; most kernels read none.
-        destination_image : ndarray, MPSImage or batch of images, optional
-            The destination of the encode; without one, ``padding`` decides as in an encode.
-
-        Returns
-        -------
-        MPSState
-            A state that records the properties of the kernel, for ``destination_state`` of an encode, which draws the
-            mask of a dropout. No property changes.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As the encode.
-        Notes
-        -----
-        ``resultStateForSourceImage:sourceStates:destinationImage:`` in ``MPSCNNKernel.h`` [doc].
-        """
-        source = image_arguments.source("source_image", source_image)
-        return self._result_state((source,), source_states, destination_image)
-
-    (
-        result_state_batch_for_source_image,
-        temporary_result_state_for_command_buffer,
-        temporary_result_state_batch_for_command_buffer,
-    ) = _state_forms(result_state_for_source_image)
-
-
-@constructed(init=False, kw_only=True)
-class MPSCNNBinaryKernel(ImageKernel):
-    """A kernel with a primary and a secondary source image.
-
-    Each source has the source properties of :class:`mpsref.mps.MPSCNNKernel`, with the prefix ``primary_`` or
-    ``secondary_``. Source: ``MPSCNNBinaryKernel`` in ``MPSCNNKernel.h`` [doc].
-    """
-
-    prefixes = ("primary_", "secondary_")
-    state_class: ClassVar[type[RecordedState]] = MPSNNBinaryGradientState
-
-    primary_offset: Property[MPSOffset] = MPSCNNKernel.offset.replace()
-    primary_edge_mode: Property[MPSImageEdgeMode] = MPSCNNKernel.edge_mode.replace()
-    primary_source_feature_channel_offset: Property[int] = MPSCNNKernel.source_feature_channel_offset.replace()
-    primary_source_feature_channel_max_count: Property[int | None] = (
-        MPSCNNKernel.source_feature_channel_max_count.replace()
-    )
-    primary_kernel_width = MPSCNNKernel.kernel_width.replace()
-    primary_kernel_height = MPSCNNKernel.kernel_height.replace()
-    primary_stride_in_pixels_x: Property[int] = MPSCNNKernel.stride_in_pixels_x.replace(read_only=False)
-    primary_stride_in_pixels_y: Property[int] = MPSCNNKernel.stride_in_pixels_y.replace(read_only=False)
-    primary_dilation_rate_x = MPSCNNKernel.dilation_rate_x.replace()
-    primary_dilation_rate_y = MPSCNNKernel.dilation_rate_y.replace()
-
-    secondary_offset: Property[MPSOffset] = MPSCNNKernel.offset.replace()
-    secondary_edge_mode: Property[MPSImageEdgeMode] = MPSCNNKernel.edge_mode.replace()
-    secondary_source_feature_channel_offset: Property[int] = MPSCNNKernel.source_feature_channel_offset.replace()
-    secondary_source_feature_channel_max_count: Property[int | None] = (
-        MPSCNNKernel.source_feature_channel_max_count.replace()
-    )
-    secondary_kernel_width = MPSCNNKernel.kernel_width.replace()
-    secondary_kernel_height = MPSCNNKernel.kernel_height.replace()
-    secondary_stride_in_pixels_x: Property[int] = MPSCNNKernel.stride_in_pixels_x.replace(read_only=False)
-    secondary_stride_in_pixels_y: Property[int] = MPSCNNKernel.stride_in_pixels_y.replace(read_only=False)
-    secondary_dilation_rate_x = MPSCNNKernel.dilation_rate_x.replace()
-    secondary_dilation_rate_y = MPSCNNKernel.dilation_rate_y.replace()
-
-    def encode(
-        self,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        destination_image: ImageLike | None = None,
-        *,
-        destination_size: PairLike | None = None,
-        return_state: bool = False,
-        destination_state: DestinationState = None,
-        command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
-    ) -> Encoded:
-        """Run the kernel on two images and return the destination.
-
-        Parameters
-        ----------
-        primary_image, secondary_image : array_like, MPSImage or batch of images
-            The sources (N, H, W, C).
-        destination_image, destination_size, return_state, destination_state, command_buffer : optional
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`; ``padding`` sets the offset of each source.
-
-        Returns
-        -------
-        destination : ndarray, MPSImage or MPSImageBatch
-            Of the kind of ``primary_image``; with ``return_state=True`` a tuple (destination, state).
-
-        Raises
-        ------
-        ShapeError
-            If ``padding`` gives the sources different output sizes.
-
-        Notes
-        -----
-        ``encodeToCommandBuffer:primaryImage:secondaryImage:destinationImage:`` and its variants in
-        ``MPSCNNKernel.h`` [doc].
-        """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
-        sources = (
-            image_arguments.source("primary_image", primary_image, command_buffer=command_buffer),
-            image_arguments.source("secondary_image", secondary_image, command_buffer=command_buffer),
-        )
-        return self._encode(
-            sources, destination_image, destination_size, return_state, destination_state, command_buffer
-        )
-
-    encode_batch = batch_form(encode)
-
-    def result_state_for_primary_image(
-        self,
-        primary_image: ImageLike,
-        secondary_image: ImageLike,
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return the state that an encode would return.
-
-        As :meth:`mpsref.mps.MPSCNNKernel.result_state_for_source_image`.
-        """
-        sources = (
-            image_arguments.source("primary_image", primary_image),
-            image_arguments.source("secondary_image", secondary_image),
-        )
-        return self._result_state(sources, source_states, destination_image)
-
-    (
-        result_state_batch_for_primary_image,
-        temporary_result_state_for_command_buffer,
-        temporary_result_state_batch_for_command_buffer,
-    ) = _state_forms(result_state_for_primary_image)
-
-
-def _at_index(
-    values: PerSource[_T],
-) -> tuple[Callable[[MPSCNNMultiaryKernel, int], _T], Callable[[MPSCNNMultiaryKernel, object, int], None]]:
-    """Return the methods that read and set the value of a property for one source."""
-
-    def value_at_index(self: MPSCNNMultiaryKernel, index: int) -> _T:
-        """Return the value for source ``index``; ``ValueError`` if there is no such source."""
-        value: _T = getattr(self, values.name)[self._index(index)]
-        return value
-
-    def set_value(self: MPSCNNMultiaryKernel, value: object, at_index: int) -> None:
-        """Set the value for source ``at_index``; ``ValueError`` if there is no such source."""
-        changed = list(getattr(self, values.name))
-        changed[self._index(at_index)] = value
-        setattr(self, values.name, changed)
-
-    return value_at_index, set_value
-
-
-@constructed()
-class MPSCNNMultiaryKernel(ImageKernel):
-    """A kernel with ``source_count`` source images, each with its own set of properties.
-
-    Methods such as ``offset_at_index(index)`` and ``set_offset(value, at_index)`` read and set the value of one source.
-    The properties themselves are tuples with one value for each source.
-
-    Notes
-    -----
-    ``MPSCNNMultiaryKernel`` in ``MPSCNNKernel.h`` [doc].
-    """
-
-    state_class = MPSNNMultiaryGradientState
-    prefixes = ()
-    _number_of_sources = Alias("source_count", "The number of source images.")
-
-    source_count: Argument[int] = Argument(at_least(1), "The number of source images, >= 1.")
-    offset = PerSource(MPSCNNKernel.offset)
-    edge_mode = PerSource(MPSCNNKernel.edge_mode)
-    kernel_width = PerSource(MPSCNNKernel.kernel_width)
-    kernel_height = PerSource(MPSCNNKernel.kernel_height)
-    stride_in_pixels_x = PerSource(MPSCNNKernel.stride_in_pixels_x)
-    stride_in_pixels_y = PerSource(MPSCNNKernel.stride_in_pixels_y)
-    dilation_rate_x = PerSource(MPSCNNKernel.dilation_rate_x)
-    dilation_rate_y = PerSource(MPSCNNKernel.dilation_rate_y)
-    source_feature_channel_offset = PerSource(MPSCNNKernel.source_feature_channel_offset)
-    source_feature_channel_max_count = PerSource(MPSCNNKernel.source_feature_channel_max_count)
-
-    offset_at_index, set_offset = _at_index(offset)
-    edge_mode_at_index, set_edge_mode = _at_index(edge_mode)
-    kernel_width_at_index, set_kernel_width = _at_index(kernel_width)
-    kernel_height_at_index, set_kernel_height = _at_index(kernel_height)
-    stride_in_pixels_x_at_index, set_stride_in_pixels_x = _at_index(stride_in_pixels_x)
-    stride_in_pixels_y_at_index, set_stride_in_pixels_y = _at_index(stride_in_pixels_y)
-    dilation_rate_x_at_index, set_dilation_rate_x = _at_index(dilation_rate_x)
-    dilation_rate_y_at_index, set_dilation_rate_y = _at_index(dilation_rate_y)
-    source_feature_channel_offset_at_index, set_source_feature_channel_offset = _at_index(source_feature_channel_offset)
-    source_feature_channel_max_count_at_index, set_source_feature_channel_max_count = _at_index(
-        source_feature_channel_max_count
-    )
-
-    def encode(
-        self,
-        source_images: Sequence[ImageLike],
-        destination_image: ImageLike | None = None,
-        *,
-        destination_size: PairLike | None = None,
-        return_state: bool = False,
-        destination_state: DestinationState = None,
-        command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
-    ) -> Encoded:
-        """Run the kernel on ``source_count`` images and return the destination.
-
-        Parameters
-        ----------
-        source_images : sequence of array_like, MPSImage or batch of images
-            The sources, each (N, H, W, C).
-        destination_image, destination_size, return_state, destination_state, command_buffer : optional
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`; ``padding`` sets the offset of each source.
-
-        Returns
-        -------
-        destination : ndarray, MPSImage or MPSImageBatch
-            Of the kind of the first source; with ``return_state=True`` a tuple (destination, state).
-
-        Raises
-        ------
-        ValueError, TypeError, OrderError
-            As in :meth:`mpsref.mps.MPSCNNKernel.encode`, and ``ValueError`` for another number of sources.
-
-        Notes
-        -----
-        ``encodeToCommandBuffer:sourceImages:destinationImage:`` and its variants in ``MPSCNNKernel.h`` [doc].
-        """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
-        if len(source_images) != self.source_count:
+    def _check_each_image(self, sources: Sequence[ImageArgument], call: Call, images: int) -> None:
+        """Raise ``ValueError`` unless image k of the destination is that of image k of each source."""
+        clip = call.region.clip_rect
+        found = {source.name: source.array.shape[0] for source in sources} | {call.name: call.shape[0]}
+        if set(found.values()) != {images} or (clip.origin.z, clip.size.depth) != (0, images):
             raise ValueError(
-                f"source_images has {len(source_images)} images; the kernel has source_count={self.source_count}"
+                f"destination_state is a list of {images} states, one for each image, but the numbers of images are "
+                f"{found}, and images {clip.origin.z} to {clip.origin.z + clip.size.depth - 1} are written; pass "
+                "one state, or write an image for each source image"
             )
-        sources = [
-            image_arguments.source(f"source_images[{k}]", image, command_buffer=command_buffer)
-            for k, image in enumerate(source_images)
-        ]
-        return self._encode(
-            sources, destination_image, destination_size, return_state, destination_state, command_buffer
-        )
-
-    encode_batch = batch_form(encode)
-
-    def result_state_for_source_images(
-        self,
-        source_images: Sequence[ImageLike],
-        source_states: Sequence[MPSState] | MPSState | None = None,
-        destination_image: ImageLike | None = None,
-    ) -> Any:
-        """Return the state that an encode would return.
-
-        As :meth:`mpsref.mps.MPSCNNKernel.result_state_for_source_image`.
-        """
-        sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
-        return self._result_state(sources, source_states, destination_image)
-
-    (
-        result_state_batch_for_source_images,
-        temporary_result_state_for_command_buffer,
-        temporary_result_state_batch_for_command_buffer,
-    ) = _state_forms(result_state_for_source_images)
-
-    def _index(self, index: int) -> int:
-        number = integer("index", index, low=0)
-        if number >= self.source_count:
-            raise ValueError(f"index is {number}; it must be < source_count={self.source_count}")
-        return number

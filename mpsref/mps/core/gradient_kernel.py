@@ -7,7 +7,7 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
@@ -18,10 +18,11 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
-from mpsref.mps.core.encode import ImageKernel, MPSCNNBinaryKernel
+from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, count_reads
+from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.core.properties import Property, constructed, instance_of, unknown_keyword
+from mpsref.mps.core.properties import Property, constructed, instance_of
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, StateLike, one_per_image, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
@@ -58,7 +59,6 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
-        **unknown: Never,
     ) -> ImageResult:
         """Return the gradient for the source image.
 
@@ -95,8 +95,6 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         >>> mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2).encode(np.ones_like(y), x, state)[0, :, :, 0].tolist()
         [[0.0, 0.0], [0.0, 1.0]]
         """
-        if unknown:
-            raise unknown_keyword(type(self).encode, unknown)
         if gradient_state is None:
             self._check_without_state(destination_gradient)
         g = image_arguments.source("source_gradient", source_gradient, self.accepts_lists, command_buffer)

@@ -203,8 +203,8 @@ def batch_form(encode: Callable[..., ImageResult]) -> Callable[..., ImageResult]
 
     encode_batch.__name__ = "encode_batch"
     encode_batch.__qualname__ = encode.__qualname__.replace("encode", "encode_batch")
-    own = (one for one in signature.parameters.values() if one.name != "unknown")
-    parameters = [one.replace(name=PLURALS.get(one.name, one.name)) for one in own]
+    parameters = [one.replace(name=PLURALS.get(one.name, one.name)) for one in signature.parameters.values()]
+    encode_batch.aliases = frozenset(names.values())  # type: ignore[attr-defined]
     encode_batch.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     encode_batch.__doc__ = "Encode a batch: as ``encode``, with the argument names of Apple's methods for batches."
     return encode_batch

@@ -1,10 +1,9 @@
-"""Base classes of the kernels: properties, encoding, copies, archives.
+"""The base class of all kernels: properties, copies, archives, and the calls that a kernel keeps.
 
 A kernel family derives from one of ``MPSCNNKernel``, ``MPSCNNBinaryKernel``, ``MPSCNNMultiaryKernel`` and
-``MPSCNNGradientKernel``, declares its properties, and implements ``_compute``, which calls the functional form through
-the registry. The base classes do no arithmetic on pixels.
+``MPSCNNGradientKernel``, declares its properties, and says in ``_problem`` what is computed.
 
-Source: ``MPSKernel.h``, ``MPSCNNKernel.h`` [doc].
+Source: ``MPSKernel.h`` [doc].
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import MISSING
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.mps.core.call import Call
@@ -37,16 +36,10 @@ from mpsref.mps.core.properties import (
     properties_of,
 )
 from mpsref.mps.core.serialization import SecureCoding, import_families, secure_coding
-from mpsref.mps.core.state import (
-    ForwardRecord,
-)
+from mpsref.mps.core.state import ForwardRecord
 from mpsref.registry import Backend
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
-_Kernel = TypeVar("_Kernel", bound="MPSKernel")
-_T = TypeVar("_T")
-_P = ParamSpec("_P")
-
 
 UNSAVED = "backend", "label"
 """Properties that are no part of what a kernel computes."""

@@ -18,11 +18,11 @@ from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core.call import Computation, problem_of
-from mpsref.mps.core.encode import MPSCNNKernel
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel, WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Spec
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -97,15 +97,7 @@ class PixelwiseGradient(WindowedGradient):
     """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
     _form: Any
-    """The functional form."""
-
-    def _gradient(self, g: Array, other: Array, backend: str | Backend | None) -> Array:
-        """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
-        result: Array = self._form.gradient(g, other, backend=backend)
-        return result
-
-    _is_one_problem = True
-    """Whether the gradient of an image is that of the functional form."""
+    """The functional form, or another object with its ``gradient``."""
 
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
@@ -121,8 +113,9 @@ class PixelwiseGradient(WindowedGradient):
         return shape, dtype
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
-        if self._is_one_problem and at_the_source(self, shapes, size):
-            return Computation(problem_of(self._form, "gradient", shapes[1]))
+        form = self._form
+        if isinstance(form, Spec) and at_the_source(self, shapes, size):
+            return Computation(problem_of(form, "gradient", shapes[1]))
         return Computation(compute=partial(self._shifted, size))
 
     def _shifted(self, part: Pair, images: Sequence[Array], backend: str | Backend | None) -> Array:
@@ -139,4 +132,4 @@ class PixelwiseGradient(WindowedGradient):
             other = at_sources(other, first, size, clamp)
             known = at_sources(np.ones((1, *g.shape[1:3], 1), bool), first, size, clamp)
         total, other = (read(image, begin, part, clamp=True) for image in (total, other))
-        return np.where(read(known, begin, part, clamp=False), self._gradient(total, other, backend), 0)
+        return np.where(read(known, begin, part, clamp=False), self._form.gradient(total, other, backend=backend), 0)

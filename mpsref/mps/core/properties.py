@@ -397,9 +397,7 @@ def describe_encode(method: Callable[..., object]) -> None:
     One without the section "Parameters" is not changed if it has a parameter whose documentation is not known.
     """
     head, *sections = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", inspect.cleandoc(method.__doc__ or ""))
-    signature = inspect.signature(method)
-    of_self, *parameters = (one for one in signature.parameters.values() if one.name != "unknown")
-    method.__signature__ = signature.replace(parameters=[of_self, *parameters])  # type: ignore[attr-defined]
+    _, *parameters = inspect.signature(method).parameters.values()
     names = {one.name for one in parameters}
     if not any(one.startswith("Parameters") for one in sections) and not names <= CALLS.keys():
         return
@@ -480,10 +478,10 @@ def unknown_keyword(method: Callable[..., object], given: Iterable[str]) -> Type
 
 
 def hinting(value: T) -> T:
-    """Decorate a class or a function: calls of it, and of methods of the class, hint at keywords in Swift's spelling.
+    """Decorate a class or a function: calls of it, and of methods of the class, name what they take for other keywords.
 
     Without this, Python's error for the keyword, or for an argument that is missing then, comes without a suggestion.
-    Encodes and constructors of kernels and nodes are not changed, since they check their keywords themselves.
+    Constructors hint at keywords in Swift's spelling alone, and those of kernels and nodes check theirs themselves.
     """
     if isinstance(value, FunctionType):
         return cast(T, _hinting_function(value))
@@ -502,17 +500,19 @@ def _hinting_function(function: FunctionType) -> FunctionType:
     """Return a function that checks its keywords before Python does."""
     parameters = inspect.signature(function, follow_wrapped=False).parameters
     kinds = {one.kind for one in parameters.values()}
-    own = function.__code__.co_varnames  # the signature of an encode does not show that it has this argument
-    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds or "unknown" in own:
-        return function  # it passes them on, or checks them
-    names = frozenset(parameters)
+    if {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
+        return function  # it passes them on
+    names = frozenset(parameters) | getattr(function, "aliases", frozenset())
     of_object, of_class, error = function.__name__ == "__init__", check_keywords, unknown_keyword
+    takes_others = of_object or inspect.Parameter.VAR_KEYWORD in kinds
 
     def call(*given: Any, **named: Any) -> Any:
-        if not named.keys() <= names and (unknown := [one for one in named if one not in names and one != one.lower()]):
+        if not named.keys() <= names:
+            unknown = [one for one in named if one not in names and not (takes_others and one == one.lower())]
             if of_object and given:
                 of_class(type(given[0]), unknown)
-            raise error(function, unknown)
+            if unknown:
+                raise error(function, unknown)
         return function(*given, **named)
 
     # With the globals of the function, by which doctest knows the functions of a module.

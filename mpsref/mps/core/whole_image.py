@@ -16,9 +16,10 @@ from mpsref.arguments.parameters import Pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.mps.core.call import Computation, problem_of
-from mpsref.mps.core.encode import ImageKernel, MPSCNNKernel, part
+from mpsref.mps.core.encode import ImageKernel, part
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.properties import properties_of
 

@@ -18,8 +18,8 @@ from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core.call import Computation
-from mpsref.mps.core.encode import MPSCNNMultiaryKernel
 from mpsref.mps.core.image import CHANNELS_PER_SLICE, MPSImage
+from mpsref.mps.core.image_kernels import MPSCNNMultiaryKernel
 from mpsref.mps.core.properties import Property, backend_like, optional
 from mpsref.mps.core.whole_image import WholeImage
 from mpsref.mps.graph.nodes import (
