@@ -90,6 +90,8 @@ def source(
     float16, float32 or, in an array, float64 (supported by the reference backend only), ``ShapeError`` for another
     shape than (N, H, W, C), and ``OrderError`` for a temporary image that kernels on ``command_buffer`` may not use.
     """
+    if type(value) is np.ndarray:
+        return ImageArgument(name, value, arrays.as_image(name, value))
     if isinstance(value, (MPSImage, list, tuple)):
         if lists and value and is_list_of_arrays(value):
             images = [arrays.as_image(f"{name}[{k}]", image) for k, image in enumerate(value)]
@@ -100,8 +102,7 @@ def source(
         array = pixels(name, value)
         _check_usable(name, value, command_buffer)
         return ImageArgument(name, value, array)
-    if type(value) is not np.ndarray:
-        check_not_a_command_buffer(name, value)
+    check_not_a_command_buffer(name, value)
     return ImageArgument(name, value, arrays.as_image(name, value))
 
 
@@ -213,7 +214,7 @@ def batch_form(encode: Callable[..., ImageResult]) -> Callable[..., ImageResult]
 def count_reads(arguments: Iterable[ImageArgument]) -> None:
     """Count a read of each temporary image."""
     for _, value, _ in arguments:
-        if isinstance(value, (MPSImage, list, tuple)):
+        if type(value) is not np.ndarray and isinstance(value, (MPSImage, list, tuple)):
             for image in value if is_batch(value) else (value,):
                 if isinstance(image, MPSImage):
                     image._count_read()

@@ -507,7 +507,7 @@ def _hinting_function(function: FunctionType) -> FunctionType:
     takes_others = of_object or inspect.Parameter.VAR_KEYWORD in kinds
 
     def call(*given: Any, **named: Any) -> Any:
-        if not named.keys() <= names:
+        if named and not named.keys() <= names:
             unknown = [one for one in named if one not in names and not (takes_others and one == one.lower())]
             if of_object and given:
                 of_class(type(given[0]), unknown)
