@@ -51,11 +51,7 @@ from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, at_least, constructed, set_read_only
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
-from mpsref.mps.core.whole_image import (
-    DESTINATION,
-    WholeImage,
-    WholeImageGradient,
-)
+from mpsref.mps.core.whole_image import DESTINATION, WholeImage, WholeImageGradient
 from mpsref.mps.graph.nodes import (
     ForwardKernelNode,
     MPSNNBinaryGradientStateNode,

@@ -42,14 +42,7 @@ from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.image_kernels import MPSCNNMultiaryKernel
-from mpsref.mps.core.properties import (
-    Argument,
-    Property,
-    at_least,
-    constructed,
-    instance_of,
-    optional,
-)
+from mpsref.mps.core.properties import Argument, Property, at_least, constructed, instance_of, optional
 from mpsref.mps.core.state import DestinationState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImage, WholeImageGradient, WholeImageKernel

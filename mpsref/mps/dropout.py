@@ -44,13 +44,7 @@ from mpsref.mps.core.properties import Argument, Property, constructed, set_read
 from mpsref.mps.core.state import BufferState, DestinationState, ForwardRecord
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
-from mpsref.mps.graph.nodes import (
-    ForwardKernelNode,
-    GradientKernelNode,
-    MPSNNImageNode,
-    MPSNNStateNode,
-    StepCall,
-)
+from mpsref.mps.graph.nodes import ForwardKernelNode, GradientKernelNode, MPSNNImageNode, MPSNNStateNode, StepCall
 
 ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
 ONES = MTLSize(1, 1, 1)

@@ -43,13 +43,7 @@ from mpsref.mps.core.clip_regions import count, whole
 from mpsref.mps.core.image_kernels import MPSCNNBinaryKernel
 from mpsref.mps.core.properties import Argument, Property, constructed
 from mpsref.mps.core.types import MTLRegion
-from mpsref.mps.core.whole_image import (
-    DESTINATION,
-    SOURCE,
-    WholeImage,
-    WholeImageGradient,
-    WholeImageKernel,
-)
+from mpsref.mps.core.whole_image import DESTINATION, SOURCE, WholeImage, WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import CustomPolicy, ForwardKernelNode, GradientKernelNode
 from mpsref.registry import Backend
 

@@ -37,13 +37,7 @@ from mpsref.mps.core.padding import (
     policy,
     suggested_method,
 )
-from mpsref.mps.core.properties import (
-    Alias,
-    Property,
-    constructed,
-    instance_of,
-    multiple_of_four,
-)
+from mpsref.mps.core.properties import Alias, Property, constructed, instance_of, multiple_of_four
 from mpsref.mps.core.reads import check_usable
 from mpsref.mps.core.state import (
     DestinationState,

@@ -14,15 +14,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, batch_form
-from mpsref.mps.core.properties import (
-    Alias,
-    Argument,
-    PerSource,
-    Property,
-    at_least,
-    constructed,
-    multiple_of_four,
-)
+from mpsref.mps.core.properties import Alias, Argument, PerSource, Property, at_least, constructed, multiple_of_four
 from mpsref.mps.core.state import (
     DestinationState,
     MPSNNBinaryGradientState,
