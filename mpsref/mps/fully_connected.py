@@ -28,7 +28,7 @@ from mpsref.mps.convolution import (
 )
 from mpsref.mps.convolution_data_source import LoadedWeights
 from mpsref.mps.convolution_kernel import WeightedGradientKernel, WeightedKernel
-from mpsref.mps.core.call import Call
+from mpsref.mps.core.call import Call, made
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSNNPaddingMethod, MPSOffset
@@ -48,7 +48,8 @@ def _check_whole_image(kernel: WeightedKernel, loaded: LoadedWeights) -> None:
 def _function(kernel: WeightedKernel) -> FullyConnected:
     """Return the functional form."""
     descriptor = kernel._loaded.descriptor
-    return FullyConnected((descriptor.kernel_height, descriptor.kernel_width), descriptor.neuron)
+    size = descriptor.kernel_height, descriptor.kernel_width
+    return made(FullyConnected, size, descriptor.neuron)  # type: ignore[no-any-return]
 
 
 class MPSCNNFullyConnected(MPSCNNConvolution):

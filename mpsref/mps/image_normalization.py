@@ -43,7 +43,7 @@ from mpsref.arguments.parameters import Pair, integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
-from mpsref.mps.core.call import Call, Computation, problem_of
+from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
@@ -271,7 +271,7 @@ class MPSCNNInstanceNormalization(ImageNormalizationKernel):
     @property
     def function(self) -> InstanceNormalization:
         """The functional form, with the present epsilon."""
-        return InstanceNormalization(self.epsilon)
+        return made(InstanceNormalization, self.epsilon)  # type: ignore[no-any-return]
 
     def reload_data_source(self, data_source: MPSCNNInstanceNormalizationDataSource) -> None:
         """Replace the data source and load gamma and beta, but not epsilon. Deprecated by Apple [doc].
@@ -309,7 +309,7 @@ class MPSCNNGroupNormalization(ImageNormalizationKernel):
     @property
     def function(self) -> GroupNormalization:
         """The functional form, with the present epsilon."""
-        return GroupNormalization(self._loaded.number_of_groups, self.epsilon)
+        return made(GroupNormalization, self._loaded.number_of_groups, self.epsilon)  # type: ignore[no-any-return]
 
 
 class MPSCNNGroupNormalizationGradient(ImageNormalizationGradient):

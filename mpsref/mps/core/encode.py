@@ -186,7 +186,7 @@ class ImageKernel(MPSKernel):
         key: tuple[Hashable, ...] = *map(_shape_of, sources), asked
         if state is not None:
             record = getattr(state, "_record", None)  # any object, until it is checked
-            key = *key, id(record), type(state), self._configured_by is record
+            key += id(record), type(state), self._configured_by is record
         call = self._calls.get(key)
         if call is not None and all(map(operator.is_, vars(self).values(), call.properties)):
             return call, self

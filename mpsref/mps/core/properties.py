@@ -504,7 +504,9 @@ def _hinting_function(function: FunctionType) -> FunctionType:
         return function  # it passes them on
     names = frozenset(parameters) | getattr(function, "aliases", frozenset())
     of_object, of_class, error = function.__name__ == "__init__", check_keywords, unknown_keyword
-    takes_others = of_object or inspect.Parameter.VAR_KEYWORD in kinds
+    takes_others = of_object or (
+        function.__code__.co_flags & inspect.CO_VARKEYWORDS and not hasattr(function, "aliases")
+    )
 
     def call(*given: Any, **named: Any) -> Any:
         if named and not named.keys() <= names:
