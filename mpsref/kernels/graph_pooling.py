@@ -23,6 +23,7 @@ Source: ``maxPooling2DReturnIndices...`` and ``maxPooling2DGradient...indicesTen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -37,7 +38,6 @@ from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window, by_axis
 from mpsref.kernels.pooling import Windowed
-from mpsref.kernels.pooling_max import first_tap
 from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.kernels.windows import Padding, described
 from mpsref.operations import Argument, ImageProblem, operation, shape_only
@@ -55,6 +55,9 @@ IndicesMode: TypeAlias = Literal[
 ]
 MODES: tuple[IndicesMode, ...] = get_args(IndicesMode)
 """Those of MPSGraphPoolingReturnIndicesMode, from 1 on."""
+
+Index: TypeAlias = tuple[slice, slice, slice]
+"""Of images, rows and columns."""
 
 MOST_NUMBERS = 2**31
 """Indices are int32."""
@@ -214,6 +217,24 @@ class GraphPoolingProblem(ImageProblem):
         n, _, _, c = self.source_shape
         return np.add.outer(step * np.arange(n), channel * np.arange(c))
 
+    def taps_of(self, size: Pair) -> Iterator[tuple[Index, Index, Array]]:
+        """Yield each tap, in raster order: the windows that have it inside the image, its pixels and their numbers."""
+        rows, columns = (self._taps(axis, outputs) for axis, outputs in enumerate(size, 1))
+        for (a, y, of_y), (b, x, of_x) in product(rows, columns):
+            numbers = np.add.outer(of_y, of_x)[:, :, None] + self.outer()[:, None, None]
+            yield (slice(None), a, b), (slice(None), y, x), numbers
+
+    def _taps(self, axis: int, outputs: int) -> Iterator[tuple[slice, slice, Array]]:
+        """Yield each tap of an axis: the windows that have it inside, its pixels, and what these add to a number."""
+        window, length, step = self.spec.windows[axis - 1], self.source_shape[axis], self.numbering[axis]
+        for t in range(window.kernel):
+            pixels = window.tap(0, t) + window.stride * np.arange(outputs)
+            windows = np.flatnonzero((pixels >= 0) & (pixels < length))
+            if windows.size:
+                first, last = windows[0], windows[-1]
+                places = slice(pixels[first], pixels[last] + 1, window.stride)
+                yield slice(first, last + 1), places, step * (0 * windows + t if self.is_local else pixels[windows])
+
     def windows_of(self, size: Pair) -> Iterator[tuple[int, int, Array, Array, Array]]:
         """Yield each window (a, b), the rows and columns of its taps in the image, and their numbers (taps, N, C)."""
         rows, columns = (
@@ -305,11 +326,13 @@ class GraphPoolingGradient(
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Let each window select one of its taps inside the image; -1 where it has none."""
         chosen = np.abs(drawn["indices"].astype(np.float64) * 1000).astype(np.int64)
-        found = np.full(chosen.shape, -1)
-        n, c = np.ogrid[: chosen.shape[0], : chosen.shape[3]]
-        for a, b, rows, _, numbers in self.windows_of(self.gradient_size):
-            if rows.size:
-                found[:, a, b] = numbers[chosen[:, a, b] % rows.size, n, c]
+        found, inside = np.full(chosen.shape, -1), np.zeros(chosen.shape, np.int64)
+        for windows, _, _ in self.taps_of(self.gradient_size):
+            inside[windows] += 1
+        left = chosen % np.maximum(inside, 1)
+        for windows, _, numbers in self.taps_of(self.gradient_size):
+            found[windows] = np.where(left[windows] == 0, numbers, found[windows])
+            left[windows] -= 1
         return drawn | {"indices": found}
 
 
@@ -324,13 +347,10 @@ def forward(problem: GraphPoolingForward, x: Array) -> tuple[Array, Array]:
     """y[a, b] = the value of the selected tap, and its number; -inf and -1 if there is none."""
     shape, _ = problem.result_shapes
     y, indices = np.full(shape, -np.inf, x.dtype), np.full(shape, -1)
-    n, c = np.ogrid[: shape[0], : shape[3]]
-    for a, b, rows, columns, numbers in problem.windows_of(problem.output_size):
-        if rows.size:
-            values = x[:, rows, columns]
-            tap = first_tap(values)
-            y[:, a, b] = np.where(tap >= 0, values[n, tap, c], -np.inf)
-            indices[:, a, b] = np.where(tap >= 0, numbers[tap, n, c], -1)
+    for windows, pixels, numbers in problem.taps_of(problem.output_size):
+        values, largest, index = x[pixels], y[windows], indices[windows]
+        selected = (values > largest) | ((index < 0) & ~np.isnan(values))
+        y[windows], indices[windows] = np.where(selected, values, largest), np.where(selected, numbers, index)
     return y, indices
 
 
@@ -344,7 +364,6 @@ def gradient_bound(problem: GraphPoolingGradient, g: Array, indices: Array) -> E
 def gradient(problem: GraphPoolingGradient, g: Array, indices: Array) -> Array:
     """dx[pixel of a tap] += g[a, b] where indices[a, b] is the number of the tap."""
     dx = np.zeros(problem.source_shape, g.dtype)
-    for a, b, rows, columns, numbers in problem.windows_of(problem.gradient_size):
-        for row, column, number in zip(rows, columns, numbers, strict=True):
-            dx[:, row, column] += np.where(indices[:, a, b] == number, g[:, a, b], 0)
+    for windows, pixels, numbers in problem.taps_of(problem.gradient_size):
+        dx[pixels] += np.where(indices[windows] == numbers, g[windows], 0)
     return dx

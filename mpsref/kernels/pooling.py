@@ -306,6 +306,43 @@ def window_of(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: in
     return values.reshape(len(x), -1, x.shape[-1]), rows, columns
 
 
+BLOCK = 1 << 16
+"""Values of the windows that are looked at together."""
+
+
+def blocks(problem: PoolingForward | PoolingGradient, rows: range, columns: range) -> Iterator[tuple[int, range]]:
+    """Yield the windows of each row, in parts of so few columns that their values stay in the cache."""
+    n, _, _, c = problem.source_shape
+    vertical, horizontal = problem.spec.windows
+    step = max(1, BLOCK // (n * vertical.kernel * horizontal.kernel * c))
+    for a, k in product(rows, range(0, len(columns), step)):
+        yield a, columns[k : k + step]
+
+
+def windows_of_row(
+    problem: PoolingForward | PoolingGradient, x: Array, a: int, columns: range
+) -> tuple[Array, Array, Array]:
+    """Return the values (N, taps, B, C) that windows (a, b) read, their rows (P,) and their columns (Q, B).
+
+    As :func:`taps` for several b in ``columns``; windows that read fewer columns repeat their last one.
+    """
+    (vertical, horizontal), edge_mode = problem.spec.windows, problem.spec.edge_mode
+    rows, _ = _reads(vertical, a, x.shape[1], edge_mode)
+    pixels = _columns(horizontal, columns, x.shape[2], edge_mode)
+    values = x[:, rows[:, None, None], pixels]
+    values[:, rows < 0] = 0
+    values[:, :, pixels < 0] = 0
+    return values.reshape(len(x), -1, len(columns), x.shape[-1]), rows, pixels
+
+
+@lru_cache(maxsize=256)
+def _columns(window: Window, columns: range, length: int, edge_mode: EdgeMode) -> Array:
+    """Return the pixels (Q, B) that several windows of an axis read."""
+    each = [_reads(window, b, length, edge_mode)[0] for b in columns]
+    most = np.arange(max(map(len, each)))
+    return np.array([one[np.minimum(most, len(one) - 1)] for one in each]).T
+
+
 @lru_cache(maxsize=4096)
 def _reads(window: Window, i: int, length: int, edge_mode: EdgeMode) -> Axis:
     """Return :meth:`Window.reads` as two vectors."""

@@ -12,8 +12,6 @@ Source: MPSCNNPoolingAverage, MPSCNNPoolingAverageGradient in ``MPSCNNPooling.h`
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from mpsref import codecs
@@ -118,9 +116,11 @@ def forward(problem: AverageForward, x: Array) -> Array:
     """y[a, b] = sum of the pixels inside the image / N(a, b)."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
     vertical, horizontal = (windows(problem, axis, range(problem.output_size[axis])) for axis in (0, 1))
-    for (a, rows, ny), (b, columns, nx) in product(vertical, horizontal):
-        if ny * nx:
-            y[:, a, b] = x[:, rows, columns].sum(axis=(1, 2)) / (ny * nx)
+    for a, rows, ny in vertical:
+        of_rows = x[:, rows].sum(axis=1)
+        for b, columns, nx in horizontal:
+            if ny * nx:
+                y[:, a, b] = of_rows[:, columns].sum(axis=1) / (ny * nx)
     return y
 
 
@@ -130,7 +130,10 @@ def gradient(problem: AverageGradient, g: Array) -> Array:
     dx = np.zeros(problem.result_shapes[0], g.dtype)
     py, px = problem.primary_offset
     vertical, horizontal = (windows(problem, axis, problem.included[axis]) for axis in (0, 1))
-    for (a, rows, ny), (b, columns, nx) in product(vertical, horizontal):
-        if ny * nx:
-            dx[:, rows, columns] += g[:, py + a, px + b, None, None] / (ny * nx)
+    for a, rows, ny in vertical:
+        of_row = np.zeros_like(dx[:, 0])
+        for b, columns, nx in horizontal:
+            if ny * nx:
+                of_row[:, columns] += g[:, py + a, px + b, None] / (ny * nx)
+        dx[:, rows] += of_row[:, None]
     return problem.place(dx)

@@ -20,7 +20,14 @@ from mpsref import codecs
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.codecs import parameter
-from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, window_of
+from mpsref.kernels.pooling import (
+    Pooling,
+    PoolingForward,
+    PoolingGradient,
+    blocks,
+    count_of_windows,
+    windows_of_row,
+)
 from mpsref.kernels.reduce import first_of, greatest
 from mpsref.kernels.reference import ErrorBound, selected
 from mpsref.operations import operation
@@ -57,21 +64,29 @@ class PoolingMax(Pooling):
 
 
 def select(
-    problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int
+    problem: PoolingForward | PoolingGradient, x: Array, a: int, columns: range
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Return the values (N, taps, C) of window (a, b), and for the first largest numbers (N, C) the tap and its pixel.
+    """Return the values (N, taps, B, C) of windows (a, b), and for the first largest numbers the tap and its pixel.
 
-    The row or the column of a tap outside the image is -1. Of NaN alone the tap, its row and its column are -1.
+    ``columns`` are the B windows. The row or the column of a tap outside the image is -1. Of NaN alone the tap, its row
+    and its column are -1.
     """
-    values, (rows, _), (columns, _) = window_of(problem, x, a, b)
+    values, rows, pixels = windows_of_row(problem, x, a, columns)
     selected = first_tap(values)
-    row, column = np.divmod(selected, columns.size)
+    p, q = np.divmod(selected, len(pixels))
     there = selected >= 0
-    return values, selected, (np.where(there, rows[row], -1), np.where(there, columns[column], -1))
+    return (
+        values,
+        selected,
+        (
+            np.where(there, rows[p], -1),
+            np.where(there, pixels[q, np.arange(len(columns))[:, None]], -1),
+        ),
+    )
 
 
 def first_tap(values: Array) -> Array:
-    """Return the first tap (N, C) of the largest number of a window (N, taps, C); -1 if all are NaN."""
+    """Return the first tap (N, ...) of the largest number of a window (N, taps, ...); -1 if all are NaN."""
     return first_of(values, greatest(values, axis=1, keepdims=True), axis=1)
 
 
@@ -79,10 +94,11 @@ def first_tap(values: Array) -> Array:
 def forward(problem: PoolingForward, x: Array) -> Array:
     """y[a, b] = the value of the selected tap, -inf if there is none."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
-    n, c = np.ogrid[: x.shape[0], : x.shape[3]]
-    for a, b in np.ndindex(*problem.output_size):
-        values, tap, _ = select(problem, x, a, b)
-        y[:, a, b] = np.where(tap >= 0, values[n, tap, c], -np.inf)
+    rows, columns = map(range, problem.output_size)
+    for a, part in blocks(problem, rows, columns):
+        values, tap, _ = select(problem, x, a, part)
+        largest = np.take_along_axis(values, tap[:, None], axis=1)[:, 0]
+        y[:, a, part.start : part.stop] = np.where(tap >= 0, largest, -np.inf)
     return y
 
 
@@ -96,8 +112,10 @@ def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
 def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
     """dx[pixel of the selected tap] += g[p0 + (a, b)]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
-    n, c = np.ogrid[: x.shape[0], : x.shape[3]]
-    for a, b, of_window in problem.counted(g):
-        _, _, (row, column) = select(problem, x, a, b)
-        dx[n, row, column, c] += np.where((row >= 0) & (column >= 0), of_window, 0)
+    n, _, c = np.ogrid[: x.shape[0], :1, : x.shape[3]]
+    p0y, p0x = problem.primary_offset
+    for a, part in blocks(problem, *problem.included):
+        _, _, (row, column) = select(problem, x, a, part)
+        of_windows = g[:, p0y + a, p0x + part.start : p0x + part.stop]
+        np.add.at(dx, (n, row, column, c), np.where((row >= 0) & (column >= 0), of_windows, 0))
     return problem.place(dx)
