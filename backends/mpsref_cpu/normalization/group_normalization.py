@@ -24,9 +24,10 @@ from mpsref.kernels.group_normalization import (
 )
 from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.activation.functions import Identity
-from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.normalization.strip_sums import add_up, add_up_products, over_strip, repeat
+from mpsref_cpu.compiling import compiled, inlined, uncounted
+from mpsref_cpu.normalization.strip_sums import add_up, add_up_both, over_strip, repeat
+from mpsref_cpu.simd.reductions import BEYOND, FEW, sum_of
+from mpsref_cpu.simd.vectors import broadcast, load_vector, plus, store_vector, zeros_like
 from mpsref_cpu.threads import as_storage, for_rows
 
 ROW = 256
@@ -100,29 +101,26 @@ def _add_up(begin, end, source, sums, sizes):
     size = sizes.row * sizes.channels
     shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
     for chunk in range(begin, end):
-        _add_up_chunk(source, chunk, shift, first, second, sums[chunk], sizes)
+        start, stop = _begin(source, chunk, shift, sizes)
+        add_up(source, start, stop, shift, first, second)
+        over_strip(first, sums[chunk, 0])
+        over_strip(second, sums[chunk, 1])
 
 
 @compiled
 def _add_up_both(begin, end, gradients, source, sums, sizes):
     """Like ``_add_up``, with the sums of g and g d after those of d and d**2."""
-    size = sizes.row * sizes.channels
-    shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    found = np.empty((5, sizes.row * sizes.channels), np.float32)
+    _add_up_both_of_chunks(begin, end, gradients, source, sums, sizes, found)
+
+
+@uncounted
+def _add_up_both_of_chunks(begin, end, gradients, source, sums, sizes, found):
     for chunk in range(begin, end):
-        start, stop = _add_up_chunk(source, chunk, shift, first, second, sums[chunk], sizes)
-        add_up_products(Identity(), gradients, source, start, stop, shift, shift, shift, shift, first, second)
-        over_strip(first, sums[chunk, 2])
-        over_strip(second, sums[chunk, 3])
-
-
-@inlined
-def _add_up_chunk(source, chunk, shift, first, second, sums, sizes):
-    """Set ``shift``, and the sums of d and d**2 of a chunk; return where the chunk begins and ends."""
-    start, stop = _begin(source, chunk, shift, sizes)
-    add_up(source, start, stop, shift, first, second)
-    over_strip(first, sums[0])
-    over_strip(second, sums[1])
-    return start, stop
+        start, stop = _begin(source, chunk, found[4], sizes)
+        add_up_both(gradients, source, start, stop, found[4], found)
+        for k in range(4):
+            over_strip(found[k], sums[chunk, k])
 
 
 @inlined
@@ -136,14 +134,22 @@ def _begin(source, number, shift, sizes):
     return start, (image * sizes.pixels + min(sizes.pixels, (k + 1) * sizes.chunk)) * sizes.channels
 
 
+# These kernels allocate workspace; what they call counts no references, which would take as long as some pixels.
+
+
 @compiled
 def _factors(begin, end, source, sums, sizes, groups, epsilon, gamma, beta, factors):
     """Set ``factors`` (N, 3, C) to mean, scale and shift of ``y = scale (x - mean) + shift``."""
-    _, channels, _, _, _ = sizes
-    mean, r = np.empty(channels), np.empty(channels)
+    rows = np.empty((4, sizes.channels + BEYOND))
+    _factors_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, beta, factors, rows)
+
+
+@uncounted
+def _factors_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, beta, factors, rows):
+    mean, r = rows[0], rows[1]
     for image in range(begin, end):
-        _statistics(source, sums, image, sizes, groups, epsilon, mean, r)
-        for c in range(np.uintp(channels)):
+        _statistics(source, sums, image, sizes, groups, epsilon, rows)
+        for c in range(np.uintp(sizes.channels)):
             factors[image, 0, c], factors[image, 1, c], factors[image, 2, c] = mean[c], gamma[c] * r[c], beta[c]
 
 
@@ -153,11 +159,17 @@ def _slopes(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbe
 
     The factors stay zeros if there is nothing to normalize with.
     """
+    rows = np.empty((6, sizes.channels + BEYOND))
+    _slopes_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors, rows)
+
+
+@uncounted
+def _slopes_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors, rows):
     pixels, channels, _, chunk, chunks = sizes
     size = channels // groups
-    mean, r, of_g, product = np.empty(channels), np.empty(channels), np.empty(channels), np.empty(channels)
+    mean, r, of_g, product, b, slope = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
     for image in range(begin, end):
-        _statistics(source, sums, image, sizes, groups, epsilon, mean, r)
+        _statistics(source, sums, image, sizes, groups, epsilon, rows)
         of_g[:] = 0
         product[:] = 0
         for k in range(chunks):
@@ -170,58 +182,72 @@ def _slopes(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbe
         for c in range(np.uintp(channels)):
             product[c] *= r[c]
             dgamma[image, c], dbeta[image, c] = product[c], of_g[c]
+            of_g[c] *= gamma[c] * r[c]
+            product[c] *= gamma[c] * r[c] * r[c]
         if pixels * size == 1:
             continue
-        for low in range(0, channels, size):
-            of_h, of_product = 0.0, 0.0
-            for c in range(np.uintp(low), np.uintp(low + size)):
-                of_h += gamma[c] * of_g[c]
-                of_product += gamma[c] * product[c]
-            of_h *= r[low] / (pixels * size)
-            of_product *= r[low] * r[low] / (pixels * size)
-            for c in range(np.uintp(low), np.uintp(low + size)):
-                factors[image, 0, c], factors[image, 1, c] = mean[c], gamma[c] * r[c]
-                factors[image, 2, c], factors[image, 3, c] = of_h, of_product
+        _average(of_g, b, channels, size, pixels * size)
+        _average(product, slope, channels, size, pixels * size)
+        for c in range(np.uintp(channels)):
+            factors[image, 0, c], factors[image, 1, c] = mean[c], gamma[c] * r[c]
+            factors[image, 2, c], factors[image, 3, c] = b[c], slope[c]
 
 
 @inlined
-def _statistics(source, sums, image, sizes, groups, epsilon, mean, r):
-    """Set mean and r of the channels of an image to those of their groups.
+def _statistics(source, sums, image, sizes, groups, epsilon, rows):
+    """Set the first of ``rows`` to mean and r of the channels of an image, those of their groups.
 
     First the chunks of each channel are merged, then the channels of each group, which have equal counts.
     """
     pixels, channels, _, chunk, chunks = sizes
     start, first_chunk, size = np.uintp(image * pixels * channels), image * chunks, channels // groups
-    squares = np.zeros(channels)
-    mean[:] = 0
+    mean, r, means, squares = rows[0], rows[1], rows[2], rows[3]
+    share = 1 / np.float64(pixels)
+    means[:] = 0
+    squares[:] = 0
     for k in range(chunks):
         at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
         for c in range(np.uintp(channels)):
             away = np.float64(source[at + c]) - np.float64(source[start + c])
-            mean[c] += (away * count + sums[first_chunk + k, 0, c]) / pixels
+            means[c] += (away * count + sums[first_chunk + k, 0, c]) * share
     for k in range(chunks):
         at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
+        fraction = 1 / count
         for c in range(np.uintp(channels)):
-            total = np.float64(sums[first_chunk + k, 0, c])
-            inside = sums[first_chunk + k, 1, c] - total * (total / count)
+            of_d = np.float64(sums[first_chunk + k, 0, c])
+            distance = of_d * fraction
+            inside = sums[first_chunk + k, 1, c] - of_d * distance
             away = np.float64(source[at + c]) - np.float64(source[start + c])
-            between = away + total / count - mean[c]
+            between = away + distance - means[c]
             squares[c] += (0.0 if inside < 0 else inside) + count * between * between
     for c in range(np.uintp(channels)):
-        mean[c] += np.float64(source[start + c])
-    n = np.uintp(size)
-    for group in range(np.uintp(groups)):
-        low, shift, deviation = group * n, 0.0, 0.0
-        first = mean[low]
-        for c in range(low, low + n):
-            shift += mean[c] - first
-        shift /= size
-        for c in range(low, low + n):
-            between = mean[c] - first - shift
-            deviation += squares[c] + pixels * between * between
-        root = np.true_divide(1.0, np.sqrt(deviation / (pixels * size) + epsilon))
-        for c in range(low, low + n):
-            mean[c], r[c] = first + shift, root
+        means[c] += np.float64(source[start + c])
+    _average(means, mean, channels, size, size)
+    for c in range(np.uintp(channels)):
+        between = means[c] - mean[c]
+        squares[c] += pixels * between * between
+    _average(squares, r, channels, size, pixels * size)
+    for c in range(np.uintp(channels)):
+        r[c] = 1 / np.sqrt(r[c] + epsilon)
+
+
+@uncounted
+def _average(values, into, channels, size, number):
+    """Set ``into`` to the sum over the group of each channel, divided by ``number``: exact for equal values."""
+    n, few = np.uintp(size), np.uintp(FEW)
+    for low in range(np.uintp(0), np.uintp(channels), n):
+        lanes, c, end = zeros_like(values, FEW), low, low + n
+        while c + few <= end:
+            lanes = plus(load_vector(values, c, lanes), lanes)
+            c += few
+        found = sum_of(lanes) if c > low else 0.0
+        while c < end:
+            found += values[c]
+            c += np.uintp(1)
+        c = low
+        while c < end:  # up to BEYOND elements of the next group, which follows
+            store_vector(into, c, broadcast(found / number, lanes))
+            c += few
 
 
 @compiled

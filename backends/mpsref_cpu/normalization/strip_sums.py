@@ -10,9 +10,13 @@ import numpy as np
 
 from mpsref_cpu.activation.functions import slope
 from mpsref_cpu.compiling import inlined
+from mpsref_cpu.simd.vectors import load_vector, minus, multiply_add, plus, store_vector, times, zeros
 
 TILE = 1024
 """Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
+
+LANES = 32
+"""Number of elements whose sums are kept in registers."""
 
 LARGE = 1 << 20
 """Number of elements of images that come from memory, of which processors prefetch few streams at a time: two strips of
@@ -83,6 +87,53 @@ def add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, s
                 first[i] += ga
                 second[i] += ga * xa
             a += strip
+
+
+@inlined
+def add_up_both(g, x, start, stop, shift, into):
+    """Set the rows of ``into`` to the sums of d, d**2, g and g d over the strips, where d = x - shift.
+
+    The sums of some elements are kept in registers, for all strips; then those of the next ones.
+    """
+    strip = shift.size
+    strips = (stop - start) // strip
+    for i in range(0, strip, LANES):
+        if strip < LANES:
+            for k in range(strip):
+                _add_up_lanes(g, x, start, strips, shift, into, k, zeros(1))
+        else:  # the last ones may have been added up before
+            _add_up_lanes(g, x, start, strips, shift, into, min(i, strip - LANES), zeros(LANES))
+    rest = start + strips * strip
+    for i in range(np.uintp(stop - rest)):
+        d, gradient = x[np.uintp(rest) + i] - shift[i], g[np.uintp(rest) + i]
+        into[0, i] += d
+        into[1, i] += d * d
+        into[2, i] += gradient
+        into[3, i] += gradient * d
+
+
+@inlined
+def _add_up_lanes(g, x, start, strips, shift, into, first, zero):
+    """Add up as many elements of all strips as ``zero`` has, from element ``first`` on."""
+    a, i, strip = np.uintp(start + first), np.uintp(first), np.uintp(shift.size)
+    k = load_vector(shift, i, zero)
+    of_d, of_squares, of_g, of_products = zero, zero, zero, zero
+    for _ in range(strips // 2):
+        b = a + strip
+        p, q = minus(load_vector(x, a, zero), k), minus(load_vector(x, b, zero), k)
+        u, v = load_vector(g, a, zero), load_vector(g, b, zero)
+        of_d, of_g = plus(of_d, plus(p, q)), plus(of_g, plus(u, v))
+        of_squares = plus(of_squares, multiply_add(times(p, p), q, q))
+        of_products = plus(of_products, multiply_add(times(u, p), v, q))
+        a = b + strip
+    if strips % 2:
+        p, u = minus(load_vector(x, a, zero), k), load_vector(g, a, zero)
+        of_d, of_g = plus(of_d, p), plus(of_g, u)
+        of_squares, of_products = multiply_add(of_squares, p, p), multiply_add(of_products, u, p)
+    store_vector(into, i, of_d)
+    store_vector(into, i + strip, of_squares)
+    store_vector(into, i + np.uintp(2) * strip, of_g)
+    store_vector(into, i + np.uintp(3) * strip, of_products)
 
 
 @inlined

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from mpsref_cpu.compiling import inlined, intrinsic
 from mpsref_cpu.simd.vectors import (
@@ -52,7 +51,7 @@ def _halved(combine: Callable[..., Any], lanes: Any, *like: Any) -> tuple[Any, A
             value = combine(builder, *halves(builder, value))
         return value if like else builder.extract_element(value, ir.Constant(INT, 0))
 
-    return (like[0] if like else types.float32)(lanes, *like), generate
+    return (like[0] if like else lanes.element)(lanes, *like), generate
 
 
 def _larger(builder: Any, best: Any, value: Any) -> Any:
@@ -65,7 +64,7 @@ _larger_of_pairs = elementwise(_larger)
 
 
 @intrinsic
-def _sum_of(typing, lanes):
+def sum_of(typing, lanes):
     """Return the sum of all lanes."""
     return _halved(lambda builder, low, high: builder.fadd(low, high), lanes)
 
@@ -109,7 +108,7 @@ def total(values, first, count):
     for i in range(many, few, FEW):
         lanes = plus(load_vector(values, at + np.uintp(i), lanes), lanes)
     last = load_vector(values, at + np.uintp(count - FEW), lanes)
-    return _sum_of(plus(from_lane(last, few + FEW - count), lanes))
+    return sum_of(plus(from_lane(last, few + FEW - count), lanes))
 
 
 @inlined
@@ -130,7 +129,7 @@ def dot(values, others, at, count):
         lanes = multiply_add(lanes, load_vector(values, i, lanes), load_vector(others, i, lanes))
     i, start = at + np.uintp(count - FEW), few + FEW - count
     last = from_lane(load_vector(values, i, lanes), start)
-    return _sum_of(multiply_add(lanes, last, from_lane(load_vector(others, i, lanes), start)))
+    return sum_of(multiply_add(lanes, last, from_lane(load_vector(others, i, lanes), start)))
 
 
 @inlined
