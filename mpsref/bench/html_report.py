@@ -41,8 +41,9 @@ def page(report: BenchReport) -> str:
     """
     make = figure_type()
     found = Page("mpsref bench")
-    machine = f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}"
-    add(found.body, "p", "; ".join([machine, *(f"{name}: {device}" for name, device in report.devices.items())]))
+    versions, rounds = report.heading
+    add(found.body, "p", "; ".join([versions, *(f"{name}: {device}" for name, device in report.devices.items())]))
+    add(found.body, "p", rounds)
     for title, draw, measurements in (
         ("Arithmetic: rate against operations per byte", _roofline, [m for m in report.measurements if m.flops]),
         ("Memory: bandwidth against size", _bandwidth, [m for m in report.measurements if not m.flops]),

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from mpsref.bench.timing import MINIMAL_ROUNDS
+
 FORMAT = 1
 """Version of the names in the JSON form."""
 
@@ -102,6 +104,13 @@ class BenchReport:
     left: tuple[str, ...] = ()
     """Operations and layers that were not measured: the time was spent, or the run was interrupted."""
 
+    @property
+    def heading(self) -> tuple[str, str]:
+        """What was measured where, and what a time is."""
+        versions = f"mpsref {self.version}; {self.machine}; {self.cores} cores; PyTorch {self.pytorch}"
+        fewer = f"of {min(MINIMAL_ROUNDS, self.rounds)} at least where its share of the seconds is spent"
+        return versions, f"A time is the median of {self.rounds} rounds of one run; {fewer}, of one if a call takes all."
+
     def means(self) -> list[Mean]:
         """Return the geometric means of each operation and backend."""
         means = []
@@ -135,7 +144,7 @@ def render(report: BenchReport, console: Any) -> None:
 
     table_of = partial(Table, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
 
-    console.print(f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}")
+    console.print(*report.heading, sep="\n")
     for name, device in report.devices.items():
         console.print(f"{name}: {device}", highlight=False)
     for m in report.measurements:

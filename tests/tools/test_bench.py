@@ -179,7 +179,8 @@ def test_operations_far_from_their_limit_come_first() -> None:
     assert [m.limit for m in (near, far, heavy)] == [0.9, 0.9, 0.6]
     report = report_of(near, far, heavy)
     assert {mean.operation: round(mean.limit, 6) for mean in report.means()} == {"near": 0.9, "far": 0.3, "heavy": 0.6}
-    table = printed(report).partition("Furthest from the limit")[2]
+    shown, _, table = printed(report).partition("Furthest from the limit")
+    assert "A time is the median of 1 rounds of one run; of 1 at least" in shown
     assert table.index("far") < table.index("heavy") < table.index("near")
     assert "30%" in table
 
@@ -304,6 +305,7 @@ def test_html() -> None:
     small = Measurement("Pad.forward", "a <b>", (1, 1, 1, 1), 1_000_000, 0, {"cpu": 1.0}, copy=0.25, pytorch=3.0)
     heavy = Measurement("Convolution.forward", "c", (1, 1, 1, 1), 9, 10, {"cpu": 2.0}, 0.1, None, product=1.0)
     page = html_report.page(report_of(small, heavy))
+    assert "A time is the median of 1 rounds" in page
     assert page.count('<img src="data:image/svg+xml;base64,') == 3
     assert page.count(' alt="') == 3
     assert "<td>a &lt;b&gt;</td>" in page
