@@ -109,7 +109,8 @@ class BenchReport:
         """What was measured where, and what a time is."""
         versions = f"mpsref {self.version}; {self.machine}; {self.cores} cores; PyTorch {self.pytorch}"
         fewer = f"of {min(MINIMAL_ROUNDS, self.rounds)} at least where its share of the seconds is spent"
-        return versions, f"A time is the median of {self.rounds} rounds of one run; {fewer}, of one if a call takes all."
+        times = f"A time is the median of {self.rounds} rounds of one run; {fewer}, and of one for a longer call."
+        return versions, times
 
     def means(self) -> list[Mean]:
         """Return the geometric means of each operation and backend."""

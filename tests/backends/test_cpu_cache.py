@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pickle
 import shutil
@@ -300,6 +301,17 @@ def test_what_the_mask_is_made_of(part: str) -> None:
 
 def test_modules_that_are_imported_from_the_package() -> None:
     assert "mpsref_cpu._numba" in cache_fingerprint._sources("mpsref_cpu.spin_pool")
+
+
+def test_the_imports_of_a_module_are_found() -> None:
+    root = Path(mpsref_cpu.__file__).parent
+    paths = [path.relative_to(root.parent).with_suffix("").parts for path in root.rglob("*.py")]
+    modules = [".".join(parts) for parts in paths if parts[-1] != "__init__"]
+    found = {module: cache_fingerprint._imports(module) for module in modules}
+    assert sum(map(len, found.values())) > len(found) > 50
+    for module, names in found.items():
+        statements = ast.walk(ast.parse(cache_fingerprint._text(module)))
+        assert names == cache_fingerprint._named(statements), module
 
 
 def test_what_runs_kernels_is_no_part_of_them() -> None:
