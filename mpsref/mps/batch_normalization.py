@@ -86,7 +86,14 @@ from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.graph.nodes import Step, StepCall, StepState
 from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor, neuron_of
-from mpsref.mps.normalization import WHOLE, NormalizationKernel, NormalizationNode, NormalizationParameters, any_source
+from mpsref.mps.normalization import (
+    WHOLE,
+    NormalizationKernel,
+    NormalizationNode,
+    NormalizationParameters,
+    any_source,
+    check_channels,
+)
 from mpsref.mps.normalization_data_source import (
     BatchNormalizationDataSource,
     MPSCNNBatchNormalizationDataSource,
@@ -109,16 +116,6 @@ def chunks_of(name: str, value: ImageLike, command_buffer: MPSCommandBuffer | No
     if is_list_of_arrays(value):
         return [image_arguments.source(f"{name}[{k}]", array) for k, array in enumerate(value)]
     return [image_arguments.source(name, value, command_buffer=command_buffer)]
-
-
-def check_channels(chunks: Chunks, channels: int) -> None:
-    """Raise ``ShapeError`` for an image with another number of channels than the parameters."""
-    for chunk in chunks:
-        if chunk.array.shape[3] != channels:
-            raise ShapeError(
-                f"{chunk.name} has {chunk.array.shape[3]} channels; number_of_feature_channels of the data source is "
-                f"{channels}: both must be equal"
-            )
 
 
 def check_pairs(gradients: Chunks, sources: Chunks) -> None:
@@ -524,7 +521,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
         size = None if destination_size is None else pair("destination_size", destination_size, low=1)
         check_encodable(command_buffer)
-        check_channels(chunks, self.number_of_feature_channels)
         statistics = self._stored_statistics if state is None else state.current_statistics
         vectors = lambda: (*statistics(), self._loaded.gamma, self._loaded.beta)  # noqa: E731 - may raise, later
         results = encoded(self, destination_image, (chunks,), size, command_buffer, vectors)
@@ -538,23 +534,9 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     encode_batch = batch_form(encode)
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
-        (source,) = sources
         if state is not None:
-            checked_state("source_states", state, source.array.shape[0])
-        check_channels([source], self.number_of_feature_channels)
+            checked_state("source_states", state, sources[0].array.shape[0])
         return self._place(sources, None, None)
-
-    _is_whole = True
-
-    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
-        require_defaults(self, *WHOLE)
-        (_, height, width, _), dtype = super()._place(sources, asked, state)
-        shape = sources[0].array.shape
-        if (height, width) != shape[1:3]:
-            raise ShapeError(
-                f"the destination would have size {(height, width)}; it must be that of the source, {shape[1:3]}"
-            )
-        return shape, dtype
 
     def _stored_statistics(self) -> tuple[Array, Array]:
         mean, variance = self.statistics

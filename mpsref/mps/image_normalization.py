@@ -49,10 +49,10 @@ from mpsref.mps.core.gradient_kernel import WindowedGradient
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.properties import Alias, constructed
 from mpsref.mps.core.state import BufferState, ForwardRecord, RecordedState, Synchronized
-from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole
+from mpsref.mps.core.whole_image import DESTINATION, require_defaults
 from mpsref.mps.graph.nodes import StepCall, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
-from mpsref.mps.normalization import WHOLE, NormalizationKernel, NormalizationNode, NormalizationParameters
+from mpsref.mps.normalization import NormalizationKernel, NormalizationNode, NormalizationParameters
 from mpsref.mps.normalization_data_source import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
@@ -187,18 +187,6 @@ class ImageNormalizationKernel(NormalizationKernel):
         super()._check_destination_state(state)
         assert isinstance(state, self.state_class)
         _check_whole("destination_state", state)
-
-    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
-        shape, dtype = super()._place(sources, asked, state)
-        require_defaults(self, *WHOLE)
-        source = sources[0].array.shape
-        if source[3] != self._loaded.number_of_feature_channels:
-            raise ShapeError(
-                f"source_image has {source[3]} channels; number_of_feature_channels of the data source is "
-                f"{self._loaded.number_of_feature_channels}: both must be equal"
-            )
-        require_whole(self, shape, source)
-        return shape, dtype
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         gamma, beta = operands = self._loaded.gamma, self._loaded.beta

@@ -16,16 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import real
+from mpsref.arguments.parameters import Pair, real
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.call import Call
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
+from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.image_kernels import MPSCNNKernel
 from mpsref.mps.core.properties import Alias, Argument, Property, constructed, instance_of, set_read_only
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import MPSState
-from mpsref.mps.core.whole_image import IMAGE
+from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import MPSNNImageNode, MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
 from mpsref.mps.normalization_data_source import (
@@ -53,6 +54,16 @@ PAIRS: dict[str, type[NormalizationPairState]] = {
 def any_source(name: str, value: Any) -> Any:
     """Return a data source, which :func:`load` checks: the check of a property."""
     return value
+
+
+def check_channels(images: Sequence[ImageArgument], channels: int) -> None:
+    """Raise ``ShapeError`` for an image with another number of channels than the parameters."""
+    for image in images:
+        if image.array.shape[3] != channels:
+            raise ShapeError(
+                f"{image.name} has {image.array.shape[3]} channels; number_of_feature_channels of the data source is "
+                f"{channels}: both must be equal"
+            )
 
 
 @lru_cache(maxsize=64)
@@ -94,6 +105,14 @@ class NormalizationKernel(MPSCNNKernel):
     @abc.abstractmethod
     def function(self) -> Spec:
         """The functional form, with the current epsilon."""
+
+    def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
+        shape, dtype = super()._place(sources, asked, state)
+        require_defaults(self, *WHOLE)
+        source = sources[0].array.shape
+        check_channels(sources, self._loaded.number_of_feature_channels)
+        require_whole(self, shape, source)
+        return shape, dtype
 
     number_of_feature_channels: Alias[int] = Alias(
         "_loaded.number_of_feature_channels", "C: the number of channels of every image."

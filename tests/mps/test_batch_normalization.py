@@ -173,7 +173,7 @@ def test_a_destination_is_written_in_place() -> None:
         assert step.gradient.encode(G, X, step.state, y) is y
         assert flat(y) == [-0.625, -0.0625, 0.0625, 0.625]
     assert flat(step.norm.encode(X, destination_size=(1, 2), batch_normalization_state=step.state))[0] == -1.5
-    for bad, text in (((2, 2), r"size \(2, 2\)"), ((1, 1), r"size \(1, 1\)")):
+    for bad, text in (((2, 2), r"room for \(2, 2, 2, 1\)"), ((1, 1), r"room for \(2, 1, 1, 1\)")):
         with pytest.raises(ShapeError, match=text):
             step.norm.encode(X, destination_size=bad, batch_normalization_state=step.state)
     with pytest.raises(ShapeError, match=r"destination_image has shape \(1, 1, 2, 1\)"):
