@@ -8,6 +8,7 @@ its module in ``mpsref.kernels``.
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from mpsref import Backend
@@ -34,6 +35,8 @@ def _device() -> str:
 
 
 def _unavailable() -> str | None:
+    if find_spec("numba") is None:
+        return "numba is not installed: pip install numba"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
         return None
     return "NUMBA_DISABLE_JIT is set, and the kernels of the cpu backend are compiled by numba: unset it"

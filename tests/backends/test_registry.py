@@ -296,6 +296,9 @@ def test_the_cpu_backend_needs_the_compiler(monkeypatch: pytest.MonkeyPatch) -> 
         POOL.forward(X, backend="cpu")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     np.testing.assert_allclose(POOL.forward(X, backend="cpu"), Y, rtol=1e-6, atol=1e-7)
+    monkeypatch.setattr("mpsref_cpu.find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"numba is not installed: pip install numba"):
+        PoolingAverage(3).forward(X, backend="cpu")
 
 
 # ---- importing is cheap ---------------------------------------------------------------------------------------------
