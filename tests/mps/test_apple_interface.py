@@ -191,6 +191,7 @@ def test_batches_have_the_names_of_apple() -> None:
     mps.MPSCNNInstanceNormalizationGradient().encode_batch(source_gradients=y, source_images=X, gradient_states=state)
     with pytest.raises(TypeError, match="source_images and source_image are both given"):
         pool.encode_batch(source_images=X, source_image=X)
+    np.testing.assert_array_equal(pool.encode_batch(source_image=X), pool.encode(X))
 
 
 def image(k: int, of: Array = X) -> mps.MPSImage:

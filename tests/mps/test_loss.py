@@ -201,6 +201,13 @@ def test_labels_that_do_not_fit(reduction: str, size: Any, labels: Any, match: s
     assert not state.loss_image.any()
 
 
+def test_a_loss_image_is_not_broadcast_into_a_destination() -> None:
+    forward, destination = mps.MPSNNForwardLoss(mps.MPSCNNLossDescriptor("huber", "sum")), np.full_like(Y, 9)
+    with pytest.raises(ShapeError, match="destination_image has room for"):
+        forward.encode(Y, T, None, destination)
+    assert np.all(destination == 9)
+
+
 def test_errors_write_nothing() -> None:
     labels, target, buffer = mps.MPSCNNLossLabels((1, 1, 1), T - 1), np.full_like(Y, 7), mps.MPSCommandBuffer()
     buffer.commit()

@@ -97,6 +97,13 @@ def test_a_repeated_encode_uses_reloaded_parameters() -> None:
         np.testing.assert_allclose(norm.encode(x), 2 * z, rtol=1e-6)
 
 
+def test_a_repeated_reshape_has_the_size_of_its_own_encode() -> None:
+    x, kernel = random(2, 4, 6, 4), mps.MPSNNReshape()
+    for height, width in ((6, 4), (4, 6), (6, 4), (8, 3), (8, 3), (6, 4)):
+        y = kernel.encode(x, reshaped_width=width, reshaped_height=height, reshaped_feature_channels=4)
+        np.testing.assert_array_equal(y, x.reshape(2, height, width, 4))
+
+
 def test_a_repeated_encode_rearranges_sub_pixels() -> None:
     x, kernel = random(2, 4, 5, 4), convolution(scale=2)
     first = kernel.encode(x)
