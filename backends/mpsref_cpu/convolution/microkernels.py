@@ -25,12 +25,9 @@ from numba import types
 from numba.extending import models, register_model
 
 from mpsref_cpu.compiling import intrinsic
-from mpsref_cpu.simd.vectors import FLOAT, INT, halves, splat
+from mpsref_cpu.simd.vectors import FLOAT, INT, halves, prefetch_bytes, splat
 
 LONG = ir.IntType(64)
-
-CACHE_LINE = 64
-"""Number of bytes of a cache line."""
 
 ROWS = 6
 """Number of rows of a tile: 6 rows and the shared vector, of two registers each, and a number take 15 of 16."""
@@ -190,11 +187,7 @@ def prefetch(typing, like, x, start):
     """Prefetch the first numbers of ``x[start:]``, as many as a tile has; they may lie outside."""
 
     def generate(context, builder, signature, arguments):
-        first = builder.bitcast(_at(context, builder, x, *arguments[1:]), ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [first.type, INT, INT, INT])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [first.type], kind)
-        for at in range(0, 4 * like.rows * like.lanes, CACHE_LINE):
-            builder.call(function, [builder.gep(first, [LONG(at)]), INT(0), INT(3), INT(1)])
+        prefetch_bytes(builder, _at(context, builder, x, *arguments[1:]), 4 * like.rows * like.lanes)
         return context.get_dummy_value()
 
     return types.void(like, x, types.intp), generate

@@ -26,12 +26,11 @@ from mpsref.operations import cached_in_problem
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
 from mpsref_cpu.simd.keys import LAST_PLACE, NO_KEY, key, place_of
+from mpsref_cpu.simd.vectors import CACHE_LINE
 from mpsref_cpu.threads import for_rows
 
 ROWS_OF_CHUNK = 5
 """Number of rows of keys of a chunk, in extents of a window; :class:`RowChunks` cuts rows accordingly."""
-
-CACHE_LINE = 64
 
 
 class Axis(NamedTuple):

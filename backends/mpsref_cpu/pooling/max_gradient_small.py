@@ -44,6 +44,7 @@ from mpsref_cpu.simd.vectors import (
     from_lane,
     load_vector,
     maximum,
+    prefetch_vector,
     store_vector,
     where_equal,
     without,
@@ -52,6 +53,9 @@ from mpsref_cpu.simd.vectors import (
 from mpsref_cpu.threads import for_rows
 
 LOWEST = np.float32(-np.inf)
+
+AHEAD = 2
+"""Number of rows below a window, and of columns, that are prefetched: processors do not prefetch many short runs."""
 
 
 class SmallMaxTables(NamedTuple):
@@ -196,7 +200,7 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
                             column_sets[t] = tables.dense and tables.columns.first[target] == b
                 tap_columns = column_count, x_columns, sum_columns, column_sets
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
-                moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch
+                moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch, width * channels
                 if tables.regular[b] and column_count == 2:
                     _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, (0, 0))
                 elif tables.regular[b] and column_count == 3:
@@ -224,7 +228,8 @@ def _clear(sums, at, columns, pitch, n):
 
 # Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and adds to the sum at
 # ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is none; the first window of a sum sets it. Along a group of
-# windows, columns advance. ``unroll`` is a tuple as long as a regular window is wide, or None.
+# windows, columns advance. The next row of windows reads rows below, which are prefetched. ``unroll`` is a tuple as
+# long as a regular window is wide, or None.
 
 
 @uncounted
@@ -241,6 +246,7 @@ def _scatter(g, at, x, sums, n, rows, columns, moves, length, unroll):
             sum_columns[0] + moved[1],
             sum_columns[taps - 1] - sum_columns[taps - 2],
             old,
+            moves[3],
         )
         c = 0
         if unroll is not None:
@@ -266,7 +272,7 @@ def _scatter_regular(g, at, x, sums, c, done, rows, moved, unroll, zero):
     """Scatter as many channels from ``c`` on as ``zero`` has lanes; the first ``done`` of them are done already."""
     row_count, x_rows, sum_rows, row_sets = rows
     taps = len(unroll)
-    x_first, x_step, sum_first, sum_step, old = moved
+    x_first, x_step, sum_first, sum_step, old, row = moved
     best = broadcast(LOWEST, zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
@@ -276,6 +282,11 @@ def _scatter_regular(g, at, x, sums, c, done, rows, moved, unroll, zero):
             for tx in range(taps):
                 best = maximum(load_vector(x, np.uintp(p + tx * x_step), zero), best)
     left = load_vector(g, np.uintp(at + c), zero)
+    below = x_rows[row_count - 1] + x_first + c + row
+    for i in range(AHEAD):
+        for j in range(AHEAD):
+            prefetch_vector(x, np.uintp(below + i * row + j * x_step), zero)
+            prefetch_vector(sums, np.uintp(below + i * row + j * x_step), zero)  # dx has the pixels of x
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             left = without(left, where_equal(zero, best, left))

@@ -20,6 +20,9 @@ INT = ir.IntType(32)
 FLOAT = ir.FloatType()
 DOUBLE = ir.DoubleType()
 
+CACHE_LINE = 64
+"""Number of bytes of a cache line."""
+
 REGISTER = 8
 """Approximate number of float32 lanes of a vector register."""
 
@@ -142,6 +145,27 @@ def store_vector(typing, array, index, lanes):
         return context.get_dummy_value()
 
     return types.void(array, types.uintp, lanes), generate
+
+
+def prefetch_bytes(builder: Any, first: Any, count: int) -> None:
+    """Generate the prefetch of the cache lines of ``count`` bytes from a pointer on; they may lie outside of arrays."""
+    first = builder.bitcast(first, ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [first.type, INT, INT, INT])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [first.type], kind)
+    for at in range(0, count, CACHE_LINE):
+        builder.call(function, [builder.gep(first, [INT(at)]), INT(0), INT(3), INT(1)])
+
+
+@intrinsic
+def prefetch_vector(typing, array, index, like):
+    """Prefetch as many elements of ``array`` from ``index`` on as ``like`` has; they may lie outside."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        prefetch_bytes(builder, builder.gep(data, [arguments[1]]), like.width * _align(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp, like), generate
 
 
 def elementwise(generate: Callable[..., Any]) -> Any:
