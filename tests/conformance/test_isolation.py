@@ -132,6 +132,7 @@ def test_a_crash_costs_one_case_and_shrinks(how, kind, message, capfd):
     assert f"<code>{failure.case}</code>" in html_report.page(report)
 
 
+@pytest.mark.usefixtures("few_layers")
 def test_a_crash_that_another_case_may_have_caused_is_called_so(monkeypatch):
     """Such as a write beyond memory, which ends the process later."""
     monkeypatch.setattr(checker, "_shrunk", lambda failure, *_: failure)
@@ -323,7 +324,7 @@ def test_a_wrong_value_does_not_shrink_into_an_exception():
         assert failure.kind == first.kind
 
 
-@pytest.mark.usefixtures("unshrunk")
+@pytest.mark.usefixtures("unshrunk", "few_layers")
 def test_a_backend_declares_isolation():
     backend = replace(fails(segfault), isolated=True)
     case = Case.parse("PoolingL2Norm.forward:n1h1w1c6,k1x1")

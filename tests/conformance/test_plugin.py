@@ -19,7 +19,7 @@ from mpsref.conformance.mutants import correct
 def forward(problem, x, out):
     out[...] = correct(problem, x) {error}
 
-backend = mpsref.Backend("mine", {{(mpsref.PoolingAverage, "forward"): forward}})
+backend = mpsref.Backend("mine", {{(mpsref.Slice, "forward"): forward}})
 """
 
 
@@ -29,7 +29,7 @@ def _pytest(folder, error=""):
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "--mpsref-cases=10", "--mpsref-seed=3"]
     plugin = ["-p", "mpsref.conformance.pytest_plugin"] if _not_installed() else []
     return subprocess.run(
-        [*command, *plugin, "test_mine.py", "-k", "Pooling"], cwd=folder, capture_output=True, text=True, timeout=300
+        [*command, *plugin, "test_mine.py", "-k", "Slice"], cwd=folder, capture_output=True, text=True, timeout=300
     )
 
 
@@ -43,7 +43,7 @@ def test_a_right_backend(tmp_path):
     run = _pytest(tmp_path)
     assert run.returncode == 0, run.stdout
     assert re.search(r"1 passed, \d+ skipped", run.stdout)
-    assert "backend 'mine' does not implement PoolingAverage.gradient" in run.stdout
+    assert "backend 'mine' does not implement Slice.gradient" in run.stdout
 
 
 @pytest.mark.slow
@@ -51,4 +51,4 @@ def test_a_wrong_backend(tmp_path):
     run = _pytest(tmp_path, error="* 1.0001")
     assert run.returncode == 1
     assert "1 failed" in run.stdout
-    assert "replay: mpsref replay 'PoolingAverage.forward:n1h1w1c1,k1x1" in run.stdout
+    assert "replay: mpsref replay 'Slice.forward:n1h1w1c1,k1x1" in run.stdout
