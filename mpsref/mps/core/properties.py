@@ -238,7 +238,7 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
     known, kind = properties_of(type(instance)), type(instance).__name__
     for name in values:
         if name not in known or known[name].read_only:
-            settable = _settable(instance)
+            settable = _settable(type(instance))
             like = near(name, [*settable.split(", "), *inspect.signature(type(instance)).parameters])
             raise PropertyError(f"{name} is no property of {kind} that can be set{like}; those are: {settable}")
     for name, prop in known.items():
@@ -438,9 +438,9 @@ def describe_parameters(kind: C) -> C:
     return kind
 
 
-def _settable(instance: object) -> str:
+@functools.cache
+def _settable(kind: type[Any]) -> str:
     """Return the names of the properties that can be set, for messages."""
-    kind = type(instance)
     names = [name for name, prop in properties_of(kind).items() if not prop.read_only]
     others = dict.fromkeys(name for base in reversed(kind.__mro__) for name, own in vars(base).items() if _sets(own))
     return ", ".join([*names, *(name for name in others if not name.startswith("_"))]) or "none"
@@ -556,7 +556,7 @@ def refusal(instance: object, name: str) -> PropertyError:
     own = getattr(type(instance), name, None)
     known = (own is not None and not callable(own)) or name in getattr(instance, "__dict__", ())
     what = f"{name} of {kind} is read-only" if known else f"{kind} has no property {shown(name)}"
-    settable = _settable(instance)
+    settable = _settable(type(instance))
     if settable == "none":
         return PropertyError(f"{what}; objects of {kind} cannot be changed: make another one")
     like = "" if known else near(name, settable.split(", "))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Container, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
@@ -82,12 +83,19 @@ MPSRectNoClip: Final = None
 """The clip rectangle of the whole destination."""
 
 
+@cache
+def _enumerations() -> dict[str, dict[str, int]]:
+    """Return the members of Apple's enumerations."""
+    found: dict[str, dict[str, int]] = json.loads(HEADERS.read_text("utf-8"))["enumerations"]
+    return found
+
+
 class OfApple(Suggesting):
     """The metaclass of enumerations that Apple's headers have, too."""
 
     def like(cls, name: str) -> str:
         """Return the member of a name in the headers, also one that is cut as in Swift, or one with a name like it."""
-        known: dict[str, int] = json.loads(HEADERS.read_text("utf-8"))["enumerations"].get(cls.__name__, {})
+        known = _enumerations().get(cls.__name__, {})
         values = {key.removeprefix(cls.__name__).lower(): value for key, value in known.items()}
         cut = name.lower().removeprefix(cls.__name__.lower())
         members: Mapping[str, Any] = cls.__members__
