@@ -43,7 +43,7 @@ from tests.subjects.classes import (
     legal_arguments,
     made,
 )
-from tests.subjects.operations import case
+from tests.subjects.operations import typical
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mpsref.errors.TrainingGraphWarning"),
@@ -335,7 +335,7 @@ def changed_data(data: Any, random: Random, values: list[Any]) -> Any:
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_cases(operation: Operation) -> None:
     random = Random(f"{SEED} case {operation}")
-    text = str(case(operation))
+    text = str(typical(operation))
     parts = [
         "-",
         "9" * 30,

@@ -1,25 +1,31 @@
-"""Legal cases of each operation: the simplest that the suite draws, a typical one, and large ones."""
+"""Legal cases of each operation: a typical one, which the suite has drawn, and large ones."""
 
 from __future__ import annotations
 
 import math
 import re
 from functools import cache
+from pathlib import Path
 
 from mpsref.conformance import checker
-from mpsref.conformance.case import Case
+from mpsref.conformance.case import Case, operations
 from mpsref.operations import Operation
 
-
-@cache
-def case(operation: Operation) -> Case:
-    """Return the simplest case, with inputs in float32."""
-    return next(iter(checker.random_cases(operation, ("float32",), 1, 0)))
+FILE = Path(__file__).with_name("typical.txt")
+"""A case of each operation; ``python -m tests.subjects.operations`` draws those that it lacks or that are not legal."""
 
 
 @cache
 def typical(operation: Operation) -> Case:
     """Return that of a few random cases which reads the most arrays, with several elements in each."""
+    lines = FILE.read_text("utf-8").splitlines()
+    found = [line for line in lines if line.startswith(f"{operation}:")]
+    assert found, f"{FILE.name} lacks {operation}: run python -m tests.subjects.operations"
+    return Case.parse(found[0])
+
+
+def drawn(operation: Operation) -> Case:
+    """Draw the typical case of an operation."""
 
     def size(case: Case) -> tuple[int, int]:
         return len(case.problem.input_shapes), min(
@@ -66,3 +72,18 @@ def large(operation: Operation) -> list[Case]:
             if not re.search("only 'prelu' has parameters|has no gradient kernel", str(error)):
                 raise
     return found
+
+
+def write() -> None:
+    """Write the file."""
+    cases = []
+    for operation in operations():
+        try:
+            cases.append(typical(operation))
+        except (AssertionError, ValueError):
+            cases.append(drawn(operation))
+    FILE.write_text("".join(f"{case}\n" for case in cases), "utf-8")
+
+
+if __name__ == "__main__":
+    write()

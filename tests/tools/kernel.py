@@ -35,6 +35,7 @@ ALWAYS = ("test_kernels", "test_the_page", "test_every", "stub", "test_docs")
 GENERATORS = (
     ("tests.tools.stubs",),
     ("tests.kernels.test_error_bounds", "{}"),
+    ("tests.subjects.operations",),
     ("tests.contracts.test_legal_values",),
     ("tests.conformance.test_common_mode", "write"),
 )
@@ -44,6 +45,7 @@ GENERATED = (
     "mpsref/__init__.pyi",
     "mpsref/kernels/__init__.pyi",
     "tests/kernels/test_error_bounds.json",
+    "tests/subjects/typical.txt",
     "tests/subjects/legal_values.txt",
     "docs/planted_defects.md",
 )
