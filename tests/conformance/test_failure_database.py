@@ -30,8 +30,9 @@ def backend(name, implementation):
     return Backend(name, {**RIGHT, GRADIENT: implementation})
 
 
-def test_a_failure_is_tried_first_in_the_next_check(tmp_path):
+def test_a_failure_is_tried_first_in_the_next_check(tmp_path, monkeypatch):
     """With another seed, of which only the first case is drawn, it would not be found again."""
+    monkeypatch.setattr(checker, "SHRINK_SECONDS", 0.2)
     first = check(backend("b", WRONG), [GRADIENT], 12, 0, failures=FailureDatabase(tmp_path / "failures"))
     kept = {failure.case for failure in first.failures}
     assert kept

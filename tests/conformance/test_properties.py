@@ -65,7 +65,7 @@ def test_an_adjoint_that_is_off_by_a_little_is_none(text: str, gradient: str, pr
             property_(case, scaled(name, itertools.cycle([factor])))
 
 
-@pytest.mark.usefixtures("unshrunk")
+@pytest.mark.usefixtures("unshrunk", "few_layers")
 def test_a_wrong_forward_pass_fails_alone() -> None:
     """Its gradients are right, and the report says what was not judged."""
     for kernel, method in (("PoolingAverage", "gradient"), ("Convolution", "gradient_weights"), ("Slice", "gradient")):

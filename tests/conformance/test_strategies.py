@@ -17,7 +17,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.kernels import PoolingAverage, PoolingMax
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref.registry import Backend
-from tests import few
+from tests import examples, few
 
 
 @pytest.mark.parametrize("name", few(list(map(str, operations())), 6))
@@ -62,7 +62,7 @@ def words(problem):
 def test_what_is_drawn_for_frameworks_has_arguments_of_frameworks(kernel, method):
     """By the inverse, which is written on its own."""
 
-    @settings(max_examples=100, database=None, derandomize=True, deadline=None)
+    @settings(examples(100), database=None, derandomize=True)
     @given(framework_problems(kernel, method))
     def check(problem):
         assume(kernel is not PoolingMax or problem.spec.dilations == (1, 1))  # "clamp" is not the padding of these

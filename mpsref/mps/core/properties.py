@@ -230,7 +230,7 @@ def set_read_only(instance: object, **values: object) -> None:
         instance.__dict__[name] = known[name].accepted(instance, value)
 
 
-def initialize(instance: object, values: Mapping[str, object]) -> None:
+def initialize(instance: Any, values: Mapping[str, object]) -> None:
     """Set every property that :func:`set_read_only` has not set to its value in ``values``, or to its default.
 
     Raises ``PropertyError`` for a name in ``values`` that is not a property, or a read-only property.
@@ -550,7 +550,7 @@ class NoNewAttributes:
         object.__setattr__(self, name, value)
 
 
-def refusal(instance: object, name: str) -> PropertyError:
+def refusal(instance: Any, name: str) -> PropertyError:
     """Return the error of an attempt to set an attribute that is no property, or one that is read-only."""
     kind = type(instance).__name__
     own = getattr(type(instance), name, None)
