@@ -230,7 +230,7 @@ def set_read_only(instance: object, **values: object) -> None:
         instance.__dict__[name] = known[name].accepted(instance, value)
 
 
-def initialize(instance: Any, values: Mapping[str, object]) -> None:
+def initialize(instance: object, values: Mapping[str, object]) -> None:
     """Set every property that :func:`set_read_only` has not set to its value in ``values``, or to its default.
 
     Raises ``PropertyError`` for a name in ``values`` that is not a property, or a read-only property.
@@ -438,12 +438,17 @@ def describe_parameters(kind: C) -> C:
     return kind
 
 
-@functools.cache
-def _settable(kind: type[Any]) -> str:
+_settable_names: dict[type, str] = {}
+
+
+def _settable(kind: type) -> str:
     """Return the names of the properties that can be set, for messages."""
-    names = [name for name, prop in properties_of(kind).items() if not prop.read_only]
-    others = dict.fromkeys(name for base in reversed(kind.__mro__) for name, own in vars(base).items() if _sets(own))
-    return ", ".join([*names, *(name for name in others if not name.startswith("_"))]) or "none"
+    if kind not in _settable_names:
+        names = [name for name, prop in properties_of(kind).items() if not prop.read_only]
+        others = [name for base in reversed(kind.__mro__) for name, own in vars(base).items() if _sets(own)]
+        listed = dict.fromkeys([*names, *(name for name in others if not name.startswith("_"))])
+        _settable_names[kind] = ", ".join(listed) or "none"
+    return _settable_names[kind]
 
 
 def _sets(attribute: object) -> bool:
@@ -550,7 +555,7 @@ class NoNewAttributes:
         object.__setattr__(self, name, value)
 
 
-def refusal(instance: Any, name: str) -> PropertyError:
+def refusal(instance: object, name: str) -> PropertyError:
     """Return the error of an attempt to set an attribute that is no property, or one that is read-only."""
     kind = type(instance).__name__
     own = getattr(type(instance), name, None)
