@@ -9,12 +9,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.kernels import Convolution, Neuron
-from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights, IntTable
+from mpsref.kernels.convolution import (
+    ConvolutionForward,
+    ConvolutionGradientData,
+    ConvolutionGradientWeights,
+    IntTable,
+    SlidingProblem,
+)
 from mpsref.kernels.convolution_transpose import exchanged
+from mpsref.operations import cached_in_problem
 from mpsref_metal.fold import fold
-from mpsref_metal.launch import LONGEST, STORAGE, WIDE, Launcher, Step, extent, short_sums, store, types, width_of
+from mpsref_metal.launch import (
+    LONGEST,
+    STORAGE,
+    WIDE,
+    Launcher,
+    Step,
+    Tables,
+    extent,
+    short_sums,
+    store,
+    types,
+    width_of,
+)
 from mpsref_metal.neuron import neuron_parameters
 
 SUMS = ("convolution_sums",)
@@ -61,13 +80,25 @@ def forward(
     launch: Launcher, problem: ConvolutionForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array
 ) -> None:
     """Convolve the source, with the table of pixels that the taps of each window read."""
-    convolved(launch, x, weights, problem.pixels(), out, problem.spec.groups, False, biases, problem.spec.neuron)
+    convolved(launch, x, weights, pixels_of(problem), out, problem.spec.groups, False, biases, problem.spec.neuron)
 
 
 def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, weights: Array, out: Array) -> None:
     """Convolve the source gradient, with the table of windows whose taps read each pixel."""
     strides = problem.spec.windows[0].stride, problem.spec.windows[1].stride
-    convolved(launch, g, weights, problem.windows(), out, problem.spec.groups, True, strides=strides)
+    convolved(launch, g, weights, windows_of(problem), out, problem.spec.groups, True, strides=strides)
+
+
+@cached_in_problem
+def pixels_of(problem: SlidingProblem) -> Tables:
+    """Return the pixels that the taps of the windows read, for both axes."""
+    return Tables(problem.pixels())
+
+
+@cached_in_problem
+def windows_of(problem: SlidingProblem) -> Tables:
+    """Return the windows whose taps read the pixels, for both axes."""
+    return Tables(problem.windows())
 
 
 def gradient_weights(
@@ -90,7 +121,7 @@ def convolved(
     launch: Launcher,
     source: Array,
     weights: Array,
-    taps: tuple[IntTable, IntTable],
+    taps: Tables,
     out: Array,
     groups: int,
     along: bool,
@@ -140,16 +171,16 @@ def _depthwise(
     launch: Launcher,
     source: Array,
     weights: Array,
-    taps: tuple[IntTable, IntTable],
+    taps: Tables,
     out: Array,
     biases: Array | None,
     neuron: Neuron | None,
 ) -> None:
     """Run ``depthwise``; ``weights`` are (C, kH, kW, 1)."""
     n, height, columns, channels = out.shape
-    added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
+    added = _added(biases, channels)
     if _shift(taps[1][:, ::-1]) < _shift(taps[1]):  # as in a data gradient
-        taps = taps[0], np.ascontiguousarray(taps[1][:, ::-1])
+        taps = Tables([taps[0], np.ascontiguousarray(taps[1][:, ::-1])])
         weights = weights[:, :, ::-1]
     weights = by_inputs(weights)
     width = width_of(channels, source, weights, added, out)
@@ -157,13 +188,13 @@ def _depthwise(
     together = next((k for k in PACKS if -packs % k <= packs // 8), PACKS[-1])
     count = n * -(-packs // together) * -(-height // ROWS) * -(-columns // _pixels(taps[1])) * together * ROWS
     struct = np.array([count, packs, height, columns, *source.shape[1:3]], np.uint32)
-    buffers = [source, weights, added, *taps, neuron_parameters(neuron), struct]
+    buffers = [source, weights, added, taps, neuron_parameters(neuron), struct]
     known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(taps, together)
     known += short_sums(math.prod(weights.shape[1:3]))
     launch.into(("neuron", "depthwise"), "depthwise", buffers, out, known, count)
 
 
-def _taps(taps: tuple[IntTable, IntTable], packs: int = PACKS[-1]) -> tuple[str, ...]:
+def _taps(taps: Tables, packs: int = PACKS[-1]) -> tuple[str, ...]:
     """Return the compile-time constants of depthwise convolution."""
     rows, columns = taps
     kernel = _constant("PACKS", packs), _constant("TAPS_Y", rows.shape[1]), _constant("TAPS_X", columns.shape[1])
@@ -191,7 +222,7 @@ def _depthwise_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Ar
     n, height, columns, _ = g.shape
     width = width_of(channels, g, x)
     lines, packs, taps = n * height, channels // width, math.prod(kernel)
-    pixels = _pixels(problem.pixels()[1])
+    pixels = _pixels(pixels_of(problem)[1])
     tiles = -(-columns // pixels)
     chunk = min(-(-lines * tiles * packs // (launch.gpu.threads // 2)), LONGEST // pixels)
     chunks = -(-lines // chunk) * tiles
@@ -199,8 +230,8 @@ def _depthwise_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Ar
         return None
     count = chunks * packs
     sums = np.array([count, lines, height, columns, packs, *x.shape[1:3], chunk, tiles], np.uint32)
-    known = *types(width, Storage=x, Gradient=g, Weight=np.float32), *_taps(problem.pixels()), *short_sums(taps)
-    step = Step("depthwise_sums", [g, x, *problem.pixels(), sums], known, count)
+    known = *types(width, Storage=x, Gradient=g, Weight=np.float32), *_taps(pixels_of(problem)), *short_sums(taps)
+    step = Step("depthwise_sums", [g, x, pixels_of(problem), sums], known, count)
     return _summed(launch, ("neuron", "depthwise"), [step], chunks, (taps + 1, channels))
 
 
@@ -273,14 +304,14 @@ class _Product(NamedTuple):
     def run(
         self,
         launch: Launcher,
-        taps: tuple[IntTable, IntTable],
+        taps: Tables,
         strides: tuple[int, int],
         biases: Array | None,
         neuron: Neuron | None,
     ) -> None:
         """Run ``products`` for each class of pixels that share their taps, and ``fold`` where it is needed."""
         channels = self.out.shape[3]
-        added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
+        added = _added(biases, channels)
         classes = [(top, left) for top in range(strides[0]) for left in range(strides[1])]
         classes = [(top, left) for top, left in classes if top < self.out.shape[1] and left < self.out.shape[2]]
         outputs, inputs = channels // self.groups, self.source.shape[3] // self.groups
@@ -293,13 +324,35 @@ class _Product(NamedTuple):
 
     def _step(
         self,
-        taps: tuple[IntTable, IntTable],
+        taps: Tables,
         strides: tuple[int, int],
         first: tuple[int, int],
-        biases: Array,
+        biases: Array | Tables,
         tiling: tuple[int, int, int],
     ) -> Step:
         """Return the launch of ``products`` for the pixels at distances of ``strides`` from ``first``."""
+        outputs, inputs = self.out.shape[3] // self.groups, self.source.shape[3] // self.groups
+        aligned = outputs % WIDE == 0 and width_of(WIDE, self.out) == WIDE
+        wide = width_of(inputs, self.source)
+        other = width_of(outputs if self.along else inputs, self.weights)
+        images = [(image.shape, image.dtype) for image in (self.source, self.weights, self.out)]
+        key = *images, self.groups, self.along, self.turned, strides, first, tiling, aligned, wide, other
+        if key not in taps.made:
+            taps.made[key] = self._of_class(taps, strides, first, tiling, aligned, wide, other)
+        tables, known, count = taps.made[key]
+        return Step("products", [self.source, self.weights, biases, tables], known, count)
+
+    def _of_class(
+        self,
+        taps: Tables,
+        strides: tuple[int, int],
+        first: tuple[int, int],
+        tiling: tuple[int, int, int],
+        aligned: bool,
+        wide: int,
+        other: int,
+    ) -> tuple[Tables, tuple[str, ...], int]:
+        """Return the tables, the lines of MSL and the number of threads of a launch."""
         outputs, inputs = self.out.shape[3] // self.groups, self.source.shape[3] // self.groups
         _, kernel_height, kernel_width, _ = self.weights.shape
         own = [table[start::stride] for table, start, stride in zip(taps, first, strides, strict=True)]
@@ -318,17 +371,13 @@ class _Product(NamedTuple):
         chunk = -(-terms // chunks // TILE_K) * TILE_K if terms else TILE_K
         layer = [pixels, len(rows), len(columns), *first, *strides, height, width, self.groups, outputs, inputs]
         layer += [*self.source.shape[1:3], numbers.size, len(used[0]), len(used[1]), kernel_height * kernel_width]
-        aligned = outputs % WIDE == 0 and width_of(WIDE, self.out) == WIDE
         layer += [chunk, *tiles, self.out.size, aligned]
-        wide = width_of(inputs, self.source)
-        other = width_of(outputs if self.along else inputs, self.weights)
         known = *_tile_types(self.source, wide, self.weights, other), *_tile(down, across)
         known += (_bool("ALONG", self.along),)
         nothing = np.full((1, 1), -1, np.int32)
         tables = [one if one.size else nothing for one in (rows, columns)]
-        buffers = [self.source, self.weights, biases, *tables, table, np.array(layer, np.uint32)]
         count = math.prod(tiles) * self.groups * chunks * _threads(down, across)
-        return Step("products", buffers, known, count)
+        return Tables([*tables, table, np.array(layer, np.uint32)]), known, count
 
 
 def _rows(down: int, across: int) -> int:
@@ -375,7 +424,7 @@ def filtered(
     launch: Launcher,
     source: Array,
     weights: Array,
-    taps: tuple[IntTable, IntTable],
+    taps: Tables,
     out: Array,
     groups: int,
     biases: Array | None = None,
@@ -386,16 +435,43 @@ def filtered(
     ``taps`` are tables of the source index of each tap, for the rows and the columns of ``out``; ``weights`` has the
     shape (source channels / G, kH, kW, result channels).
     """
-    (*pixels, channels), kernel = out.shape[1:], weights.shape[1:3]
-    added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
-    width = width_of(channels // groups, weights, added, out)
-    count, inputs = out.size // width, source.shape[3] // groups
-    sizes = channels // groups // width, inputs, *source.shape[1:], *kernel
+    added = _added(biases, out.shape[3])
+    width = width_of(out.shape[3] // groups, weights, added, out)
+    known, scalars = _of_shapes(
+        out.shape, source.shape, weights.shape[1:3], groups, width, neuron, source.dtype, weights.dtype
+    )
+    buffers = [source, weights, added, taps, scalars]
+    launch.into(("neuron", "convolution"), "filtered", buffers, out, known, out.size // width)
+
+
+@lru_cache(256)
+def _of_shapes(
+    shape: Shape,
+    source_shape: Shape,
+    kernel: tuple[int, int],
+    groups: int,
+    width: int,
+    neuron: Neuron | None,
+    storage: DType,
+    weight: DType,
+) -> tuple[tuple[str, ...], Tables]:
+    """Return the lines of MSL of ``filtered``, and the parameters of the activation and the sizes that it reads."""
+    *pixels, channels = shape[1:]
+    count, inputs = math.prod(shape) // width, source_shape[3] // groups
+    sizes = channels // groups // width, inputs, *source_shape[1:], *kernel
     scalars = np.array([count, *extent(*pixels, channels // width), *sizes], np.uint32)
-    known = *types(width, Weight=weights), *types(1, Storage=source, Gradient=source)[-2:]
-    known += short_sums(inputs * math.prod(kernel))
-    buffers = [source, weights, added, *taps, neuron_parameters(neuron), scalars]
-    launch.into(("neuron", "convolution"), "filtered", buffers, out, known, count)
+    known = *types(width, Weight=weight), *types(1, Storage=storage, Gradient=storage)[-2:]
+    return (*known, *short_sums(inputs * math.prod(kernel))), Tables([neuron_parameters(neuron), scalars])
+
+
+def _added(biases: Array | None, channels: int) -> Array | Tables:
+    """Return the biases in float32, zeros without any."""
+    return _zeros(channels) if biases is None else biases.astype(np.float32)
+
+
+@lru_cache(64)
+def _zeros(channels: int) -> Tables:
+    return Tables([np.zeros(channels, np.float32)])
 
 
 def weight_sums(
@@ -415,7 +491,7 @@ def weight_sums(
     (*source, channels), sizes = x.shape[1:], (lines, *g.shape[1:], outputs, inputs // width)
     scalars = np.array([chunks * size, *sizes, *source, channels // width, *kernel, chunk], np.uint32)
     known = *types(width, Storage=x), *types(1, Gradient=g)[-1:], *short_sums(chunk * g.shape[2])
-    step = Step("weight_sums", [g, x, *problem.pixels(), scalars], known, chunks * size)
+    step = Step("weight_sums", [g, x, pixels_of(problem), scalars], known, chunks * size)
     return _summed(launch, SUMS, [step], chunks, shape, out)
 
 
@@ -447,11 +523,11 @@ def _weight_products(
     aligned = weights % WIDE == 0 and (direct is None or width_of(WIDE, direct) == WIDE)
     layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size, aligned]
     same = g.shape[:3] == x.shape[:3] and all(
-        np.array_equal(one[:, 0], np.arange(len(one))) for one in problem.pixels()
+        np.array_equal(one[:, 0], np.arange(len(one))) for one in pixels_of(problem)
     )
     known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across)
     known += (_bool("SAME", same and shape[1:3] == (1, 1)),)
-    buffers = [g, x, *problem.pixels(), np.array(layer, np.uint32)]
+    buffers = [g, x, pixels_of(problem), np.array(layer, np.uint32)]
     step = Step("weight_products", buffers, known, chunks * math.prod(tiles) * groups * _threads(down, across))
     sums = _summed(launch, ("tiles", "weight_tiles"), [step], chunks, shape, direct)
     if shape != wanted:

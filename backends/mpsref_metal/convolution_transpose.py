@@ -10,7 +10,7 @@ from mpsref.kernels.convolution_transpose import (
     TransposeGradientWeights,
     exchanged,
 )
-from mpsref_metal.convolution import bias_sums, convolved, weight_sums
+from mpsref_metal.convolution import bias_sums, convolved, pixels_of, weight_sums, windows_of
 from mpsref_metal.launch import Launcher, store
 
 
@@ -20,13 +20,12 @@ def forward(
     """Run the data gradient of the convolution, with biases and activation."""
     taken, spec = problem.convolution, problem.spec
     strides = taken.spec.windows[0].stride, taken.spec.windows[1].stride
-    tables = taken.windows()
-    convolved(launch, x, weights, tables, out, spec.groups, False, biases, spec.neuron, strides, turned=True)
+    convolved(launch, x, weights, windows_of(taken), out, spec.groups, False, biases, spec.neuron, strides, turned=True)
 
 
 def gradient_data(launch: Launcher, problem: TransposeGradientData, g: Array, weights: Array, out: Array) -> None:
     """Run the forward pass of the convolution."""
-    convolved(launch, g, weights, problem.convolution.pixels(), out, problem.spec.groups, True, turned=True)
+    convolved(launch, g, weights, pixels_of(problem.convolution), out, problem.spec.groups, True, turned=True)
 
 
 def gradient_weights(

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from anymetal import ArrayDevice, Device, Function
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import UnsupportedError
 
 STORAGE = {
@@ -76,11 +76,43 @@ APPLE = Gpu(cores=16, threads=2**14, together=8)
 and half of the floats in a thread, which has fewer registers."""
 
 
+class Tables(list[Array]):
+    """Arrays that never change, such as index tables; a device without arrays of its own copies them once."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        """Store the arrays, none of which may be written later."""
+        super().__init__(arrays)
+        self.size = max(array.size for array in self)
+        self.made: dict[Any, Any] = {}
+        """What is made of the tables, by what it depends on in addition."""
+        self._on: dict[Device, Sequence[Any]] = {}
+
+    def on(self, device: Device) -> Sequence[Any]:
+        """Return the arrays in the memory of a device."""
+        buffers = self._on.get(device)
+        if buffers is None:
+            buffers = self if has_arrays(device) else [device.buffer(array) for array in self]
+            self._on[device] = buffers
+        return buffers
+
+
+Buffers: TypeAlias = Sequence[Any]
+"""The input buffers of a function in their order, arrays and ``Tables``."""
+
+
+def bound(device: Device, buffers: Buffers) -> list[Any]:
+    """Return input buffers as arguments of a launch."""
+    arguments: list[Any] = []
+    for buffer in buffers:
+        arguments += buffer.on(device) if isinstance(buffer, Tables) else (buffer,)
+    return arguments
+
+
 class Step(NamedTuple):
     """A launch of several that fill one result."""
 
     function: str
-    buffers: list[Array]
+    buffers: Buffers
     known: tuple[str, ...]
     threads: int
 
@@ -97,7 +129,7 @@ class Launcher:
         self,
         files: tuple[str, ...],
         function: str,
-        buffers: Sequence[Array],
+        buffers: Buffers,
         results: Sequence[tuple[Shape, DTypeLike]],
         known: tuple[str, ...] = (),
         count: int | None = None,
@@ -110,7 +142,7 @@ class Launcher:
             The files of the source after the prelude.
         function : str
             The name of the function.
-        buffers : sequence of ndarray
+        buffers : sequence of ndarray or Tables
             The input buffers, C-contiguous.
         results : sequence of (shape, dtype)
             The result buffers, which follow the input buffers. Float results are initialized with NaN, because a fault
@@ -129,9 +161,10 @@ class Launcher:
         threads = _checked(sizes[0] if count is None else count, *sizes)
         device = self.device()
         run = self._function(device, files, function, (*known, _index([*buffers, *sizes])))
+        arguments = bound(device, buffers)
         if has_arrays(device):
             made = [device.result(shape, dtype) for shape, dtype in results]
-            run(threads, *buffers, *made)
+            run(threads, *arguments, *made)
             return made
         memories = [
             device.buffer(size * np.dtype(dtype).itemsize) for size, (_, dtype) in zip(sizes, results, strict=True)
@@ -142,7 +175,7 @@ class Launcher:
         ]
         for array in arrays:
             array.fill(np.nan if array.dtype.kind == "f" else 0)
-        handle = run(threads, *buffers, *memories)
+        handle = run(threads, *arguments, *memories)
         del handle  # waits
         return arrays
 
@@ -150,7 +183,7 @@ class Launcher:
         self,
         files: tuple[str, ...],
         function: str,
-        buffers: Sequence[Array],
+        buffers: Buffers,
         out: Array | tuple[Array, ...],
         known: tuple[str, ...] = (),
         count: int | None = None,
@@ -165,7 +198,8 @@ class Launcher:
         if has_arrays(device) and all(device.is_result(one, dtype) for one in outs):
             threads = _checked(outs[0].size if count is None else count, *(one.size for one in outs))
             known = (*known, _index([*buffers, *outs]))
-            self._function(device, files, function, known)(threads, *buffers, *map(device.cleared, outs))
+            run = self._function(device, files, function, known)
+            run(threads, *bound(device, buffers), *map(device.cleared, outs))
             return
         results = self.run(files, function, buffers, [(one.shape, dtype) for one in outs], known, count)
         for result, one in zip(results, outs, strict=True):
@@ -190,7 +224,7 @@ class Launcher:
             result.fill(np.nan)
         for function, buffers, known, threads in steps:
             run = self._function(device, files, function, (*known, _index([*buffers, size])))
-            handle = run(_checked(threads, size), *buffers, memory)
+            handle = run(_checked(threads, size), *bound(device, buffers), memory)
             del handle  # waits
         if out is None or result is out:
             return cast(Array, result)
@@ -202,7 +236,7 @@ class Launcher:
         files: tuple[str, ...],
         function: str,
         images: Sequence[Array],
-        tables: Sequence[Array],
+        tables: Tables,
         out: Array,
         terms: float,
         groups: bool = False,
@@ -213,11 +247,11 @@ class Launcher:
         ``Shapes``, and the result. Sums have at most ``terms`` terms. With ``groups`` the function computes
         several packs of a pixel in a thread, see ``Gpu.together_of``.
         """
-        width = width_of(out.shape[3], *images, out)
-        together = self.gpu.together_of(out.size, out.shape[3], width, terms) if groups else 1
-        known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms), *packs_together(together)
-        buffers = [*images, *tables, shapes_of(images[0], out.shape, width, together)]
-        self.into(files, function, buffers, out, known, out.size // width // together)
+        width, gathered = width_of(out.shape[3], *images, out), images[0]
+        known, shapes, count = _gather(
+            self.gpu, gathered.shape, out.shape, gathered.dtype, images[-1].dtype, width, terms, groups
+        )
+        self.into(files, function, [*images, tables, shapes], out, known, count)
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
@@ -226,6 +260,17 @@ class Launcher:
         # The check of a source that begins with the library's header uses the precompiled header.
         source = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known, *texts])
         return device.kernel(source).function(function)
+
+
+@lru_cache(1024)
+def _gather(
+    gpu: Gpu, gathered: Shape, shape: Shape, gradient: DType, storage: DType, width: int, terms: float, groups: bool
+) -> tuple[tuple[str, ...], Tables, int]:
+    """Return the constants of a gather, the struct ``Shapes``, and the number of threads."""
+    size = math.prod(shape)
+    together = gpu.together_of(size, shape[3], width, terms) if groups else 1
+    known = *types(width, Storage=storage, Gradient=gradient), *short_sums(terms), *packs_together(together)
+    return known, shapes_of(gathered, shape, width, together), size // width // together
 
 
 def has_arrays(device: Device) -> TypeGuard[ArrayDevice]:
@@ -247,14 +292,18 @@ def _checked(threads: int, *sizes: int) -> int:
     return threads
 
 
-def width_of(channels: int, *arrays: Array) -> int:
+def width_of(channels: int, *arrays: Array | Tables) -> int:
     """Return how many neighbouring channels a thread computes: ``WIDE`` if all arrays are aligned to them, else 1.
 
     ``channels`` is the number of channels of all of ``arrays``, or their greatest common divisor. Arrays in the memory
     of a device may begin anywhere; NumPy arrays are copied to aligned memory.
     """
-    aligned = all(getattr(array, "address", 0) % (4 * WIDE) == 0 for array in arrays)
-    return WIDE if aligned and channels % WIDE == 0 else 1
+    if channels % WIDE:
+        return 1
+    for array in arrays:  # not any(...), which calls a function for each
+        if getattr(array, "address", 0) % (4 * WIDE):
+            return 1
+    return WIDE
 
 
 def types(width: int, **images: Array | type[np.generic] | np.dtype[np.generic]) -> tuple[str, ...]:
@@ -263,17 +312,19 @@ def types(width: int, **images: Array | type[np.generic] | np.dtype[np.generic])
     >>> types(4, Storage=np.float16)[1::3]
     ('#define Values float4', '#define Storage half4')
     """
+    stored = [(name, image if isinstance(image, (type, np.dtype)) else image.dtype) for name, image in images.items()]
+    return _types(width, *stored)
+
+
+@cache
+def _types(width: int, *dtypes: tuple[str, DTypeLike]) -> tuple[str, ...]:
     lanes = "" if width == 1 else str(width)
-    stored = {
-        name: np.dtype(image).name if isinstance(image, (type, np.dtype)) else image.dtype.name
-        for name, image in images.items()
-    }
     return (
         f"constant constexpr uint WIDTH = {width};",
         f"#define Values float{lanes}",
         f"#define Flags bool{lanes}",
         f"#define Counts uint{lanes}",
-        *(f"#define {name} {STORAGE[dtype]}{lanes}" for name, dtype in stored.items()),
+        *(f"#define {name} {STORAGE[np.dtype(dtype).name]}{lanes}" for name, dtype in dtypes),
     )
 
 
@@ -287,24 +338,28 @@ def typedef(name: str, image: Array) -> str:
     return f"typedef {STORAGE[image.dtype.name]} {name};"
 
 
-def _index(buffers: Iterable[Array | int]) -> str:
+def _index(buffers: Iterable[Array | Tables | int]) -> str:
     """Return the typedef of ``Index``, an index of an element of any of the buffers."""
-    most = max(buffer if isinstance(buffer, int) else buffer.size for buffer in buffers)
+    most = max([buffer if isinstance(buffer, int) else buffer.size for buffer in buffers])
     return f"typedef {'uint' if most < MOST_INDICES else 'ulong'} Index;"
 
 
 def store(result: Array, out: Array) -> None:
     """Round a result to the dtype of ``out``."""
+    if result.dtype == out.dtype:
+        out[...] = result.reshape(out.shape)
+        return
     with np.errstate(over="ignore"):
         out[...] = result.reshape(out.shape)
 
 
-def shapes_of(gathered: Array, shape: Shape, width: int, together: int = 1) -> Array:
-    """Return the struct ``Shapes`` of the prelude for a result; ``gathered`` is the image whose pixels are summed."""
+@lru_cache(1024)
+def shapes_of(gathered: Shape, shape: Shape, width: int, together: int = 1) -> Tables:
+    """Return the struct ``Shapes`` of the prelude for a result; ``gathered`` is the shape of what is summed."""
     n, height, columns, channels = shape
     packs = channels // width
     size = n * height * columns * packs // together, packs, height, columns
-    return np.array([*size, *gathered.shape[1:3], *extent(height, columns, packs // together)], np.uint32)
+    return Tables([np.array([*size, *gathered[1:3], *extent(height, columns, packs // together)], np.uint32)])
 
 
 def packs_together(number: int) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref.operations import cached_in_problem
 from mpsref_metal.fold import IDENTITY, fold
-from mpsref_metal.launch import Launcher, divisor, types, width_of
+from mpsref_metal.launch import WIDE, Launcher, Tables, divisor, types, width_of
 
 PARTS = "neuron", "neuron_kernels"
 
@@ -31,7 +32,7 @@ def forward(launch: Launcher, problem: NeuronForward, x: Array, out: Array) -> N
     """Run ``forward``, y from x."""
     width = width_of(x.shape[3], x, out)
     count = out.size // width
-    buffers = [x, neuron_parameters(problem.spec), _sizes(problem, count, width)]
+    buffers = [x, _scalars(problem)[width]]
     launch.into(PARTS, "forward", buffers, out, types(width, Storage=x, Gradient=x), count)
 
 
@@ -39,7 +40,7 @@ def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out:
     """Run ``gradient``, dx from g and x."""
     width = width_of(x.shape[3], g, x, out)
     count = out.size // width
-    buffers = [g, x, neuron_parameters(problem.spec), _sizes(problem, count, width)]
+    buffers = [g, x, _scalars(problem)[width]]
     launch.into(PARTS, "gradient", buffers, out, types(width, Storage=x, Gradient=g), count)
 
 
@@ -53,6 +54,14 @@ def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Ar
     known = types(width, Storage=x, Gradient=g)
     (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((chunks, out.size), np.float32)], known, count)
     fold(launch, sums.reshape(1, chunks, out.size), out)
+
+
+@cached_in_problem
+def _scalars(problem: NeuronForward | NeuronGradient) -> dict[int, Tables]:
+    """Return the parameters and the struct ``NeuronSizes`` for each number of channels of a thread."""
+    size, parameters = math.prod(problem.source_shape), neuron_parameters(problem.spec)
+    widths = [width for width in (1, WIDE) if problem.source_shape[3] % width == 0]
+    return {width: Tables([parameters, _sizes(problem, size // width, width)]) for width in widths}
 
 
 def _sizes(problem: NeuronForward | NeuronGradient, count: int, width: int, chunk: int = CHUNK) -> Array:

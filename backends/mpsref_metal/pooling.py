@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.operations import cached_in_problem
 from mpsref.tables import Reads, Touching
-from mpsref_metal.launch import Launcher, packs_together, shapes_of, short_sums, types, width_of
+from mpsref_metal.launch import Launcher, Tables, packs_together, shapes_of, short_sums, types, width_of
 
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
 CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("start", "i4")])
@@ -32,10 +32,10 @@ def _structs(table: Reads) -> Array:
     return structs
 
 
-def _windows(reads: tuple[Reads, Reads]) -> tuple[list[Array], Array]:
+def _windows(reads: tuple[Reads, Reads]) -> Tables:
     """Return the windows of both axes, and the values common to all windows of an axis."""
     axes = np.array([[axis.step, axis.low, axis.high] for axis in reads], np.int32)
-    return [_structs(axis) for axis in reads], axes
+    return Tables([*map(_structs, reads), axes])
 
 
 def forward_of(family: str) -> Callable[..., None]:
@@ -49,13 +49,20 @@ def forward_of(family: str) -> Callable[..., None]:
 
 def max_forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
     """Run ``forward`` once, or for large windows that overlap within rows first, then over rows."""
-    reads = problem.reads()
-    if _is_cheaper_in_two(reads, x.shape[1]):
-        x, reads = _within_rows(launch, x, reads[1], _terms(problem)), (reads[0], _single(len(reads[1].first)))
-        windows, axes = _windows(reads)
-        launch(MAX, "forward", [x], [*windows, axes], out, _terms(problem))
-    else:
-        launch(MAX, "forward", [x], _tables(problem), out, _terms(problem))
+    tables, columns, width = _max_tables(problem)
+    if columns is not None:
+        x = _within_rows(launch, x, columns, width, _terms(problem))
+    launch(MAX, "forward", [x], tables, out, _terms(problem))
+
+
+@cached_in_problem
+def _max_tables(problem: PoolingForward) -> tuple[Tables, Tables | None, int]:
+    """Return the windows of the result, those within rows if there are two steps, and the columns of both."""
+    (down, across), height = problem.reads(), problem.source_shape[1]
+    width = len(across.first)
+    if _is_cheaper_in_two((down, across), height):
+        return _windows((down, _single(width))), _windows((_single(height), across)), width
+    return _tables(problem), None, width
 
 
 def _is_cheaper_in_two(reads: tuple[Reads, Reads], height: int) -> bool:
@@ -66,12 +73,11 @@ def _is_cheaper_in_two(reads: tuple[Reads, Reads], height: int) -> bool:
     return outputs * down * across > CHEAPER * in_two
 
 
-def _within_rows(launch: Launcher, x: Array, columns: Reads, terms: int) -> Array:
-    """Return the maxima of the windows of every row of x."""
+def _within_rows(launch: Launcher, x: Array, windows: Tables, width: int, terms: int) -> Array:
+    """Return the maxima of the windows of every row of x, ``width`` of them."""
     n, height, _, channels = x.shape
-    windows, axes = _windows((_single(height), columns))
-    within = launch.empty((n, height, len(columns.first), channels))
-    launch(MAX, "forward", [x], [*windows, axes], within, terms)
+    within = launch.empty((n, height, width, channels))
+    launch(MAX, "forward", [x], windows, within, terms)
     return within
 
 
@@ -88,10 +94,9 @@ def _itself(length: int) -> Touching:
 
 
 @cached_in_problem
-def _tables(problem: PoolingForward) -> list[Array]:
+def _tables(problem: PoolingForward) -> Tables:
     """Return the windows of both axes, and the values common to all windows of an axis."""
-    windows, axes = _windows(problem.reads())
-    return [*windows, axes]
+    return _windows(problem.reads())
 
 
 @cached_in_problem
@@ -103,6 +108,34 @@ def _terms(problem: PoolingForward | PoolingGradient) -> int:
     return max(of_windows, math.prod(int(axis.count.max()) for axis in problem.touching()))
 
 
+class _Axes(NamedTuple):
+    """The tables of a gradient for both axes."""
+
+    windows: Tables
+    candidates: Tables
+    """For each pixel the windows that read it, and for each of these pairs a value."""
+
+    @classmethod
+    def of(
+        cls,
+        axes: Sequence[tuple[Reads, Touching]],
+        of_pairs: Callable[[Reads, Array, Array], Array],
+    ) -> _Axes:
+        """Return the tables of two axes; ``of_pairs(reads, windows, pixels)`` are the values of pairs."""
+        candidates, values = [], []
+        for reads, touching in axes:
+            structs = np.empty(len(touching.pixel), CANDIDATES)
+            structs["pixel"], structs["first"], structs["count"] = touching.pixel, touching.first, touching.count
+            end = np.cumsum(touching.count)
+            structs["start"] = end - touching.count
+            windows = np.arange(end[-1]) - np.repeat(structs["start"] - touching.first, touching.count)
+            candidates.append(structs)
+            table = of_pairs(reads, windows, np.repeat(touching.pixel, touching.count))
+            values.append(table if table.size else np.zeros(1, table.dtype))
+        (y, _), (x, _) = axes
+        return cls(_windows((y, x)), Tables([*candidates, *values]))
+
+
 class _Gradient(NamedTuple):
     """What both steps of a gradient have in common."""
 
@@ -110,8 +143,7 @@ class _Gradient(NamedTuple):
     files: tuple[str, str]
     images: tuple[Array, Array]
     """g and x."""
-    reads: tuple[Reads, Reads]
-    touching: tuple[Touching, Touching]
+    axes: _Axes
     width: int
     together: int
     constants: tuple[str, ...]
@@ -126,24 +158,15 @@ class _Gradient(NamedTuple):
 
     def of_windows(self, function: str, dtype: DTypeLike) -> Array:
         """Run a function that computes a value for each window from x."""
-        (windows, axes), (g, x) = _windows(self.reads), self.images
-        buffers = [x, *windows, axes, shapes_of(x, g.shape, self.width, self.together)]
+        g, x = self.images
+        buffers = [x, self.axes.windows, shapes_of(x.shape, g.shape, self.width, self.together)]
         count = g.size // self.width // self.together
         return self.launch.run(self.files, function, buffers, [(g.shape, dtype)], self.known, count)[0]
 
-    def gather(self, images: list[Array], of_pairs: Callable[[Reads, Array, Array], Array], out: Array) -> None:
-        """Run ``gradient`` on these images and on ``of_pairs(reads, windows, pixels)`` for each axis."""
-        candidates, tables = [], []
-        for reads, touching in zip(self.reads, self.touching, strict=True):
-            structs = np.empty(len(touching.pixel), CANDIDATES)
-            structs["pixel"], structs["first"], structs["count"] = touching.pixel, touching.first, touching.count
-            end = np.cumsum(touching.count)
-            structs["start"] = end - touching.count
-            windows = np.arange(end[-1]) - np.repeat(structs["start"] - touching.first, touching.count)
-            candidates.append(structs)
-            table = of_pairs(reads, windows, np.repeat(touching.pixel, touching.count))
-            tables.append(table if table.size else np.zeros(1, table.dtype))
-        buffers = [*images, *candidates, *tables, shapes_of(self.images[0], out.shape, self.width, self.together)]
+    def gather(self, images: list[Array], out: Array) -> None:
+        """Run ``gradient`` on these images."""
+        shapes = shapes_of(self.images[0].shape, out.shape, self.width, self.together)
+        buffers = [*images, self.axes.candidates, shapes]
         count = out.size // self.width // self.together
         self.launch.into(self.files, "gradient", buffers, out, self.known, count)
 
@@ -176,33 +199,46 @@ def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array,
 
     The selected tap of a window is in the first row with the maximum, where it is that of the window within the row.
     """
-    reads, touching, terms = problem.reads(), problem.touching(), _terms(problem)
-    width, height = width_of(out.shape[3], g, x, out), x.shape[1]
+    terms, (axes, over_rows, groups, tap) = _terms(problem), _max_axes(problem)
+    width = width_of(out.shape[3], g, x, out)
     together = launch.gpu.together_of(min(g.size, out.size), out.shape[3], width, terms)
-    rows, columns = (int(axis.count.max()) + 2 for axis in reads)  # the taps before and after are a group
-    groups = 1 << max(4, (columns - 1).bit_length())
-    tap = np.min_scalar_type(rows * groups - 1)
     constants = (
         *short_sums(terms),
         *packs_together(together),
         f"constant constexpr uint GROUPS = {groups};",
     )
-    step = _Gradient(launch, MAX, (g, x), reads, touching, width, together, constants, {"Tap": tap})
-    if _is_cheaper_in_two(reads, height) and np.array_equal(touching[0].pixel, np.arange(height)):
-        within, outputs = _within_rows(launch, x, reads[1], terms), g.shape[2]
-        over_rows = step._replace(
-            images=(g, within), reads=(reads[0], _single(outputs)), touching=(touching[0], _itself(outputs))
-        )
+    if over_rows is not None:
+        within = _within_rows(launch, x, axes.windows, g.shape[2], terms)
+        step = _Gradient(launch, MAX, (g, within), over_rows, width, together, constants, {"Tap": tap})
         of_rows = launch.empty(within.shape)
-        over_rows.gather([g, over_rows.of_windows("selected_taps", tap)], first_groups, of_rows)
+        step.gather([g, step.of_windows("selected_taps", tap)], of_rows)
         g = of_rows
-        step = step._replace(images=(g, x), reads=(_single(height), reads[1]), touching=(_itself(height), touching[1]))
-    step.gather([g, step.of_windows("selected_taps", tap)], first_groups, out)
+    step = _Gradient(launch, MAX, (g, x), axes, width, together, constants, {"Tap": tap})
+    step.gather([g, step.of_windows("selected_taps", tap)], out)
+
+
+@cached_in_problem
+def _max_axes(problem: PoolingGradient) -> tuple[_Axes, _Axes | None, int, np.dtype[Any]]:
+    """Return the tables within windows, or over rows, then within them; groups of taps of a row, and type of a tap."""
+    reads, touching, height = problem.reads(), problem.touching(), problem.source_shape[1]
+    rows, columns = (int(axis.count.max()) + 2 for axis in reads)  # the taps before and after are a group
+    groups = 1 << max(4, (columns - 1).bit_length())
+    (y, x), over_rows = zip(reads, touching, strict=True), None
+    if _is_cheaper_in_two(reads, height) and np.array_equal(touching[0].pixel, np.arange(height)):
+        outputs = len(reads[1].first)
+        over_rows = _Axes.of([y, (_single(outputs), _itself(outputs))], first_groups)
+        y = _single(height), _itself(height)
+    return _Axes.of([y, x], first_groups), over_rows, groups, np.min_scalar_type(rows * groups - 1)
 
 
 def l2norm_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``reciprocals``, which computes those of the norms, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
     files, constants = ("windows", "pooling_l2norm"), short_sums(_terms(problem))
-    step = _Gradient(launch, files, (g, x), problem.reads(), problem.touching(), width, 1, constants, {})
-    step.gather([g, x, step.of_windows("reciprocals", np.float32)], times_reading, out)
+    step = _Gradient(launch, files, (g, x), _l2norm_axes(problem), width, 1, constants, {})
+    step.gather([g, x, step.of_windows("reciprocals", np.float32)], out)
+
+
+@cached_in_problem
+def _l2norm_axes(problem: PoolingGradient) -> _Axes:
+    return _Axes.of([*zip(problem.reads(), problem.touching(), strict=True)], times_reading)

@@ -396,7 +396,7 @@ class Function:
         lengths = lengths_of(local)
         signature.check_lengths(library.variable_bytes, lengths)
         limit = launch_seconds(seconds)
-        groups = tuple(-(-threads // size) for threads, size in zip(grid, width, strict=True))
+        groups = tuple([-(-threads // size) for threads, size in zip(grid, width, strict=True)])
         bound = [self._bind(index, argument) for index, argument in enumerate(arguments)]
         targets = [signature.parameters.get(index) for index in range(len(bound))]
         links = list[LinkRecord]()
@@ -437,16 +437,14 @@ class Function:
         if checks:
             launch.checks = pointer(checks)
         taken: list[tuple[int, int]] = []
-
-        def pages(nbytes: int) -> int:
-            taken.append((runtime.take(nbytes)[0], nbytes))
-            return taken[-1][0]
-
         try:
             for record in records[: len(bound)] if launch.check_order else ():
-                record.copy = pages(record.bytes)
+                record.copy, _ = runtime.take(record.bytes)
+                taken.append((record.copy, record.bytes))
             for index, nbytes in lengths.items():
-                locals_[index].pages, locals_[index].bytes = pages(nbytes), nbytes
+                locals_[index].pages, _ = runtime.take(nbytes)
+                locals_[index].bytes = nbytes
+                taken.append((locals_[index].pages, nbytes))
             with library.lock if launch.local_bytes or self._checks else UNLOCKED:
                 if self._checks:
                     self._checks.begin()
@@ -466,11 +464,11 @@ class Function:
             and 0 < record.written < record.bytes - record.offset and not record.written % target.nbytes
             and (not record.is_read or record.written == record.covered == threads * target.nbytes > target.nbytes)
         ]  # fmt: skip
-        unused = [
+        unused = [] if not (checks and threads and report.kind in (0, FOUND, ORDER)) else [
             unread_by(index, target, self.device.levels)
             for index, (record, target) in enumerate(zip(records, targets, strict=False))
             if target and not target.texels and not target.is_written and record.bytes and not record.is_read
-        ] * bool(checks and threads and report.kind in (0, FOUND, ORDER))
+        ]  # fmt: skip
         if report.kind or uncovered or unused or (checks and (checks.count or library.image["unset"])):
             size = math.prod(width)
             shape = f"{wanted} runs {threads} threads, {math.prod(groups)} threadgroups of {size}"
@@ -535,6 +533,10 @@ class Function:
     def _bind(self, index: int, given: Any) -> At:
         """Return the memory of an argument, and the offset in it."""
         known = self.signature.parameters.get(index)
+        if type(given) is Buffer and given.memory is not None and known and not known.members:
+            if known.is_reference:
+                self.signature.check_size(index, given.nbytes)
+            return At(given)  # it has a byte or more, and is aligned
         if isinstance(given, Record):
             return At(self.device.buffer(given.data), 0)
         if known and known.members:
@@ -543,8 +545,9 @@ class Function:
                 "anymetal.compile, with a mapping from the names of the members to arrays"
             )
         bound = self._memory(given, f"buffer({index})", known.alignment if known else 1)
-        value = given.buffer if isinstance(given, At) else given
-        self.signature.check_size(index, bound.buffer.nbytes - bound.offset, is_value=is_value(value))
+        if known and known.is_reference:
+            value = given.buffer if isinstance(given, At) else given
+            self.signature.check_size(index, bound.buffer.nbytes - bound.offset, is_value=is_value(value))
         return bound
 
     def _memory(self, given: Any, name: str, alignment: int) -> At:
@@ -559,7 +562,8 @@ class Function:
                 buffer = self.device.buffer(argument)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name} of kernel `{self.signature.name}`: {error}") from None
-        self.signature.check_offset(name, offset, alignment, buffer.nbytes)
+        if offset:
+            self.signature.check_offset(name, offset, alignment, buffer.nbytes)
         return bound if buffer is argument else At(buffer, offset, is_undefined)
 
     def __str__(self) -> str:

@@ -494,7 +494,7 @@ def device_index(index: Any, known: int) -> int:
 
 def bytes_of(argument: Any) -> NDArray[np.uint8] | int:
     """Return the bytes of an object with the buffer protocol, or the length that an integer is."""
-    if isinstance(argument, np.ndarray) and argument.flags.c_contiguous and argument.size and _is_extension(argument):
+    if isinstance(argument, np.ndarray) and argument.dtype.kind == "V" and _is_extension(argument):
         argument = argument.reshape(-1).view(np.uint8)
     try:
         view = memoryview(argument)
@@ -513,8 +513,8 @@ def bytes_of(argument: Any) -> NDArray[np.uint8] | int:
 
 
 def _is_extension(array: NDArray[Any]) -> bool:
-    """Return whether an array has a dtype of ml_dtypes, of which the buffer protocol has no format."""
-    return array.dtype.kind == "V" and array.dtype.fields is None
+    """Return whether an array may be viewed as bytes, and has a dtype of ml_dtypes: their buffers have no format."""
+    return array.dtype.fields is None and array.flags.c_contiguous and array.size > 0
 
 
 def find_kernel(name: Any, known: Mapping[str, Any]) -> Any:
