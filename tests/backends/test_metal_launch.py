@@ -31,7 +31,7 @@ IMAGE, WEIGHTS = np.ones((1, 8, 8, 4), np.float32), np.ones((4, 3, 3, 4), np.flo
 
 @pytest.mark.skipif(get_backend("metal:clang").unavailable() is not None, reason="there is no clang")
 @pytest.mark.parametrize(
-    "method, arguments",
+    ("method", "arguments"),
     [
         (mpsref.PoolingAverage(3).forward, [IMAGE]),
         (mpsref.PoolingAverage(3).gradient, [IMAGE, IMAGE.shape]),
