@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import pytest
 from hypothesis import settings
@@ -30,6 +30,12 @@ AVAILABLE = [
 def pytest_configure(config: pytest.Config) -> None:
     """See :func:`tests.examples`."""
     tests.SLOW[0] = config.option.markexpr != "not slow"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples of docstrings in packages alone, not in tests."""
+    return [one for one in (yield) if type(one) is pytest.Module]
 
 
 @pytest.fixture(scope="session", autouse=True)

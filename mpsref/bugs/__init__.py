@@ -4,9 +4,9 @@ Each defect is implemented again from its published mechanism, on top of the ref
 with its default settings on every one. :data:`FINDINGS` are defects of released frameworks with a script for each.
 
 >>> from mpsref.bugs import BUGS, run
->>> found = run(next(bug for bug in BUGS if bug.issue == "huggingface/candle#2337"))
+>>> found = run(next(bug for bug in BUGS if bug.issue == "huggingface/candle#3727"))
 >>> found.detected, found.case.split(":")[0]
-(True, 'ConvolutionTranspose.gradient_data')
+(True, 'SoftMax.forward')
 """
 
 from __future__ import annotations

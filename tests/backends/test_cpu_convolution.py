@@ -354,30 +354,6 @@ layer(Convolution(5, groups=64), (6, 160, 160, 64), 64)
     assert max(shares) < 1.1, shares
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_a_forked_child_computes_the_same() -> None:
-    printed = script(
-        "import warnings; warnings.simplefilter('ignore')\n"
-        + SETUP
-        + """
-import os
-conv = Convolution(3)
-x = np.random.default_rng(0).standard_normal((4, 60, 60, 16)).astype(np.float32)
-w = np.ones((32, 3, 3, 16), np.float32)
-def bits():
-    y = conv.forward(x, w, backend=backend)
-    dx = conv.gradient_data(y, w, x.shape, backend=backend)
-    return [a.tobytes() for a in (y, dx, *conv.gradient_weights(y, x, backend=backend))]
-parent = bits()
-child = os.fork()
-if child == 0:
-    os._exit(0 if bits() == parent else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), bits() == parent)
-"""
-    )
-    assert printed == "0 True\n"
-
-
 def test_the_backend_has_all_operations() -> None:
     for spec in (C, T, F):
         for method in METHODS:

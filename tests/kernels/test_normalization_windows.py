@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpsref import LocalContrastNormalization, SpatialNormalization
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from tests import examples
+from tests import examples, few
 from tests.kernels import oracle_normalization as oracle
 from tests.kernels.oracle_normalization import noise
 
@@ -149,7 +149,7 @@ def test_forward_is_the_brute_force(call: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", list(ORACLES))
-@pytest.mark.parametrize("kernel", [(9, 4), (40, 40), (10**9, 3)], ids=str)
+@pytest.mark.parametrize("kernel", few([((9, 4),), ((10**9, 3),), ((40, 40),)], 2), ids=str)
 def test_windows_larger_than_the_image(backend: str, kind: Any, kernel: tuple[int, int]) -> None:
     """What lies far outside is 0, and costs nothing; the divisor counts it."""
     x, g = noise((1, 3, 4, 2)), noise((1, 5, 4, 2), 1)

@@ -531,7 +531,7 @@ def test_a_check_leaves_nothing_behind_and_says_how_far_it_is(tmp_path, monkeypa
     monkeypatch.setenv("MPSREF_KNOWN", str(tmp_path / "known"))
     (tmp_path / "here").mkdir()
     code = "from mpsref import cli; cli.EACH = 0.0; cli.main()"
-    words = ["check", "-k", "SoftMax.forward", "-b", "cpu", "--cases", "2", "-j", "1"]
+    words = ["check", "-k", "SoftMax.forward", "-b", "reference", "--cases", "2", "-j", "1"]
     done = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path / "here", timeout=120,
         env={**os.environ, "COLUMNS": "100", "PYTHONPATH": python_path()},

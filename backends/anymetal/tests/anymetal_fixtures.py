@@ -26,6 +26,8 @@ from anymetal.frontend import toolchain
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+gc.set_threshold(20_000, 20, 50)  # by default, collections take an eighth of the time: modules and tests stay
+
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
@@ -36,10 +38,9 @@ def interruptible() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def rare_collections() -> None:
-    """Collect garbage rarely, none of it among modules and tests: by default this takes an eighth of the time."""
+    """Collect no garbage among modules and tests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture
