@@ -41,15 +41,6 @@ def _negative_at_0(x: Array) -> Array:
 def relu(tensor: Tensor, *, backend: BackendLike = None) -> Array:
     """Replace negative numbers by 0.
 
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> relu(np.float32([-2, 0, 3])).tolist()
@@ -66,10 +57,6 @@ def relu_gradient(incoming_gradient: Tensor, source: Tensor, *, backend: Backend
     ----------
     incoming_gradient, source : array_like
         Gradient of the result, and the tensor of the forward pass.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -91,14 +78,8 @@ def leaky_relu(tensor: Tensor, alpha: float, *, backend: BackendLike = None) -> 
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
     alpha : float
         A number, or a tensor with one element.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -125,10 +106,6 @@ def leaky_relu_gradient(
     alpha : float
         A number, or a tensor with one element.
 
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> leaky_relu_gradient(np.float32([1, 2, 4]), np.float32([-2, 0, 3]), 0.5).tolist()
@@ -141,15 +118,6 @@ def leaky_relu_gradient(
 @function("sigmoidWithTensor:name:", "11.0", HEADER, "tensor")
 def sigmoid(tensor: Tensor, *, backend: BackendLike = None) -> Array:
     """Compute the logistic function of each element.
-
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -168,10 +136,6 @@ def sigmoid_gradient(incoming_gradient: Tensor, source: Tensor, *, backend: Back
     incoming_gradient, source : array_like
         Gradient of the result, and the tensor of the forward pass.
 
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> sigmoid_gradient(np.float32([1, 2]), np.float32([0, 0])).tolist()
@@ -183,17 +147,6 @@ def sigmoid_gradient(incoming_gradient: Tensor, source: Tensor, *, backend: Back
 @function("softMaxWithTensor:axis:name:", "11.0", HEADER, "tensor")
 def softmax(tensor: Tensor, axis: int, *, backend: BackendLike = None) -> Array:
     """Compute softmax along an axis.
-
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axis : int
-        The axis; a negative one counts from the end.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -215,10 +168,6 @@ def softmax_gradient(incoming_gradient: Tensor, source: Tensor, axis: int, *, ba
         Gradient of the result, and the tensor of the forward pass.
     axis : int
         The axis of the forward pass.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------

@@ -54,15 +54,6 @@ def _pair(operation: str) -> tuple[str, str, str, str, str]:
 def addition(primary: Tensor, secondary: Tensor, *, backend: BackendLike = None) -> Array:
     """Add two tensors.
 
-    Parameters
-    ----------
-    primary, secondary : array_like
-        Tensors whose shapes broadcast.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> addition(np.float32([[1], [2]]), np.float32([10, 20])).tolist()
@@ -74,15 +65,6 @@ def addition(primary: Tensor, secondary: Tensor, *, backend: BackendLike = None)
 @function(*_pair("subtraction"))
 def subtraction(primary: Tensor, secondary: Tensor, *, backend: BackendLike = None) -> Array:
     """Subtract the secondary tensor from the primary one.
-
-    Parameters
-    ----------
-    primary, secondary : array_like
-        Tensors whose shapes broadcast.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -96,15 +78,6 @@ def subtraction(primary: Tensor, secondary: Tensor, *, backend: BackendLike = No
 def multiplication(primary: Tensor, secondary: Tensor, *, backend: BackendLike = None) -> Array:
     """Multiply two tensors, element by element.
 
-    Parameters
-    ----------
-    primary, secondary : array_like
-        Tensors whose shapes broadcast.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> multiplication(np.float32([1, 2]), np.float32([10, 20])).tolist()
@@ -117,15 +90,6 @@ def multiplication(primary: Tensor, secondary: Tensor, *, backend: BackendLike =
 def division(primary: Tensor, secondary: Tensor, *, backend: BackendLike = None) -> Array:
     """Divide the primary tensor by the secondary one, element by element.
 
-    Parameters
-    ----------
-    primary, secondary : array_like
-        Tensors whose shapes broadcast.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> division(np.float32([1, 2]), np.float32([4, 8])).tolist()
@@ -137,15 +101,6 @@ def division(primary: Tensor, secondary: Tensor, *, backend: BackendLike = None)
 @function("squareRootWithTensor:name:", "11.0", ARITHMETIC, "tensor")
 def square_root(tensor: Tensor, *, backend: BackendLike = None) -> Array:
     """Take the square root of each element.
-
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -177,17 +132,6 @@ def _over(operation: str) -> tuple[str, str, str, str]:
 def reduction_sum(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -> Array:
     """Sum over axes, which keep length 1.
 
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> reduction_sum(np.float32([[1, 2], [3, 4]]), [0]).tolist()
@@ -199,17 +143,6 @@ def reduction_sum(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) ->
 @function(*_over("reductionMaximum"))
 def reduction_maximum(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -> Array:
     """Take the largest number over axes, which keep length 1; NaN is skipped.
-
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -223,17 +156,6 @@ def reduction_maximum(tensor: Tensor, axes: Axes, *, backend: BackendLike = None
 def reduction_minimum(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -> Array:
     """Take the smallest number over axes, which keep length 1; NaN is skipped.
 
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> reduction_minimum(np.float32([[1, 2], [3, np.nan]]), [1]).tolist()
@@ -246,17 +168,6 @@ def reduction_minimum(tensor: Tensor, axes: Axes, *, backend: BackendLike = None
 def reduction_maximum_propagate_nan(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -> Array:
     """Take the maximum over axes, which keep length 1; NaN if there is one.
 
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> reduction_maximum_propagate_nan(np.float32([[1, 2], [3, np.nan]]), [1]).tolist()
@@ -268,17 +179,6 @@ def reduction_maximum_propagate_nan(tensor: Tensor, axes: Axes, *, backend: Back
 @function(*_over("reductionMinimumPropagateNaN"))
 def reduction_minimum_propagate_nan(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -> Array:
     """Take the minimum over axes, which keep length 1; NaN if there is one.
-
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -296,13 +196,6 @@ def _index(operation: Reduction, tensor: Array, axis: int, backend: BackendLike)
 def reduction_arg_maximum(tensor: Tensor, axis: int, *, backend: BackendLike = None) -> Array:
     """Return the index of the largest number along an axis, which keeps length 1: the lowest one of equal numbers.
 
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axis : int
-        The axis; a negative one counts from the end.
-
     Returns
     -------
     ndarray of int32
@@ -318,13 +211,6 @@ def reduction_arg_maximum(tensor: Tensor, axis: int, *, backend: BackendLike = N
 @function("reductionArgMinimumWithTensor:axis:name:", "12.0", REDUCTION, "tensor")
 def reduction_arg_minimum(tensor: Tensor, axis: int, *, backend: BackendLike = None) -> Array:
     """Return the index of the smallest number along an axis, which keeps length 1: the lowest one of equal numbers.
-
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axis : int
-        The axis; a negative one counts from the end.
 
     Returns
     -------
@@ -374,14 +260,8 @@ def reshape(tensor: Tensor, shape: Shape, *, backend: BackendLike = None) -> Arr
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
     shape : tuple of int
         The new shape; one length may be -1, it follows from the other ones.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -405,14 +285,8 @@ def transpose(tensor: Tensor, dimension: int, with_dimension: int, *, backend: B
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
     dimension, with_dimension : int
         The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -432,14 +306,8 @@ def broadcast(tensor: Tensor, shape: Shape, *, backend: BackendLike = None) -> A
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
     shape : tuple of int
         The new shape.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------

@@ -175,17 +175,6 @@ def convolution_2d_data_gradient(
 ) -> Array:
     """Compute the gradient of a convolution for its source.
 
-    Parameters
-    ----------
-    incoming_gradient : array_like, in the data layout
-        Gradient of the result.
-    weights : array_like, in the weights layout
-        Those of the forward pass.
-    output_shape : tuple of int
-        Shape of the source, in the data layout.
-    descriptor : Convolution2DOpDescriptor
-        That of the forward pass.
-
     Returns
     -------
     ndarray, in the data layout
@@ -223,15 +212,9 @@ def convolution_2d_weights_gradient(
 
     Parameters
     ----------
-    incoming_gradient : array_like, in the data layout
-        Gradient of the result.
-    source : array_like, in the data layout
-        Images of the forward pass.
     output_shape : tuple of int
         Shape of the weights, in the weights layout. Apple's header calls it the "shape of forward source", wrongly:
         public code passes the weights' [obs mpsgraph-weights-shape].
-    descriptor : Convolution2DOpDescriptor
-        That of the forward pass.
 
     Returns
     -------
@@ -318,17 +301,6 @@ def convolution_transpose_2d_data_gradient(
 ) -> Array:
     """Compute the gradient of a transposed convolution for its source: a convolution.
 
-    Parameters
-    ----------
-    incoming_gradient : array_like, in the data layout
-        Gradient of the result.
-    weights : array_like, in the weights layout
-        Those of the forward pass.
-    output_shape : tuple of int
-        Shape of the source, in the data layout.
-    descriptor : Convolution2DOpDescriptor
-        That of the forward pass.
-
     Returns
     -------
     ndarray, in the data layout
@@ -367,14 +339,8 @@ def convolution_transpose_2d_weights_gradient(
 
     Parameters
     ----------
-    incoming_gradient : array_like, in the data layout
-        Gradient of the result.
-    source : array_like, in the data layout
-        Images of the forward pass.
     output_shape : tuple of int
         Shape of the weights, in the weights layout.
-    descriptor : Convolution2DOpDescriptor
-        That of the forward pass.
 
     Returns
     -------
@@ -452,12 +418,6 @@ def depthwise_convolution_2d_data_gradient(
 
     Parameters
     ----------
-    incoming_gradient : array_like, in the data layout
-        Gradient of the result.
-    weights : array_like, in the weights layout
-        Those of the forward pass.
-    output_shape : tuple of int
-        Shape of the source, in the data layout.
     descriptor : DepthwiseConvolution2DOpDescriptor
         That of the forward pass.
 
@@ -498,10 +458,6 @@ def depthwise_convolution_2d_weights_gradient(
 
     Parameters
     ----------
-    incoming_gradient : array_like, in the data layout
-        Gradient of the result.
-    source : array_like, in the data layout
-        Images of the forward pass.
     output_shape : tuple of int
         Shape of the weights, in the weights layout.
     descriptor : DepthwiseConvolution2DOpDescriptor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -72,7 +72,8 @@ def function(
             result = body(*bound.args, **bound.kwargs)
             return _given_back(result, arrays[first].dtype if first else None)  # type: ignore[no-any-return]
 
-        call.__doc__ = _documented(body.__doc__ or "", f"``{selector}`` in ``{header}``, macOS {since} [{tag}].")
+        source = f"``{selector}`` in ``{header}``, macOS {since} [{tag}]."
+        call.__doc__ = _documented(body.__doc__ or "", source, signature.parameters)
         FUNCTIONS[name] = Function(call, selector, since, header, tensors)
         return call
 
@@ -88,12 +89,41 @@ def _given_back(result: Any, dtype: Any) -> Any:
         return np.array(result, dtype, order="C", copy=None)
 
 
-def _documented(text: str, source: str) -> str:
-    """Put the source of a function in front of the first section of its documentation."""
-    text = inspect.cleandoc(text)
-    first = re.search(r"^(Parameters|Returns|Raises|Examples)\n-+$", text, re.MULTILINE)
-    at = first.start() if first else len(text)
-    return f"{text[:at].rstrip()}\n\nSource: {source}\n\n{text[at:]}"
+DESCRIBED = {
+    "tensor : array_like": "A tensor of any rank.",
+    "axes : int or sequence of int": "The axes; negative ones count from the end.",
+    "incoming_gradient : array_like, in the data layout": "Gradient of the result.",
+    "center_result, align_corners : bool": "Where results are sampled.",
+    "layout : TensorNamedDataLayout, or its name or value": "NHWC, NCHW, HWC, CHW or HW.",
+    "primary, secondary : array_like": "Tensors whose shapes broadcast.",
+    "output_shape : tuple of int": "Shape of the source, in the data layout.",
+    "descriptor : Convolution2DOpDescriptor": "That of the forward pass.",
+    "scale_offset : sequence of float, optional": "``[scaleY, scaleX, offsetY, offsetX]``, in place of the two flags.",
+    "axis : int": "The axis; a negative one counts from the end.",
+    "weights : array_like, in the weights layout": "Those of the forward pass.",
+    "source : array_like, in the data layout": "Images of the forward pass.",
+    "images : array_like, in the layout": "Images.",
+    "size : pair of int": "Height and width of the result.",
+    "gradient : array_like, in the layout": "Gradient of the result.",
+    "input : array_like, in the layout": "The images of the forward pass, of which only the shape counts.",
+    "nearest_rounding_mode : ResizeNearestRoundingMode, or its name or value": "How positions are rounded.",
+}
+"""Documentation of parameters that several functions have; a function documents only what is not as here."""
+
+
+def _documented(text: str, source: str, parameters: Iterable[str]) -> str:
+    """Complete the documentation of a function: the source, the parameters that are as in others, and the result."""
+    head, *found = re.split(r"\n\n(?=[A-Z]\w+\n-+\n)", inspect.cleandoc(text))
+    sections = {"Parameters": "", "Returns": "ndarray"} | {
+        name: body for name, _, body in (one.split("\n", 2) for one in found)
+    }
+    own = re.split(r"\n(?=\S)", sections["Parameters"]) if sections["Parameters"] else []
+    shared = [f"{entry}\n    {described}" for entry, described in DESCRIBED.items()]
+    names = ((entry, re.split(" :|\n", entry)[0].split(", ")) for entry in (*shared, *own))
+    entry_of = {name: entry for entry, several in names for name in several}  # own ones last
+    sections["Parameters"] = "\n".join(dict.fromkeys(entry_of[name] for name in parameters if name in entry_of))
+    made = [f"{name}\n{'-' * len(name)}\n{body}" for name, body in sections.items() if body]
+    return "\n\n".join([head, f"Source: {source}", *made])
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------

@@ -64,17 +64,6 @@ def _checked(name: str, parameter: Array | None, tensor: Array) -> None:
 def mean_of_tensor(tensor: Tensor, axes: Axes, *, backend: BackendLike = None) -> Array:
     """Take the mean over axes, which keep length 1.
 
-    Parameters
-    ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
-
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> import numpy as np
@@ -93,16 +82,8 @@ def variance_of_tensor(tensor: Tensor, axes: Axes, mean: Tensor | None = None, *
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
-    axes : int or sequence of int
-        The axes; negative ones count from the end.
     mean : array_like, optional
         The mean over the axes; default: it is computed.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -138,18 +119,12 @@ def normalization(
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
     mean, variance : array_like
         Statistics, of length 1 on the axes over which they were taken; the variance is not negative.
     gamma, beta : array_like, optional
         Scale and shift, which broadcast to the tensor; default: 1 and 0.
     epsilon : float, optional
         At least 0, added to the variance.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
@@ -275,10 +250,6 @@ def normalization_gradient(
         tensors.
     reduction_axes : int or sequence of int
         The axes of those gradients. The axes of the sums are those on which ``mean`` has length 1.
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------

@@ -249,8 +249,6 @@ def max_pooling_2d_gradient_from_indices(
         Gradient of the result.
     indices : array_like of int32, in the data layout
         The second result of :func:`max_pooling_2d_return_indices`. A number of no pixel of its window has no effect.
-    output_shape : tuple of int
-        Shape of the source, in the data layout.
     descriptor : Pooling2DOpDescriptor
         That of the forward pass, with its ``return_indices_mode``, which must number all axes of the window.
 

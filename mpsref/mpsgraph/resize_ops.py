@@ -114,16 +114,8 @@ def resize(
 
     Parameters
     ----------
-    images : array_like, in the layout
-        Images.
-    size : pair of int
-        Height and width of the result.
     mode : ResizeMode, or its name or value
         NEAREST or BILINEAR.
-    center_result, align_corners : bool
-        Where results are sampled.
-    layout : TensorNamedDataLayout, or its name or value
-        NHWC, NCHW, HWC, CHW or HW.
 
     Returns
     -------
@@ -170,16 +162,8 @@ def resize_gradient(
 
     Parameters
     ----------
-    gradient : array_like, in the layout
-        Gradient of the result.
-    input : array_like, in the layout
-        The images of the forward pass, of which only the shape counts.
     mode : ResizeMode, or its name or value
         NEAREST or BILINEAR.
-    center_result, align_corners : bool
-        Where results are sampled.
-    layout : TensorNamedDataLayout, or its name or value
-        NHWC, NCHW, HWC, CHW or HW.
 
     Returns
     -------
@@ -224,21 +208,6 @@ def resize_nearest(
 ) -> Array:
     """Resize images to the nearest pixels.
 
-    Parameters
-    ----------
-    images : array_like, in the layout
-        Images.
-    size : pair of int
-        Height and width of the result.
-    nearest_rounding_mode : ResizeNearestRoundingMode, or its name or value
-        How positions are rounded.
-    center_result, align_corners : bool
-        Where results are sampled.
-    layout : TensorNamedDataLayout, or its name or value
-        NHWC, NCHW, HWC, CHW or HW.
-    scale_offset : sequence of float, optional
-        ``[scaleY, scaleX, offsetY, offsetX]``, in place of the two flags.
-
     Returns
     -------
     ndarray, in the layout
@@ -277,21 +246,6 @@ def resize_nearest_gradient(
 ) -> Array:
     """Compute the gradient of :func:`resize_nearest`: its adjoint.
 
-    Parameters
-    ----------
-    gradient : array_like, in the layout
-        Gradient of the result.
-    input : array_like, in the layout
-        The images of the forward pass, of which only the shape counts.
-    nearest_rounding_mode : ResizeNearestRoundingMode, or its name or value
-        How positions are rounded.
-    center_result, align_corners : bool
-        Where results are sampled.
-    layout : TensorNamedDataLayout, or its name or value
-        NHWC, NCHW, HWC, CHW or HW.
-    scale_offset : sequence of float, optional
-        ``[scaleY, scaleX, offsetY, offsetX]``, in place of the two flags.
-
     Returns
     -------
     ndarray, in the layout
@@ -321,19 +275,6 @@ def resize_bilinear(
     backend: BackendLike = None,
 ) -> Array:
     """Resize images with bilinear interpolation.
-
-    Parameters
-    ----------
-    images : array_like, in the layout
-        Images.
-    size : pair of int
-        Height and width of the result.
-    center_result, align_corners : bool
-        Where results are sampled.
-    layout : TensorNamedDataLayout, or its name or value
-        NHWC, NCHW, HWC, CHW or HW.
-    scale_offset : sequence of float, optional
-        ``[scaleY, scaleX, offsetY, offsetX]``, in place of the two flags.
 
     Returns
     -------
@@ -370,19 +311,6 @@ def resize_bilinear_gradient(
     backend: BackendLike = None,
 ) -> Array:
     """Compute the gradient of :func:`resize_bilinear`: its adjoint.
-
-    Parameters
-    ----------
-    gradient : array_like, in the layout
-        Gradient of the result.
-    input : array_like, in the layout
-        The images of the forward pass, of which only the shape counts.
-    center_result, align_corners : bool
-        Where results are sampled.
-    layout : TensorNamedDataLayout, or its name or value
-        NHWC, NCHW, HWC, CHW or HW.
-    scale_offset : sequence of float, optional
-        ``[scaleY, scaleX, offsetY, offsetX]``, in place of the two flags.
 
     Returns
     -------

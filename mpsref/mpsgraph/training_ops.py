@@ -293,16 +293,10 @@ def dropout(tensor: Tensor, rate: float, *, seed: int = 0, backend: BackendLike 
 
     Parameters
     ----------
-    tensor : array_like
-        A tensor of any rank.
     rate : float
         The probability of 0, in (0, 1).
     seed : int, optional
         In [0, 2**64).
-
-    Returns
-    -------
-    ndarray
 
     Examples
     --------
