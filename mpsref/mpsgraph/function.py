@@ -32,6 +32,10 @@ class Function(NamedTuple):
     header: str
     tensors: tuple[str, ...]
     """The parameters that are tensors of floating point numbers, of one type."""
+    bind: Callable[..., inspect.BoundArguments]
+    """Returns the arguments of a call by name; ``TypeError`` for illegal ones."""
+    run: Callable[[inspect.BoundArguments], Any]
+    """Runs such a call."""
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -50,12 +54,13 @@ def function(
     def declare(body: Callable[P, R]) -> Callable[P, R]:
         name, signature = body.__name__, inspect.signature(body)
 
-        @functools.wraps(body)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        def bind(*args: Any, **kwargs: Any) -> inspect.BoundArguments:
             if unknown := kwargs.keys() - signature.parameters.keys():
                 meant = near(min(unknown), signature.parameters)
                 raise TypeError(f"{name} has no parameter {min(unknown)!r}{meant}; it has {name}{signature}")
-            bound = signature.bind(*args, **kwargs)
+            return signature.bind(*args, **kwargs)
+
+        def run(bound: inspect.BoundArguments) -> R:
             given = {key: bound.arguments[key] for key in tensors if bound.arguments.get(key) is not None}
             arrays = {key: native(on_host(as_float(key, value)), key) for key, value in given.items()}
             first = next(iter(arrays), "")
@@ -72,9 +77,13 @@ def function(
             result = body(*bound.args, **bound.kwargs)
             return _given_back(result, arrays[first].dtype if first else None)  # type: ignore[no-any-return]
 
+        @functools.wraps(body)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return run(bind(*args, **kwargs))
+
         source = f"``{selector}`` in ``{header}``, macOS {since} [{tag}]."
         call.__doc__ = _documented(body.__doc__ or "", source, signature.parameters)
-        FUNCTIONS[name] = Function(call, selector, since, header, tensors)
+        FUNCTIONS[name] = Function(call, selector, since, header, tensors, bind, run)
         return call
 
     return declare

@@ -10,7 +10,6 @@ Source: ``MPSGraph.h``, ``MPSGraphMemoryOps.h``, ``MPSGraphAutomaticDifferentiat
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -284,20 +283,15 @@ class Graph:
         """Add a call of a function, whose results have the shapes and types of those for tensors without values."""
         if "backend" in kwargs:
             raise TypeError(f"backend is given to {name}; a graph is given it in run")
-        legal = {
-            key: np.full(one.shape, LEGAL).astype(one.dtype) if isinstance(one, GraphTensor) else one
-            for key, one in (*enumerate(args), *kwargs.items())
-        }
-        for key, value in (*enumerate(args), *kwargs.items()):
+        bound = FUNCTIONS[name].bind(*args, **kwargs, backend=SHAPES)
+        bound.apply_defaults()
+        given = {key: value for key, value in bound.arguments.items() if key != "backend"}
+        for key, value in given.items():
             if isinstance(value, GraphTensor):
                 self._own(f"{name}: {key}", value)
-        results = FUNCTIONS[name].call(
-            *(legal[k] for k in range(len(args))), **{key: legal[key] for key in kwargs}, backend=SHAPES
-        )
-        bound = inspect.signature(FUNCTIONS[name].call).bind(*args, **kwargs)
-        bound.apply_defaults()
-        del bound.arguments["backend"]
-        operation = self._add(GraphOperation(self, name, bound.arguments))
+                bound.arguments[key] = np.full(value.shape, LEGAL).astype(value.dtype)
+        results = FUNCTIONS[name].run(bound)
+        operation = self._add(GraphOperation(self, name, given))
         several = results if isinstance(results, tuple) else (results,)
         operation.results += [GraphTensor(operation, one.shape, one.dtype) for one in several]
         return tuple(operation.results) if isinstance(results, tuple) else operation.results[0]

@@ -267,7 +267,7 @@ def test_errors_come_when_the_graph_is_built() -> None:
         _ = graph.convolution2D
     with pytest.raises(TypeError, match="backend is given to relu; a graph is given it in run"):
         graph.relu(x, backend="cpu")
-    with pytest.raises(TypeError, match=r"relu: 0 is <placeholder.*; it must be a tensor of this graph"):
+    with pytest.raises(TypeError, match=r"relu: tensor is <placeholder.*; it must be a tensor of this graph"):
         graph.relu(other.placeholder((1,)))
     with pytest.raises(ValueError, match=r"shape\[0\] is -1; it must be an integer >= 0"):
         graph.placeholder((-1, 2))
