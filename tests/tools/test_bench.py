@@ -39,6 +39,13 @@ LAYER = Layer(
 )
 
 
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waits, and few calls: what is measured counts here, not how well."""
+    for name in ("PAUSE_SECONDS", "WAKE_SECONDS", "ROUND_SECONDS"):
+        monkeypatch.setattr(timing, name, 0.0)
+
+
 class Stub:
     """The reference plays PyTorch, wrong by ``error``."""
 
