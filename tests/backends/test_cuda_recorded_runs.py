@@ -242,6 +242,7 @@ def the_batch_of_the_recorded_run(monkeypatch):
         self.first = given
 
     monkeypatch.setattr(Recording, "__init__", init)
+
     def repeat(self, device, given):  # problems of earlier tests have recordings without `first`
         return before[1](self, device, getattr(self, "first", given))
 
