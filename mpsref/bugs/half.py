@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.bug import Bug
-from mpsref.conformance.mutants import computed, correct_results
+from mpsref.conformance.mutants import correct_results, in_half
 from mpsref.kernels import LogSoftMax, PoolingL2Norm, PoolingMax, SoftMax
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
 from mpsref.operations import Operation, Problem
-from mpsref.registry import Implementation
-
-
-def _in_half(formula: Callable[..., Array]) -> Implementation:
-    """Return the implementation that stores ``formula(problem, *inputs)`` for images in float16, else what is right."""
-
-    def run(problem: Problem, *inputs: Array, out: Any) -> None:
-        computed(formula if inputs[0].dtype == np.float16 else correct_results)(problem, *inputs, out=out)
-
-    return run
 
 
 def _sum(values: Array, axis: int) -> Array:
@@ -66,28 +53,28 @@ BUGS = (
         Operation(SoftMax, "forward"),
         "The exponentials are added in float16, where a sum of ones stays at 2,048.",
         "CPU, 2026-07",
-        _in_half(_softmax),
+        in_half(_softmax),
     ),
     Bug(
         "jax-ml/jax#40409",
         Operation(LogSoftMax, "gradient"),
         "The sum of a float16 gradient is infinite, and its product with a probability of 0 is NaN.",
         "2026-09",
-        _in_half(_log_softmax_gradient),
+        in_half(_log_softmax_gradient),
     ),
     Bug(
         "jax-ml/jax#39899",
         Operation(PoolingL2Norm, "forward"),
         "A sum of squares is rounded to float16 before its root is taken.",
         "2026-08",
-        _in_half(_norm),
+        in_half(_norm),
     ),
     Bug(
         "jax-ml/jax#38885",
         Operation(PoolingMax, "gradient"),
         "Equal maxima, which share the gradient, are counted in float16.",
         "2026-07; tinygrad/tinygrad#12296 is the same",
-        _in_half(_shared),
+        in_half(_shared),
         rules=("ties shared", "NaN is the extremum"),
     ),
 )

@@ -74,9 +74,8 @@ class Comparison(NamedTuple):
 
 
 def _worst(error: Array, limit: Array) -> float:
-    return float(
-        np.divide(error, limit, out=np.zeros_like(error), where=(limit > 0) & np.isfinite(limit)).max(initial=0.0)
-    )
+    counts = (error > 0) & (limit > 0) & np.isfinite(limit)
+    return float(np.divide(error[counts], limit[counts]).max(initial=0.0))
 
 
 def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = False) -> Comparison:

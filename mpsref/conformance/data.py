@@ -94,8 +94,9 @@ def _normal(size: int, dtype: str, generator: np.random.Generator) -> Array:
     """Return normal values of magnitude 2**-20 and more, computed in float64, in parts that stay in the cache."""
     made = np.empty(size, dtype)
     for start in range(0, size, PART):
-        part = made[start : start + PART]
-        part[...] = _away_from_zero(generator.standard_normal(part.size), 2.0**-20)
+        part = generator.standard_normal(min(PART, size - start))
+        part[np.abs(part) < 2.0**-20] = 2.0**-20
+        made[start : start + PART] = part
     return made
 
 

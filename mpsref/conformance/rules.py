@@ -763,6 +763,11 @@ def current(operation: OperationKey) -> tuple[str, ...]:
     return concerning(_current.get(), operation)
 
 
+def not_widening() -> tuple[str, ...]:
+    """Return the rules that are applied now and leave bounds those of a number of terms."""
+    return tuple(name for name in _current.get() if RULES[name].extra is None)
+
+
 def left_out(name: str, operation: OperationKey) -> bool:
     """Return whether a property does not hold, or a family is not tested, under the rules that are applied now."""
     return any(name in RULES[rule].without for rule in current(operation))

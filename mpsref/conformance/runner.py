@@ -123,11 +123,11 @@ def _on_integers(case: Case, least: int) -> Case | None:
     Of few terms these are larger integers, which differ from their neighbours.
     """
     most = -1.0
-    with rules.applied(()):  # which widen bounds that are no longer those of a number of terms
+    with rules.applied(rules.not_widening()):
         each = expected(case)
     for _, terms in each:
         sums = np.asarray(terms.exact) & (np.asarray(terms.limit) > 0)
-        most = max(most, float(np.max(np.where(sums, terms.roundings, -1.0), initial=-1.0)))
+        most = max(most, float(np.max(np.broadcast_to(terms.roundings, sums.shape), where=sums, initial=-1.0)))
     family: DataFamily = "exact" if most <= FEW else "small"
     return (
         None if most < max(least, 0) or case.family in (family, "nonfinite", "small") else replace(case, family=family)

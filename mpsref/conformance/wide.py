@@ -15,7 +15,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case, operation_named
-from mpsref.conformance.mutants import Mutant, computed, correct, of_input, of_result, of_results, zeroed
+from mpsref.conformance.mutants import Mutant, computed, correct, in_half, of_input, of_result, of_results, zeroed
 from mpsref.kernels.convolution import ConvolutionForward
 from mpsref.kernels.optimizers import OptimizerStep
 from mpsref.kernels.upsampling import UpsamplingForward
@@ -51,6 +51,11 @@ POINTWISE = (MANY, *LONG, *CHANNELS, FULL)
 def _with(fields: str, *shapes: str) -> tuple[str, ...]:
     """Return the fields of a kernel for each shape, which may be followed by a family of data."""
     return tuple(f"{shape},{fields}" for shape in shapes)
+
+
+def _in_half(fields: str, length: int = 2053) -> tuple[str, ...]:
+    """Return the fields of a kernel for long images in float16, in which positions beyond 2,048 are not integers."""
+    return tuple(f"{shape},{fields},float16" for shape in (f"n1h{length}w1c2", f"n1h1w{length}c2"))
 
 
 def _lengths(shape: str) -> list[int]:
@@ -89,6 +94,7 @@ _POOLED = (
     *("n32770h1w1c2,k1x1", "n1h32770w1c1,k3x1,s4096x1", "n1h1w32770c1,k1x3,s1x4096", "n1h2w1c32770,k2x1"),
     *("n1h4w5c104,k3x3", "n1h3w4c208,k3x3,hard", "n1h1w6c440,k1x3", "n1h4w2c512,k2x2,s2x2,hard", "n1h2w3c777,k2x2"),
     *(f"{FULL},k3x3", *_ONE_ROW),
+    *_in_half("k2x2,s57x57"),
 )
 """Windows: of nine taps; few of a large plane; of 529 taps; long axes with few windows; channels; one row."""
 
@@ -115,6 +121,7 @@ _WEIGHTED = (
         "n1h1w3c40,k1x1,co777",
     ),
     *(f"{FULL},k3x3,co8", *(f"{fields},co4" for fields in _ONE_ROW), "n2h1w9c6,k1x3,groups2,co4"),
+    *_in_half("k2x2,co1"),
 )
 """Convolutions of such images; long axes and numbers of channels of the source, then of the result."""
 
@@ -197,6 +204,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "Pad": (
         *(f"{MANY},before1x2x0,after2x1x1", *map(_padded, LONG)),
         *_with("before1x2x0,after2x1x1", *CHANNELS, FULL),
+        *_in_half("before1x1x0,after0x0x0"),
     ),
     "PoolingAverage": _POOLED,
     "PoolingL2Norm": _POOLED,
@@ -213,6 +221,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "GraphPoolingMax": (
         *(f"{MANY},k2x3", f"{TALL},k3x2,s10x40,o1x1", "n1h40w37c3,k17x19,s4x3,o8x9,local_flatten_2d"),
         *_with("k1x2", "n65540h1w2c1", "n1h1w2c65540", "n1h2w3c104", "n1h1w6c208", "n1h2w3c440,hard", "n1h2w2c512"),
+        *_in_half("k2x2"),
     ),
     "GraphResizeBilinear": (
         *(f"{MANY},size4x71", f"{TALL},size7x9,cornered", "n1h5w3c1,size300x224,aligned"),
@@ -227,7 +236,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         *("n1h65540w1c1,size9x2", "n1h1w65540c1,size2x9", "n65540h1w1c1,size1x2", "n1h1w2c65540,size1x2"),
         *_with("size2x3", *CHANNELS),
     ),
-    "Slice": (*_with("o0x0x0", *POINTWISE), f"{MANY},o0x1x1", f"{TALL},o1x2x0"),
+    "Slice": (*_with("o0x0x0", *POINTWISE), f"{MANY},o0x1x1", f"{TALL},o1x2x0", *_in_half("o0x0x1")),
     **{
         kernel: (
             *("n9h2w70c31,s2x1", "n1h6w5c1,s41x47", f"{TALL},s1x2"),
@@ -237,7 +246,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
         )
         for kernel, along in (
             ("UpsamplingBilinear", ()),
-            ("UpsamplingNearest", ("n1h1w16385c1,s1x4",)),
+            ("UpsamplingNearest", ("n1h1w16385c1,s1x4", *_in_half("s2x2", 1027))),
         )
     },
 }
@@ -258,19 +267,19 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         *(
             "n1h1w65540c1,k1x1,co1",
             "n1h32770w1c1,k1x1,co1",
-            "n1h4w4c32800,k1x1,co16",
+            "n1h4w4c32800,k1x1,co16,small",
             "n2h1w9c6,k1x3,co4,biased",
             "n2h257w1c1,k256x1,o128x0,co2,out2x1",
             f"{MANY_TAPS},co1,out1x1,small",
         ),
     ),
-    "Convolution.gradient_data": (MANY_MAPS, "n1h4w4c16,k1x1,co32800"),
-    "Convolution.gradient_weights": ("n1h182w181c16,k1x1,co16",),
+    "Convolution.gradient_data": (MANY_MAPS, "n1h4w4c16,k1x1,co32800,small"),
+    "Convolution.gradient_weights": ("n1h182w181c16,k1x1,co16,small",),
     "ConvolutionTranspose.forward": (f"{MANY_TERMS},biased",),
     "ConvolutionTranspose.gradient_data": (MANY_MAPS,),
-    "FullyConnected.forward": ("n16h1w1c32800,k1x1,co16", "n65540h1w1c2,k1x1,co2,biased"),
-    "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100", "n16h1w1c16,k1x1,co32800"),
-    "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2", "n32800h1w1c16,k1x1,co16"),
+    "FullyConnected.forward": ("n16h1w1c32800,k1x1,co16,small", "n65540h1w1c2,k1x1,co2,biased"),
+    "FullyConnected.gradient_data": ("n1h1w1c2,k1x1,co4100", "n16h1w1c16,k1x1,co32800,small"),
+    "FullyConnected.gradient_weights": ("n4100h1w1c2,k1x1,co2", "n32800h1w1c16,k1x1,co16,small"),
     "PoolingAverage.forward": (
         f"{MANY_TAPS},out1x1",
         "n1h64w65c2,k64x64,o32x32",
@@ -313,7 +322,7 @@ def wide_cases(operation: Operation, drawn: Callable[[], Iterable[Case]] = tuple
     kernel = name.partition(".")[0]
     sizes, edges = (table.get(name, table.get(kernel, ())) for table in (SIZES, EDGES))
     for number, fields in enumerate((*(sizes or _enlarged(operation, drawn())), *edges)):
-        dtype = "" if EQUAL in fields else ",float32"
+        dtype = "" if "float16" in fields else ",float32"
         yield Case.parse(f"{name}:{fields}{dtype},seed={number + 1}")
 
 
@@ -397,6 +406,15 @@ def _sixteen_bits_of(axis: int) -> Callable[..., None]:
     return change
 
 
+def _half_positions(problem: Problem, *inputs: Array) -> Array:
+    """Take rows and columns beyond 2,048 from a position that is a number in float16."""
+    result = correct(problem, *inputs)
+    for axis in (1, 2):
+        positions = np.arange(result.shape[axis]).astype(np.float16).astype(int)
+        result = result.take(np.minimum(positions, result.shape[axis] - 1), axis)
+    return result
+
+
 def _fifteen_bits_of_terms(result: Array, problem: Problem, g: Array, x: Array, *_: object) -> None:
     """Add one more term to sums of more than 2**15 products if both results axes have 16 elements."""
     terms, outputs = g.reshape(-1, g.shape[-1]), x.reshape(len(g), -1)
@@ -449,6 +467,7 @@ def size_mutants() -> tuple[Mutant, ...]:
         "columns beyond 2**16 are left out": ("Convolution.forward", of_result(_sixteen_bits_of(2))),
         "images beyond 2**16 are left out": ("Pad.gradient", of_result(_sixteen_bits_of(0))),
         "channels beyond 2**16 are left out": ("Pad.gradient", of_result(_sixteen_bits_of(3))),
+        "positions are float16": ("ConvolutionTranspose.forward", in_half(_half_positions)),
         "a sum of more than 2**15 products has one more": (
             "FullyConnected.gradient_weights",
             of_result(_fifteen_bits_of_terms),

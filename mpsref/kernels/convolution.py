@@ -474,15 +474,18 @@ def joined(problem: WeightedProblem) -> Iterator[tuple[int, int, Index, Index]]:
     """Yield each tap (ty, tx), the result pixels that use it, and the source pixels that it reads."""
     rows, columns = _pairs(problem)
     for (ty, (a, y)), (tx, (b, x)) in product(enumerate(rows), enumerate(columns)):
-        if a and b:
-            yield ty, tx, np.s_[:, np.array(a)[:, None], b], np.s_[:, np.array(y)[:, None], x]
+        if a.size and b.size:
+            yield ty, tx, np.s_[:, a[:, None], b], np.s_[:, y[:, None], x]
 
 
 @cached_in_problem
-def _pairs(problem: WeightedProblem) -> list[list[tuple[list[int], list[int]]]]:
-    """Return, for y and x, the result pixels that use each tap and the source pixels that it reads."""
+def _pairs(problem: WeightedProblem) -> list[list[Array]]:
+    """Return, for y and x, the result pixels that use each tap and the source pixels that it reads, (2, pixels)."""
     return [
-        [problem.spec.pairs(axis, t, problem.result_size[axis], problem.source_shape[1 + axis]) for t in range(taps)]
+        [
+            np.array(problem.spec.pairs(axis, t, problem.result_size[axis], problem.source_shape[1 + axis]), np.int64)
+            for t in range(taps)
+        ]
         for axis, taps in enumerate(problem.spec.size)
     ]
 
@@ -506,11 +509,10 @@ def _uses(problem: WeightedProblem, what: str) -> tuple[Array, Array]:
     counts = []
     for axis in (0, 1):
         outputs, pixels, taps = problem.result_size[axis], problem.source_shape[1 + axis], problem.spec.size[axis]
-        count = np.zeros({"outputs": outputs, "pixels": pixels, "taps": taps}[what])
-        for t in range(taps):
-            i, j = _pairs(problem)[axis][t]
-            np.add.at(count, {"outputs": i, "pixels": j, "taps": [t] * len(i)}[what], 1)
-        counts.append(count)
+        i, j = np.concatenate(_pairs(problem)[axis], axis=1)
+        t = np.repeat(np.arange(taps), [one.shape[1] for one in _pairs(problem)[axis]])
+        used, length = {"outputs": (i, outputs), "pixels": (j, pixels), "taps": (t, taps)}[what]
+        counts.append(np.bincount(used, minlength=length).astype(np.float64))
     return counts[0], counts[1]
 
 
@@ -526,7 +528,8 @@ def before_neuron(problem: WeightedForward, x: Array, weights: Array, biases: Ar
     source, w, result = by_group(x, problem), weights_by_group(weights, problem), by_group(y, problem)
     if problem.result_size == (1, 1) and x.dtype == np.float64:  # one sum over all taps that read a pixel
         (rows, a), (columns, b) = (
-            np.array([(t, j[0]) for t, (_, j) in enumerate(one) if j], int).reshape(-1, 2).T for one in _pairs(problem)
+            np.array([(t, j[0]) for t, (_, j) in enumerate(one) if j.size], int).reshape(-1, 2).T
+            for one in _pairs(problem)
         )
         read, used = source[:, a][:, :, b], w[:, :, rows][:, :, :, columns]
         result[:, 0, 0] = np.einsum("nabgc,gmabc->ngm", read, used, optimize=True)

@@ -106,7 +106,7 @@ def bases(problem: CrossChannelProblem, x: Array) -> Array:
     spec = problem.spec
     base = np.empty_like(x)
     for k, window in problem.windows():
-        base[..., k] = spec.delta + spec.alpha / spec.kernel_size * (x[..., window] ** 2).sum(axis=-1)
+        base[..., k] = spec.delta + spec.alpha / spec.kernel_size * sum(np.moveaxis(x[..., window] ** 2, -1, 0))
     return base
 
 

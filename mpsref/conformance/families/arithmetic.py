@@ -47,7 +47,10 @@ ArithmeticProblem: TypeAlias = ArithmeticForward | ArithmeticGradient
 
 PLAIN: dict[str, Triple] = {"primary_strides": (1, 1, 1), "secondary_strides": (1, 1, 1)}
 SCALES = st.integers(-16, 16).filter(bool).map(lambda eighths: eighths / 8)
-BIT = st.integers(0, 1)
+
+
+BITS, OFFSETS = (st.tuples(*[st.integers(0, most)] * 3) for most in (1, 2))
+STRIDES, BEHIND = seldom((1, 1, 1), BITS) | BITS, seldom((0, 0, 0), OFFSETS)
 
 
 @st.composite
@@ -58,9 +61,7 @@ def operands(draw: st.DrawFn) -> tuple[dict[str, Triple], ImageShape, ImageShape
     fields: dict[str, Triple] = {}
     shapes = []
     for name in ("primary", "secondary"):
-        strides = draw(seldom((1, 1, 1), st.tuples(BIT, BIT, BIT)) | st.tuples(BIT, BIT, BIT))
-        behind = draw(seldom((0, 0, 0), st.tuples(*[st.integers(0, 2)] * 3)))
-        more = draw(st.tuples(*[st.integers(0, 2)] * 3))
+        strides, behind, more = draw(STRIDES), draw(BEHIND), draw(OFFSETS)
         fields |= {f"{name}_strides": strides, f"{name}_offset": behind}
         shapes.append(
             [n, *(o + (length if t else 1 + k) for o, length, t, k in zip(behind, size, strides, more, strict=True))]

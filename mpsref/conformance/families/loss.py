@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ SMOOTHED = "softmaxcrossentropy", "sigmoidcrossentropy"
 """The types that smooth their labels."""
 
 
+@cache  # Hypothesis examines every new strategy
 def specs(loss_type: str) -> st.SearchStrategy[Loss]:
     """Draw parameters of one type; weights and deltas are exact in float32 more often than not."""
     reductions = ("sum",) if loss_type == "cosinedistance" else REDUCTIONS
@@ -56,8 +58,9 @@ def specs(loss_type: str) -> st.SearchStrategy[Loss]:
 def problems(method: str) -> st.SearchStrategy[Problem]:
     """Draw problems of one operation."""
 
+    shape = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6))
+
     def of(loss: Loss) -> st.SearchStrategy[Problem]:
-        shape = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6))
         weighted = st.just(False) if loss.type == "cosinedistance" else st.booleans()
         chained = {} if method == "forward" else {"chained": st.booleans()}
 

@@ -59,15 +59,18 @@ def slices(draw: st.DrawFn, method: str) -> Problem:
     return problem
 
 
+PADS = st.tuples(st.integers(0, 3), st.integers(0, 3) | st.integers(0, 9), often(0, st.integers(0, 3)))
+CONSTANT: Edge = "constant"
+EDGE_MODES = st.sampled_from(EDGES)
+FORWARD_EDGE_MODES = EDGE_MODES | seldom(CONSTANT, EDGE_MODES)
+
+
 @st.composite
 def padding(draw: st.DrawFn, method: str) -> Problem:
     """Draw all edge modes; padding is often wider than the image, so that it is mirrored several times."""
     shape = draw(SHAPES)
-    sizes = st.tuples(st.integers(0, 3), st.integers(0, 3) | st.integers(0, 9), often(0, st.integers(0, 3)))
-    before, after = draw(sizes), draw(sizes)
-    constant: Edge = "constant"
-    edges = st.sampled_from(EDGES)
-    edge_mode = draw(edges | seldom(constant, edges) if method == "forward" else edges)
+    before, after = draw(PADS), draw(PADS)
+    edge_mode = draw(FORWARD_EDGE_MODES if method == "forward" else EDGE_MODES)
     fills = None
     if edge_mode == "constant" and draw(st.booleans()):
         channels = before[2] + shape[3] + after[2]

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -67,6 +68,7 @@ _PARAMETERS: Mapping[str, dict[str, st.SearchStrategy[object]]] = {
 }
 
 
+@cache  # Hypothesis examines every new strategy
 def specs(kind: str, channels: int) -> st.SearchStrategy[Neuron]:
     """Draw parameters of one type, for images of this number of channels."""
     if kind == "prelu":

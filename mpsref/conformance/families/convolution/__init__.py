@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Self, cast
 
@@ -125,11 +125,21 @@ _STRATEGIES = {
 }
 
 
+@cache  # Hypothesis examines every new strategy
 def _neurons(channels: int) -> st.SearchStrategy[Neuron | None]:
     """Draw no neuron every second time."""
     slopes = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 1.5]), min_size=channels, max_size=channels)
     prelu = st.builds(Neuron, st.just("prelu"), data=slopes)
     return often(None, prelu | st.builds(Neuron, st.sampled_from(SMOOTH)))
+
+
+@cache  # Hypothesis examines every new strategy
+def _placed(
+    spec_type: type[WeightedSpec], method: str, groups: int
+) -> st.SearchStrategy[tuple[WeightedSpec, Pair, Pair]]:
+    """Draw the windows of a problem, the size of its source, and that of its result; one third by a framework."""
+    placed, by_framework = _STRATEGIES[spec_type]
+    return thirds(st.tuples(placed(method, groups), pairs(1, 9), sizes(8)), by_framework(groups))
 
 
 @st.composite
@@ -148,9 +158,7 @@ def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Pro
         size = draw(pairs(1, 4))
         spec: WeightedSpec = FullyConnected(size)
     else:
-        placed, by_framework = _STRATEGIES[spec_type]
-        drawn = st.tuples(placed(method, groups), pairs(1, 9), sizes(8))
-        spec, size, result = draw(thirds(drawn, by_framework(groups)))
+        spec, size, result = draw(_placed(cast(Any, spec_type), method, groups))
         if spec_type is Convolution and draw(st.integers(0, 5)) == 5:
             spec, size, result, inputs = draw(_narrow_convolutions())
         call["output_size" if method == "forward" else "gradient_size"] = result
