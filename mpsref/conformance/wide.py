@@ -266,7 +266,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         *(f"{MANY_TERMS},biased", "n1h24w25c4,k23x23,o11x11,groups4,co4,biased,out2x3"),
         *(
             "n1h1w65540c1,k1x1,co1",
-            "n1h32770w1c1,k1x1,co1",
+            "n1h65540w1c1,k1x1,co1",
             "n1h4w4c32800,k1x1,co16,small",
             "n2h1w9c6,k1x3,co4,biased",
             "n2h257w1c1,k256x1,o128x0,co2,out2x1",
