@@ -56,7 +56,9 @@ class Comparison(NamedTuple):
 
     error: Array
     limit: Array
-    """The largest legal error; 0 where the element must be equal to the reference, rounded to its dtype."""
+    """The largest legal error; 0 where the element must be equal to the reference, rounded to its dtype, and if all
+    are equal.
+    """
     wrong: Array
     arithmetic: Array
     """The part of the limit before the result is rounded to its storage."""
@@ -82,12 +84,15 @@ def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = Fal
     """Compare a result with the reference (float64, not rounded) of the same shape; ``exact`` as in :func:`check`."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = expected.astype(actual.dtype)
+        equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
+        if equal.all():  # as is every result that is not rounded: no bound is needed
+            nothing = np.zeros(expected.shape)
+            return Comparison(nothing, nothing, ~equal, nothing)
         limit = bound(actual, expected, terms)
         if exact:
             limit = np.where(terms.exact, 0.0, limit)
         # Infinities and NaN must be equal: no bound holds for them.
         limit = np.where(np.isfinite(expected), limit, 0.0)
-        equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
         error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
     # Written so that any other NaN is wrong.
     arithmetic = np.where(limit > 0, terms.limit, 0.0)
