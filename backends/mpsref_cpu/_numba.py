@@ -1,11 +1,8 @@
 """All that this backend uses of numba's private parts, and what takes their place in a release without them.
 
-``_dispatcher.compute_fingerprint``
-    Looks up compiled code by the types of arguments. Otherwise :func:`numba.typeof`, 50 times slower.
-``JITCodeLibrary.get_pointer_to_function``, ``FunctionDescriptor.llvm_func_name``
-    The address of a compiled kernel, for the threads of the spin pool. Otherwise kernels run in the calling thread.
-``CPUCallConv.get_function_type``, ``CPUCallConv.call_function``
-    Call a kernel by its address. Otherwise kernels run in the calling thread.
+``CPUCodeLibrary.add_ir_module``, ``JITCodeLibrary``, ``Compiler.define_pipelines``, ``RETCODE_OK``, ``RETCODE_NONE``
+    Add to the code of a kernel what packs its arguments for the threads of the spin pool, and calls it with them.
+    Otherwise kernels run in the calling thread.
 ``Dispatcher._cache``, ``NullCache``, ``CompileResult._reduce``, ``CompileResult._rebuild``, ``serialize.dumps``,
 ``CodeLibrary.has_dynamic_globals``
     Keep compiled code on disk in :mod:`anymetal.disk_cache`. Otherwise each process compiles its kernels: numba's
@@ -32,19 +29,17 @@ import pkgutil
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numba
 import numpy.ma  # noqa: F401 - otherwise numba.typeof imports it without its lock, and a fork could interrupt that
+from llvmlite import ir
 from numba import types
 
 from anymetal import disk_cache
-
-Builder = Any
-"""llvmlite's builder of instructions."""
 
 _numba: Any = numba  # only some of its functions have type declarations
 
@@ -62,13 +57,6 @@ def _find(*names: str) -> Any:
     return found[0] if len(found) == len(names) else None
 
 
-_compute_fingerprint = _find("numba._dispatcher:compute_fingerprint")
-_get_pointer = _find(
-    "numba.core.codegen:JITCodeLibrary.get_pointer_to_function",
-    "numba.core.funcdesc:FunctionDescriptor.llvm_func_name",
-    "numba.core.callconv:CPUCallConv.get_function_type",
-    "numba.core.callconv:CPUCallConv.call_function",
-)
 _NullCache: Any = _find(
     "numba.core.caching:NullCache",
     "numba.core.compiler:CompileResult._reduce",
@@ -77,18 +65,26 @@ _NullCache: Any = _find(
 _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
 _runtime = _find("numba.core.runtime.nrt:rtsys")
-_parts = _find(
-    "numba.core.codegen:CPUCodeLibrary._finalize_final_module",
-    "numba.core.compiler:Compiler.define_pipelines",
-)
-_Library: Any = getattr(sys.modules.get("numba.core.codegen"), "JITCodeLibrary", None) if _parts else None
-_Compiler: Any = getattr(sys.modules.get("numba.core.compiler"), "Compiler", None) if _parts else None
+_Library: Any = _find("numba.core.codegen:JITCodeLibrary", "numba.core.codegen:CPUCodeLibrary._finalize_final_module")
+_Compiler: Any = _find("numba.core.compiler:Compiler", "numba.core.compiler:Compiler.define_pipelines")
+_OK = _find("numba.core.callconv:RETCODE_OK", "numba.core.codegen:CPUCodeLibrary.add_ir_module")
+_NONE = _find("numba.core.callconv:RETCODE_NONE", "numba.core.codegen:CodeLibrary.enable_object_caching")
 compiler_lock: Any = _find("numba.core.compiler_lock:global_compiler_lock") or threading.RLock()
 """Held by the thread that compiles or loads a function."""
 
 
-can_share_work = _get_pointer is not None
+can_share_work = None not in (_Library, _Compiler, _OK, _NONE)
 """Whether threads other than the calling one can run kernels."""
+
+PACK = -1 << 63
+"""In place of the end of the rows: a kernel packs its arguments, and does nothing else."""
+
+JOB = 1024
+"""Number of 64-bit words of a job: the address of a function that unpacks the arguments, and these."""
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+CHUNK_TYPE = ir.FunctionType(I64, [I64, I64, I64])
+"""``chunk(job, begin, end)``: call a kernel with the arguments of a job; return whether it raised an exception."""
 
 
 if _NullCache is not None and not isinstance(getattr(_numba.njit(_find), "_cache", None), _NullCache):
@@ -102,29 +98,6 @@ if _missing:
         RuntimeWarning,
         stacklevel=2,
     )
-
-
-def types_key(arguments: tuple[Any, ...]) -> Hashable:
-    """Return a key that is equal for arguments of equal types."""
-    if _compute_fingerprint is None:
-        return tuple(map(_numba.typeof, arguments))
-    key: Hashable = _compute_fingerprint(arguments)
-    return key
-
-
-def address(kernel: Any, arguments: tuple[Any, ...]) -> int:
-    """Return the address of ``kernel(begin, end, *arguments)``, compiled for the types of the arguments."""
-    with compiler_lock:
-        result = kernel.get_compile_result(types.none(types.int64, types.int64, *map(_numba.typeof, arguments)))
-        return int(_get_pointer(result.library, result.fndesc.llvm_func_name))
-
-
-def call(context: Any, builder: Builder, pointer: Any, argument_types: list[Any], arguments: list[Any]) -> Any:
-    """Generate the call of a kernel at an address; return the bit that says whether it raised an exception."""
-    convention = context.call_conv
-    function = builder.inttoptr(pointer, convention.get_function_type(types.none, argument_types).as_pointer())
-    status, _ = convention.call_function(builder, function, types.none, argument_types, arguments)
-    return status.is_error
 
 
 _LibraryBase: Any = _Library or object
@@ -151,18 +124,95 @@ class _Part(_LibraryBase):
         """Do nothing: without machine code there is no environment."""
 
 
+class _Kernel(_LibraryBase):
+    """The code of a function that Python calls; one of rows, ``kernel(begin, end, *arguments)``, also packs these."""
+
+    types: tuple[Any, ...] = ()
+
+    def __init__(self, *names: Any) -> None:
+        """Keep the machine code for the cache."""
+        super().__init__(*names)
+        self.enable_object_caching()
+
+    def add_ir_module(self, module: Any) -> None:
+        """Add the code of the function, before it is optimized, and that of its wrapper for Python."""
+        if self.types[:2] == (types.int64, types.int64):
+            for function in module.functions:
+                if function.blocks and function.args and function.args[0].name == "retptr":
+                    _pack(module, function, [is_owner for one in self.types[2:] for is_owner in _owners(one)])
+        super().add_ir_module(module)
+
+
+def _owners(kind: Any) -> Iterator[bool]:
+    """Yield for each part of an argument whether it is one of the two that own the memory of an array."""
+    parts: Any = kind if isinstance(kind, types.BaseTuple) else ()
+    for one in parts:
+        yield from _owners(one)
+    if isinstance(kind, types.Array):
+        yield from (True, True, *[False] * (3 + 2 * kind.ndim))
+    elif parts is not kind:
+        yield False
+
+
+def _pack(module: Any, function: Any, owners: list[bool]) -> None:
+    """Let a kernel that is called with the address of a job and :data:`PACK` fill the job.
+
+    The caller keeps the arrays alive: a job has their memory without its owners, and a kernel counts no references.
+    """
+    _, _, begin, end, *passed = function.args
+    if len(passed) != len(owners) or len(passed) >= JOB:
+        raise TypeError(f"a kernel has {len(passed)} parts of arguments, not {len(owners)}, or {JOB} or more")
+    layout = ir.LiteralStructType([I64, *[one.type for one in passed]]).as_pointer()
+    chunk = ir.Function(module, CHUNK_TYPE, module.get_unique_name("chunk"))
+    chunk.linkage = "internal"
+    inside = ir.IRBuilder(chunk.append_basic_block())
+    results = [inside.alloca(one.type.pointee) for one in function.args[:2]]
+    job = inside.inttoptr(chunk.args[0], layout)
+    unpacked = [inside.load(inside.gep(job, [I32(0), I32(1 + k)])) for k in range(len(passed))]
+    status = inside.call(function, [*results, *chunk.args[1:], *unpacked], attrs=("noinline",))
+    known = [inside.icmp_signed("!=", status, good) for good in (_OK, _NONE)]
+    inside.ret(inside.zext(inside.and_(*known), I64))
+
+    body, start, packing = function.blocks[0], function.append_basic_block("start"), function.append_basic_block("pack")
+    function.blocks.insert(0, function.blocks.pop(-2))
+    builder = ir.IRBuilder(start)
+    for one in [one for one in body.instructions if one.opname == "alloca" and not one.operands]:
+        body.instructions.remove(one)  # elsewhere it would stay in memory
+        start.instructions.append(one)
+    builder.position_at_end(start)
+    builder.cbranch(builder.icmp_signed("==", end, I64(PACK)), packing, body)
+    builder.position_at_end(packing)
+    job = builder.inttoptr(begin, layout)
+    values = [ir.Constant(one.type, None) if is_owner else one for one, is_owner in zip(passed, owners, strict=True)]
+    for k, value in enumerate([builder.ptrtoint(chunk, I64), *values]):
+        builder.store(value, builder.gep(job, [I32(0), I32(k)]))
+    builder.ret(_OK)
+
+
 class _PartCompiler(_CompilerBase):
     """Compile a function for its callers."""
+
+    library: Any = _Part
 
     def define_pipelines(self) -> Any:
         """Choose the library of the code."""
         state = self.state
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.types = tuple(state.args)
         return super().define_pipelines()
+
+
+class _KernelCompiler(_PartCompiler):
+    """Compile a function for Python."""
+
+    library = _Kernel
 
 
 PART: dict[str, Any] = {"pipeline_class": _PartCompiler} if None not in (_Library, _Compiler) else {}
 """Options of ``numba.njit`` for the functions that kernels call."""
+
+KERNEL: dict[str, Any] = {"pipeline_class": _KernelCompiler} if can_share_work else {}
+"""Options of ``numba.njit`` for kernels."""
 
 
 class _Unpickler(pickle.Unpickler):

@@ -28,7 +28,7 @@ of Python's error model would prevent vectorization. Wrappers for callers in C a
 
 def compiled(function: Function) -> Function:
     """Compile a kernel at its first call for each combination of dtypes, without the GIL, and keep it on disk."""
-    kernel = numba.njit(nogil=True, **OPTIONS)(function)
+    kernel = numba.njit(nogil=True, **OPTIONS, **_numba.KERNEL)(function)
     if function.__module__.startswith("mpsref_cpu."):
         with contextlib.suppress(OSError):  # the source is not available
             _numba.keep_on_disk(kernel, fingerprint(function.__module__))

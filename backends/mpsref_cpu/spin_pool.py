@@ -22,7 +22,7 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 
-from mpsref_cpu import _numba
+from mpsref_cpu._numba import CHUNK_TYPE, JOB
 from mpsref_cpu.compiling import compiled, inlined, intrinsic
 
 Memory = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ DONE, FAILED, BUSY = 0, 1, 2
 
 # Indices into the array, in cache lines of eight: counters of many threads are apart from each other and from the job.
 POSTED, ACTIVE, OWNED, BROKEN = 0, 8, 16, 17
-FUNCTION, ARGUMENTS, ROWS, STEP, CHUNKS, HELPERS, YIELD, POST = 24, 25, 26, 27, 28, 29, 30, 31
+JOBS, COUNT, ROWS, STEP, CHUNKS, HELPERS, YIELD = 24, 25, 26, 27, 28, 29, 30
 NEXT = 32
 """Index of the counter of the first share; those of the others follow, each in a cache line of its own."""
 
@@ -45,11 +45,6 @@ CLOSED = 1 << 40
 LOOKS_PER_YIELD = 4096
 """Number of looks after which a spinning thread yields its core: about 3 microseconds."""
 
-I64 = ir.IntType(64)
-POINTER = ir.IntType(8).as_pointer()
-CHUNK_TYPE = ir.FunctionType(I64, [POINTER, I64, I64])
-"""``chunk(arguments, begin, end)``: call the kernels; return whether one raised an exception."""
-
 
 def new_pool() -> Memory:
     """Return the memory of a pool without a job."""
@@ -58,7 +53,6 @@ def new_pool() -> Memory:
     libraries: Any = ctypes
     yields = libraries.windll.kernel32.SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
     words[YIELD] = ctypes.cast(yields, ctypes.c_void_p).value or 0
-    words[POST] = _numba.address(_post, (words, 0, 0, 0))
     return words
 
 
@@ -119,47 +113,14 @@ def _yield(typing, address):
 
 
 @intrinsic
-def _call(typing, chunk, arguments, begin, end):
-    """Call the function for a chunk at an address."""
+def _call(typing, job, begin, end):
+    """Call the kernel of the job at an address."""
 
-    def generate(context, builder, signature, values):
-        chunk, packed, begin, end = values
-        function = builder.inttoptr(chunk, CHUNK_TYPE.as_pointer())
-        return builder.call(function, [builder.inttoptr(packed, POINTER), begin, end])
+    def generate(context, builder, signature, arguments):
+        chunk = builder.load(builder.inttoptr(arguments[0], CHUNK_TYPE.as_pointer().as_pointer()))
+        return builder.call(chunk, arguments)
 
-    return types.int64(types.int64, types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def _job(typing, kernels, arguments):
-    """Return the addresses of a function that calls ``kernels``, addresses, one after the other, and of its arguments.
-
-    Both are valid until the calling function returns.
-    """
-
-    def generate(context, builder, signature, values):
-        packed = ir.Constant(ir.LiteralStructType([value.type for value in values]), ir.Undefined)
-        for index, value in enumerate(values):
-            packed = builder.insert_value(packed, value, index)
-        with builder.goto_entry_block():
-            slot = builder.alloca(packed.type)
-        builder.store(packed, slot)
-        chunk = ir.Function(builder.module, CHUNK_TYPE, builder.module.get_unique_name("chunk"))
-        chunk.linkage = "internal"
-        inside = ir.IRBuilder(chunk.append_basic_block())
-        data, begin, end = chunk.args
-        given = inside.load(inside.bitcast(data, packed.type.as_pointer()))
-        failed = I64(0)
-        for k, own in enumerate(arguments):
-            passed = [inside.extract_value(given, (1, k, i)) for i in range(len(own))]
-            kinds = [types.int64, types.int64, *own]
-            broken = _numba.call(context, inside, inside.extract_value(given, (0, k)), kinds, [begin, end, *passed])
-            failed = inside.or_(failed, inside.zext(broken, I64))
-        inside.ret(failed)
-        addresses = [builder.ptrtoint(chunk, I64), builder.ptrtoint(slot, I64)]
-        return context.make_tuple(builder, signature.return_type, addresses)
-
-    return types.UniTuple(types.int64, 2)(kernels, arguments), generate
+    return types.int64(types.int64, types.int64, types.int64), generate
 
 
 @inlined
@@ -175,8 +136,10 @@ def _compute_chunks(words, thread):
             if chunk >= _load(words, CHUNKS):
                 break
             begin = chunk * words[STEP]
-            if _call(words[FUNCTION], words[ARGUMENTS], begin, min(begin + words[STEP], words[ROWS])):
-                _store(words, BROKEN, 1)
+            end = min(begin + words[STEP], words[ROWS])
+            for k in range(words[COUNT]):
+                if _call(words[JOBS] + 8 * JOB * k, begin, end):
+                    _store(words, BROKEN, 1)
     _fetch_add(words, ACTIVE, -1)
 
 
@@ -187,9 +150,14 @@ def _shares(words):
 
 
 @compiled
-def _post(function, packed, words, rows, step, helpers):
-    """Run a job, whatever its arguments; raise an exception if a kernel did. It is compiled once for all of them."""
-    words[FUNCTION], words[ARGUMENTS], words[ROWS], words[STEP] = function, packed, rows, step
+def run_job(words, jobs, count, rows, step, helpers):
+    """Run the ``count`` jobs at an address on ``step`` rows at a time, in the calling thread and ``helpers`` others.
+
+    Return DONE at the end, FAILED if a kernel raised an exception, BUSY at once if another thread owns the pool.
+    """
+    if _exchange(words, OWNED, 1) != 0:
+        return BUSY
+    words[JOBS], words[COUNT], words[ROWS], words[STEP] = jobs, count, rows, step
     words[BROKEN] = 0
     _store(words, HELPERS, helpers)
     _store(words, CHUNKS, (rows + step - 1) // step)
@@ -207,31 +175,7 @@ def _post(function, packed, words, rows, step, helpers):
             _yield(words[YIELD])
     broken = _load(words, BROKEN)
     _store(words, OWNED, 0)
-    if broken:
-        raise MemoryError
-
-
-@intrinsic
-def _posted(typing, post, function, packed, words, rows, step, helpers):
-    """Call :func:`_post` at its address; return DONE or FAILED."""
-    kinds = [types.int64, types.int64, words, types.int64, types.int64, types.int64]
-
-    def generate(context, builder, signature, arguments):
-        return builder.zext(_numba.call(context, builder, arguments[0], kinds, arguments[1:]), I64)
-
-    return types.int64(types.int64, *kinds), generate
-
-
-@compiled
-def run_job(words, kernels, rows, step, helpers, arguments):
-    """Call ``kernels``, addresses, on ``step`` rows at a time, in the calling thread and ``helpers`` others.
-
-    Return DONE at the end, FAILED if a kernel raised an exception, BUSY at once if another thread owns the pool.
-    """
-    if _exchange(words, OWNED, 1) != 0:
-        return BUSY
-    function, packed = _job(kernels, arguments)
-    return _posted(words[POST], function, packed, words, rows, step, helpers)
+    return FAILED if broken else DONE
 
 
 @compiled

@@ -10,9 +10,10 @@ is computed by one thread, in the same way whatever the thread, so results do no
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
@@ -160,24 +161,9 @@ class _Team:
             waker.get()
 
 
+_Job = ctypes.c_int64 * _numba.JOB
+
 _team: _Team | None = None
-
-_addresses: dict[Hashable, int] = {}
-
-
-def _address(kernel: Any, arguments: tuple[Any, ...]) -> int:
-    key = kernel, _numba.types_key(arguments)
-    if key not in _addresses:
-        _addresses[key] = _numba.address(kernel, arguments)
-    return _addresses[key]
-
-
-def _plain(value: Any) -> Any:
-    """Return named tuples as plain ones, whose types are independent of the modules that define the classes.
-
-    Compiled code on disk names these modules, and cannot be read when one of them has been renamed.
-    """
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
@@ -190,13 +176,14 @@ def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
         if _team is None:
             _team = _Team()
         team = _team
-    addresses = tuple(_address(kernel, tuple(values)) for kernel, values in steps)
+    jobs = (_Job * len(steps))()  # the address of an array of NumPy takes ten times as long
+    start = ctypes.addressof(jobs)
+    for k, (kernel, values) in enumerate(steps):
+        kernel(start + k * ctypes.sizeof(_Job), _numba.PACK, *values)
     team.gather(threads - 1)
     chunks = rows if len(steps) > 1 else min(CHUNKS_PER_THREAD, nbytes // (threads * GRAIN))
     step = -(-rows // min(rows, threads * chunks))
-    outcome = spin_pool.run_job(
-        team.pool, addresses, rows, step, threads - 1, _plain(tuple(tuple(values) for _, values in steps))
-    )
+    outcome = spin_pool.run_job(team.pool, start, len(steps), rows, step, threads - 1)
     if outcome == spin_pool.FAILED:  # the one exception that kernels raise
         raise MemoryError(f"no memory for the workspace of {steps[0][0].__name__}; use smaller images")
     return bool(outcome == spin_pool.DONE)

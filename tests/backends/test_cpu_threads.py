@@ -11,7 +11,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -131,6 +131,47 @@ def test_steps_follow_each_other(set_threads: Any, count: int) -> None:
     threads.for_rows(mark, 50, first, nbytes=10 * threads.GRAIN, then=later)
     assert (first == 2).all()
     assert (second == 1).all(), "the second step saw what the first one wrote, and not what the third did"
+
+
+class Scale(NamedTuple):
+    """Numbers of several types, and an array between them."""
+
+    flag: bool
+    factors: Any
+    shift: np.float32
+
+
+@compiled
+def spread(begin: int, end: int, nothing: Any, scale: Any, bits: Any, nested: Any, sums: Any, offset: float) -> None:
+    for row in range(begin, end):
+        value = scale.factors[row % 3, 1] * scale.shift + offset + bits[row % 4] + nested[0][1] + nested[1][0][row]
+        sums[row] += value if scale.flag else -value
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_threads_get_arguments_of_all_types(set_threads: Any, flag: bool) -> None:
+    rows, scale = 40, Scale(flag, np.arange(6, dtype=np.float32).reshape(3, 2), np.float32(0.5))
+    nested = ((1, 2.5), (np.arange(rows),))
+    results = []
+    for count in (1, 2):
+        set_threads(count)
+        sums = np.ones(rows)
+        threads.for_rows(
+            spread, rows, (), scale, np.arange(4, dtype=np.uint8), nested, sums, 1.25, nbytes=100 * threads.GRAIN
+        )
+        results.append(sums.tolist())
+    assert results[0] == results[1]
+    expected = [0.5 * (2 * (k % 3) + 1) + 1.25 + k % 4 + 2.5 + k for k in range(rows)]
+    assert results[0] == [1 + (value if flag else -value) for value in expected]
+
+
+def test_kernels_share_what_hands_them_to_threads(set_threads: Any) -> None:
+    """Nothing but the kernel is compiled for new types of arguments."""
+    set_threads(2)
+    for kind in (np.int16, np.uint32):
+        threads.for_rows(mark, 100, np.zeros(100, kind), nbytes=100 * threads.GRAIN)
+    run_job: Any = spin_pool.run_job
+    assert len(run_job.signatures) == 1
 
 
 @pytest.mark.parametrize("row", [0, 50, 99])
