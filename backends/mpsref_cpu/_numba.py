@@ -14,6 +14,8 @@
     Translate a function that kernels call to machine code as part of them alone. Otherwise numba does it for the
     function, too, which takes a tenth of the time of compilation; it also changes the function, so that products and
     sums may be fused elsewhere, and results rounded differently.
+``compiler.Flags``
+    Compare the options of compilations by identity. Otherwise numba compares all of them at each call in a function.
 ``global_compiler_lock``
     Held while a process forks. Otherwise a child that is forked while another thread compiles may wait forever.
 
@@ -66,8 +68,9 @@ _rebuild = _find("numba.core.compiler:CompileResult._rebuild")
 _dumps = _find("numba.core.serialize:dumps")
 _runtime = _find("numba.core.runtime.nrt:rtsys")
 _Library: Any = _find("numba.core.codegen:JITCodeLibrary", "numba.core.codegen:CPUCodeLibrary._finalize_final_module")
-_Compiler: Any = _find("numba.core.compiler:Compiler", "numba.core.compiler:Compiler.define_pipelines")
+_Compiler: Any = _find("numba.core.compiler:Compiler.define_pipelines") and sys.modules["numba.core.compiler"].Compiler
 _OK = _find("numba.core.callconv:RETCODE_OK", "numba.core.codegen:CPUCodeLibrary.add_ir_module")
+_Flags: Any = _find("numba.core.compiler:Flags")
 _NONE = _find("numba.core.callconv:RETCODE_NONE", "numba.core.codegen:CodeLibrary.enable_object_caching")
 compiler_lock: Any = _find("numba.core.compiler_lock:global_compiler_lock") or threading.RLock()
 """Held by the thread that compiles or loads a function."""
@@ -100,6 +103,7 @@ if _missing:
     )
 
 
+_FlagsBase: Any = _Flags or object
 _LibraryBase: Any = _Library or object
 _CompilerBase: Any = _Compiler or object
 
@@ -189,10 +193,42 @@ def _pack(module: Any, function: Any, owners: list[bool]) -> None:
     builder.ret(_OK)
 
 
+class _Options(_FlagsBase):
+    """The options of a compilation; each call in the function looks up its callee by them, and hashes them."""
+
+    def copy(self) -> Any:
+        """Return options that are the same object for all compilations with equal ones."""
+        return _options.setdefault(super().copy(), _SameOptions(self))
+
+
+class _SameOptions(_FlagsBase):
+    """Options with a hash that is computed once."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(given)
+        self._hash = super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def copy(self) -> Any:
+        """Return options that may be changed."""
+        return _Flags(self)
+
+
+_options: dict[Any, Any] = {}
+
+
 class _PartCompiler(_CompilerBase):
     """Compile a function for its callers."""
 
     library: Any = _Part
+
+    def __init__(self, *arguments: Any) -> None:
+        """``arguments`` are those of numba."""
+        super().__init__(*arguments)
+        if _Flags is not None:
+            self.state.flags = _Options(self.state.flags)
 
     def define_pipelines(self) -> Any:
         """Choose the library of the code."""

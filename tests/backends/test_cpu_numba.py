@@ -110,7 +110,6 @@ SHARING = [
     "numba.core.codegen:JITCodeLibrary",
     "numba.core.callconv:RETCODE_NONE",
     "numba.core.callconv:RETCODE_OK",
-    "numba.core.compiler:Compiler",
     "numba.core.compiler:Compiler.define_pipelines",
 ]
 """Without these each kernel runs in the calling thread."""

@@ -123,11 +123,20 @@ def _gradient(begin, end, g, x, dx, sizes, axes, bands, no_sums):
     _, _, _, width, _, chunk_channels, _ = sizes
     columns = axes[1]
     pitch = (columns.length - columns.span) * chunk_channels
-    keys = _aligned((bands[:, 3] - bands[:, 2]).max() * pitch)
+    keys = _aligned(_longest(bands, 2) * pitch)
     row_keys = _aligned(columns.length * chunk_channels), _aligned(columns.length * chunk_channels)
-    sums = np.empty((bands[:, 5] - bands[:, 4]).max() * (width + 2) * chunk_channels, no_sums.dtype)
+    sums = np.empty(_longest(bands, 4) * (width + 2) * chunk_channels, no_sums.dtype)
     for chunk in range(begin, end):
         _chunk(chunk, g, x, sums, dx, sizes, axes, bands, keys, row_keys, pitch)
+
+
+@inlined
+def _longest(bands, begin):
+    """Return the length of the longest range of a band, whose limits are in the columns ``begin`` and ``begin + 1``."""
+    found = 0
+    for k in range(bands.shape[0]):
+        found = max(found, bands[k, begin + 1] - bands[k, begin])
+    return found
 
 
 @inlined

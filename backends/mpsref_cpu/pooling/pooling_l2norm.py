@@ -22,7 +22,7 @@ from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Reads, Touching
 from mpsref_cpu.compiling import compiled, uncounted
-from mpsref_cpu.pooling.separable import MOST_FLOAT32_TERMS, Axes, axes_of, memory_for, sum_row
+from mpsref_cpu.pooling.separable import MOST_FLOAT32_TERMS, Axes, axes_of, greatest, memory_for, sum_row
 from mpsref_cpu.pooling.windows import Indices, RowChunks, first_row
 from mpsref_cpu.threads import for_rows
 
@@ -141,7 +141,7 @@ def _gradient(begin, end, g, x, dx, sizes, plan):
     """
     _, gradient_width, _, width, channels = sizes
     windows, pixels = plan[0], plan[1]
-    slots, pitch, dtype = max(1, pixels[0].number.max()), gradient_width * channels, pixels[0].weights.dtype
+    slots, pitch, dtype = max(1, greatest(pixels[0].number)), gradient_width * channels, pixels[0].weights.dtype
     ratios, totals, held = (
         np.empty(2 * slots * pitch, dtype),
         np.empty(width * channels, dtype),

@@ -90,10 +90,20 @@ def _segments(table: WeightTable, channels: int, dtype: Any, step: int, advance:
 
 
 @inlined
+def greatest(numbers):
+    """Return the largest of several numbers, or 0; numba takes a third of a second to compile its own ``max``."""
+    found = 0
+    for k in range(numbers.size):
+        if numbers[k] > found:
+            found = numbers[k]
+    return found
+
+
+@inlined
 def memory_for(size, rows, columns):
     """Return memory for :func:`sum_row`: the sums of a source row of ``size`` elements, and weights of a column."""
     dtype = rows.weights.dtype
-    return np.empty(size, dtype), np.empty(columns.number.max(), dtype)
+    return np.empty(size, dtype), np.empty(greatest(columns.number), dtype)
 
 
 @partial(internal, forceinline=True, _nrt=False)
