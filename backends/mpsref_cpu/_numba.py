@@ -206,7 +206,7 @@ class _SameOptions(_FlagsBase):
 
     def __init__(self, given: Any) -> None:
         super().__init__(given)
-        self._hash = super().__hash__()
+        self._hash: int = super().__hash__()
 
     def __hash__(self) -> int:
         return self._hash
