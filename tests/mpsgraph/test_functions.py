@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -445,3 +447,20 @@ def test_each_function_says_where_it_comes_from() -> None:
         assert "Examples\n--------\n>>> " in doc, name
         assert one.selector.endswith(":name:"), name
         assert set(CALLS) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_documentation_has_each_parameter_once_and_the_result(name: str) -> None:
+    """Also parameters that are as in other functions, which are documented in one place."""
+    call = FUNCTIONS[name].call
+    _, _, parameters = (call.__doc__ or "").partition("Parameters\n----------\n")
+    entries, _, rest = parameters.partition("\n\nReturns\n-------\n")
+    heads = [re.split(" :|,? \\*", line)[0] for line in entries.splitlines() if not line.startswith(" ")]
+    found = [one for head in heads for one in head.split(", ")]
+    assert sorted([*found, "backend"]) == sorted(inspect.signature(call).parameters)
+    assert re.match(r"(\w+, )*\w+ : |ndarray|tuple", rest)
+
+
+def test_what_a_function_documents_itself_replaces_what_is_the_same_in_others() -> None:
+    assert "axis : int\n    The axis of the forward pass." in (FUNCTIONS["softmax_gradient"].call.__doc__ or "")
+    assert "axis : int\n    The axis; a negative one counts" in (FUNCTIONS["softmax"].call.__doc__ or "")
