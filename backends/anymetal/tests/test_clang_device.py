@@ -139,11 +139,13 @@ def test_counts(device, copy, count, error):
         copy(count, np.zeros(6, "f"), device.buffer(24), size(6))
 
 
-def test_a_parameter_struct_must_be_complete(device, copy):
+@pytest.mark.parametrize("in_buffer", [False, True])
+def test_a_parameter_struct_must_be_complete(device, copy, in_buffer):
+    given = device.buffer(4) if in_buffer else np.uint32(6)
     with pytest.raises(
         LaunchError, match=r"buffer\(2\) of kernel `copy`, `constant Size &size`, needs 8 bytes and has 4"
     ):
-        copy(6, np.zeros(6, "f"), device.buffer(24), np.uint32(6))
+        copy(6, np.zeros(6, "f"), device.buffer(24), given)
 
 
 @pytest.mark.parametrize(
