@@ -10,6 +10,7 @@ import pytest
 import mpsref
 from mpsref import mps, registry
 from mpsref.arguments.arrays import Array
+from mpsref.mps import graph
 from mpsref.mps.core.call import Call
 from tests.subjects.classes import calls_of
 
@@ -246,3 +247,19 @@ def test_an_encode_into_a_destination_reads_what_that_without_one_has_read() -> 
         dx = np.zeros_like(expected)
         gradient.encode(g, x, state, dx)
         np.testing.assert_array_equal(dx, expected)
+
+
+def test_a_graph_at_a_new_shape_calls_few_functions() -> None:
+    """Each of its six steps is placed once, with checks of properties that are one comparison."""
+    x, g = graph.MPSNNImageNode("x"), graph.MPSNNImageNode("g")
+    pooled = graph.MPSCNNPoolingMaxNode(x, filter_size=2, stride=2)
+    relu = graph.MPSCNNNeuronReLUNode(pooled.result_image)
+    ends = graph.MPSCNNSoftMaxNode(relu.result_image).training_graph_with_source_gradient(g)
+    trained = graph.MPSNNGraph(ends[0].result_image)
+
+    def infer(size: int) -> Any:
+        return trained.infer_shapes({"x": (1, size, size, 4), "g": (1, size // 2, size // 2, 4)})
+
+    infer(6)
+    assert len(calls_of(lambda: infer(10))) <= 625  # 655 when each property had its own lookup
+    assert infer(10)[ends[0].result_image] == (1, 10, 10, 4)

@@ -3,6 +3,10 @@
 Nodes are in depth-first order from the results, so that a forward node precedes the gradient nodes that read its state.
 Nodes that do not contribute to a result, an export or an update are pruned.
 
+A step has a copy of its node, which makes a kernel once (``MPSNNFilterNode._compiled``). For each set of shapes of the
+inputs, :func:`infer_shapes` asks the copies in order for the :class:`~mpsref.mps.core.call.Call` of their kernels
+(``_bind``), which has the shape of the result. A run (:mod:`mpsref.mps.graph.execute`) runs these calls.
+
 Source: ``MPSNNGraph.h`` [doc]; the order where Apple leaves it open [choice graph-order].
 """
 
