@@ -223,7 +223,7 @@ class LazyImplementations(Mapping[OperationKey, Implementation]):
                 raise KeyError(key)
             with importing:
                 module = import_module(str(self._module(key[0])))
-            self._found[key] = self._adapted(module.IMPLEMENTATIONS[key])
+                self._found[key] = self._adapted(module.IMPLEMENTATIONS[key])  # may import, too
         return self._found[key]
 
     def __iter__(self) -> Iterator[OperationKey]:

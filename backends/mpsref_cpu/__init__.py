@@ -11,6 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from anymetal.fork_safe import importing
 from mpsref import Backend
 from mpsref.backend import LazyImplementations
 from mpsref.machine import cores
@@ -35,7 +36,9 @@ def _device() -> str:
 
 
 def _unavailable() -> str | None:
-    if find_spec("numba") is None:
+    with importing:
+        is_missing = find_spec("numba") is None
+    if is_missing:
         return "numba is not installed: pip install numba"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
         return None
