@@ -157,7 +157,7 @@ def test_powers_of_float64() -> None:
                 np.testing.assert_allclose(found, base**-exponent, rtol=3e-7)
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "log1p_below", "expm1", "reciprocal_root"])
+@pytest.mark.parametrize("name", few(["tanh", "log1p_below", "reciprocal_root", "exp", "log", "sigmoid", "expm1"], 3))
 def test_loops_become_vector_instructions(name: str) -> None:
     """No call is left in the loop, and multiplications are of packed floats."""
     call: Any = looped(getattr(elementary, name))
