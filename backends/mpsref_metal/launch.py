@@ -236,7 +236,7 @@ class Launcher:
         files: tuple[str, ...],
         function: str,
         images: Sequence[Array],
-        tables: Tables,
+        tables: Sequence[Array],
         out: Array,
         terms: float,
         groups: bool = False,
@@ -244,14 +244,15 @@ class Launcher:
         """Run a gather over windows with one thread for ``width_of`` channels, and round the results into ``out``.
 
         The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
-        ``Shapes``, and the result. Sums have at most ``terms`` terms. With ``groups`` the function computes
-        several packs of a pixel in a thread, see ``Gpu.together_of``.
+        ``Shapes``, and the result. ``Tables`` are copied to the device once. Sums have at most ``terms`` terms. With
+        ``groups`` the function computes several packs of a pixel in a thread, see ``Gpu.together_of``.
         """
         width, gathered = width_of(out.shape[3], *images, out), images[0]
         known, shapes, count = _gather(
             self.gpu, gathered.shape, out.shape, gathered.dtype, images[-1].dtype, width, terms, groups
         )
-        self.into(files, function, [*images, tables, shapes], out, known, count)
+        others = [tables] if isinstance(tables, Tables) else tables
+        self.into(files, function, [*images, *others, shapes], out, known, count)
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:

@@ -57,3 +57,18 @@ def test_repeated_calls_copy_images_alone_and_make_few_calls(method, arguments, 
         sys.setprofile(old)
     np.testing.assert_array_equal(again, first)
     assert len(calls) <= 125, len(calls)  # 273 for an average, when each call copied its tables
+
+
+@pytest.mark.skipif(get_backend("metal:clang").unavailable() is not None, reason="there is no clang")
+def test_tables_may_be_any_arrays(monkeypatch):
+    """A backend of one's own passes them as in the page on adding a kernel."""
+    expected, gather = mpsref.UpsamplingNearest(2).forward(IMAGE), launch.Launcher.__call__
+
+    def of_a_list(self, files, function, images, tables, *others, **named):
+        gather(self, files, function, images, list(tables), *others, **named)
+
+    monkeypatch.setattr(launch.Launcher, "__call__", of_a_list)
+    np.testing.assert_array_equal(mpsref.UpsamplingNearest(2).forward(IMAGE, backend="metal:clang"), expected)
+    x = np.arange(64, dtype=np.float32).reshape(1, 4, 4, 4)
+    pool = mpsref.PoolingAverage(2, 2)
+    np.testing.assert_array_equal(pool.forward(x, backend="metal:clang"), pool.forward(x))
