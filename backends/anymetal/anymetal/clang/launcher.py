@@ -42,8 +42,6 @@ from .flags import (
 from .lines import Place, image, lines_of, unreached, unset
 from .objects import check_loading, undefined
 
-IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # maximum number of free blocks of a size, and maximum size of a free block
-
 
 class BufferRecord(ctypes.Structure):
     """``anymetal_buffer`` of abi.h."""
@@ -131,6 +129,9 @@ class FaultReport(ctypes.Structure):
 class NativeLauncher:
     """The functions of the launcher library."""
 
+    # Memory is released at the end of the process, too, when the names of modules are gone.
+    _page, _idle_blocks, _idle_bytes = mmap.PAGESIZE, 32, 1 << 18  # free blocks of a size, and size of a free block
+
     def __init__(self, path: Path) -> None:
         """Load the library so that kernels find its functions; raise LaunchError if they find those of another."""
         if sys.platform == "linux":
@@ -167,7 +168,7 @@ class NativeLauncher:
         With ``is_zero`` its bytes are zero. Raises MemoryError.
         """
         pages, was_zero = self.take(nbytes)
-        address = self._place(pages, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, nbytes)
+        address = self._place(pages, -(-nbytes // self._page) * self._page, nbytes)
         if is_zero and not was_zero:
             ctypes.memset(address, 0, nbytes)
         return pages, address
@@ -177,7 +178,7 @@ class NativeLauncher:
 
         Small blocks are reused, because mapping pages takes longer than a small launch.
         """
-        accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        accessible = -(-nbytes // self._page) * self._page
         try:
             return self._idle[accessible].pop(), False
         except (KeyError, IndexError):
@@ -188,9 +189,9 @@ class NativeLauncher:
 
     def release(self, pages: int, nbytes: int) -> None:
         """Free pages."""
-        accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        accessible = -(-nbytes // self._page) * self._page
         idle = self._idle.setdefault(accessible, [])
-        if len(idle) < IDLE_BLOCKS and accessible <= IDLE_BYTES:
+        if len(idle) < self._idle_blocks and accessible <= self._idle_bytes:
             idle.append(pages)
         else:
             self._unmap(pages, accessible)
