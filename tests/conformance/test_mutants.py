@@ -2,6 +2,7 @@
 
 import functools
 import math
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from mpsref.registry import Backend, Operation
 from tests import few
 
 ALL = list(operations())
+PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 MUTANTS = families.mutants()
 
 
@@ -164,6 +166,30 @@ def test_every_row_has_long_axes_and_many_channels(operation):
     assert max(lengths) > 2**16
     assert any(2**15 < length < 2**16 for length in lengths)
     assert {104, *({520} if operation.method == "step" else {208, 440, 512})} <= lengths
+
+
+def _short_axes(operation):
+    """Return the axes of four that no image of a wide case has above 65,536, and above 32,768."""
+    problems = [case.problem for case in wide.wide_cases(operation)]
+    images = [shape for one in problems for shape in (*one.input_shapes.values(), *one.result_shapes)]
+    longest = map(max, zip(*(shape for shape in images if len(shape) == 4), strict=True))
+    named = list(zip(("images", "rows", "columns", "channels"), longest, strict=False))  # optimizers have no images
+    short = [name for name, length in named if length <= 2**15]
+    others = [name for name, length in named if 2**15 < length <= 2**16]
+    return "; ".join(
+        f"{', '.join(axes)} above {limit}" for limit, axes in (("32,768", short), ("65,536", others)) if axes
+    )
+
+
+def test_the_page_lists_the_axes_that_no_wide_case_has():
+    rows = {}
+    for operation in operations():
+        kernel = operation.spec_type.__name__
+        if not {str(operation), kernel}.isdisjoint(wide.SIZES) and (axes := _short_axes(operation)):
+            rows.setdefault(axes, set()).add(str(operation) if str(operation) in wide.SIZES else kernel)
+    expected = [f"| {', '.join(f'`{name}`' for name in sorted(names))} | {axes} |" for axes, names in rows.items()]
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `") and " above " in line]
+    assert sorted(lines) == sorted(expected)
 
 
 def test_a_kernel_without_a_row_has_wide_cases_too(monkeypatch):
