@@ -13,7 +13,8 @@ ROWS = 32
 """Number of rows that a thread adds up if there are few sums; the last one of a sum adds up to twice as many."""
 
 LANES, READ = 8, 8
-"""Number of threads that share the rows of a part where there are few, and of rows that a thread reads at once."""
+"""Number of threads that share the rows of a part where there are few, and of rows that a thread reads at once; the
+latter as in the MSL source."""
 
 FILES = "lanes", "neuron", "fold"
 

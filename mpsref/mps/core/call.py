@@ -101,7 +101,7 @@ class Computation(NamedTuple):
         self, images: Sequence[Array], out: Array, backend: str | Backend | None, operands: Sequence[Any] | None
     ) -> None:
         """Write the region ``out``; ``images`` are the regions of the sources that are read."""
-        if self.compute is None and self.first is None and self.result is None and not self.each:
+        if self.is_all:
             self.computed(images, backend, operands, out)
             return
         for problem, part in self.each:
