@@ -30,13 +30,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import mpsref
 from mpsref import registry
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays
 from mpsref.backend import Timed, Timing
 from mpsref.bench import on_device
@@ -313,8 +313,8 @@ def _seconds(step: _Step, session: _Session) -> float:
 
 def _outs(problem: Problem) -> tuple[Array, ...] | None:
     """Return memory for results that are too large to be allocated at each call."""
-    sizes = [4 * math.prod(shape) for shape in problem.result_shapes]
-    return tuple(np.zeros(shape, np.float32) for shape in problem.result_shapes) if sum(sizes) > FRESH_BYTES else None
+    _, results = _arrays(problem)
+    return tuple(np.zeros(shape, dtype) for shape, dtype in results) if _size(results) > FRESH_BYTES else None
 
 
 def _call(problem: Problem, inputs: tuple[Array, ...], backend: Backend) -> Call:
@@ -370,10 +370,18 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
 
 def _nbytes(problem: Problem) -> int:
     """Return the bytes that a problem with float32 images reads and writes at least; masks of dropout are uint8."""
-    inputs = problem.input_dtypes(np.dtype(np.float32))
-    dtypes = *(inputs[name] for name in problem.input_shapes), *problem.result_dtypes(*inputs.values())
-    shapes = *problem.input_shapes.values(), *problem.result_shapes
-    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in zip(dtypes, shapes, strict=True))
+    return sum(map(_size, _arrays(problem)))
+
+
+def _arrays(problem: Problem) -> tuple[list[tuple[Shape, np.dtype[Any]]], list[tuple[Shape, np.dtype[Any]]]]:
+    """Return shape and dtype of the inputs and of the results of a problem with float32 images."""
+    dtypes = problem.input_dtypes(np.dtype(np.float32))
+    inputs = [(shape, dtypes[name]) for name, shape in problem.input_shapes.items()]
+    return inputs, [*zip(problem.result_shapes, problem.result_dtypes(*dtypes.values()), strict=True)]
+
+
+def _size(arrays: list[tuple[Shape, np.dtype[Any]]]) -> int:
+    return sum(dtype.itemsize * math.prod(shape) for shape, dtype in arrays)
 
 
 def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:

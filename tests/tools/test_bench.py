@@ -352,6 +352,16 @@ def test_the_copy_copies_everything(nbytes: int, threads: int) -> None:
     assert target.all()
 
 
+@pytest.mark.parametrize("operation", registry.operations(), ids=str)
+def test_scaling_has_sizes_of_each_layer(operation: registry.Operation) -> None:
+    for layer in bench.representative(operation, 1000):
+        base = layer.small(channels=64, batch=4)
+        for axis, length in enumerate(base.source_shape):
+            grown = base.grown(axis, 4)
+            assert grown.source_shape[axis] == 4 * length
+            assert grown.problem(operation.method).flops >= base.problem(operation.method).flops
+
+
 def test_large_results_are_not_allocated_anew() -> None:
     wide = replace(LAYER, source_shape=(1, 6, 8, 200_000))
     problems = [layer.problem(GRADIENT.method) for layer in (LAYER, wide)]
@@ -362,6 +372,14 @@ def test_large_results_are_not_allocated_anew() -> None:
     call = bench._call(problems[1], (x,), backend)
     assert call() is call()
     assert outs[0].shape == (1, 6, 8, 200_000)
+
+
+def test_given_memory_has_the_dtypes_of_the_results() -> None:
+    (layer, *_) = layers.load("GraphPoolingMax")
+    problem = replace(layer, source_shape=(8, *layer.source_shape[1:])).problem("forward")
+    outs = bench._outs(problem)
+    assert outs is not None
+    assert [out.dtype for out in outs] == [np.float32, np.int32]
 
 
 def pytorch() -> Timing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -349,7 +350,8 @@ class NeuronLayer(Layer):
     def _fitted(self, changed: Self) -> Self:
         spec = self.spec
         if isinstance(spec, Neuron) and spec.data:
-            return replace(changed, spec=replace(spec, data=spec.data[: changed.source_shape[3]]))
+            slopes = (*itertools.islice(itertools.cycle(spec.data), changed.source_shape[3]),)
+            return replace(changed, spec=replace(spec, data=slopes))
         return changed
 
 
