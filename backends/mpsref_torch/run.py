@@ -27,6 +27,9 @@ SYNTAX = call_text.Syntax(
 ALIGNMENT = 16
 """Bytes: a multiple is the address of allocated memory, and every other address has a byte of it before."""
 
+KEPT = 4
+"""Compiled functions that are kept: a case has those of its results and gradients, and PyTorch keeps 8 of a code."""
+
 COMPILED = "torch.compile(lambda {all}: {call})({all})"
 
 
@@ -155,11 +158,12 @@ class Torch(Framework):
         """Return the function, compiled for these shapes, strides and number of gradients if this backend compiles."""
         if not self.compiles:
             return function
-        # Compiled functions are kept by their code; after a few closures of one code PyTorch would run them eagerly.
+        # PyTorch keeps compiled functions by their code, and runs further closures of a code eagerly.
         key = (identity(function), count, *((array.shape, array.strides, array.dtype.str) for array in arrays))
         if key not in self._compiled:
-            self.torch.compiler.reset()
-            self._compiled.clear()
+            if len(self._compiled) == KEPT:
+                self.torch.compiler.reset()
+                self._compiled.clear()
             self._compiled[key] = self.torch.compile(function, dynamic=False)
         return self._compiled[key]
 

@@ -268,7 +268,7 @@ def _round(
 
 
 def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
-    """Return the random cases of a block for a backend, each with its round."""
+    """Return the random cases of a block for a backend, each with its round; those of a compiled problem together."""
     compiles_each_problem = backend.distinct_problems is not None
     number = min(block.number, _distinct(operation, backend) or block.number)
     drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts, compiles_each_problem)
@@ -276,6 +276,9 @@ def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Ca
     while len(drawn) < block.number:  # only for a backend with few distinct problems
         case, turn = next(again)
         drawn = drawn | {replace(case, seed=case.seed + len(drawn)): turn}
+    if compiles_each_problem:
+        place = {problem: k for k, problem in enumerate(dict.fromkeys((case.problem, case.layouts) for case in drawn))}
+        drawn = dict(sorted(drawn.items(), key=lambda one: place[one[0].problem, one[0].layouts]))
     return drawn.items()
 
 

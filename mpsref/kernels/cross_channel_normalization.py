@@ -71,10 +71,13 @@ class CrossChannelProblem(RangedProblem):
         return f"channels {read.start}..{read.stop - 1}"
 
     @cached_in_problem
-    def windows(self) -> list[tuple[int, slice]]:
-        """Return every channel and its window."""
-        channels = self.source_shape[3]
-        return [(k, self.spec.window.inside(k, channels)) for k in range(channels)]
+    def places(self) -> list[tuple[slice, slice]]:
+        """Return for each place of a window the channels that have a channel there, and these, ascending."""
+        channels, before = self.source_shape[3], self.spec.window.center
+        return [
+            (slice(max(0, -k), min(channels, channels - k)), slice(max(0, k), min(channels, channels + k)))
+            for k in range(max(-before, 1 - channels), min(self.spec.kernel_size - before, channels))
+        ]
 
     def reads(self) -> Array:
         """Return the first channel and the number of channels of the window of each channel: int32 (C, 2)."""
@@ -104,10 +107,10 @@ class CrossChannelGradient(
 def bases(problem: CrossChannelProblem, x: Array) -> Array:
     """L(k) = delta + alpha / K * sum of squares."""
     spec = problem.spec
-    base = np.empty_like(x)
-    for k, window in problem.windows():
-        base[..., k] = spec.delta + spec.alpha / spec.kernel_size * sum(np.moveaxis(x[..., window] ** 2, -1, 0))
-    return base
+    total = np.zeros_like(x)
+    for channels, read in problem.places():
+        total[..., channels] += x[..., read] ** 2
+    return spec.delta + spec.alpha / spec.kernel_size * total
 
 
 def base_error(problem: CrossChannelProblem, x: Array) -> tuple[Array, Array]:
@@ -139,9 +142,9 @@ def gradient_bound(problem: CrossChannelGradient, g: Array, x: Array) -> ErrorBo
     g, x = np.abs(g), np.abs(x)
     magnitude, largest = g * over_power(base, spec.beta), e.copy()
     share = 2 * abs(spec.alpha * spec.beta) / spec.kernel_size * g * x * over_power(base, spec.beta + 1)
-    for q, window in problem.windows():
-        magnitude[..., window] += x[..., window] * share[..., q, None]
-        largest[..., window] = np.maximum(largest[..., window], e[..., q, None])
+    for q, read in problem.places():
+        magnitude[..., read] += x[..., read] * share[..., q]
+        largest[..., read] = np.maximum(largest[..., read], e[..., q])
     return ErrorBound(magnitude * (growth(spec.kernel_size + 32 + functions().power) + (abs(spec.beta) + 1) * largest))
 
 
@@ -151,6 +154,6 @@ def gradient(problem: CrossChannelGradient, g: Array, x: Array) -> Array:
     spec, base = problem.spec, bases(problem, x)
     dx = np.asarray(g * over_power(base, spec.beta))
     share = 2 * spec.alpha * spec.beta / spec.kernel_size * g * x * over_power(base, spec.beta + 1)
-    for q, window in problem.windows():
-        dx[..., window] -= x[..., window] * share[..., q, None]
+    for q, read in reversed(problem.places()):  # q ascends for each channel that is read
+        dx[..., read] -= x[..., read] * share[..., q]
     return dx

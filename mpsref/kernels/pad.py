@@ -175,9 +175,12 @@ def _copies(problem: PadProblem) -> list[tuple[int, Array, Array]]:
     for before, padded, length in zip(
         problem.spec.before, problem.padded_shape[1:], problem.source_shape[1:], strict=True
     ):
-        pairs = ((i, mapped(problem.spec.edge_mode, i - before, length)) for i in range(padded))
-        copies = np.array([(i, j) for i, j in pairs if j is not None]).T
-        found.append((padded, copies[0], copies[1]))
+        i = np.arange(padded)
+        j = i - before
+        for k in (*range(before), *range(before + length, padded)):
+            read = mapped(problem.spec.edge_mode, k - before, length)
+            j[k] = -1 if read is None else read
+        found.append((padded, i[j >= 0], j[j >= 0]))
     return found
 
 

@@ -61,8 +61,9 @@ def by_used_taps(pixels: Table) -> TapGroups:
     used = pixels >= 0
     base = pixels[np.arange(len(pixels)), used.argmax(axis=1)]
     shift = np.where(used, pixels - base[:, None], np.iinfo(np.int64).min)
-    _, kind = np.unique(shift, axis=0, return_inverse=True)
-    kind = kind.reshape(-1)
+    begins = np.append(True, (shift[1:] != shift[:-1]).any(axis=1))  # of runs of equal rows: few rows are sorted
+    _, kind = np.unique(shift[begins], axis=0, return_inverse=True)
+    kind = kind.reshape(-1)[np.cumsum(begins) - 1]
     first = np.unique(kind, return_index=True)[1]
     positions = [np.flatnonzero(kind == k) for k in range(first.size)]
     taps = [np.flatnonzero(used[row]) for row in first]
