@@ -46,6 +46,23 @@ def test_the_same_image_twice_gets_two_slices(backend: str) -> None:
     assert first.ravel().tolist() == second.ravel().tolist() == [3, 6]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("alignment", [1, 24])
+def test_runs_of_all_lengths_write_nothing_else(dtype: str, alignment: int) -> None:
+    spec, shape = Concatenation(alignment), (2, 3, 37)
+    channels = [1, 7, 8, 9, 15, 16, 17, 31, 33, 1023, 1024, 1025, 2047, 2049]
+    xs = [np.random.default_rng(c).standard_normal((*shape, c)).astype(dtype) for c in channels]
+    xs[3].flags.writeable = False
+    y = spec.forward(xs, backend="cpu")
+    memory = np.full(y.size + 128, 1 / 3, dtype)
+    spec.forward(xs, out=memory[64:-64].reshape(y.shape), backend="cpu")
+    padded = [np.pad(x, [(0, 0), (0, 0), (0, 0), (0, -x.shape[3] % alignment)]) for x in xs]
+    np.testing.assert_array_equal(y, np.concatenate(padded, 3))
+    np.testing.assert_array_equal(memory, np.pad(y.ravel(), 64, constant_values=1 / 3))
+    for dx, x in zip(spec.gradient(y, xs, backend="cpu"), xs, strict=True):
+        np.testing.assert_array_equal(dx, x)
+
+
 def bad(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
