@@ -2,8 +2,8 @@
 
 The first pass adds up, for each channel of each chunk of pixels, ``d`` and ``d**2`` (the gradient also ``g`` and
 ``g d``), where ``d = x - k`` and k is the first pixel of the chunk: a constant channel has d = 0 throughout, and a mean
-far from 0 costs no digits. A chunk is short, so its sums are float32; means and squared deviations of the chunks, then
-of the channels of a group, are merged in float64, in a fixed order. The second pass writes the result.
+far from 0 costs no digits. A chunk is short, so its sums are float32; those of the chunks and channels of a group are
+merged in float64, in a fixed order. The second pass writes the result.
 
 Loops run over rows of several pixels, so that they are long for few channels too. Workspace: the sums of each chunk.
 """
@@ -26,7 +26,7 @@ from mpsref.operations import cached_in_problem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.normalization.strip_sums import add_up, add_up_both, over_strip, repeat
-from mpsref_cpu.simd.reductions import BEYOND, FEW, sum_of
+from mpsref_cpu.simd.reductions import FEW, sum_of
 from mpsref_cpu.simd.vectors import broadcast, load_vector, plus, store_vector, zeros_like
 from mpsref_cpu.threads import as_storage, for_rows
 
@@ -140,7 +140,7 @@ def _begin(source, number, shift, sizes):
 @compiled
 def _factors(begin, end, source, sums, sizes, groups, epsilon, gamma, beta, factors):
     """Set ``factors`` (N, 3, C) to mean, scale and shift of ``y = scale (x - mean) + shift``."""
-    rows = np.empty((4, sizes.channels + BEYOND))
+    rows = np.empty((4, sizes.channels))
     _factors_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, beta, factors, rows)
 
 
@@ -159,7 +159,7 @@ def _slopes(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbe
 
     The factors stay zeros if there is nothing to normalize with.
     """
-    rows = np.empty((6, sizes.channels + BEYOND))
+    rows = np.empty((4, sizes.channels))
     _slopes_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors, rows)
 
 
@@ -167,7 +167,7 @@ def _slopes(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbe
 def _slopes_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors, rows):
     pixels, channels, _, chunk, chunks = sizes
     size = channels // groups
-    mean, r, of_g, product, b, slope = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    mean, r, of_g, product = rows[0], rows[1], rows[2], rows[3]
     for image in range(begin, end):
         _statistics(source, sums, image, sizes, groups, epsilon, rows)
         of_g[:] = 0
@@ -180,62 +180,52 @@ def _slopes_of_images(begin, end, source, sums, sizes, groups, epsilon, gamma, d
                 of_g[c] += sums[chunk_number, 2, c]
                 product[c] += sums[chunk_number, 3, c] + away * sums[chunk_number, 2, c]
         for c in range(np.uintp(channels)):
-            product[c] *= r[c]
-            dgamma[image, c], dbeta[image, c] = product[c], of_g[c]
-            of_g[c] *= gamma[c] * r[c]
-            product[c] *= gamma[c] * r[c] * r[c]
+            scale, of_xhat = gamma[c] * r[c], product[c] * r[c]
+            dgamma[image, c], dbeta[image, c] = of_xhat, of_g[c]
+            factors[image, 0, c], factors[image, 1, c] = mean[c], scale
+            of_g[c] *= scale
+            product[c] = of_xhat * scale * r[c]
         if pixels * size == 1:
+            factors[image] = 0
             continue
-        _average(of_g, b, channels, size, pixels * size)
-        _average(product, slope, channels, size, pixels * size)
-        for c in range(np.uintp(channels)):
-            factors[image, 0, c], factors[image, 1, c] = mean[c], gamma[c] * r[c]
-            factors[image, 2, c], factors[image, 3, c] = b[c], slope[c]
+        _average(of_g, factors[image, 2], size, pixels * size)
+        _average(product, factors[image, 3], size, pixels * size)
 
 
 @inlined
 def _statistics(source, sums, image, sizes, groups, epsilon, rows):
-    """Set the first of ``rows`` to mean and r of the channels of an image, those of their groups.
-
-    First the chunks of each channel are merged, then the channels of each group, which have equal counts.
-    """
+    """Set the first of ``rows`` to mean and r of the channels of an image, those of their groups."""
     pixels, channels, _, chunk, chunks = sizes
-    start, first_chunk, size = np.uintp(image * pixels * channels), image * chunks, channels // groups
-    mean, r, means, squares = rows[0], rows[1], rows[2], rows[3]
-    share = 1 / np.float64(pixels)
-    means[:] = 0
+    first_chunk, number = image * chunks, pixels * (channels // groups)
+    mean, r, totals, squares = rows[0], rows[1], rows[2], rows[3]
+    totals[:] = 0
     squares[:] = 0
     for k in range(chunks):
-        at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
+        at = np.uintp((image * pixels + k * chunk) * channels)
+        count = np.float64(min(chunk, pixels - k * chunk))
         for c in range(np.uintp(channels)):
-            away = np.float64(source[at + c]) - np.float64(source[start + c])
-            means[c] += (away * count + sums[first_chunk + k, 0, c]) * share
+            totals[c] += source[at + c] * count + sums[first_chunk + k, 0, c]
+    _average(totals, mean, channels // groups, number)
     for k in range(chunks):
-        at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
+        at = np.uintp((image * pixels + k * chunk) * channels)
+        count = np.float64(min(chunk, pixels - k * chunk))
         fraction = 1 / count
         for c in range(np.uintp(channels)):
             of_d = np.float64(sums[first_chunk + k, 0, c])
             distance = of_d * fraction
             inside = sums[first_chunk + k, 1, c] - of_d * distance
-            away = np.float64(source[at + c]) - np.float64(source[start + c])
-            between = away + distance - means[c]
+            between = source[at + c] - mean[c] + distance
             squares[c] += (0.0 if inside < 0 else inside) + count * between * between
-    for c in range(np.uintp(channels)):
-        means[c] += np.float64(source[start + c])
-    _average(means, mean, channels, size, size)
-    for c in range(np.uintp(channels)):
-        between = means[c] - mean[c]
-        squares[c] += pixels * between * between
-    _average(squares, r, channels, size, pixels * size)
+    _average(squares, r, channels // groups, number)
     for c in range(np.uintp(channels)):
         r[c] = 1 / np.sqrt(r[c] + epsilon)
 
 
 @uncounted
-def _average(values, into, channels, size, number):
+def _average(values, into, size, number):
     """Set ``into`` to the sum over the group of each channel, divided by ``number``: exact for equal values."""
     n, few = np.uintp(size), np.uintp(FEW)
-    for low in range(np.uintp(0), np.uintp(channels), n):
+    for low in range(np.uintp(0), np.uintp(values.size), n):
         lanes, c, end = zeros_like(values, FEW), low, low + n
         while c + few <= end:
             lanes = plus(load_vector(values, c, lanes), lanes)
@@ -244,10 +234,14 @@ def _average(values, into, channels, size, number):
         while c < end:
             found += values[c]
             c += np.uintp(1)
+        found /= number
         c = low
-        while c < end:  # up to BEYOND elements of the next group, which follows
-            store_vector(into, c, broadcast(found / number, lanes))
+        while c + few <= end:
+            store_vector(into, c, broadcast(found, lanes))
             c += few
+        while c < end:
+            into[c] = found
+            c += np.uintp(1)
 
 
 @compiled

@@ -15,7 +15,7 @@ from mpsref_cpu.simd.vectors import load_vector, minus, multiply_add, plus, stor
 TILE = 1024
 """Number of elements of the tiles in which longer strips are processed, so that their vectors stay in cache."""
 
-LANES = 32
+LANES = 64
 """Number of elements whose sums are kept in registers."""
 
 LARGE = 1 << 20
