@@ -54,6 +54,8 @@ class _Record:
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     field_names: ClassVar[tuple[str, ...]] = ()
+    _codecs: ClassVar[Mapping[str, Any]] = {}
+    """The codec of each field, or ``None``."""
     _conversions: ClassVar[tuple[tuple[str, Callable[[str, object], Any], bool], ...]] = ()
     """Of each field with a codec that converts: its name, the conversion, and whether ``None`` is legal."""
 
@@ -61,7 +63,8 @@ class _Record:
         super().__init_subclass__()
         dataclass(frozen=True)(cls)
         cls.field_names = tuple(one.name for one in fields(cls))
-        codecs_of = ((one, one.metadata.get("codec")) for one in fields(cls))
+        cls._codecs = {one.name: one.metadata.get("codec") for one in fields(cls)}
+        codecs_of = ((one, cls._codecs[one.name]) for one in fields(cls))
         cls._conversions = tuple(
             (one.name, codec.convert, one.default is None)
             for one, codec in codecs_of
@@ -237,6 +240,18 @@ _words = functools.cache(str.split)
 """The words of a shape in :class:`Argument`."""
 
 
+@functools.cache
+def _result_dtypes(
+    read: tuple[str, ...], inputs: tuple[np.dtype[Any], ...], returned: tuple[str, ...]
+) -> tuple[np.dtype[Any], ...]:
+    """Return :meth:`Problem.result_dtypes`, from what :class:`Argument` says of the inputs and of the results."""
+    images = [dtype for dtype, kind in zip(inputs, read, strict=True) if kind == "image"]
+    kinds = {"real": np.result_type(np.float32, *(images or inputs)), **_INTEGERS}
+    if inputs:
+        kinds["image"] = inputs[0]
+    return tuple(kinds[kind] for kind in returned)
+
+
 def _arguments(declared: Arguments) -> dict[str, Argument]:
     return {name: Argument(one) if isinstance(one, str) else one for name, one in declared.items()}
 
@@ -352,14 +367,8 @@ class Problem(_Record):
 
     def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
         """Return the dtype of each result: for an image that of the first input, for "real" at least float32."""
-        images = [dtype for dtype, one in zip(inputs, self.arguments.values(), strict=True) if one.dtype == "image"]
-        kinds: dict[str, np.dtype[Any]] = {
-            "real": np.result_type(np.float32, *(images or inputs)),
-            **_INTEGERS,
-        }
-        if inputs:
-            kinds["image"] = inputs[0]
-        return tuple(kinds[one.dtype] for one in self._returned())
+        read = tuple([one.dtype for one in self.arguments.values()])
+        return _result_dtypes(read, inputs, tuple([one.dtype for one in self._returned()]))
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Return legal inputs of the operation, computed from an array of random numbers for each input."""
@@ -405,9 +414,8 @@ class Problem(_Record):
         """
         known = dict(zip(cls.inputs, shapes, strict=True))
         inferred: dict[str, Any] = {}
-        codec_of = _codecs_of(cls)
         for name, shape in known.items():
-            _infer(cls.inputs[name].dims.split(), shape, codec_of, inferred)
+            _infer(_words(cls.inputs[name].dims), shape, cls._codecs, inferred)
         problem = cls(spec, **inferred)
         for name in known:
             _check_shape(problem, name, known)
@@ -504,7 +512,7 @@ def _from_call(
     kind: type[Any], spec: Spec, given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Any, dict[int, Array]]:
     """Check the arrays of a call, infer the fields of its problem from the shapes, and check all shapes."""
-    codec_of = _codecs_of(kind)
+    codec_of = kind._codecs
     listed = list(zip(kind.inputs.items(), given, strict=True))
     values: dict[str, Any] = {}
     shapes: dict[str, Shape] = {}
@@ -523,7 +531,7 @@ def _from_call(
         else:
             values[name] = _CONVERTED[one.dtype](name, value)
             shapes[name] = values[name].shape
-        _infer(one.dims.split(), shapes[name], codec_of, inferred)
+        _infer(_words(one.dims), shapes[name], codec_of, inferred)
     problem = kind(spec, **{**inferred, **options})
     images = [values[name] for (name, one), _ in listed if one.dtype == "image" and hasattr(values.get(name), "dtype")]
     inputs: dict[int, Array] = {}
@@ -543,13 +551,9 @@ def _from_call(
     return problem, inputs
 
 
-def _codecs_of(kind: type[Any]) -> dict[str, Any]:
-    return {one.name: one.metadata.get("codec") for one in fields(kind)}
-
-
 def _check_shape(problem: Any, name: str, shapes: Mapping[str, Shape], *, source_is_given: bool = False) -> None:
     """Raise ``ShapeError`` unless the array ``name`` has the shape that the problem of all ``shapes`` declares."""
-    expected = problem.shape_of(problem.inputs[name].dims)
+    expected = problem.input_shapes.get(name) or problem.shape_of(problem.inputs[name].dims)
     if shapes[name] != expected:
         others = ", ".join(f"{other} of shape {shape}" for other, shape in shapes.items() if other != name)
         if source_is_given:
@@ -601,6 +605,8 @@ def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred
             if codec is not None:
                 inferred.setdefault(word, lengths[0] if length == 1 else lengths)
             at += length
+        else:
+            return  # every position is known from the left
 
 
 def cached_in_problem(make: Callable[[Any], Value]) -> Callable[[Any], Value]:

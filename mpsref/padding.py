@@ -185,9 +185,10 @@ def policy_forward(length: int, window: Window, method: int, axis: int) -> Pair:
     """
     bits = _bits(method)
     style = STYLE[bits & SIZE]
-    outputs = ceil_div(length + style * (window.extent - 1), window.stride)
+    extent, stride = window.extent, window.stride
+    outputs = ceil_div(length + style * (extent - 1), stride)
     _positive(outputs, length, window, axis)
-    extra = (outputs - 1) * window.stride + window.extent - length
+    extra = (outputs - 1) * stride + extent - length
     return outputs, window.center - _left(extra, bits, axis)
 
 

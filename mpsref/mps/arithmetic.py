@@ -172,12 +172,10 @@ class _Operands(_Scaled):
 
     def _operands(self) -> dict[str, tuple[int, int, int]]:
         """Return the strides and offsets of the functional form: (y, x, channel)."""
-        found, values = {}, vars(self)
-        for side in SIDES:
-            y, x, channel = (values[f"{side}_{name}"] for name in STRIDES)
-            offset = values[f"{side}_offset"]
-            found[f"{side}_strides"] = y, x, channel
-            found[f"{side}_offset"] = offset.y, offset.x, values[f"{side}_source_feature_channel_offset"]
+        found: dict[str, tuple[int, int, int]] = {}
+        for side, read in _READERS.items():
+            *strides, offset, channel = read(vars(self))
+            found |= {f"{side}_strides": tuple(strides), f"{side}_offset": (offset.y, offset.x, channel)}
         return found
 
     def _of_derivative(self, operation: Name, secondary: bool) -> dict[str, Any]:
@@ -189,6 +187,10 @@ class _Operands(_Scaled):
         return scales | {f"secondary_{name}": getattr(self, f"{read}_{name}") for name in STRIDES}
 
 
+_READERS = {
+    side: operator.itemgetter(*(f"{side}_{name}" for name in (*STRIDES, "offset", "source_feature_channel_offset")))
+    for side in SIDES
+}
 _arithmetic = functools.lru_cache(maxsize=1024)(Arithmetic)
 
 

@@ -40,6 +40,7 @@ from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.call import Call, Computation, made, problem_of
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.encode import of_zeros
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.image_kernels import MPSCNNMultiaryKernel
 from mpsref.mps.core.properties import Argument, Property, at_least, constructed, instance_of, optional
@@ -53,7 +54,6 @@ from mpsref.mps.graph.nodes import (
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    placed_call,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 
@@ -119,7 +119,8 @@ class MPSNNPad(_Filled, _PadSizes, WholeImageKernel):
     )
 
     def _function(self) -> Pad:
-        return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value, self.fill_value_array)  # type: ignore[arg-type]  # a tuple
+        values = self.fill_value, self.fill_value_array
+        return made(Pad, *self._padding(), EDGES[self.edge_mode], *values)  # type: ignore[no-any-return]
 
 
 @constructed()
@@ -230,7 +231,7 @@ class MPSNNReshape(WholeImageKernel):
         return super(MPSNNReshape, sized)._result_state(sources, source_states, destination_image)
 
     def _function(self) -> Reshape:
-        return Reshape(self._size, self.element_order)  # type: ignore[arg-type]  # it was checked
+        return made(Reshape, self._size, self.element_order)  # type: ignore[no-any-return]
 
 
 class MPSNNReshapeGradient(WholeImageGradient):
@@ -315,10 +316,8 @@ class MPSNNSlice(WholeImageKernel):
     )
 
     def _function(self) -> Slice:
-        return Slice(
-            (self.offset_y, self.offset_x, self.feature_channel_offset),
-            (self.height, self.width, self.feature_channels),
-        )
+        first = self.offset_y, self.offset_x, self.feature_channel_offset
+        return made(Slice, first, (self.height, self.width, self.feature_channels))  # type: ignore[no-any-return]
 
 
 # --- concatenation ----------------------------------------------------------------------------------------------------
@@ -348,7 +347,7 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
         forward, kernel = super()._bind(shapes, parameters, states), self._compiled._to_configure()
         first = forward.computation.problem.offsets[self.source_index]  # type: ignore[union-attr]
         kernel._assign(feature_channel_offset=first, feature_channels=forward.shape[3])
-        return placed_call(kernel, shapes[:1])
+        return kernel._placed(of_zeros(shapes[0]))  # type: ignore[no-any-return]
 
 
 class _Concatenation(WholeImage, MPSCNNMultiaryKernel):
@@ -358,7 +357,7 @@ class _Concatenation(WholeImage, MPSCNNMultiaryKernel):
     channel_alignment = Property(at_least(1), 4, "The multiple of channels of a source; MPS has 4 only.")
 
     def _function(self) -> Concatenation:
-        return Concatenation(self.channel_alignment)
+        return made(Concatenation, self.channel_alignment)  # type: ignore[no-any-return]
 
     def _problem(self, shapes: Sequence[Shape], size: Pair) -> Computation:
         for k, shape in enumerate(shapes):

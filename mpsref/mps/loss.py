@@ -32,7 +32,7 @@ from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.call import Call, Computation
+from mpsref.mps.core.call import Call, Computation, made
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.encode import ImageKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
@@ -169,7 +169,8 @@ class MPSCNNLossDescriptor(_Numbers, Descriptor):
     def function(self) -> Loss:
         """The functional form."""
         settable = {name: getattr(self, name) for name in SETTABLE}
-        return Loss(LOSS_TYPES[self.loss_type], REDUCTIONS[self.reduction_type], **settable)
+        loss: Loss = made(Loss, LOSS_TYPES[self.loss_type], REDUCTIONS[self.reduction_type], **settable)
+        return loss
 
 
 class MPSCNNLossDataDescriptor(NoNewAttributes):
@@ -474,7 +475,7 @@ class _Settable(_Numbers, _LossKernel):
     @property
     def function(self) -> Loss:
         """The functional form, with the present numbers."""
-        return replace(super().function, **{name: getattr(self, name) for name in NUMBERS})
+        return made(replace, super().function, **{name: getattr(self, name) for name in NUMBERS})  # type: ignore[no-any-return]
 
 
 class LabelledLoss(MPSCNNKernel):
@@ -537,6 +538,7 @@ class LabelledLoss(MPSCNNKernel):
         function = self.function
         return Computation(
             compute=lambda images, backend, *targets: function.gradient(None, *images, *targets, backend=backend),
+            returns_result=True,
             form=self._form,
         )
 

@@ -6,7 +6,6 @@ thread held, or for a module that another thread was importing.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging  # noqa: F401 - its own hooks must not be registered while a fork waits for an import
 import os
@@ -14,7 +13,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import lazy_loader  # type: ignore[import-untyped]
 
@@ -95,9 +94,14 @@ if hasattr(os, "register_at_fork"):
 class cached_property(functools.cached_property[Value]):
     """Without the lock that Python 3.11 holds while it computes a value."""
 
-    def __init__(self, function: Callable[[Any], Value]) -> None:
-        super().__init__(function)
-        self.lock: Any = contextlib.nullcontext()
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
+            """Return the value of an object, which is then in its ``__dict__``."""
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
 
 
 def lazy(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

@@ -52,6 +52,8 @@ class Computation(NamedTuple):
     """Returns the region from the result of the problem, where they differ."""
     compute: Callable[..., Any] | None = None
     """``compute(images, backend, *operands)`` returns the region in a new array, if it is not that of one problem."""
+    returns_result: bool = False
+    """Whether ``compute`` returns an array of the dtype of the images that is used nowhere else."""
     each: Sequence[tuple[Problem, slice]] = ()
     """The problems of a list, which read all sources, and the images of the region that each of them gives."""
     images: int | None = None
@@ -64,7 +66,8 @@ class Computation(NamedTuple):
     @property
     def is_all(self) -> bool:
         """Whether the region is the result of the problem."""
-        return self.compute is None and self.first is None and self.result is None and not self.each
+        is_own = self.compute is None or self.returns_result
+        return is_own and self.first is None and self.result is None and not self.each
 
     @property
     def result_shape(self) -> Shape:
@@ -101,7 +104,7 @@ class Computation(NamedTuple):
         self, images: Sequence[Array], out: Array, backend: str | Backend | None, operands: Sequence[Any] | None
     ) -> None:
         """Write the region ``out``; ``images`` are the regions of the sources that are read."""
-        if self.is_all:
+        if self.compute is None and self.is_all:
             self.computed(images, backend, operands, out)
             return
         for problem, part in self.each:

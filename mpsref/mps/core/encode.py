@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.arrays import DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
@@ -53,17 +53,15 @@ from mpsref.mps.core.state import (
 from mpsref.mps.core.types import MPSOffset, MTLRegion
 
 
-def of_zeros(shapes: Sequence[Shape]) -> list[ImageArgument]:
-    """Return images of zeros of these shapes, without memory for their pixels."""
-    images = map(_zeros, shapes)
-    return [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
-
-
 @functools.lru_cache(maxsize=64)
-def _zeros(shape: Shape) -> Array:
-    zeros = np.ndarray(shape, np.float32, _ZERO, strides=(0,) * len(shape))  # faster than numpy.broadcast_to
-    zeros.flags.writeable = False
-    return zeros
+def of_zeros(*shapes: Shape) -> tuple[ImageArgument, ...]:
+    """Return images of zeros of these shapes, without memory for their pixels."""
+    made = []
+    for k, shape in enumerate(shapes):
+        zeros = np.ndarray(shape, np.float32, _ZERO, strides=(0, 0, 0, 0))  # faster than numpy.broadcast_to
+        zeros.flags.writeable = False
+        made.append(ImageArgument(f"source_images[{k}]", zeros, zeros))
+    return tuple(made)
 
 
 _ZERO = np.zeros(1, np.float32)
@@ -208,7 +206,7 @@ class ImageKernel(MPSKernel):
         written, number, computation = region.shape, len(sources), None
         is_whole, is_empty = written == shape, 0 in written
         if not is_empty or 0 not in written[1:]:
-            computation = self._problem(parts, written[1:3])
+            computation = self._computation or self._problem(parts, written[1:3])
             number = computation.count_of(number)
         return Call(
             computation,
@@ -266,8 +264,8 @@ class ImageKernel(MPSKernel):
 
     def _extras(self) -> Mapping[str, object]:
         """Return what a state records in addition to the properties of all kernels."""
-        found = ((name.lstrip("_"), getattr(self, name)) for name in self.recorded)
-        return {name: value() if inspect.ismethod(value) else value for name, value in found}
+        found = {name.lstrip("_"): getattr(self, name) for name in self.recorded}
+        return {name: value() if inspect.ismethod(value) else value for name, value in found.items()}
 
     def _completed(self, record: ForwardRecord, sources: Sequence[ImageArgument], *operands: Any) -> ForwardRecord:
         """Return the record with what depends on pixels."""
@@ -318,8 +316,7 @@ class ImageKernel(MPSKernel):
         """Return the channels to read from each source."""
         read, needed = [], self._channels_needed
         for k, source in enumerate(sources):
-            first = self._of_source(k, "source_feature_channel_offset")
-            limit = self._of_source(k, "source_feature_channel_max_count")
+            *_, first, limit = self._source_properties(k)
             if needed:
                 limit = needed[k] if limit is None else min(limit, needed[k])
             read.append(channels_read(source.name, self._property_name, k, source.array.shape, first, limit))
@@ -368,7 +365,7 @@ class ImageKernel(MPSKernel):
         if not shapes:
             raise TypeError("infer_padding has no arguments; pass the shape (N, H, W, C) of each source")
         legal = [arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes)]
-        return self._place(of_zeros(legal), None, None)[0]
+        return self._place(of_zeros(*legal), None, None)[0]
 
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
         """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""

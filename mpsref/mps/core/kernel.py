@@ -18,7 +18,7 @@ from dataclasses import MISSING
 from typing import Any, Self, TypeVar
 
 from mpsref.arguments.arrays import Shape
-from mpsref.mps.core.call import Call
+from mpsref.mps.core.call import Call, Computation
 from mpsref.mps.core.properties import (
     ConstructorSignature,
     Property,
@@ -80,7 +80,7 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
     ``MPSKernel`` in ``MPSKernel.h`` [doc].
     """
 
-    __slots__ = ("_before", "_calls", "_configured_by", "_copy_of", "_crops", "_shape", "_state")
+    __slots__ = ("_before", "_calls", "_computation", "_configured_by", "_copy_of", "_crops", "_shape", "_state")
 
     backend: Property[str | Backend | None] = Property(
         optional(backend_like),
@@ -124,6 +124,7 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
         self._state: Any = None  # of such a copy, the state that the encode reads
         self._crops: Sequence[tuple[slice, slice]] = ()  # of such a copy, rows and columns to read of the first sources
         self._shape: Shape = ()  # of such a copy, the shape of the destination
+        self._computation: Computation | None = None  # of such a copy, its computation, if that determines the shape
 
     @property
     def _kernel(self) -> Self:
@@ -141,6 +142,7 @@ class MPSKernel(PropertyHolder, SecureCoding, metaclass=abc.ABCMeta):
         put(own, "_before", tuple(vars(self).values()))
         put(own, "_state", state)
         put(own, "_crops", ())
+        put(own, "_computation", None)
         return own
 
     def _take(self, own: Self, call: Call | None = None) -> None:

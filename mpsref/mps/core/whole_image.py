@@ -78,7 +78,8 @@ class WholeImage(ImageKernel):
     def _place(self, sources: Sequence[ImageArgument], asked: Shape | Pair | None, state: Any) -> tuple[Shape, DType]:
         shapes = [source.array.shape for source in sources]
         parts = [part(shape, index) for shape, index in zip(shapes, self._parts(*shapes), strict=True)]
-        shape = self._problem(parts, (0, 0)).result_shape
+        self._computation = self._problem(parts, (0, 0))
+        shape = self._computation.result_shape
         require_defaults(self, *self.fixed)
         require_whole(self, asked, shape)
         return shape, sources[0].array.dtype
@@ -106,7 +107,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
         g, source = (source.array.shape for source in sources)
         if state is not None:
             self._configure(state, g, source)
-        computation = self._problem((g, source), source[1:3])
+        computation = self._computation = self._problem((g, source), source[1:3])
         shape = computation.result_shape
         expected = g if computation.problem is None else computation.problem.input_shapes.get("g", g)
         if g != expected:

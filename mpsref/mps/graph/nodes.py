@@ -759,7 +759,7 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 
 def placed_call(kernel: ImageKernel, shapes: Sequence[Shape], asked: Shape | None = None) -> Call:
     """Return the call of a kernel on sources of these shapes, into a destination ``asked`` for or its own."""
-    call = kernel._to_configure()._placed(of_zeros(shapes), asked)
+    call = kernel._to_configure()._placed(of_zeros(*shapes), asked)
     if call.computation is None:
         raise ShapeError(
             f"the padding policy sets the clip_rect {tuple(map(tuple, call.region.clip_rect))}, limited to the result "
@@ -795,4 +795,4 @@ class GradientKernelNode(MPSNNGradientFilterNode):
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[Call]) -> Call:
         record: Any = self._checked_record(shapes, states[0])
         state = record.kernel_class.state_class(record)
-        return self._compiled._to_configure(state)._placed(of_zeros(shapes), None, state)  # type: ignore[no-any-return]
+        return self._compiled._to_configure(state)._placed(of_zeros(*shapes), None, state)  # type: ignore[no-any-return]
