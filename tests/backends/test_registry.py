@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 import mpsref
 from mpsref import Backend, Operation, PoolingAverage, UnsupportedError, registry
 from mpsref.arguments.arrays import Array
+from mpsref.backend import LazyImplementations
 from mpsref.conformance.case import operations
 from mpsref.errors import loaded
 
@@ -455,3 +457,23 @@ def test_specs_that_differ_in_the_sign_of_zero_do_not_share_calls() -> None:
     filled = [spec.forward(x, backend="reference")[0, 0, 1, 0] for spec in specs]
     assert [bool(np.signbit(value)) for value in filled] == [False, True, False]
     assert specs[0].__dict__["_calls"] is specs[2].__dict__["_calls"] is not specs[1].__dict__["_calls"]
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_family_is_imported_without_garbage_collections(
+    is_enabled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"lazy_backend_{is_enabled}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").touch()
+    (tmp_path / package / "softmax.py").write_text(
+        "import gc; from mpsref import SoftMax; IMPLEMENTATIONS = {(SoftMax, 'forward'): [print, exit][gc.isenabled()]}"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        assert LazyImplementations(package)[mpsref.SoftMax, "forward"] is print
+        assert gc.isenabled() is is_enabled
+    finally:
+        (gc.enable if before else gc.disable)()
